@@ -223,6 +223,12 @@ def check_read(arguments: argparse.Namespace) -> str | None:
     return "--typed is only valid without --log-rows" if arguments.typed and arguments.log_rows else None
 
 
+def add_serve(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker serve``."""
+    _add_config(parser, "serve.yaml")
+    _add_verbose(parser, "log in more detail, and print tracebacks of errors")
+
+
 def add_verify(parser: Parser) -> None:
     """Add the arguments of ``flushtracker verify``."""
     add = parser.add_argument

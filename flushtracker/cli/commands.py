@@ -18,6 +18,7 @@ from flushtracker.cli.arguments import (
     add_replay,
     add_report,
     add_resync,
+    add_serve,
     add_snapshot,
     add_status,
     add_topics,
@@ -315,6 +316,24 @@ cannot be folded, or a value does not have its type; 5 a Delta table
 """,
         add_read,
         check_read,
+    ),
+    Command(
+        "serve",
+        "flushtracker.serve.program",
+        "serve",
+        """\
+Serve the shape log over HTTP, to clients of Electric's shape protocol.
+
+A client gets the rows of a shape, and then its changes as they are written. Any
+number of servers may run beside each other: they only read the tables, and keep
+nothing that another does not have. docs/http.md describes the requests. Needs
+no Java.
+""",
+        """0 stopped by SIGTERM or Ctrl-C; 1 unexpected error; 2 the
+configuration, or nothing can listen there; 5 a Delta table, at the start: later
+the server waits for it, and answers 503
+""",
+        add_serve,
     ),
     Command(
         "verify",

@@ -23,9 +23,10 @@ TRACK: Final = FileKind("a configuration of `flushtracker track`", ("source.frag
 WRITE: Final = FileKind("a configuration of `flushtracker write`", ("source.shape_changes", "flushes", "sink.log"))
 CAPTURE: Final = FileKind("a configuration of `flushtracker capture`", ("postgres.slot", "kafka", "acks"))
 SNAPSHOT: Final = FileKind("a configuration of `flushtracker snapshot`", ("postgres.publication", "sink.log"))
+SERVE: Final = FileKind("a configuration of `flushtracker serve`", ("http.listen", "sink.log"))
 KAFKA: Final = FileKind("a list of topics", ("bootstrap_servers", "topics"))
 SHAPES: Final = FileKind("a list of shapes", ("shapes[]",))
-KINDS: Final = (TRACK, WRITE, CAPTURE, SNAPSHOT, KAFKA, SHAPES)
+KINDS: Final = (TRACK, WRITE, CAPTURE, SNAPSHOT, SERVE, KAFKA, SHAPES)
 
 
 def read_kind(path: Path, kind: FileKind, name: str = "") -> YamlMapping:

@@ -42,10 +42,15 @@ def read_status(root: YamlMapping) -> StatusConfig | None:
     if status is None:
         return None
     status.allow("listen", "peers")
-    found = _LISTEN.fullmatch(status.text("listen").value)
+    return StatusConfig(*read_listen(status), _peers(status))
+
+
+def read_listen(section: YamlMapping) -> tuple[str, int]:
+    """The host and the port at the key ``listen``; raises ``ConfigError``."""
+    found = _LISTEN.fullmatch(section.text("listen").value)
     if found is None or int(found["port"]) > _MAX_PORT:
-        raise status.wrong("listen", "a host and a port, such as 127.0.0.1:9464 or [::1]:9464")
-    return StatusConfig(found["ipv6"] or found["host"], int(found["port"]), _peers(status))
+        raise section.wrong("listen", "a host and a port, such as 127.0.0.1:9464 or [::1]:9464")
+    return found["ipv6"] or found["host"], int(found["port"])
 
 
 def is_status_url(text: str) -> bool:

@@ -26,6 +26,8 @@ from flushtracker.delta.log.difference import difference_rows
 from flushtracker.delta.log.external_sort import sort_tables
 from flushtracker.delta.log.fold_items import ROW_ORDER
 from flushtracker.delta.log.folded_shape import folded_rows
+from flushtracker.delta.log.followed_log import FollowedLog
+from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.delta.log.row_columns import RowColumns
 from flushtracker.delta.log.shape_finder import ShapeFinder
 from flushtracker.delta.log.table import unreadable
@@ -142,6 +144,11 @@ class ShapeLogReader:
         """Open the tables; raises ``SinkError``."""
         self._finder = ShapeFinder(log, shapes, storage_options)
 
+    @property
+    def finder(self) -> ShapeFinder:
+        """What has the tables open; what it has found last can be read here."""
+        return self._finder
+
     def has_changed(self) -> bool:
         """Whether one of the tables has another version than the last read had; raises ``SinkError``."""
         return self._finder.has_changed()
@@ -157,6 +164,11 @@ class ShapeLogReader:
     ) -> ShapeRead:
         """See :func:`read_shape_log`."""
         found = self._finder.find_log(shape_id, after, source, changes_only=changes_only, even_if_ended=even_if_ended)
+        batches = _batches(SCHEMA, self.log_tables(found))
+        return ShapeRead(found.shape.source, shape_id, batches, found.bound, found.position)
+
+    def log_tables(self, found: FollowedLog) -> Iterator[pa.Table]:
+        """The rows of a log that the finder has just found, in tables of some thousand."""
         shape, table = found.shape, self._finder.table
         rows: Iterator[pa.Table] = iter(())
         if found.difference is not None:
@@ -166,8 +178,14 @@ class ShapeLogReader:
             condition = f"{shape.condition} AND {found.condition}"
             query = f"SELECT {', '.join(SCHEMA.names)} FROM rows WHERE {condition}"  # noqa: S608  literals alone
             rows = self._sorted(query_batches(table, query))
-        batches = _batches(SCHEMA, (table.cast(SCHEMA) for table in rows))
-        return ShapeRead(shape.source, shape_id, batches, found.bound, found.position)
+        return (table.cast(SCHEMA) for table in rows)
+
+    def row_tables(self, shape: FoundShape) -> Iterator[pa.Table]:
+        """The rows of a shape that the finder has just found, as their inserts, in tables of some thousand.
+
+        The columns are those of :mod:`flushtracker.delta.log.fold_items`, in the order of ``ROW_ORDER``.
+        """
+        return self._sorted(folded_rows(self._finder.table, shape))
 
     def read_rows(
         self,

@@ -48,6 +48,30 @@ class ShapeFinder:
             shapes = default
         self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
         self._version_read = -1
+        self._current = Registry()
+
+    @property
+    def table_id(self) -> str:
+        """Of the log's Delta table: another log in the same folder has another one."""
+        return str(self.table.metadata().id)
+
+    def refresh(self) -> Registry:
+        """Open the newest version of both tables; returns the registry, another object only if it has changed.
+
+        Raises ``SinkError``, or ``DecodeError`` for an entry.
+        """
+        self._refresh()
+        self._current = Registry() if self._registry is None else self._registry.entries()
+        return self._current
+
+    def seen(self, shape_id: str, source: str | None = None) -> FoundShape:
+        """The shape as of the last :meth:`refresh`, whether it can be read or not.
+
+        Raises:
+            ConfigError: there is no such shape, or it has several sources.
+            ShapeEndedError, SinkError: as for any read.
+        """
+        return self._found(shape_id, source, None, even_if_ended=False)[0]
 
     def has_changed(self) -> bool:
         """Whether there may be something new: one of the tables has another version than the last found had, or that
@@ -187,8 +211,14 @@ class ShapeFinder:
         self, shape_id: str, source: str | None, after: Position | None = None, *, even_if_ended: bool
     ) -> tuple[FoundShape, FoundShape]:
         """The shape to read; and the one that the position ``after`` is of, which another source may have replaced."""
-        self._refresh()
-        registry = Registry() if self._registry is None else self._registry.entries()
+        self.refresh()
+        return self._found(shape_id, source, after, even_if_ended=even_if_ended)
+
+    def _found(
+        self, shape_id: str, source: str | None, after: Position | None, *, even_if_ended: bool
+    ) -> tuple[FoundShape, FoundShape]:
+        """The same, as of the last refresh."""
+        registry = self._current
         self._version_read = self.table.version()
         try:
             ends = self._ends.of(shape_id, source, after)

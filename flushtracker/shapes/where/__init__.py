@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.where.binding import bind
+from flushtracker.shapes.where.canonical import Form, canonical
 from flushtracker.shapes.where.chains import read_chain
 from flushtracker.shapes.where.operands import Operands
 from flushtracker.shapes.where.required_ranges import RequiredRanges, required_ranges
@@ -60,6 +61,10 @@ class Where:
     def missing_columns(self, relation: Relation) -> list[ShapeError]:
         """An error for each column that it reads and that ``relation`` does not have."""
         return Operands(relation).missing(sorted(self.columns))
+
+    def canonical(self, relation: Relation | None = None) -> Form:
+        """Equal for two conditions only if they mean the same; see :mod:`~flushtracker.shapes.where.canonical`."""
+        return canonical(self._condition, relation)
 
     def required_values(self, relation: Relation) -> RequiredValues:
         """The values that a row of ``relation`` must have to match, for an index.

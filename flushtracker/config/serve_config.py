@@ -1,0 +1,158 @@
+"""The configuration of the server: ``conf/serve.yaml`` → frozen dataclasses."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from flushtracker.config.file_kinds import SERVE, read_kind
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.status_config import StatusConfig, read_listen, read_status
+from flushtracker.config.storage_path import require_distinct_paths
+from flushtracker.config.strict_yaml import YamlMapping
+from flushtracker.config.units import BYTES_FORM, parse_bytes
+from flushtracker.config.write_config import LogConfig
+
+_ORIGIN: Final = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+_SHORTEST_SECRET: Final = 8
+_MOST_CONNECTIONS: Final = 1_000_000
+_MOST_READS: Final = 64
+_LEAST_POLL_MS: Final = 50
+_MOST_POLL_MS: Final = 10_000
+ANY_ORIGIN: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """``listen_port`` 0 takes any free port. ``allow_origins`` are those of CORS, or ``*`` alone.
+
+    ``hosts`` are names by which the server may be addressed besides those of this machine, if it listens on loopback.
+    """
+
+    listen_host: str
+    listen_port: int
+    secret: str | None = field(default=None, repr=False)
+    allow_origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    connections: int = 10_000
+
+    @property
+    def listen(self) -> str:
+        """Host and port as in the file."""
+        return StatusConfig(self.listen_host, self.listen_port).listen
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """``memory_bytes`` is for parts of logs that are kept in memory, ``disk_bytes`` for what waits in files."""
+
+    memory_bytes: int = 64_000_000
+    disk_bytes: int = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ServeConfig:
+    """The whole file. ``source``: whose shapes are served, where several sources have the same; ``None``: any."""
+
+    sink: LogConfig
+    http: HttpConfig
+    cache: CacheConfig = CacheConfig()
+    source: str | None = None
+    poll_ms: int = 500
+    reads: int = 2
+    status: StatusConfig | None = None
+
+
+def load_serve_config(path: Path) -> ServeConfig:
+    """Read a configuration file of ``flushtracker serve``.
+
+    Raises:
+        ConfigError: naming the file, the line and the key.
+    """
+    root = read_kind(path, SERVE)
+    root.allow("sink", "http", "cache", "source", "poll", "reads", "status")
+    default = ServeConfig(LogConfig("", ""), HttpConfig("", 0))
+    source = root.optional_text("source")
+    poll_ms = root.optional_duration_ms("poll")
+    if poll_ms is not None and not _LEAST_POLL_MS <= poll_ms <= _MOST_POLL_MS:
+        raise root.wrong("poll", f"a time from {_LEAST_POLL_MS} ms to {_MOST_POLL_MS} ms")
+    config = ServeConfig(
+        sink=_sink(root.mapping("sink")),
+        http=_http(root.mapping("http")),
+        cache=_cache(root.optional_mapping("cache")),
+        source=None if source is None else source.value,
+        poll_ms=poll_ms or default.poll_ms,
+        reads=root.optional_integer("reads", at_least=1, at_most=_MOST_READS) or default.reads,
+        status=read_status(root),
+    )
+    if config.status is not None and config.status.peers:
+        raise root.mapping("status").error("peers", "is not known here: the server has no page that shows others")
+    require_distinct_paths(root, [("sink", "log"), ("sink", "shapes")])
+    return config
+
+
+def _sink(sink: YamlMapping) -> LogConfig:
+    sink.allow("log", "shapes", "storage_options")
+    options = sink.optional_mapping("storage_options")
+    return LogConfig(
+        sink.text("log").value,
+        sink.text("shapes").value,
+        storage_options=SecretOptions(None if options is None else options.scalars()),
+    )
+
+
+def _http(http: YamlMapping) -> HttpConfig:
+    http.allow("listen", "secret", "allow_origins", "hosts", "connections")
+    secret = http.optional_text("secret")
+    # The value is not shown: it is a secret, however short.
+    if secret is not None and len(secret.value) < _SHORTEST_SECRET:
+        raise http.error("secret", f"has fewer than {_SHORTEST_SECRET} characters; take a longer one, at random")
+    if secret is not None and not secret.value.isprintable():
+        raise http.error("secret", "has characters that cannot be printed, such as a line break")
+    connections = http.optional_integer("connections", at_least=1, at_most=_MOST_CONNECTIONS)
+    return HttpConfig(
+        *read_listen(http),
+        secret=None if secret is None else secret.value,
+        allow_origins=_origins(http),
+        hosts=_hosts(http),
+        connections=connections or HttpConfig("", 0).connections,
+    )
+
+
+def _origins(http: YamlMapping) -> tuple[str, ...]:
+    texts = http.optional_texts("allow_origins") or ()
+    for text in texts:
+        is_alone = text.value == ANY_ORIGIN and len(texts) == 1
+        if not is_alone and not _ORIGIN.fullmatch(text.value):
+            raise http.error("allow_origins", f'lists {text}, not an origin such as https://app.example, or "*" alone')
+    return tuple(text.value.lower() for text in texts)
+
+
+def _hosts(http: YamlMapping) -> tuple[str, ...]:
+    texts = http.optional_texts("hosts") or ()
+    for text in texts:
+        if not _HOST.fullmatch(text.value):
+            raise http.error("hosts", f"lists {text}, not a host's name without a port")
+    return tuple(text.value.lower() for text in texts)
+
+
+def _cache(cache: YamlMapping | None) -> CacheConfig:
+    default = CacheConfig()
+    if cache is None:
+        return default
+    cache.allow("memory", "disk")
+    return CacheConfig(
+        _bytes(cache, "memory") or default.memory_bytes,
+        _bytes(cache, "disk") or default.disk_bytes,
+    )
+
+
+def _bytes(section: YamlMapping, key: str) -> int | None:
+    if key not in section:
+        return None
+    try:
+        return parse_bytes(section.text(key).value)
+    except ValueError:
+        # The cause is dropped because it could show a variable's value.
+        raise section.wrong(key, BYTES_FORM) from None

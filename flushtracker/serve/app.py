@@ -1,0 +1,254 @@
+"""``ServeApp``: the server as an ASGI application: paths, methods, access, and an answer for whatever happens.
+
+A path counts as it was sent, byte by byte: nothing is decoded, no slash is dropped, and nothing is redirected. So a
+gatekeeper in front that compares paths sees what this compares.
+"""
+
+import asyncio
+import hmac
+import logging
+from collections import Counter
+from contextlib import suppress
+from typing import Final
+
+from flushtracker.config.serve_config import HttpConfig
+from flushtracker.errors import (
+    ConfigError,
+    DecodeError,
+    FlushtrackerError,
+    PositionError,
+    ShapeEndedError,
+    SinkError,
+    SnapshotMissingError,
+)
+from flushtracker.monitoring.http_server import is_meant_for
+from flushtracker.serve.asgi import Message, Receive, Scope, Send
+from flushtracker.serve.event_stream import send_events
+from flushtracker.serve.flights import AbandonedError
+from flushtracker.serve.http_answers import (
+    PREFLIGHT,
+    Headers,
+    StalledError,
+    answer_headers,
+    begin_again_headers,
+    cors_headers,
+    headers_of,
+    is_known,
+    message_body,
+    next_cursor,
+    refusal_headers,
+    send_answer,
+    send_whole,
+    wall_s,
+)
+from flushtracker.serve.messages import MUST_REFETCH
+from flushtracker.serve.query_string import parse_query
+from flushtracker.serve.refusals import RefusalError, UnavailableError
+from flushtracker.serve.shape_answers import Answer, BeginAgainError, GoneError, ShapeAnswers
+from flushtracker.serve.shape_request import ShapeRequest
+from flushtracker.serve.watch import MOST_AGE_S, Watch
+
+logger = logging.getLogger(__name__)
+
+SHAPE_PATH: Final = b"/v1/shape"
+_HEALTH: Final = b"/healthz"
+_READY: Final = b"/readyz"
+_METHODS: Final = ("GET", "HEAD")
+
+
+class ServeApp:
+    """``answers`` has what shapes' clients get, ``watch`` whether the server is ready."""
+
+    def __init__(self, config: HttpConfig, answers: ShapeAnswers, watch: Watch) -> None:
+        self._config = config
+        self._answers = answers
+        self._watch = watch
+        self._secret = None if config.secret is None else config.secret.encode()
+        self.answered: Counter[int] = Counter()
+        self.sent_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, whatever it is."""
+        if scope["type"] != "http":
+            return
+        exchange = _Exchange(scope, receive, send, self)
+        headers = cors_headers(self._config.allow_origins, exchange.origin)
+        try:
+            await self._answer(exchange, headers)
+        except (GoneError, StalledError, AbandonedError):
+            exchange.abort()
+        except BeginAgainError as error:
+            await exchange.whole(409, headers | begin_again_headers(error.handle), MUST_REFETCH)
+        except RefusalError as error:
+            await exchange.whole(error.status, headers | refusal_headers(error), message_body(error.message))
+        except FlushtrackerError as error:
+            refusal = _refusal(error)
+            await exchange.whole(refusal.status, headers | refusal_headers(refusal), message_body(refusal.message))
+        except Exception:
+            # What the client has sent is not logged: it may have the secret.
+            logger.exception("request failed")
+            refusal = RefusalError(500, "unexpected error; the server's log has it")
+            await exchange.whole(500, headers | refusal_headers(refusal), message_body(refusal.message))
+        finally:
+            exchange.close()
+
+    async def _answer(self, exchange: "_Exchange", headers: Headers) -> None:
+        scope = exchange.scope
+        if not self._is_meant(exchange.host):
+            raise RefusalError(421, "this host's name is not served here; see http.hosts")
+        path = scope["raw_path"]
+        if path not in {SHAPE_PATH, _HEALTH, _READY}:
+            raise RefusalError(404, "the path is /v1/shape")
+        if path == SHAPE_PATH and scope["method"] == "OPTIONS":
+            await exchange.whole(204, {**headers, **PREFLIGHT}, b"")
+            return
+        if scope["method"] not in _METHODS:
+            raise RefusalError(405, "the methods are GET, HEAD and OPTIONS")
+        if path != SHAPE_PATH:
+            await self._health(exchange, headers, is_ready_asked=path == _READY)
+            return
+        given = parse_query(scope["query_string"])
+        self._require_secret(given.get("secret"))
+        if exchange.is_one_too_many(self._config.connections):
+            raise UnavailableError("too many connections", 5)
+        request = ShapeRequest.of(given)
+        if request.sse:
+            await self._events(exchange, headers, request)
+            return
+        answer = await self._answers.answer(request, exchange.gone)
+        found = headers | answer_headers(answer, request, wall_s())
+        if is_known(exchange.headers, found):
+            del found["content-type"]
+            await exchange.whole(304, found, b"")
+            return
+        await exchange.answer(found, answer)
+
+    async def _events(self, exchange: "_Exchange", headers: Headers, request: ShapeRequest) -> None:
+        if exchange.scope["method"] == "HEAD":
+            raise RefusalError(405, "live_sse=true needs GET")
+        begun = await self._answers.stream(request)
+        follower = begun[0]
+        exchange.count(200)
+        facts = {
+            "electric-handle": str(follower.handle),
+            "electric-offset": f"{follower.tx}_0",
+            "electric-schema": follower.seen.facts.schema,
+            "electric-cursor": str(next_cursor(request.cursor, wall_s())),
+            "x-accel-buffering": "no",
+        }
+        await send_events(exchange.send, self._answers, begun, headers | facts, exchange.gone)
+
+    async def _health(self, exchange: "_Exchange", headers: Headers, *, is_ready_asked: bool) -> None:
+        reason = self.not_ready_because if is_ready_asked else None
+        text = "Not ready" if reason else "Ready" if is_ready_asked else "Alive"
+        # The reason may name the storage, and anybody can ask here; the status has it.
+        plain = {"content-type": "text/plain; charset=utf-8", "cache-control": "no-store"}
+        await exchange.whole(503 if reason else 200, headers | plain, f"{text}\n".encode())
+
+    @property
+    def not_ready_because(self) -> str | None:
+        """Why nothing can be answered; ``None`` if it can."""
+        if self._watch.is_closed:
+            return "it stops"
+        if self._watch.age_s > MOST_AGE_S:
+            return self._watch.problem or "the tables have not been looked at in time"
+        return None
+
+    def _is_meant(self, host: str | None) -> bool:
+        name = "" if host is None else host.rpartition(":")[0] or host
+        return name.lower() in self._config.hosts or is_meant_for(self._config.listen_host, host)
+
+    def _require_secret(self, given: str | None) -> None:
+        if self._secret is not None and not hmac.compare_digest((given or "").encode(), self._secret):
+            raise RefusalError(401, "secret is missing or wrong")
+
+
+class _Exchange:
+    """A request, and what is sent for it."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, app: ServeApp) -> None:
+        self.scope = scope
+        self.headers = headers_of(scope)
+        self._receive = receive
+        self._send = send
+        self._app = app
+        self._gone: asyncio.Task[None] | None = None
+        self._is_begun = False
+
+    @property
+    def host(self) -> str | None:
+        hosts = [value for name, value in self.scope["headers"] if name == b"host"]
+        return None if not hosts else hosts[-1].decode("latin-1")
+
+    @property
+    def origin(self) -> str | None:
+        found = self.headers.get(b"origin")
+        return None if found is None else found.decode("latin-1")
+
+    @property
+    def gone(self) -> "asyncio.Future[None]":
+        """Done when the client has closed the connection."""
+        if self._gone is None:
+            self._gone = asyncio.create_task(self._closed())
+        return self._gone
+
+    def is_one_too_many(self, limit: int) -> bool:
+        connection = self.scope.get("state", {}).get("connection")
+        return connection is not None and connection.others > limit
+
+    async def send(self, message: Message) -> None:
+        """Send a part of an answer that is counted already."""
+        self._is_begun = True
+        self._app.sent_bytes += len(message.get("body", b""))
+        await self._send(message)
+
+    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send a small answer; if one has begun already, the connection is cut, so that the client sees an error."""
+        if self._is_begun:
+            self.abort()
+            return
+        self.count(status)
+        with suppress(StalledError):
+            await send_whole(self.send, status, headers, body)
+
+    async def answer(self, headers: Headers, answer: Answer) -> None:
+        self.count(200)
+        await send_answer(self.send, headers, answer, is_head=self.scope["method"] == "HEAD")
+
+    def count(self, status: int) -> None:
+        self._app.answered[status] += 1
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        connection = self.scope.get("state", {}).get("connection")
+        if connection is not None:
+            connection.abort()
+
+    def close(self) -> None:
+        if self._gone is not None:
+            self._gone.cancel()
+
+    async def _closed(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+def _refusal(error: FlushtrackerError) -> RefusalError:
+    """What a client is told; messages name sources and paths, and are logged instead."""
+    if not isinstance(error, _ORDINARY):
+        logger.warning("request refused reason=%s", error)
+    for kind, refusal in _REFUSALS:
+        if isinstance(error, kind):
+            return refusal
+    return RefusalError(500, "unexpected error; the server's log has it")
+
+
+_ORDINARY: Final = (ShapeEndedError, SnapshotMissingError, PositionError)
+_REFUSALS: Final[tuple[tuple[type[FlushtrackerError], RefusalError], ...]] = (
+    (ShapeEndedError, RefusalError(410, "the shape was removed or has ended, and changes no more")),
+    (SnapshotMissingError, UnavailableError("the shape has no snapshot of its table's rows yet", 5)),
+    (PositionError, UnavailableError("the shape has changed meanwhile")),
+    (SinkError, UnavailableError("the tables cannot be read now")),
+    (DecodeError, RefusalError(422, "the shape's rows cannot be made from its log; log=changes_only has its changes")),
+    (ConfigError, RefusalError(404, "there is no such shape of the source that is served")),
+)

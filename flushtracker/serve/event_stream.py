@@ -1,0 +1,56 @@
+"""Server-sent events: a client that keeps its connection gets each message as an event, for a minute.
+
+After each part that was read there is an ``up-to-date``, because a client takes what it got before only then. A part
+ends with the end of a transaction, so that is true of the transactions up to there. The connection ends only after one,
+however long that takes, and the client makes another.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from itertools import chain
+from typing import Final
+
+from flushtracker.errors import FlushtrackerError
+from flushtracker.serve.asgi import Send
+from flushtracker.serve.body import SLICE_BYTES, Page
+from flushtracker.serve.http_answers import Headers, send_part, start_stream
+from flushtracker.serve.messages import up_to_date
+from flushtracker.serve.refusals import RefetchError, RefusalError
+from flushtracker.serve.shape_answers import Follower, ShapeAnswers
+
+STREAM_S: Final = 60.0
+ALIVE_S: Final = 20.0
+"""A comment is sent at least this often, so that nothing in between takes the connection for dead."""
+
+
+async def send_events(
+    send: Send, answers: ShapeAnswers, begun: tuple[Follower, Page], headers: Headers, gone: "asyncio.Future[None]"
+) -> None:
+    """Send the first part and what follows; raises ``GoneError`` or ``StalledError``."""
+    end_s = time.monotonic() + STREAM_S
+    await start_stream(send, {**headers, "content-type": "text/event-stream", "cache-control": "no-store"})
+    follower, page = begun
+    await _send_page(send, page)
+    # The status has been sent. A client whose log cannot be continued, or is not there now, asks again, and is told.
+    with suppress(RefetchError, RefusalError, FlushtrackerError):
+        while time.monotonic() < end_s and not answers.is_closing:
+            follower = Follower(follower.seen, follower.handle, page.tx)
+            follower = await answers.more(follower, gone, min(end_s, time.monotonic() + ALIVE_S))
+            if follower.has_more:
+                page = await answers.page(follower)
+                await _send_page(send, page)
+            else:
+                await send_part(send, b": alive\n\n", more=True)
+    await send_part(send, b"", more=False)
+
+
+async def _send_page(send: Send, page: Page) -> None:
+    held, size = list[bytes](), 0
+    for message in chain(page.body.messages(), [up_to_date(page.tx)]):
+        held += [b"data: ", message, b"\n\n"]
+        size += len(message)
+        if size > SLICE_BYTES:
+            await send_part(send, b"".join(held), more=True)
+            held, size = [], 0
+    await send_part(send, b"".join(held), more=True)

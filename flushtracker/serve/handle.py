@@ -1,0 +1,94 @@
+"""``Handle`` and ``Place``: what a client keeps of a shape, and sends with each request.
+
+A handle tells which log the client follows, and the snapshot with which it began. So any server can continue for it,
+and no server has to remember clients.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from flushtracker.errors import DecodeError
+from flushtracker.serve.refusals import BadRequestError
+
+_HANDLE: Final = re.compile(r"([0-9a-f]{16})-(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,8})", re.ASCII)
+_PLACE: Final = re.compile(r"(0|[1-9][0-9]{0,18})_(0|[1-9][0-9]{0,18})", re.ASCII)
+_MOST: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """``digest`` stands for the log, the shape and its columns, ``attempt`` for the snapshot that the client has begun.
+
+    ``turn`` alone differs where a client must begin again and nothing else has changed: a client takes an answer with
+    the handle that it was told to drop for one out of an outdated cache.
+
+    >>> str(Handle("0123456789abcdef", 3))
+    '0123456789abcdef-3-0'
+    >>> Handle.parse("0123456789abcdef-3-0")
+    Handle(digest='0123456789abcdef', attempt=3, turn=0)
+    """
+
+    digest: str
+    attempt: int
+    turn: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "Handle":
+        """Read the text of a handle; raises ``DecodeError``."""
+        found = _HANDLE.fullmatch(text)
+        if found is None or int(found[2]) > _MOST:
+            raise DecodeError("handle is none of this server's")
+        return cls(found[1], int(found[2]), int(found[3]))
+
+    def __str__(self) -> str:
+        return f"{self.digest}-{self.attempt}-{self.turn}"
+
+    def is_turn_of(self, other: "Handle") -> bool:
+        """Whether the two differ in nothing but the turn."""
+        return replace(self, turn=other.turn) == other
+
+
+def parsed(text: str | None) -> Handle | None:
+    """A handle that a client has sent; ``None`` for none, and for one that no server of this kind has made."""
+    try:
+        return None if text is None else Handle.parse(text)
+    except DecodeError:
+        return None
+
+
+def following(current: Handle, *used: Handle | None) -> Handle:
+    """The current handle, or the next turn of it, if the client has been told to drop some turn.
+
+    >>> following(Handle("0123456789abcdef", 3), Handle("0123456789abcdef", 3, 1), None).turn
+    2
+    >>> following(Handle("0123456789abcdef", 4), Handle("0123456789abcdef", 3, 1)).turn
+    0
+    """
+    turns = [each.turn for each in used if each is not None and each.is_turn_of(current)]
+    return replace(current, turn=max(turns) + 1) if turns else current
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An offset: all of the shape up to the end of the transaction at ``tx`` if ``rows`` is 0.
+
+    Otherwise so many of the rows that the shape has there, in the order of their inserts.
+
+    >>> str(Place.parse("23997288_0"))
+    '23997288_0'
+    """
+
+    tx: int
+    rows: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "Place":
+        """Read an offset of this server; raises ``BadRequestError``."""
+        found = _PLACE.fullmatch(text)
+        if found is None or max(int(found[1]), int(found[2])) > _MOST:
+            raise BadRequestError("offset is not -1, now, or one that an answer had as electric-offset")
+        return cls(int(found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.tx}_{self.rows}"

@@ -1,0 +1,158 @@
+"""Answers as HTTP: their status, headers and cache rules, and how a body is sent to a client that may be slow."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from flushtracker.errors import printable
+from flushtracker.serve.asgi import Scope, Send
+from flushtracker.serve.handle import Handle
+from flushtracker.serve.messages import SEPARATOR, UP_TO_DATE
+from flushtracker.serve.refusals import RefusalError
+from flushtracker.serve.shape_answers import LIVE_S, Answer
+from flushtracker.serve.shape_request import ShapeRequest
+
+STALLED_S: Final = 30.0
+"""A client that takes nothing of an answer for this long is cut off."""
+
+EXPOSED: Final = "electric-handle, electric-offset, electric-schema, electric-cursor, electric-up-to-date, retry-after"
+_JSON: Final = "application/json"
+_NO_STORE: Final = "no-store"
+_FIXED: Final = "public, max-age=3600, immutable"
+_NEWEST: Final = "public, max-age=5, stale-while-revalidate=5"
+_ALLOWED: Final = "GET, HEAD, OPTIONS"
+
+Headers = dict[str, str]
+
+
+def answer_headers(answer: Answer, request: ShapeRequest, now_s: float) -> Headers:
+    """The headers of a part of a shape."""
+    headers = {
+        "content-type": _JSON,
+        "cache-control": _FIXED if answer.is_fixed else _NEWEST,
+        "electric-handle": str(answer.handle),
+        "electric-offset": str(answer.place),
+        "electric-schema": answer.schema,
+    }
+    if answer.is_up_to_date:
+        headers["electric-up-to-date"] = "true"
+    if request.live:
+        headers["electric-cursor"] = str(next_cursor(request.cursor, now_s))
+    else:
+        up_to_date = ":end" if answer.is_up_to_date else ""
+        headers["etag"] = f'"{answer.handle}:{request.start}:{answer.place}{up_to_date}"'
+    return headers
+
+
+def next_cursor(cursor: int | None, now_s: float) -> int:
+    """Equal for all clients within a time, so that they share a cached answer, and never the one that was sent.
+
+    >>> next_cursor(None, 100.0), next_cursor(5, 100.0), next_cursor(7, 100.0)
+    (5, 6, 8)
+    """
+    current = int(now_s / LIVE_S)
+    return current if cursor is None or cursor < current else cursor + 1
+
+
+def refusal_headers(error: RefusalError) -> Headers:
+    headers = {"content-type": _JSON, "cache-control": _NO_STORE}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
+    if error.status == 405:
+        headers["allow"] = _ALLOWED
+    return headers
+
+
+def message_body(message: str) -> bytes:
+    return json.dumps({"message": printable(message)}).encode()
+
+
+def begin_again_headers(handle: Handle) -> Headers:
+    return {"content-type": _JSON, "cache-control": _NO_STORE, "electric-handle": str(handle)}
+
+
+def is_known(request_headers: Mapping[bytes, bytes], headers: Headers) -> bool:
+    """Whether the client has this answer already."""
+    given = request_headers.get(b"if-none-match", b"").decode("latin-1")
+    return "etag" in headers and headers["etag"] in {each.strip().removeprefix("W/") for each in given.split(",")}
+
+
+class StalledError(Exception):
+    """The client takes nothing."""
+
+
+async def send_whole(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    """Send a small answer."""
+    await _start_answer(send, status, {**headers, "content-length": str(len(body))})
+    await send_part(send, body, more=False)
+
+
+async def send_answer(send: Send, headers: Headers, answer: Answer, *, is_head: bool) -> None:
+    """Send a part of a shape as one JSON array."""
+    length = answer.body.length
+    end = b""
+    if answer.is_up_to_date:
+        end = (SEPARATOR if length else b"") + UP_TO_DATE
+    end += b"]"
+    await _start_answer(send, 200, {**headers, "content-length": str(1 + length + len(end))})
+    if is_head:
+        await send_part(send, b"", more=False)
+        return
+    before = b"["
+    for data in answer.body.slices():
+        await send_part(send, before + data, more=True)
+        before = b""
+    await send_part(send, before + end, more=False)
+
+
+async def _start_answer(send: Send, status: int, headers: Headers) -> None:
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+
+
+async def start_stream(send: Send, headers: Headers) -> None:
+    """Begin an answer that has no length."""
+    await _start_answer(send, 200, headers)
+
+
+async def send_part(send: Send, data: bytes, *, more: bool) -> None:
+    """Send some of a body; raises ``StalledError``."""
+    message = {"type": "http.response.body", "body": data, "more_body": more}
+    try:
+        await asyncio.wait_for(send(message), STALLED_S)
+    except asyncio.TimeoutError:
+        raise StalledError from None
+
+
+def cors_headers(allowed: Iterable[str], origin: str | None) -> Headers:
+    """The headers that let a page of another origin read an answer."""
+    origins = tuple(allowed)
+    if origins == ("*",):
+        return {"access-control-allow-origin": "*", "access-control-expose-headers": EXPOSED}
+    if not origins:
+        return {}
+    found = {"vary": "origin"}
+    if origin is not None and origin.lower() in origins:
+        found |= {"access-control-allow-origin": origin, "access-control-expose-headers": EXPOSED}
+    return found
+
+
+PREFLIGHT: Final[Mapping[str, str]] = {
+    "access-control-allow-methods": _ALLOWED,
+    "access-control-allow-headers": "authorization, cache-control, content-type, if-none-match",
+    "access-control-max-age": "86400",
+    "cache-control": _NO_STORE,
+}
+
+
+def headers_of(scope: Scope) -> dict[bytes, bytes]:
+    """A request's headers by name; the last of several."""
+    found: dict[bytes, bytes] = dict(scope["headers"])
+    return found
+
+
+def wall_s() -> float:
+    """Seconds since 1970, which all servers agree on."""
+    return time.time()

@@ -1,0 +1,146 @@
+"""What the server keeps of its reads, for clients that ask for the same: within its limits, the least used goes first.
+
+Everything here is immutable in what it says: a page of a log goes from one offset to another, and a shape's rows are
+those after one transaction. Whether that is the end can change, and is compared with the last look by who answers.
+For the thread of the event loop.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from flushtracker.serve.body import Page
+from flushtracker.serve.handle import Handle
+from flushtracker.serve.state_rows import StateRows
+
+_ENTRY_BYTES: Final = 1_000
+"""What an entry takes besides its data."""
+
+_MOST_FILES: Final = 200
+"""Each is open."""
+
+_MOST_EMPTIED: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PageKey:
+    """A page of a shape's log, for clients that began with an attempt."""
+
+    digest: str
+    attempt: int
+    tx: int
+
+
+class KeptPages:
+    """Pages of logs by where they begin."""
+
+    def __init__(self, memory_bytes: int, disk_bytes: int) -> None:
+        self._memory_limit, self._disk_limit = memory_bytes, disk_bytes
+        self._pages: OrderedDict[PageKey, Page] = OrderedDict()
+        self.memory_bytes = 0
+        self.disk_bytes = 0
+        self._files = 0
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def get(self, key: PageKey) -> Page | None:
+        page = self._pages.get(key)
+        if page is not None:
+            self._pages.move_to_end(key)
+        return page
+
+    def add(self, key: PageKey, pages: Iterable[Page]) -> None:
+        """Keep the pages of one read, which follow each other."""
+        for page in pages:
+            self._drop(key)
+            self._pages[key] = page
+            self._count(page, 1)
+            if page.tx == key.tx:
+                break
+            key = PageKey(key.digest, key.attempt, page.tx)
+        while self._is_over():
+            self._drop(next(iter(self._pages)))
+
+    def drop(self, key: PageKey) -> None:
+        """Forget a page that is outdated."""
+        self._drop(key)
+
+    def _is_over(self) -> bool:
+        over = self.memory_bytes > self._memory_limit or self.disk_bytes > self._disk_limit
+        return bool(self._pages) and (over or self._files > _MOST_FILES)
+
+    def _drop(self, key: PageKey) -> None:
+        page = self._pages.pop(key, None)
+        if page is not None:
+            self._count(page, -1)
+
+    def _count(self, page: Page, sign: int) -> None:
+        self.memory_bytes += sign * (page.body.memory_bytes + _ENTRY_BYTES)
+        self.disk_bytes += sign * page.body.disk_bytes
+        self._files += sign * (page.body.file is not None)
+
+
+class KeptStates:
+    """The rows of shapes for new clients, by handle and transaction, and the newest of each shape."""
+
+    def __init__(self, disk_bytes: int, keep_s: float) -> None:
+        self._limit, self._keep_s = disk_bytes, keep_s
+        self._states: OrderedDict[tuple[str, int, int], tuple[StateRows, float]] = OrderedDict()
+        self._newest: dict[str, tuple[str, int, int]] = {}
+        self._emptied: OrderedDict[str, int] = OrderedDict()
+        self.disk_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def at(self, handle: Handle, tx: int) -> StateRows | None:
+        """The rows after a transaction, for clients with this handle."""
+        found = self._states.get((handle.digest, handle.attempt, tx))
+        if found is not None:
+            self._states.move_to_end((handle.digest, handle.attempt, tx))
+        return None if found is None else found[0]
+
+    def newest(self, handle: Handle, now_s: float) -> StateRows | None:
+        """The newest rows of a shape that are kept, if they are not too old for a new client.
+
+        Any are right to begin with: the log goes on from them. Old ones only cost the client more of the log.
+        """
+        key = self._newest.get(handle.digest)
+        found = None if key is None else self._states.get(key)
+        if key is None or found is None or key[1] != handle.attempt or now_s - found[1] > self._keep_s:
+            return None
+        if not self.can_begin(found[0]):
+            return None
+        self._states.move_to_end(key)
+        return found[0]
+
+    def can_begin(self, state: StateRows) -> bool:
+        """Whether the log can be continued from these rows, as far as is known."""
+        return state.tx >= self._emptied.get(state.handle.digest, -1)
+
+    def emptied(self, handle: Handle, tx: int) -> None:
+        """The transaction ``tx`` has emptied a shape: a client that begins with rows from before must begin again."""
+        self._emptied[handle.digest] = max(tx, self._emptied.get(handle.digest, -1))
+        self._emptied.move_to_end(handle.digest)
+        if len(self._emptied) > _MOST_EMPTIED:
+            self._emptied.popitem(last=False)
+
+    def add(self, state: StateRows, now_s: float) -> None:
+        key = state.handle.digest, state.handle.attempt, state.tx
+        self._drop(key)
+        self._states[key] = state, now_s
+        self.disk_bytes += state.disk_bytes
+        newest = self._newest.get(state.handle.digest)
+        if newest is None or newest[1:] <= key[1:]:
+            self._newest[state.handle.digest] = key
+        while self._states and (self.disk_bytes > self._limit or len(self._states) > _MOST_FILES):
+            self._drop(next(iter(self._states)))
+
+    def _drop(self, key: tuple[str, int, int]) -> None:
+        found = self._states.pop(key, None)
+        if found is not None:
+            self.disk_bytes -= found[0].disk_bytes
+            if self._newest.get(key[0]) == key:
+                del self._newest[key[0]]

@@ -1,0 +1,44 @@
+"""``LiveStatus``: what the running server says about itself, for its status."""
+
+from flushtracker.process.clock import now_ms
+from flushtracker.serve.server import Served
+from flushtracker.status.serve_status import ServeStatus
+
+
+class LiveStatus:
+    """Reads counters of the event loop's thread from another; each is right, if not of the same moment."""
+
+    def __init__(self, served: Served, started_at_ms: int) -> None:
+        self._served = served
+        self._started_at_ms = started_at_ms
+
+    def read(self) -> ServeStatus:
+        """The server's status now; it waits for nothing."""
+        served, parts, at_ms = self._served, self._served.parts, now_ms()
+        watch = parts.watch
+        age_s = watch.age_s
+        return ServeStatus(
+            at_ms=at_ms,
+            started_at_ms=self._started_at_ms,
+            not_ready_because=served.app.not_ready_because,
+            problem=watch.problem,
+            looked_at_ms=None if watch.looks == 0 else at_ms - int(age_s * 1_000),
+            looks=watch.looks,
+            failed_looks=watch.failed_looks,
+            log_version=watch.view.version,
+            shapes=len(watch.view.shape_ids),
+            watched_shapes=watch.watched,
+            connections=served.connections(),
+            waiting_clients=watch.waiting,
+            answers=tuple(sorted(served.app.answered.copy().items())),
+            sent_bytes=served.app.sent_bytes,
+            running_log_reads=parts.log_flights.running,
+            running_row_reads=parts.row_flights.running,
+            log_reads=parts.log_flights.started,
+            row_reads=parts.row_flights.started,
+            refused_reads=parts.log_flights.refused + parts.row_flights.refused,
+            kept_pages=len(parts.pages),
+            kept_states=len(parts.states),
+            kept_memory_bytes=parts.pages.memory_bytes,
+            kept_disk_bytes=parts.pages.disk_bytes + parts.states.disk_bytes,
+        )

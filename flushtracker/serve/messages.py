@@ -1,0 +1,96 @@
+"""The messages of the protocol, as JSON, from rows of a shape's log: byte strings, each on one line.
+
+The values of a row are JSON objects of texts in the log, and are passed on as they are.
+"""
+
+from collections.abc import Iterable, Iterator
+from json.encoder import encode_basestring
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from flushtracker.errors import DecodeError
+from flushtracker.shape_log.fold import TRUNCATE, TRUNCATE_PARTITION
+from flushtracker.shape_log.log_row import COMMIT
+from flushtracker.shape_log.shape_snapshot import SNAPSHOT
+from flushtracker.wal.changes import TableName
+
+SEPARATOR: Final = b",\n"
+"""Between messages; none has a line break."""
+
+MUST_REFETCH: Final = b'[{"headers":{"control":"must-refetch"}}]'
+UP_TO_DATE: Final = b'{"headers":{"control":"up-to-date"}}'
+
+_COLUMNS: Final = ("tx_offset", "op_offset", "operation", "key", "value", "old_value", "xid")
+_ITEMS: Final = frozenset({"insert", "update", "delete"})
+
+
+class Transaction(NamedTuple):
+    """The messages of a whole transaction; ``None`` for one that empties the shape, which no message can say."""
+
+    tx_offset: int
+    messages: list[bytes] | None
+
+
+def up_to_date(tx_offset: int) -> bytes:
+    """The message after which a client that keeps the connection has all up to the end of a transaction.
+
+    The client makes its next offset of this LSN.
+    """
+    return b'{"headers":{"control":"up-to-date","global_last_seen_lsn":"%d"}}' % tx_offset
+
+
+def relation_json(table: TableName | None) -> str:
+    """The part of a message's headers that names the table; empty if it is not known."""
+    return "" if table is None else f',"relation":[{",".join(map(encode_basestring, table))}]'
+
+
+def row_messages(rows: pa.Table, relation: str) -> list[bytes]:
+    """The rows of a shape as inserts, which belong to no transaction."""
+    tail = f',"headers":{{"operation":"insert"{relation}}}}}'
+    keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
+    return [
+        f'{{"key":{encode_basestring(key)},"value":{_object(value)}{tail}'.encode()
+        for key, value in zip(keys, values, strict=True)
+    ]
+
+
+def transactions(tables: Iterable[pa.Table], relation: str) -> Iterator[Transaction]:
+    """The transactions of a log in its order; raises ``DecodeError`` if it does not end with the end of one."""
+    items: list[tuple[Any, ...]] = []
+    for table in tables:
+        for row in zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True):
+            operation = row[2]
+            if operation == COMMIT:
+                yield Transaction(row[0], _messages(items, relation))
+                items = []
+            elif operation != SNAPSHOT:
+                items.append(row)
+    if items:
+        raise DecodeError(f"a shape's log ends inside the transaction at {items[-1][0]}")
+
+
+def _messages(items: list[tuple[Any, ...]], relation: str) -> list[bytes] | None:
+    if any(item[2] in {TRUNCATE, TRUNCATE_PARTITION} for item in items):
+        return None
+    last = len(items) - 1
+    return [_message(item, relation, is_last=number == last) for number, item in enumerate(items)]
+
+
+def _message(item: tuple[Any, ...], relation: str, *, is_last: bool) -> bytes:
+    tx, op, operation, key, value, old_value, xid = item
+    if operation not in _ITEMS or key is None:
+        raise DecodeError(f"operation is {operation!r:.40} in a shape's log, or has no key")
+    old = "" if old_value is None else f',"old_value":{_object(old_value)}'
+    ends = ',"last":true' if is_last else ""
+    return (
+        f'{{"key":{encode_basestring(key)},"value":{_object(value or "{}")}{old},"headers":{{"operation":"{operation}"'
+        f'{relation},"lsn":"{tx}","op_position":{op},"txids":[{xid}]{ends}}}}}'
+    ).encode()
+
+
+def _object(text: str) -> str:
+    """A value as it is in the log. It is not parsed, but one that could break the message is refused."""
+    if not text.startswith("{") or not text.endswith("}") or "\n" in text:
+        raise DecodeError("value of an item in a shape's log is not a JSON object on one line")
+    return text

@@ -1,0 +1,38 @@
+"""``flushtracker serve``: the HTTP server as a program, from its arguments to its exit code."""
+
+import argparse
+import logging
+from contextlib import ExitStack
+from typing import Final
+
+from flushtracker.config.serve_config import load_serve_config
+from flushtracker.monitoring.http_server import HttpServer
+from flushtracker.monitoring.serve_app import ServeStatusApp
+from flushtracker.process.clock import now_ms
+from flushtracker.process.program import StopFlag, log_to_stderr
+from flushtracker.process.stop_deadline import exit_if_hung
+from flushtracker.serve.live_status import LiveStatus
+from flushtracker.serve.server import Served, run_server
+
+logger = logging.getLogger(__name__)
+
+_STOP_TIMEOUT_S: Final = 30.0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C."""
+    log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO, arguments.log_format)
+    config = load_serve_config(arguments.config)
+    served = Served(config)
+    # A wrong path is an error at once, where a storage that fails later is only waited for.
+    served.parts.reads.open()
+    stop = StopFlag()
+    exit_if_hung("flushtracker serve", stop.is_set, _STOP_TIMEOUT_S, arguments.log_format)
+    live = LiveStatus(served, now_ms())
+    with ExitStack() as opened:
+        if config.status is not None:
+            app = ServeStatusApp(config.status.listen_host, live.read)
+            opened.callback(HttpServer(config.status, app).close)
+        run_server(config, served, lambda url: logger.info("serving url=%s log=%s", url, config.sink.log))
+    logger.info("stopped")
+    return 0

@@ -1,0 +1,215 @@
+"""``LogReads``: everything that the server reads from the tables. No other module uses the reader of shape logs.
+
+Each thread has a reader of its own. A reader that has failed is not used again: the next read opens the tables anew, so
+a log that was replaced, or a storage that failed for a moment, is not remembered.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from flushtracker.config.write_config import LogConfig
+from flushtracker.delta.log.found_shape import FoundShape
+from flushtracker.delta.log.reader import ShapeLogReader
+from flushtracker.errors import ConfigError, FlushtrackerError, PositionError, SinkError
+from flushtracker.events.registry import Registry
+from flushtracker.serve.body import PAGE_BYTES, SMALL_BYTES, Body, Page, PageFile, join
+from flushtracker.serve.handle import Handle
+from flushtracker.serve.messages import SEPARATOR, row_messages, transactions
+from flushtracker.serve.refusals import RefetchError
+from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
+from flushtracker.serve.state_rows import StateRows
+from flushtracker.shape_log.position import Position
+from flushtracker.wal.log_offset import LogOffset
+
+_MOST_PAGES: Final = 32
+"""Of one read of a log that are kept for the next requests."""
+
+_MOST_TRANSACTION: Final = 64 << 20
+"""The messages of a larger transaction are not sent: its client takes the rows again."""
+
+Check = Callable[[], None]
+"""Called between steps of a read; raises if nobody waits for it any more."""
+
+
+class Tables:
+    """The open tables, for one thread. Raises ``SinkError`` and ``DecodeError``."""
+
+    def __init__(self, config: LogConfig, source: str | None) -> None:
+        self.reader = ShapeLogReader(config.log, config.shapes, config.storage_options)
+        self.table_id = self.reader.table_id
+        self._source = source
+        self._facts: dict[str, tuple[FoundShape, ShapeFacts]] = {}
+
+    def look(self) -> Registry:
+        """Open the newest version; the registry is another object only if it has changed."""
+        return self.reader.refresh()
+
+    @property
+    def version(self) -> int:
+        return self.reader.version
+
+    def seen(self, shape_id: str) -> SeenShape:
+        """The shape as of the last look; raises as ``ShapeLogReader.found``."""
+        return self._with_facts(self.reader.found(shape_id, self._source))
+
+    def log(self, shape_id: str, position: Position) -> tuple[SeenShape, FoundShape]:
+        """The shape in the newest version, whose log can be continued after a position."""
+        found = self.reader.find_log(shape_id, position, None, changes_only=False, even_if_ended=False)
+        return self._with_facts(found), found
+
+    def rows(self, shape_id: str, source: str | None, at: LogOffset | None) -> tuple[SeenShape, FoundShape]:
+        """The shape in the newest version, whose rows can be made."""
+        chosen = source or self._source
+        found = self.reader.find_rows(shape_id, at, chosen, typed=False, even_if_ended=False)
+        return self._with_facts(found), found
+
+    def _with_facts(self, found: FoundShape) -> SeenShape:
+        known = self._facts.get(found.shape_id)
+        if known is None or not _is_defined_alike(known[0], found):
+            known = self._facts[found.shape_id] = found, ShapeFacts.of(found, self.table_id)
+        return SeenShape(found, known[1])
+
+    def forget(self, kept: Iterable[str]) -> None:
+        """Drop what is remembered of shapes that are not among ``kept``."""
+        for shape_id in self._facts.keys() - set(kept):
+            del self._facts[shape_id]
+
+
+class LogReads:
+    """Reads for clients, in any threads."""
+
+    def __init__(self, config: LogConfig, source: str | None) -> None:
+        self._config = config
+        self._source = source
+        self._threads = threading.local()
+
+    def open(self) -> Tables:
+        """The tables, opened anew."""
+        return Tables(self._config, self._source)
+
+    def log_pages(self, seen: SeenShape, position: Position, check: Check) -> list[Page]:
+        """What follows a position, as pages of whole transactions; at least one, which may be empty.
+
+        Raises:
+            RefetchError: the log cannot be continued from there, or not by messages.
+            FlushtrackerError: as for any read.
+        """
+        with self._tables(seen) as tables:
+            try:
+                now, found = tables.log(seen.shape_id, position)
+            except PositionError as error:
+                raise RefetchError from error
+            if now.facts.digest != seen.facts.digest:
+                raise RefetchError
+            rows = tables.reader.log_tables(found, position)
+            reached = position.tx_offset if found.bound is None else max(found.bound.tx_offset, position.tx_offset)
+            pages = _LogPages(position.tx_offset, check)
+            for transaction in transactions(rows, now.facts.relation):
+                if transaction.messages is None:
+                    raise RefetchError(transaction.tx_offset)
+                if not pages.add(transaction.tx_offset, transaction.messages):
+                    return pages.cut()
+            return pages.end(reached, found.version)
+
+    def state(self, seen: SeenShape, begun: Handle | None, at: int | None, check: Check) -> StateRows:
+        """The rows of a shape after the last transaction, or those of a client that has ``begun`` with them at ``at``.
+
+        Raises:
+            RefetchError: the rows at ``at`` are not known any more, or have another order than those of ``begun``.
+            FlushtrackerError: as for any read.
+        """
+        with self._tables(seen) as tables:
+            place = None if at is None else LogOffset.last_of(at)
+            try:
+                now, found = tables.rows(seen.shape_id, seen.found.source, place)
+            except ConfigError as error:
+                # Of another subclass is what concerns the shape, whatever its rows were.
+                if at is None or type(error) is not ConfigError:
+                    raise
+                raise RefetchError from error
+            if begun is not None and not begun.is_turn_of(now.handle):
+                raise RefetchError
+            file = PageFile()
+            state = StateRows(now.handle, now.facts, now.tx, file, found.version)
+            for rows in tables.reader.row_tables(found):
+                check()
+                state.add(row_messages(rows, now.facts.relation))
+            state.finish()
+            return state
+
+    @contextmanager
+    def _tables(self, seen: SeenShape) -> Iterator[Tables]:
+        """This thread's tables; the shape log is opened anew if it is not the one that ``seen`` is in."""
+        tables: Tables | None = getattr(self._threads, "tables", None)
+        self._threads.tables = None
+        if tables is None or tables.table_id != seen.facts.table_id:
+            tables = self.open()
+        try:
+            yield tables
+        except (SinkError, OSError):
+            raise
+        except (FlushtrackerError, RefetchError):
+            self._threads.tables = tables
+            raise
+        self._threads.tables = tables
+
+
+def _is_defined_alike(one: FoundShape, other: FoundShape) -> bool:
+    return (one.source, one.entry, one.table) == (other.source, other.entry, other.table)
+
+
+class _LogPages:
+    """Collects transactions into pages, of which each ends with the end of one."""
+
+    def __init__(self, tx: int, check: Check) -> None:
+        self._tx = tx
+        self._check = check
+        self._file: PageFile | None = None
+        self._held: list[bytes] = []
+        self._size = 0
+        self._pages: list[Page] = []
+
+    def add(self, tx: int, messages: list[bytes]) -> bool:
+        """Add a transaction; false if there are pages enough, and it is not added."""
+        self._check()
+        size = sum(map(len, messages)) + len(messages) * len(SEPARATOR)
+        if size > _MOST_TRANSACTION:
+            raise RefetchError
+        if self._held and self._size + size > PAGE_BYTES:
+            if len(self._pages) + 1 == _MOST_PAGES:
+                return False
+            self._flush()
+        self._held += messages
+        self._size += size
+        self._tx = tx
+        return True
+
+    def cut(self) -> list[Page]:
+        """The pages of a log that goes on."""
+        self._flush()
+        self._finish()
+        return self._pages
+
+    def end(self, tx: int, version: int) -> list[Page]:
+        """The pages of a log that ends, in a version of the table, with the transaction ``tx``."""
+        self._tx = max(tx, self._tx)
+        self._flush(is_end=True, version=version)
+        self._finish()
+        return self._pages
+
+    def _flush(self, *, is_end: bool = False, version: int = -1) -> None:
+        data = join(self._held)
+        if len(data) <= SMALL_BYTES:
+            body = Body.of(data)
+        else:
+            self._file = self._file or PageFile()
+            body = Body(b"", self._file, self._file.length, len(data))
+            self._file.append(data)
+        self._pages.append(Page(body, self._tx, 0, is_end, version))
+        self._held, self._size = [], 0
+
+    def _finish(self) -> None:
+        if self._file is not None:
+            self._file.finish()

@@ -1,0 +1,65 @@
+"""``SeenShape``: a shape as the last look at the tables found it, with what answers say about it."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from flushtracker.delta.log.found_shape import FoundShape
+from flushtracker.serve.handle import Handle
+from flushtracker.serve.messages import relation_json
+from flushtracker.serve.schema import schema_json
+from flushtracker.shape_log.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeFacts:
+    """What of a shape is the same for all of its rows: ``digest`` differs if a client's copy must begin again.
+
+    That is for another log, source or incarnation, and for other columns or types, which a client learns only once.
+    """
+
+    digest: str
+    schema: str
+    relation: str
+    table_id: str
+
+    @classmethod
+    def of(cls, found: FoundShape, table_id: str) -> "ShapeFacts":
+        entry, table = found.entry, found.table
+        incarnation = 1 if entry is None else entry.definition.incarnation
+        schema = schema_json(found.columns.values(), table)
+        names = [table_id, found.source, found.shape_id, incarnation, schema]
+        digest = hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
+        return cls(digest, schema, relation_json(None if entry is None else entry.definition.table), table_id)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenShape:
+    """A shape in one version of the tables."""
+
+    found: FoundShape
+    facts: ShapeFacts
+
+    @property
+    def shape_id(self) -> str:
+        return self.found.shape_id
+
+    @property
+    def tx(self) -> int:
+        """The last transaction that can be read; 0 before the first."""
+        return 0 if self.found.bound is None else self.found.bound.tx_offset
+
+    @property
+    def handle(self) -> Handle:
+        """That of a client that begins now."""
+        return Handle(self.facts.digest, self.found.attempt)
+
+    def position(self, handle: Handle, tx: int) -> Position:
+        """That of a client with this handle, which is of this shape."""
+        return Position(self.found.source, tx, handle.attempt)
+
+    def is_as(self, other: "SeenShape") -> bool:
+        """Whether nothing that a client could be told has changed."""
+        mine, theirs = self.found, other.found
+        is_same = (mine.last_commit, mine.snapshot) == (theirs.last_commit, theirs.snapshot)
+        return is_same and self.facts == other.facts

@@ -1,0 +1,164 @@
+"""``run_server``: the HTTP server of one process, from its listening socket to its last answer."""
+
+import asyncio
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import uvicorn
+
+from flushtracker.config.serve_config import HttpConfig, ServeConfig
+from flushtracker.errors import ConfigError
+from flushtracker.process.program import STOP_SIGNALS
+from flushtracker.serve.app import ServeApp
+from flushtracker.serve.connection import HEADER_BYTES, Connection
+from flushtracker.serve.flights import Flights
+from flushtracker.serve.http_answers import STALLED_S
+from flushtracker.serve.kept import KeptPages, KeptStates
+from flushtracker.serve.reads import LogReads
+from flushtracker.serve.shape_answers import Parts, ShapeAnswers
+from flushtracker.serve.watch import Watch
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG: Final = 2048
+_KEEP_ALIVE_S: Final = 75
+"""Longer than proxies keep their connections, so that they close them first."""
+_STOP_S: Final = 10
+_OTHER_FILES: Final = 1_000
+"""What the process opens besides connections: tables, kept answers, libraries."""
+_STATES_S: Final = 30.0
+"""New clients begin with rows that were made up to this long ago, and go on with the log."""
+
+
+class Served:
+    """The parts of a running server; :attr:`parts` and :attr:`app` are for its status."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        reads = LogReads(config.sink, config.source)
+        disk = config.cache.disk_bytes // 2
+        self.parts = Parts(
+            watch=Watch(reads.open, config.poll_ms / 1_000),
+            reads=reads,
+            log_flights=Flights("logs", config.reads),
+            row_flights=Flights("rows", config.reads),
+            pages=KeptPages(config.cache.memory_bytes, disk),
+            states=KeptStates(disk, _STATES_S),
+        )
+        self.answers = ShapeAnswers(self.parts, config.source)
+        self.app = ServeApp(config.http, self.answers, self.parts.watch)
+        self.connections: Callable[[], int] = int
+
+    def close(self) -> None:
+        """End all waits; what runs in threads is abandoned."""
+        self.parts.watch.close()
+        self.parts.log_flights.close()
+        self.parts.row_flights.close()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the program."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run_server(config: ServeConfig, served: Served, started: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; ``started`` is called with the address once requests are answered.
+
+    Raises:
+        ConfigError: nothing can listen at ``http.listen``.
+    """
+    # Its warnings are about clients, and its errors are logged by the application.
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    listener = _listen(config.http)
+    port = listener.getsockname()[1]
+    asyncio.run(_serve(config, served, listener, lambda: started(_url(config.http, port))))
+
+
+async def _serve(config: ServeConfig, served: Served, listener: socket.socket, started: Callable[[], None]) -> None:
+    limit = _connection_limit(config.http.connections)
+    protocol: Any = type("LimitedConnection", (Connection,), {"limit": limit})
+    server = _Server(
+        uvicorn.Config(
+            served.app,
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_STOP_S,
+            h11_max_incomplete_event_size=HEADER_BYTES,
+            backlog=_BACKLOG,
+        )
+    )
+    served.connections = lambda: len(server.server_state.connections)
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        # Whoever waits is answered now, and asks another server next.
+        served.parts.watch.close()
+        server.should_exit = True
+
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stop)
+    served.parts.watch.start()
+    watcher = asyncio.create_task(_call_when_started(server, started))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        watcher.cancel()
+        served.close()
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+async def _call_when_started(server: uvicorn.Server, started: Callable[[], None]) -> None:
+    while not server.started:
+        await asyncio.sleep(0.01)
+    started()
+
+
+def _connection_limit(wanted: int) -> int:
+    """Raise the limit of open files as far as it goes; fewer connections if that is not enough."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    limit = wanted if soft == resource.RLIM_INFINITY else max(min(wanted, soft - _OTHER_FILES), 1)
+    if limit < wanted:
+        logger.warning("connections are limited by open files limit=%s wanted=%s open_files=%s", limit, wanted, soft)
+    return limit
+
+
+def _listen(config: HttpConfig) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(config.listen_host, config.listen_port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        both = config.listen_host == "::" and socket.has_dualstack_ipv6()
+        listener = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0]
+        raise ConfigError(
+            f"http.listen is {config.listen}, where nothing can be served: {reason}; "
+            f"stop what listens there, or name another address"
+        ) from error
+    # Accepted connections inherit it: a client that is gone without a word is cut off, too.
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(STALLED_S * 1_000))
+    return listener
+
+
+def _url(config: HttpConfig, port: int) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.listen_host, config.listen_host)  # noqa: S104
+    return f"http://{HttpConfig(host, port).listen}/v1/shape"

@@ -1,0 +1,330 @@
+"""``ShapeAnswers``: what a client of a shape gets.
+
+Each answer goes from the client's offset to a later one, or to the same, and both are ends of whole transactions. It
+says that the client is up to date only if that was so in a look that the client need not doubt: the last one, or if it
+has seen answers of other servers that may be ahead, one that began after its request.
+
+1. A new client gets the rows that the shape had at some transaction: its newest, or one for which rows are kept. It
+   goes on with the log from there, so which one it is decides only how soon it is up to date.
+2. A client that comes back gets what follows its offset, if the log still has it. Before it is told to begin again,
+   the tables are looked at once more: another server may have shown it more than this one has seen.
+3. A client that waits is told as soon as a look finds more.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from flushtracker.errors import PositionError
+from flushtracker.events.registry import Registry
+from flushtracker.serve.body import Body, Page
+from flushtracker.serve.definitions import Definitions
+from flushtracker.serve.flights import Flights
+from flushtracker.serve.handle import Handle, Place, following
+from flushtracker.serve.kept import KeptPages, KeptStates, PageKey
+from flushtracker.serve.reads import Check, LogReads
+from flushtracker.serve.refusals import RefetchError, RefusalError, UnavailableError
+from flushtracker.serve.seen_shape import SeenShape
+from flushtracker.serve.shape_request import NOW, AskedDefinition, ShapeRequest
+from flushtracker.serve.state_rows import StateRows
+from flushtracker.serve.watch import View, Watch
+from flushtracker.shape_log.position import Position
+
+LIVE_S: Final = 20.0
+"""How long a client waits for a change."""
+
+_TRIES: Final = 3
+
+
+class GoneError(Exception):
+    """The client has closed the connection."""
+
+
+class BeginAgainError(Exception):
+    """The client gets a 409 with the handle to begin again with."""
+
+    def __init__(self, handle: Handle) -> None:
+        super().__init__()
+        self.handle = handle
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A part of a shape, as far as ``place``; ``is_fixed`` if it is the same whenever it is asked for."""
+
+    handle: Handle
+    place: Place
+    schema: str
+    body: Body
+    is_up_to_date: bool
+    is_fixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """A client that has a handle of the shape's log as it is now, and all up to the transaction ``tx``."""
+
+    seen: SeenShape
+    handle: Handle
+    tx: int
+
+    @property
+    def position(self) -> Position:
+        return self.seen.position(self.handle, self.tx)
+
+    @property
+    def has_more(self) -> bool:
+        return self.seen.found.has_more(self.position)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What answers are made of."""
+
+    watch: Watch
+    reads: LogReads
+    log_flights: Flights
+    row_flights: Flights
+    pages: KeptPages
+    states: KeptStates
+
+
+class ShapeAnswers:
+    """Answers requests; ``source`` is the one whose shapes are served. For the event loop."""
+
+    def __init__(
+        self, parts: Parts, source: str | None, live_s: float = LIVE_S, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._parts = parts
+        self._watch = parts.watch
+        self._source = source
+        self._live_s = live_s
+        self._now_s = now_s
+        self._definitions: tuple[Registry, Definitions] | None = None
+        self._matching = asyncio.Lock()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the server stops, and nobody is to wait."""
+        return self._watch.is_closed
+
+    async def answer(self, request: ShapeRequest, gone: "asyncio.Future[None]") -> Answer:
+        """The answer to a request, whose client is ``gone`` when that is done.
+
+        Raises:
+            BeginAgainError: the client must begin again.
+            GoneError: nobody waits for the answer.
+            RefusalError, FlushtrackerError: there is none.
+        """
+        if not isinstance(request.start, Place):
+            seen = await self._seen(request, fresh=request.is_told)
+            with _told(request, seen):
+                return await self._begin(request, seen)
+        if request.start.rows:
+            seen, handle = await self._of_handle(request)
+            with _told(request, seen):
+                return await self._rows(seen, handle, request.start)
+        follower = await self.follow(request)
+        with _told(request, follower.seen):
+            if request.live:
+                follower = await self.more(follower, gone, self._now_s() + self._live_s)
+            page = await self.page(follower)
+        return _answer(follower, page, is_up_to_date=self.is_up_to_date(page, follower))
+
+    async def follow(self, request: ShapeRequest) -> Follower:
+        """The client of a request whose offset is the end of a transaction; raises as :meth:`answer`."""
+        place = request.start
+        if not isinstance(place, Place):
+            raise TypeError("a follower has an offset")
+        seen, handle = await self._of_handle(request)
+        try:
+            seen.found.require_followed(seen.position(handle, place.tx))
+        except PositionError:
+            seen = await self._seen(request, fresh=True)
+            with _told(request, seen):
+                return _followed(Follower(seen, handle, place.tx))
+        return Follower(seen, handle, place.tx)
+
+    async def stream(self, request: ShapeRequest) -> tuple[Follower, Page]:
+        """A client that keeps its connection, and the first part that it gets; raises as :meth:`answer`."""
+        follower = await self.follow(request)
+        with _told(request, follower.seen):
+            return follower, await self.page(follower)
+
+    async def more(self, follower: Follower, gone: "asyncio.Future[None]", end_s: float) -> Follower:
+        """The client once the shape has more than it has, or at the time ``end_s``.
+
+        Raises:
+            RefetchError: the log cannot be continued for it.
+            GoneError, UnavailableError, FlushtrackerError: as :meth:`answer`.
+        """
+        shape_id, is_late = follower.seen.shape_id, False
+        while not (follower.has_more or is_late):
+            changed = self._watch.changed(shape_id)
+            try:
+                await asyncio.wait(
+                    {changed, gone}, timeout=max(end_s - self._now_s(), 0), return_when="FIRST_COMPLETED"
+                )
+            finally:
+                self._watch.drop(shape_id, changed)
+            if gone.done():
+                raise GoneError
+            is_late = self._now_s() >= end_s or self._watch.is_closed
+            follower = _followed(Follower(await self._watch.shape(shape_id), follower.handle, follower.tx))
+        return follower
+
+    async def page(self, follower: Follower) -> Page:
+        """What follows for a client, as much as fits in one answer; raises as :meth:`more`."""
+        if not follower.has_more:
+            return Page(Body(), follower.tx, 0, is_end=True, version=follower.seen.found.version)
+        parts, seen, position = self._parts, follower.seen, follower.position
+        key = PageKey(follower.handle.digest, follower.handle.attempt, follower.tx)
+        page = parts.pages.get(key)
+        if page is not None and (not page.is_end or self.is_up_to_date(page, follower)):
+            return page
+
+        def read(check: Check) -> list[Page]:
+            return parts.reads.log_pages(seen, position, check)
+
+        def keep(pages: list[Page]) -> None:
+            parts.pages.add(key, pages)
+
+        try:
+            pages = await parts.log_flights.share((key, seen.found.version), read, keep)
+        except RefetchError as error:
+            if error.emptied_tx is not None:
+                parts.states.emptied(follower.handle, error.emptied_tx)
+            raise
+        return pages[0]
+
+    def is_up_to_date(self, page: Page, follower: Follower) -> bool:
+        """Whether a client that has the page has all that the shape had in the look that it was found in."""
+        return page.is_end and _is_newest(page.tx, page.version, follower.seen)
+
+    async def _seen(self, request: ShapeRequest, *, fresh: bool) -> SeenShape:
+        shape_id = await self._shape_id(request.shape)
+        return await self._watch.shape(shape_id, fresh=fresh)
+
+    async def _shape_id(self, asked: str | AskedDefinition) -> str:
+        """The id of the shape that is meant; before there is none, the tables are looked at."""
+        for fresh in (False, True):
+            view = await self._watch.current(fresh=fresh)
+            if isinstance(asked, str):
+                found = asked if asked in view.shape_ids else None
+            else:
+                found = await self._defined(view, asked)
+            if found is not None:
+                return found
+        what = "with this id" if isinstance(asked, str) else "that is defined so; shapes are defined by the operator"
+        raise RefusalError(404, f"there is no shape {what}")
+
+    async def _defined(self, view: View, asked: AskedDefinition) -> str | None:
+        # Conditions are parsed in a thread, one request at a time: a long one must delay no other answers.
+        async with self._matching:
+            known = self._definitions
+            if known is None or known[0] is not view.registry:
+                made = await asyncio.to_thread(Definitions, view.registry, self._source)
+                known = self._definitions = view.registry, made
+            return await asyncio.to_thread(known[1].shape_id, asked)
+
+    async def _of_handle(self, request: ShapeRequest) -> tuple[SeenShape, Handle]:
+        """The shape of a client that has a handle, which is one of the shape as it is now."""
+        handle = request.handle
+        seen = await self._seen(request, fresh=False)
+        if handle is None or handle.digest != seen.facts.digest:
+            seen = await self._seen(request, fresh=True)
+        with _told(request, seen):
+            if handle is None or handle.digest != seen.facts.digest or request.handle_text == request.expired_text:
+                raise RefetchError
+        return seen, handle
+
+    async def _begin(self, request: ShapeRequest, seen: SeenShape) -> Answer:
+        if request.handle_text is not None and request.handle_text == request.expired_text:
+            raise RefetchError
+        if request.start == NOW or request.changes_only:
+            handle = _begun(request, seen.handle)
+            return Answer(handle, Place(seen.tx), seen.facts.schema, Body(), is_up_to_date=True)
+        seen.found.require_snapshot()
+        state = await self._newest_state(seen)
+        is_newest = _is_newest(state.tx, state.version, seen)
+        return _state_answer(state, _begun(request, state.handle), 0, is_newest=is_newest)
+
+    async def _rows(self, seen: SeenShape, handle: Handle, place: Place) -> Answer:
+        """What follows in the rows that a client has begun to take."""
+        state = self._parts.states.at(handle, place.tx) or await self._state(seen, handle, place.tx)
+        return _state_answer(state, handle, place.rows, is_newest=_is_newest(state.tx, state.version, seen))
+
+    async def _newest_state(self, seen: SeenShape) -> StateRows:
+        states = self._parts.states
+        for _ in range(_TRIES):
+            state = states.newest(seen.handle, self._now_s()) or await self._state(seen, None, None)
+            # One that others have waited for already may be from before the shape was emptied.
+            if states.can_begin(state):
+                return state
+        raise UnavailableError("the shape is emptied again and again")
+
+    async def _state(self, seen: SeenShape, begun: Handle | None, at: int | None) -> StateRows:
+        parts = self._parts
+
+        def read(check: Check) -> StateRows:
+            return parts.reads.state(seen, begun, at, check)
+
+        def keep(state: StateRows) -> None:
+            parts.states.add(state, self._now_s())
+
+        # Rows that another client waits for are right for this one too, even if the log has got longer since.
+        key = seen.handle if begun is None else replace(begun, turn=0)
+        return await parts.row_flights.share((key, at), read, keep)
+
+
+class _told:  # noqa: N801  it reads as a statement
+    """Turns ``RefetchError`` into the 409 with the handle with which the client of a request begins again."""
+
+    def __init__(self, request: ShapeRequest, seen: SeenShape) -> None:
+        self._handle = following(seen.handle, request.handle, request.expired)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, RefetchError):
+            raise BeginAgainError(self._handle) from error
+
+
+def _followed(follower: Follower) -> Follower:
+    """The follower, if its shape is still the one that its handle is of; raises ``RefetchError``."""
+    if follower.handle.digest != follower.seen.facts.digest:
+        raise RefetchError
+    try:
+        follower.seen.found.require_followed(follower.position)
+    except PositionError as error:
+        raise RefetchError from error
+    return follower
+
+
+def _begun(request: ShapeRequest, current: Handle) -> Handle:
+    """The handle of a client that begins: the one that it was given to begin with, if that is still right."""
+    handle, expired = request.handle, request.expired
+    if handle is not None and handle.is_turn_of(current) and handle != expired:
+        return handle
+    return following(current, expired)
+
+
+def _is_newest(tx: int, version: int, seen: SeenShape) -> bool:
+    return version >= seen.found.version or tx >= seen.tx
+
+
+def _state_answer(state: StateRows, handle: Handle, rows: int, *, is_newest: bool) -> Answer:
+    page = state.page(rows)
+    if page is None:
+        raise RefetchError
+    is_up_to_date = page.is_end and is_newest
+    is_fixed = rows > 0 and not page.is_end
+    return Answer(handle, Place(page.tx, page.rows), state.facts.schema, page.body, is_up_to_date, is_fixed)
+
+
+def _answer(follower: Follower, page: Page, *, is_up_to_date: bool) -> Answer:
+    facts = follower.seen.facts
+    return Answer(follower.handle, Place(page.tx), facts.schema, page.body, is_up_to_date, not page.is_end)

@@ -1,0 +1,157 @@
+"""``ShapeRequest``: the parameters of ``GET /v1/shape``, checked."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from flushtracker.serve.handle import Handle, Place, parsed
+from flushtracker.serve.refusals import BadRequestError
+
+BEGIN: Final = "-1"
+NOW: Final = "now"
+Start: TypeAlias = Place | Literal["-1", "now"]
+
+_DEFINITION: Final = ("table", "where", "columns", "replica", "params")
+_FLAGS: Final = ("live", "live_sse", "experimental_live_sse")
+_SUBSET: Final = "subset__"
+_UNSUPPORTED: Final = ("experimental_compaction", "database_id", "source_id", "source_secret")
+_PARAM: Final = re.compile(r"params\[([^\]]*)\]")
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,2}", re.ASCII)
+_CURSOR: Final = re.compile(r"[0-9]{0,18}", re.ASCII)
+_MOST_HANDLE: Final = 200
+_MOST_TEXT: Final = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class AskedDefinition:
+    """A shape by what it is: the texts of a request, not read yet. ``params`` are the values of ``$1`` and so on."""
+
+    table: str
+    where: str | None
+    columns: str | None
+    replica: str
+    params: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRequest:
+    """``shape`` is an id, or a definition. ``live``: wait for changes. ``sse``: keep sending them."""
+
+    shape: str | AskedDefinition
+    start: Start
+    handle_text: str | None = None
+    expired_text: str | None = None
+    live: bool = False
+    sse: bool = False
+    changes_only: bool = False
+    cursor: int | None = None
+
+    @property
+    def handle(self) -> Handle | None:
+        return parsed(self.handle_text)
+
+    @property
+    def expired(self) -> Handle | None:
+        """The handle that the client was told to drop."""
+        return parsed(self.expired_text)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the client has seen an answer before, maybe of another server: this one must not be behind it."""
+        return self.handle_text is not None or self.expired_text is not None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> "ShapeRequest":
+        """Check the parameters of a request; raises ``BadRequestError``, which does not show their values."""
+        _refuse_unsupported(given)
+        start = _start(given)
+        live, sse, experimental = (_flag(given, name) for name in _FLAGS)
+        handle, expired = (_handle(given, name) for name in ("handle", "expired_handle"))
+        if isinstance(start, Place) and handle is None:
+            raise BadRequestError("handle is missing, which an offset needs")
+        if live and not isinstance(start, Place):
+            raise BadRequestError("live=true needs the offset and the handle of an answer before")
+        if (sse or experimental) and not live:
+            raise BadRequestError("live_sse=true needs live=true")
+        cursor = given.get("cursor", "")
+        if not _CURSOR.fullmatch(cursor):
+            raise BadRequestError("cursor is not one that an answer had as electric-cursor")
+        log = given.get("log", "full")
+        if log not in {"full", "changes_only"}:
+            raise BadRequestError("log is neither full nor changes_only")
+        return cls(
+            _shape(given),
+            start,
+            handle,
+            expired,
+            live=live,
+            sse=sse or experimental,
+            changes_only=log == "changes_only",
+            cursor=int(cursor) if cursor else None,
+        )
+
+
+def _refuse_unsupported(given: Mapping[str, str]) -> None:
+    found = sorted(name for name in given if name.startswith(_SUBSET) or name in _UNSUPPORTED)
+    if found:
+        names = ", ".join(name if name.isidentifier() and len(name) < 40 else "subset__…" for name in found[:10])
+        raise BadRequestError(f"not supported by this server: {names}")
+
+
+def _start(given: Mapping[str, str]) -> Start:
+    offset = given.get("offset")
+    if offset is None:
+        raise BadRequestError("offset is missing; begin with -1")
+    if offset == BEGIN:
+        return "-1"
+    return "now" if offset == NOW else Place.parse(offset)
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name, "false")
+    if text not in {"true", "false"}:
+        raise BadRequestError(f"{name} is neither true nor false")
+    return text == "true"
+
+
+def _handle(given: Mapping[str, str], name: str) -> str | None:
+    text = given.get(name)
+    if text is not None and not 0 < len(text) <= _MOST_HANDLE:
+        raise BadRequestError(f"{name} is empty or longer than {_MOST_HANDLE} characters")
+    return text
+
+
+def _shape(given: Mapping[str, str]) -> str | AskedDefinition:
+    shape_id, table = given.get("shape"), given.get("table")
+    params = _params(given)
+    defining = [name for name in _DEFINITION if name in given] + (["params"] if params else [])
+    if shape_id is not None:
+        if defining:
+            raise BadRequestError(f"shape names the shape, so {defining[0]} must not be given")
+        return shape_id
+    if table is None:
+        raise BadRequestError("shape is missing, or table")
+    if any(len(given.get(name, "")) > _MOST_TEXT for name in _DEFINITION):
+        raise BadRequestError(f"a parameter has more than {_MOST_TEXT} characters")
+    replica = given.get("replica", "default")
+    if replica not in {"default", "full"}:
+        raise BadRequestError("replica is neither default nor full")
+    return AskedDefinition(table, given.get("where"), given.get("columns"), replica, params)
+
+
+def _params(given: Mapping[str, str]) -> tuple[tuple[int, str], ...]:
+    """The values of placeholders, which clients send as ``params[1]=…``, or all as one JSON object."""
+    pairs = [(found[1], value) for name, value in given.items() if (found := _PARAM.fullmatch(name))]
+    if "params" in given:
+        try:
+            document = json.loads(given["params"])
+        except (ValueError, RecursionError):
+            raise BadRequestError("params is not JSON") from None
+        if pairs or not isinstance(document, dict) or not all(isinstance(each, str) for each in document.values()):
+            raise BadRequestError("params is not one JSON object of texts")
+        pairs = list(document.items())
+    if not all(_NUMBER.fullmatch(number) for number, _ in pairs):
+        raise BadRequestError("params has a key that is not a number from 1")
+    return tuple(sorted((int(number), value) for number, value in pairs))

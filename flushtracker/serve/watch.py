@@ -1,0 +1,278 @@
+"""``Watch``: looks at the tables in a thread of its own, once for all clients, and wakes those whose shape has changed.
+
+A look opens the newest version of both tables, and finds the shapes that clients ask for. What it found is a
+:class:`View`, which replaces the one before as a whole, on the event loop: a look that fails changes nothing, so the
+next one finds everything that this one would have. Errors of the storage are never part of a view. What is wrong with a
+shape is: it has ended, or its snapshot is missing.
+
+- *Fresh*: whoever must not be behind what a client has seen waits for a look that begins after the request.
+- *Old*: without a look within ``MOST_AGE_S`` nothing is answered, because the last one may be outdated by any time.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from flushtracker.errors import FlushtrackerError, ShapeEndedError, SinkError
+from flushtracker.events.registry import Registry
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.serve.reads import Tables
+from flushtracker.serve.refusals import RefusalError, UnavailableError
+from flushtracker.serve.seen_shape import SeenShape
+
+logger = logging.getLogger(__name__)
+
+MOST_AGE_S: Final = 30.0
+_REOPEN_S: Final = 30.0
+"""How often the tables are opened anew, to see whether they have been replaced."""
+
+_FRESH_S: Final = 10.0
+"""How long a request waits for a look."""
+
+_FORGET_S: Final = 120.0
+"""A shape is looked for that long after the last request for it."""
+
+_LOG_AGAIN_S: Final = 60.0
+
+Outcome = SeenShape | FlushtrackerError
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a look found that began at ``began_s``. ``shape_ids``: all that the registry has."""
+
+    registry: Registry = field(default_factory=Registry)
+    shape_ids: frozenset[str] = frozenset()
+    version: int = -1
+    shapes: Mapping[str, Outcome] = field(default_factory=dict)
+    began_s: float = -float("inf")
+
+
+class Watch:
+    """Looks every ``poll_s``, and at once where a request waits for a look; ``open_tables`` opens them anew."""
+
+    def __init__(self, open_tables: Callable[[], Tables], poll_s: float, now_s: Callable[[], float] = time.monotonic):
+        self._open = open_tables
+        self._poll_s = poll_s
+        self._now_s = now_s
+        self.view = View()
+        self.looks = self.failed_looks = 0
+        self.problem: str | None = "the tables have not been looked at yet"
+        self._wanted: dict[str, float] = {}
+        self._fresh: list[tuple[float, asyncio.Future[None]]] = []
+        self._changes: dict[str, set[asyncio.Future[None]]] = {}
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._logged_s = -_LOG_AGAIN_S
+
+    def start(self) -> None:
+        """Begin to look; called on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Wake everybody, and look no more."""
+        self._stopped = True
+        self._wake.set()
+        for futures in self._changes.values():
+            _resolve(futures)
+        _resolve({future for _, future in self._fresh})
+
+    @property
+    def age_s(self) -> float:
+        """Since the last look that found everything began."""
+        return self._now_s() - self.view.began_s
+
+    @property
+    def is_closed(self) -> bool:
+        return self._stopped
+
+    @property
+    def waiting(self) -> int:
+        """Clients that wait for a change."""
+        return sum(map(len, self._changes.values()))
+
+    @property
+    def watched(self) -> int:
+        """Shapes that are looked for."""
+        return len(self._wanted)
+
+    async def current(self, *, fresh: bool = False) -> View:
+        """The last view, or one of a look that begins from now on; raises ``UnavailableError``."""
+        if fresh or not self.looks:
+            await self._fresh_look()
+        if self.age_s > MOST_AGE_S:
+            raise UnavailableError(f"the last look at the tables was {min(self.age_s, 1e6):.0f} s ago", 5)
+        return self.view
+
+    async def shape(self, shape_id: str, *, fresh: bool = False) -> SeenShape:
+        """A shape that the registry has.
+
+        Raises:
+            RefusalError: the tables cannot be looked at, or the shape has ended.
+            FlushtrackerError: why the shape cannot be read, as ``ShapeLogReader.found``.
+        """
+        self._wanted[shape_id] = self._now_s()
+        view = await self.current(fresh=fresh)
+        if shape_id not in view.shapes:
+            view = await self.current(fresh=True)
+        found = view.shapes.get(shape_id)
+        if isinstance(found, ShapeEndedError):
+            raise RefusalError(410, _ended(view.registry, shape_id))
+        if isinstance(found, FlushtrackerError):
+            raise found
+        if found is None:
+            raise UnavailableError("the shape was not looked at in time")
+        return found
+
+    def changed(self, shape_id: str) -> "asyncio.Future[None]":
+        """Done when the shape has changed since the last view, or the watch is closed; to be dropped in the end."""
+        future = asyncio.get_running_loop().create_future()
+        self._wanted[shape_id] = self._now_s()
+        self._changes.setdefault(shape_id, set()).add(future)
+        if self._stopped:
+            future.set_result(None)
+        return future
+
+    def drop(self, shape_id: str, future: "asyncio.Future[None]") -> None:
+        """Nobody waits for this any more."""
+        waiting = self._changes.get(shape_id)
+        if waiting is not None:
+            waiting.discard(future)
+            if not waiting:
+                del self._changes[shape_id]
+
+    async def _fresh_look(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = self._now_s(), future
+        self._fresh.append(entry)
+        self._wake.set()
+        try:
+            await asyncio.wait_for(asyncio.shield(future), _FRESH_S)
+        except asyncio.TimeoutError:
+            raise UnavailableError("the tables could not be looked at in time") from None
+        finally:
+            if entry in self._fresh:
+                self._fresh.remove(entry)
+
+    # In the thread of the watch.
+
+    def _run(self) -> None:
+        tables: Tables | None = None
+        opened_s = next_s = 0.0
+        while not self._stopped:
+            self._wake.wait(max(next_s - self._now_s(), 0))
+            self._wake.clear()
+            began_s = self._now_s()
+            next_s = began_s + self._poll_s
+            try:
+                if tables is None or began_s - opened_s > _REOPEN_S:
+                    tables, opened_s = self._reopened(tables), began_s
+                view = self._look(tables, began_s)
+            except BaseException as error:  # noqa: BLE001  a thread that ends would leave every client with the past
+                tables = None
+                self._call(self._failed, began_s, error)
+            else:
+                self._call(self._publish, view)
+
+    def _reopened(self, tables: Tables | None) -> Tables:
+        """The tables as they are now, or those that are open, if they are the same."""
+        found = self._open()
+        is_same = tables is not None and tables.table_id == found.table_id and tables.version <= found.version
+        return tables if is_same and tables is not None else found
+
+    def _look(self, tables: Tables, began_s: float) -> View:
+        before = self.view
+        wanted = tuple(self._wanted)
+        registry = tables.look()
+        is_new = registry is not before.registry or tables.version != before.version
+        known = {} if is_new else before.shapes
+        shapes = {name: known[name] if name in known else self._find(tables, name, before) for name in wanted}
+        tables.forget(wanted)
+        shape_ids = before.shape_ids if registry is before.registry else _shape_ids(registry)
+        return View(registry, shape_ids, tables.version, shapes, began_s)
+
+    def _find(self, tables: Tables, shape_id: str, before: View) -> Outcome:
+        try:
+            found = tables.seen(shape_id)
+            found.found.require_begun()
+        except SinkError:
+            raise
+        except FlushtrackerError as error:
+            return error
+        known = before.shapes.get(shape_id)
+        # The same object, where nothing that concerns clients has changed.
+        return known if isinstance(known, SeenShape) and known.is_as(found) else found
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        if self._loop is not None and not self._stopped:
+            try:
+                self._loop.call_soon_threadsafe(function, *arguments)
+            except RuntimeError:  # The loop is closed.
+                self._stopped = True
+
+    # On the event loop.
+
+    def _publish(self, view: View) -> None:
+        before, self.view = self.view, view
+        self.looks += 1
+        if self.problem is not None:
+            logger.info("tables are looked at version=%s shapes=%s", view.version, len(view.shape_ids))
+        self.problem = None
+        self._resolve_fresh(view.began_s)
+        for shape_id in list(self._changes):
+            if shape_id in view.shapes and not _is_same(before.shapes.get(shape_id), view.shapes[shape_id]):
+                _resolve(self._changes[shape_id])
+        limit_s = self._now_s() - _FORGET_S
+        for shape_id in [name for name, at_s in self._wanted.items() if at_s < limit_s and name not in self._changes]:
+            del self._wanted[shape_id]
+
+    def _failed(self, began_s: float, error: BaseException) -> None:
+        self.failed_looks += 1
+        known = isinstance(error, FlushtrackerError)
+        self.problem = str(error) if known else type(error).__name__
+        if self._now_s() - self._logged_s >= _LOG_AGAIN_S:
+            self._logged_s = self._now_s()
+            logger.warning("tables cannot be looked at reason=%s", self.problem, exc_info=None if known else error)
+        self._resolve_fresh(began_s, UnavailableError("the tables cannot be looked at now"))
+
+    def _resolve_fresh(self, began_s: float, error: Exception | None = None) -> None:
+        for asked_s, future in self._fresh:
+            if asked_s <= began_s and not future.done():
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+
+
+def _is_same(before: Outcome | None, now: Outcome) -> bool:
+    """Whether clients need not be told; the same error is another object after each look."""
+    if isinstance(before, FlushtrackerError) and isinstance(now, FlushtrackerError):
+        return type(before) is type(now) and str(before) == str(now)
+    return before is now
+
+
+def _resolve(futures: set["asyncio.Future[None]"]) -> None:
+    for future in list(futures):
+        if not future.done():
+            future.set_result(None)
+
+
+def _shape_ids(registry: Registry) -> frozenset[str]:
+    return frozenset(entry.definition.id for entry in registry.entries.values() if isinstance(entry, ShapeEntry))
+
+
+def _ended(registry: Registry, shape_id: str) -> str:
+    """Why a shape is not served any more, as far as its owner may know: without the source."""
+    entries = (registry.shape(source, shape_id) for source in sorted(registry.sources_of(shape_id)))
+    reasons = [entry.ended_because for entry in entries if entry is not None and entry.removed_at is not None]
+    reason = reasons[-1] if reasons else None
+    how = "was removed by its owner" if reason is None else f"has ended because {reason}"
+    return f"shape {shape_id} {how}, and changes no more"

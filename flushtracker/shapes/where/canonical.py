@@ -1,0 +1,123 @@
+"""The canonical form of a condition: equal for two conditions only if they mean the same for every row.
+
+The reverse does not hold: conditions that mean the same may have different forms. The form does not depend on
+spelling, on parentheses, on the order of what AND, OR and IN list, on which side of a comparison an operand is, or, if
+the table is known, on how a literal is written: ``id = 5`` and ``'05' = id`` are the same for an integer ``id``.
+
+Every rewriting here holds in three-valued logic, for NULLs as well as for values.
+"""
+
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from typing import Any, Final, TypeAlias, get_args
+
+from flushtracker.shapes.where.column_types import type_of
+from flushtracker.shapes.where.sql_values import TYPES, SqlType
+from flushtracker.shapes.where.tree import (
+    ColumnRef,
+    Comparison,
+    Constant,
+    Junction,
+    Membership,
+    Node,
+    Not,
+)
+from flushtracker.wal.changes import Relation
+
+_MIRRORED: Final = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_NEGATED: Final = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_BY_VALUE: Final = ("exact", "boolean", "uuid", "datetime", "instant", "time")
+"""The families whose values are equal exactly if PostgreSQL takes their texts for the same."""
+
+Form: TypeAlias = tuple[Any, ...]
+"""Values that can be hashed."""
+
+
+def canonical(node: Node, relation: Relation | None = None) -> Form:
+    """The form of a condition; ``relation`` has the types of the columns, if these are known."""
+    match node:
+        case Junction(operator, parts):
+            return _junction(operator, [canonical(part, relation) for part in parts])
+        case Membership(operand, items):
+            return _junction("OR", [_comparison("=", operand, item, relation) for item in items])
+        case Comparison(operator, left, right, _):
+            return _comparison(operator, left, right, relation)
+        case Not(operand):
+            return _negation(canonical(operand, relation))
+        case _:
+            return _plain(node, relation)
+
+
+def _junction(operator: str, parts: Iterable[Form]) -> Form:
+    found = set[Form]()
+    for part in parts:
+        found |= set(part[1:]) if part[0] == operator else {part}
+    return (operator, *sorted(found, key=repr)) if len(found) > 1 else found.pop()
+
+
+def _comparison(operator: str, left: Node, right: Node, relation: Relation | None) -> Form:
+    left_form, right_form = _operand(left, right, relation), _operand(right, left, relation)
+    if repr(left_form) > repr(right_form):
+        operator, left_form, right_form = _MIRRORED.get(operator, operator), right_form, left_form
+    return "compare", operator, left_form, right_form
+
+
+def _operand(node: Node, other: Node, relation: Relation | None) -> Form:
+    """An operand of a comparison; a literal that is compared with a column is the value that it is there."""
+    if isinstance(node, Constant) and isinstance(other, ColumnRef) and relation is not None:
+        column = next((column for column in relation.columns if column.name == other.name), None)
+        sql_type = None if column is None else type_of(column)
+        value = None if sql_type is None else _value(node, sql_type)
+        if value is not None:
+            return value
+    return canonical(node, relation)
+
+
+def _value(literal: Constant, sql_type: SqlType) -> Form | None:
+    """What a literal is where it is compared with a column of this type; ``None`` if that is not known."""
+    of_literal = None if literal.type_oid is None else TYPES.get(literal.type_oid)
+    is_same = literal.is_untyped or (of_literal is not None and of_literal.oid == sql_type.oid)
+    is_number = of_literal is not None and of_literal.family == sql_type.family == "exact"
+    if literal.text is None or not (is_same or is_number):
+        return None
+    try:
+        value = sql_type.parse(literal.text)
+    except ValueError:
+        return None
+    if sql_type.family not in _BY_VALUE:
+        return "text", literal.text
+    return "value", sql_type.family, _digits(value) if isinstance(value, int | Decimal) else str(value)
+
+
+def _digits(number: int | Decimal) -> Any:
+    """Equal for equal numbers, however many decimals they have."""
+    sign, digits, exponent = Decimal(number).as_tuple()
+    if not isinstance(exponent, int):
+        return str(number)
+    text = "".join(map(str, digits)).lstrip("0")
+    kept = text.rstrip("0")
+    return (sign, kept, exponent + len(text) - len(kept)) if kept else (0, "", 0)
+
+
+def _negation(form: Form) -> Form:
+    if form[0] == "not":
+        inner: Form = form[1]
+        return inner
+    if form[0] == "compare" and form[1] in _NEGATED:
+        return "compare", _NEGATED[form[1]], *form[2:]
+    return "not", form
+
+
+def _plain(node: object, relation: Relation | None) -> Form:
+    """Any other node: its kind and its parts."""
+    found: list[Any] = [type(node).__name__]
+    if not is_dataclass(node):
+        return repr(node), *found
+    for field in fields(node):
+        value = getattr(node, field.name)
+        found.append(canonical(value, relation) if type(value) in _NODES else repr(value))
+    return tuple(found)
+
+
+_NODES: Final[tuple[type, ...]] = get_args(Node)

@@ -1,0 +1,193 @@
+"""The server of shapes in this process, and a client that follows the protocol as Electric's own client does.
+
+Requests go to the application itself: there is no socket, and time is the event loop's.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from flushtracker.config.serve_config import CacheConfig, HttpConfig, ServeConfig
+from flushtracker.config.write_config import LogConfig
+from flushtracker.serve.app import ServeApp
+from flushtracker.serve.server import Served
+from flushtracker.serve.shape_answers import ShapeAnswers
+
+Headers = dict[str, str]
+State = dict[str, dict[str, Any]]
+
+
+@dataclass
+class Response:
+    """An answer; ``chunks`` are the parts of its body as they were sent."""
+
+    status: int = 0
+    headers: Headers = field(default_factory=dict)
+    chunks: list[bytes] = field(default_factory=list)
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.chunks)
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Server:
+    """A running server over a log."""
+
+    def __init__(self, config: ServeConfig, live_s: float = 5.0) -> None:
+        self.served = Served(config)
+        if live_s:
+            self.served.answers = ShapeAnswers(self.served.parts, config.source, live_s)
+            self.served.app = ServeApp(config.http, self.served.answers, self.served.parts.watch)
+
+    async def get(self, params: dict[str, Any], **more: Any) -> Response:
+        return await self.request(urlencode(params).encode(), **more)
+
+    async def request(
+        self,
+        query: bytes = b"",
+        path: bytes = b"/v1/shape",
+        method: str = "GET",
+        headers: dict[bytes, bytes] | None = None,
+        gone: asyncio.Event | None = None,
+        into: Response | None = None,
+    ) -> Response:
+        """Send a request; the client goes away when ``gone`` is set."""
+        found = into or Response()
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path.decode("latin-1"),
+            "raw_path": path,
+            "query_string": query,
+            "headers": list((headers or {b"host": b"localhost"}).items()),
+            "state": {},
+        }
+        left, is_first = gone or asyncio.Event(), True
+
+        async def receive() -> dict[str, Any]:
+            nonlocal is_first
+            if is_first:
+                is_first = False
+                return {"type": "http.request", "body": b"", "more_body": False}
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                assert not found.status
+                found.status = message["status"]
+                names = [(name.decode(), value.decode()) for name, value in message["headers"]]
+                found.headers = dict(names)
+                assert len(found.headers) == len(names)
+            else:
+                found.chunks.append(message["body"])
+
+        await self.served.app(scope, receive, send)
+        if found.status == 200 and method == "GET" and "content-length" in found.headers:
+            assert len(found.body) == int(found.headers["content-length"])
+        return found
+
+
+def config_of(log: str, shapes: str | None = None, **http: Any) -> ServeConfig:
+    sink = LogConfig(log, shapes or f"{log}_shapes")
+    return ServeConfig(sink, HttpConfig("127.0.0.1", 0, **http), CacheConfig(1_000_000, 100_000_000), poll_ms=50)
+
+
+@asynccontextmanager
+async def serving(log: str, shapes: str | None = None, live_s: float = 5.0, **http: Any) -> AsyncIterator[Server]:
+    """A server that looks at the log at ``log``."""
+    server = Server(config_of(log, shapes, **http), live_s)
+    server.served.parts.watch.start()
+    try:
+        yield server
+    finally:
+        server.served.close()
+
+
+@dataclass
+class Client:
+    """Keeps a copy of a shape by the rules of the client's source, version 1.5.28; ``problems`` are what it refuses."""
+
+    params: dict[str, str]
+    offset: str = "-1"
+    handle: str | None = None
+    expired: str | None = None
+    rows: State = field(default_factory=dict)
+    is_up_to_date: bool = False
+    cursor: str = ""
+    told: int = 0
+
+    def query(self, *, live: bool) -> dict[str, str]:
+        found = {**self.params, "offset": self.offset, "log": "full"}
+        if self.handle is not None:
+            found["handle"] = self.handle
+        if self.expired is not None:
+            found["expired_handle"] = self.expired
+        if live and self.is_up_to_date:
+            found |= {"live": "true", "cursor": self.cursor}
+        return found
+
+    async def step(self, server: Server, *, live: bool = False) -> Response:
+        """Ask once, and take the answer."""
+        response = await server.get(self.query(live=live))
+        if response.status == 409:
+            new = response.headers["electric-handle"]
+            assert new not in {self.handle, self.expired}
+            assert response.json == [{"headers": {"control": "must-refetch"}}]
+            self.expired = self.handle or self.expired
+            self.handle, self.offset, self.rows, self.is_up_to_date, self.cursor = new, "-1", {}, False, ""
+            self.told += 1
+        elif response.status == 200:
+            self._take(response, live=live and self.is_up_to_date)
+        return response
+
+    def _take(self, response: Response, *, live: bool) -> None:
+        headers = response.headers
+        assert headers["electric-handle"] != self.expired, "a client takes this for an outdated answer of a cache"
+        assert "electric-schema" in headers
+        assert ("electric-cursor" in headers) == live
+        if live:
+            assert headers["electric-cursor"] != self.cursor
+            self.cursor = headers["electric-cursor"]
+        messages = response.json
+        assert isinstance(messages, list)
+        self.handle, self.offset = headers["electric-handle"], headers["electric-offset"]
+        self.is_up_to_date = self.is_up_to_date if live and not messages else False
+        for message in messages:
+            self._apply(message)
+        assert self.is_up_to_date == ("electric-up-to-date" in headers)
+
+    def _apply(self, message: dict[str, Any]) -> None:
+        headers = message["headers"]
+        if "control" in headers:
+            assert headers["control"] == "up-to-date"
+            self.is_up_to_date = True
+        elif headers["operation"] == "insert":
+            self.rows[message["key"]] = dict(message["value"])
+        elif headers["operation"] == "update":
+            self.rows[message["key"]] = {**self.rows[message["key"]], **message["value"]}
+        else:
+            assert headers["operation"] == "delete"
+            self.rows.pop(message["key"], None)
+
+    async def sync(self, server: Server, most: int = 50) -> None:
+        """Ask until it is up to date."""
+        for _ in range(most):
+            response = await self.step(server)
+            assert response.status in {200, 409}, response.body
+            if self.is_up_to_date:
+                return
+        raise AssertionError("not up to date")
+
+    @property
+    def tx(self) -> int:
+        """The transaction up to which it has everything."""
+        return int(self.offset.partition("_")[0])
