@@ -54,6 +54,8 @@ SHAPE_PATH: Final = b"/v1/shape"
 _HEALTH: Final = b"/healthz"
 _READY: Final = b"/readyz"
 _METHODS: Final = ("GET", "HEAD")
+HEADER_BYTES: Final = 32 << 10
+"""The most of an address and headers."""
 
 
 class ServeApp:
@@ -93,21 +95,14 @@ class ServeApp:
             exchange.close()
 
     async def _answer(self, exchange: "_Exchange", headers: Headers) -> None:
-        scope = exchange.scope
-        if not self._is_meant(exchange.host):
-            raise RefusalError(421, "this host's name is not served here; see http.hosts")
-        path = scope["raw_path"]
-        if path not in {SHAPE_PATH, _HEALTH, _READY}:
-            raise RefusalError(404, "the path is /v1/shape")
-        if path == SHAPE_PATH and scope["method"] == "OPTIONS":
+        path, method = self._checked(exchange)
+        if path == SHAPE_PATH and method == "OPTIONS":
             await exchange.whole(204, {**headers, **PREFLIGHT}, b"")
             return
-        if scope["method"] not in _METHODS:
-            raise RefusalError(405, "the methods are GET, HEAD and OPTIONS")
         if path != SHAPE_PATH:
             await self._health(exchange, headers, is_ready_asked=path == _READY)
             return
-        given = parse_query(scope["query_string"])
+        given = parse_query(exchange.scope["query_string"])
         self._require_secret(given.get("secret"))
         if exchange.is_one_too_many(self._config.connections):
             raise UnavailableError("too many connections", 5)
@@ -122,6 +117,21 @@ class ServeApp:
             await exchange.whole(304, found, b"")
             return
         await exchange.answer(found, answer)
+
+    def _checked(self, exchange: "_Exchange") -> tuple[bytes, str]:
+        """The path and the method of a request that is well-formed and meant for this server."""
+        path, method = exchange.scope["raw_path"], exchange.scope["method"]
+        if not self._is_meant(exchange.host):
+            raise RefusalError(421, "this host's name is not served here; see http.hosts")
+        if exchange.size > HEADER_BYTES:
+            raise RefusalError(431, f"the address and headers have more than {HEADER_BYTES} bytes")
+        if exchange.has_body:
+            raise RefusalError(413, "a request has no body here")
+        if path not in {SHAPE_PATH, _HEALTH, _READY}:
+            raise RefusalError(404, "the path is /v1/shape")
+        if method not in _METHODS and not (path == SHAPE_PATH and method == "OPTIONS"):
+            raise RefusalError(405, "the methods are GET, HEAD and OPTIONS")
+        return path, method
 
     async def _events(self, exchange: "_Exchange", headers: Headers, request: ShapeRequest) -> None:
         if exchange.scope["method"] == "HEAD":
@@ -174,6 +184,17 @@ class _Exchange:
         self._app = app
         self._gone: asyncio.Task[None] | None = None
         self._is_begun = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the address and the headers; uvicorn limits only those of a request that arrives in parts."""
+        headers = sum(len(name) + len(value) + 4 for name, value in self.scope["headers"])
+        return len(self.scope["raw_path"]) + len(self.scope["query_string"]) + headers
+
+    @property
+    def has_body(self) -> bool:
+        """Whether something follows the headers, which could be read as another request."""
+        return b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
 
     @property
     def host(self) -> str | None:

@@ -8,9 +8,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 REQUEST_S: Final = 15.0
 """A connection is closed if no complete request line and headers arrive within this time."""
 
-HEADER_BYTES: Final = 32 << 10
-"""The most of a request line and headers."""
-
 _SPARE: Final = 100
 """Connections over the limit that are answered with a 503; more are closed."""
 
@@ -35,12 +32,6 @@ class Connection(H11Protocol):
         if self._is_answering:
             self._stop_expecting()
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        # What is left of a request's body counts as the next request: it must end, too.
-        if not self._is_answering:
-            self._expect_request(again=True)
-
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_expecting()
         super().connection_lost(exc)
@@ -59,13 +50,10 @@ class Connection(H11Protocol):
         cycle: Any = self.cycle
         return cycle is not None and not cycle.response_complete
 
-    def _expect_request(self, *, again: bool = False) -> None:
-        if again:
-            self._stop_expecting()
+    def _expect_request(self) -> None:
+        """From the first byte on: an idle connection is closed by uvicorn's own timeout, which each byte resets."""
         if self._late is None and not self._is_answering:
-            # An idle connection is closed by uvicorn's own timeout, which each byte resets.
-            limit_s = REQUEST_S + (self.timeout_keep_alive if again else 0)
-            self._late = self.loop.call_later(limit_s, self._close_if_late)
+            self._late = self.loop.call_later(REQUEST_S, self._close_if_late)
 
     def _stop_expecting(self) -> None:
         if self._late is not None:

@@ -62,19 +62,28 @@ class Definitions:
             return None
         if table not in self._forms:
             self._forms[table] = dict(self._table_forms(entries))
-        relations = {_relation(self._registry.table_of(entry)) for entry in entries}
-        forms = [_form(where, relation, columns, asked.replica) for relation in relations]
-        return next((found for form in forms if (found := self._forms[table].get(form)) is not None), None)
+        for entry in entries:
+            binding = self._registry.table_of(entry)
+            # The key is always among the columns, whether it is named or not.
+            chosen = None if columns is None else columns | set(_key(entry, binding))
+            form = _form(where, _relation(binding), chosen, asked.replica)
+            if (found := self._forms[table].get(form)) is not None:
+                return found
+        return None
 
     def _table_forms(self, entries: Iterable[ShapeEntry]) -> Iterable[tuple[_Form, str]]:
         # The last of several that are defined alike counts: a live one, and of those the first by its id.
         ordered = sorted(entries, key=lambda each: each.definition.id, reverse=True)
         for entry in sorted(ordered, key=lambda each: each.removed_at is None):
             definition, table = entry.definition, self._registry.table_of(entry)
-            key = definition.primary_key or (() if table is None else table.key)
-            columns = None if definition.columns is None else frozenset({*definition.columns, *key})
-            with suppress(BadRequestError):  # Of an earlier release, whose conditions this one reads otherwise.
+            columns = None if definition.columns is None else frozenset({*definition.columns, *_key(entry, table)})
+            # A condition that an earlier release has accepted may be refused by this one.
+            with suppress(BadRequestError):
                 yield _form(definition.where, _relation(table), columns, definition.replica), definition.id
+
+
+def _key(entry: ShapeEntry, table: TableBinding | None) -> tuple[str, ...]:
+    return entry.definition.primary_key or (() if table is None else table.key)
 
 
 def _form(where: str | None, relation: Relation | None, columns: frozenset[str] | None, replica: str) -> _Form:

@@ -62,6 +62,8 @@ def refusal_headers(error: RefusalError) -> Headers:
         headers["retry-after"] = str(error.retry_after_s)
     if error.status == 405:
         headers["allow"] = _ALLOWED
+    if error.status == 413:
+        headers["connection"] = "close"
     return headers
 
 

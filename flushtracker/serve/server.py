@@ -14,8 +14,8 @@ import uvicorn
 from flushtracker.config.serve_config import HttpConfig, ServeConfig
 from flushtracker.errors import ConfigError
 from flushtracker.process.program import STOP_SIGNALS
-from flushtracker.serve.app import ServeApp
-from flushtracker.serve.connection import HEADER_BYTES, Connection
+from flushtracker.serve.app import HEADER_BYTES, ServeApp
+from flushtracker.serve.connection import Connection
 from flushtracker.serve.flights import Flights
 from flushtracker.serve.http_answers import STALLED_S
 from flushtracker.serve.kept import KeptPages, KeptStates

@@ -61,6 +61,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "operate.shapes": frozenset({*PURE, "capture", "disk_sync", "kafka", "postgres"}),
     "operate.status": frozenset({*PURE, "capture", "delta.acks", "monitoring", "postgres", "process"}),
     "recordings": frozenset({*PURE, "delta.log", "event_files", "kafka", "process"}),
+    "serve": frozenset({*PURE, "delta", "delta.log", "monitoring", "process"}),
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),
     "conformance": frozenset({*PURE, "process", "kafka", "local", "power_failure"}),
     "demo": frozenset({*PURE, *ADAPTERS, "capture", "local", "operate.status", "recordings"}),
@@ -80,12 +81,13 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta", "delta.acks", "delta.log"}),
     "pyarrow": frozenset(
-        {"delta", "delta.acks", "delta.log", "jobs.track", "jobs.write", "jobs.snapshot", "operate", "spark"}
+        {*("delta", "delta.acks", "delta.log", "jobs.track", "jobs.write", "jobs.snapshot"), "operate", "serve", "spark"}
     ),
     "pyspark": frozenset({"spark", "jobs.track", "jobs.write", "jobs.snapshot"}),
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"jobs.track", "jobs.write", "delta.log"}),
     "rich": frozenset({"operate.report", "demo"}),
+    "uvicorn": frozenset({"serve"}),
     "waitress": frozenset({"monitoring"}),
     "prometheus_client": frozenset({"monitoring"}),
     "pythonjsonlogger": frozenset({"process"}),
@@ -126,6 +128,7 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("config.strict_yaml", "pathlib"): "names the file that yaml_tree reads",
     ("config.file_kinds", "pathlib"): "names the file that yaml_tree reads",
     ("config.job_config", "pathlib"): "names the file that yaml_tree reads",
+    ("config.serve_config", "pathlib"): "names the file that yaml_tree reads",
     ("config.snapshot_config", "pathlib"): "names the file that yaml_tree reads",
     ("config.write_config", "pathlib"): "names the file that yaml_tree reads",
     ("config.storage_path", "os"): "follows symbolic links, to see where a path leads",

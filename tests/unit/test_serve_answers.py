@@ -41,7 +41,7 @@ def log(tmp_path: Path) -> str:
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 60))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 def inserts(tx: int, *keys: str) -> list[Row]:
