@@ -9,7 +9,7 @@ import hmac
 import logging
 from collections import Counter
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from flushtracker.config.serve_config import HttpConfig
 from flushtracker.errors import (
@@ -104,13 +104,13 @@ class ServeApp:
             return
         given = parse_query(exchange.scope["query_string"])
         self._require_secret(given.get("secret"))
-        if exchange.is_one_too_many(self._config.connections):
+        if exchange.is_one_too_many:
             raise UnavailableError("too many connections", 5)
         request = ShapeRequest.of(given)
         if request.sse:
             await self._events(exchange, headers, request)
             return
-        answer = await self._answers.answer(request, exchange.gone)
+        answer = await self._answer_of(request, exchange)
         found = headers | answer_headers(answer, request, wall_s())
         if is_known(exchange.headers, found):
             del found["content-type"]
@@ -132,6 +132,20 @@ class ServeApp:
         if method not in _METHODS and not (path == SHAPE_PATH and method == "OPTIONS"):
             raise RefusalError(405, "the methods are GET, HEAD and OPTIONS")
         return path, method
+
+    async def _answer_of(self, request: ShapeRequest, exchange: "_Exchange") -> Answer:
+        """The answer, for which nobody works any more once the client is gone; raises ``GoneError`` then."""
+        if request.live:
+            return await self._answers.answer(request, exchange.gone)
+        answering = asyncio.ensure_future(self._answers.answer(request, exchange.gone))
+        try:
+            either: set[asyncio.Future[Any]] = {answering, exchange.gone}
+            await asyncio.wait(either, return_when="FIRST_COMPLETED")
+            if not answering.done():
+                raise GoneError
+            return answering.result()
+        finally:
+            answering.cancel()
 
     async def _events(self, exchange: "_Exchange", headers: Headers, request: ShapeRequest) -> None:
         if exchange.scope["method"] == "HEAD":
@@ -213,9 +227,11 @@ class _Exchange:
             self._gone = asyncio.create_task(self._closed())
         return self._gone
 
-    def is_one_too_many(self, limit: int) -> bool:
+    @property
+    def is_one_too_many(self) -> bool:
+        """Whether there are more connections than are served."""
         connection = self.scope.get("state", {}).get("connection")
-        return connection is not None and connection.others > limit
+        return connection is not None and connection.is_over_limit
 
     async def send(self, message: Message) -> None:
         """Send a part of an answer that is counted already."""

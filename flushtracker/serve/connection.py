@@ -37,9 +37,9 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     @property
-    def others(self) -> int:
-        """Connections that are open, this one included."""
-        return len(self.connections)
+    def is_over_limit(self) -> bool:
+        """Whether more connections are open than are served."""
+        return len(self.connections) > self.limit
 
     def abort(self) -> None:
         """Close it at once, whatever has been written and not been sent."""

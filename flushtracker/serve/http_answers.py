@@ -87,7 +87,9 @@ class StalledError(Exception):
 
 async def send_whole(send: Send, status: int, headers: Headers, body: bytes) -> None:
     """Send a small answer."""
-    await _start_answer(send, status, {**headers, "content-length": str(len(body))})
+    # Neither has a body, and the length of a 304 would be that of the answer which is not sent.
+    length = {} if status in {204, 304} else {"content-length": str(len(body))}
+    await _start_answer(send, status, headers | length)
     await send_part(send, body, more=False)
 
 

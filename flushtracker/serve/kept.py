@@ -20,7 +20,7 @@ _ENTRY_BYTES: Final = 1_000
 _MOST_FILES: Final = 200
 """Each is open."""
 
-_MOST_EMPTIED: Final = 10_000
+_MOST_BOUNDS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class KeptStates:
         self._limit, self._keep_s = disk_bytes, keep_s
         self._states: OrderedDict[tuple[str, int, int], tuple[StateRows, float]] = OrderedDict()
         self._newest: dict[str, tuple[str, int, int]] = {}
-        self._emptied: OrderedDict[str, int] = OrderedDict()
+        self._least: OrderedDict[str, int] = OrderedDict()
         self.disk_bytes = 0
 
     def __len__(self) -> int:
@@ -118,14 +118,14 @@ class KeptStates:
 
     def can_begin(self, state: StateRows) -> bool:
         """Whether the log can be continued from these rows, as far as is known."""
-        return state.tx >= self._emptied.get(state.handle.digest, -1)
+        return state.tx >= self._least.get(state.handle.digest, -1)
 
-    def emptied(self, handle: Handle, tx: int) -> None:
-        """The transaction ``tx`` has emptied a shape: a client that begins with rows from before must begin again."""
-        self._emptied[handle.digest] = max(tx, self._emptied.get(handle.digest, -1))
-        self._emptied.move_to_end(handle.digest)
-        if len(self._emptied) > _MOST_EMPTIED:
-            self._emptied.popitem(last=False)
+    def begin_after(self, handle: Handle, tx: int) -> None:
+        """No messages are sent for the transaction ``tx``: a client that begins with rows from before begins again."""
+        self._least[handle.digest] = max(tx, self._least.get(handle.digest, -1))
+        self._least.move_to_end(handle.digest)
+        if len(self._least) > _MOST_BOUNDS:
+            self._least.popitem(last=False)
 
     def add(self, state: StateRows, now_s: float) -> None:
         key = state.handle.digest, state.handle.attempt, state.tx

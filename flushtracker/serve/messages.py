@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from flushtracker.errors import DecodeError
+from flushtracker.serve.refusals import RefetchError
 from flushtracker.shape_log.fold import TRUNCATE, TRUNCATE_PARTITION
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT
@@ -55,17 +56,26 @@ def row_messages(rows: pa.Table, relation: str) -> list[bytes]:
     ]
 
 
-def transactions(tables: Iterable[pa.Table], relation: str) -> Iterator[Transaction]:
-    """The transactions of a log in its order; raises ``DecodeError`` if it does not end with the end of one."""
+def transactions(tables: Iterable[pa.Table], relation: str, most_bytes: int) -> Iterator[Transaction]:
+    """The transactions of a log in its order.
+
+    Raises:
+        RefetchError: a transaction has more than ``most_bytes`` of keys and values.
+        DecodeError: the log does not end with the end of a transaction.
+    """
     items: list[tuple[Any, ...]] = []
+    size = 0
     for table in tables:
         for row in zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True):
             operation = row[2]
             if operation == COMMIT:
                 yield Transaction(row[0], _messages(items, relation))
-                items = []
+                items, size = [], 0
             elif operation != SNAPSHOT:
                 items.append(row)
+                size += sum(map(len, filter(None, row[3:6])))
+                if size > most_bytes:
+                    raise RefetchError(row[0])
     if items:
         raise DecodeError(f"a shape's log ends inside the transaction at {items[-1][0]}")
 

@@ -9,7 +9,7 @@ from flushtracker.config.serve_config import load_serve_config
 from flushtracker.monitoring.http_server import HttpServer
 from flushtracker.monitoring.serve_app import ServeStatusApp
 from flushtracker.process.clock import now_ms
-from flushtracker.process.program import StopFlag, log_to_stderr
+from flushtracker.process.program import log_to_stderr
 from flushtracker.process.stop_deadline import exit_if_hung
 from flushtracker.serve.live_status import LiveStatus
 from flushtracker.serve.server import Served, run_server
@@ -26,8 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     served = Served(config)
     # A wrong path is an error at once, where a storage that fails later is only waited for.
     served.parts.reads.open()
-    stop = StopFlag()
-    exit_if_hung("flushtracker serve", stop.is_set, _STOP_TIMEOUT_S, arguments.log_format)
+    # A thread that hangs in a storage would keep the process.
+    exit_if_hung("flushtracker serve", lambda: served.parts.watch.is_closed, _STOP_TIMEOUT_S, arguments.log_format)
     live = LiveStatus(served, now_ms())
     with ExitStack() as opened:
         if config.status is not None:

@@ -26,8 +26,8 @@ from flushtracker.wal.log_offset import LogOffset
 _MOST_PAGES: Final = 32
 """Of one read of a log that are kept for the next requests."""
 
-_MOST_TRANSACTION: Final = 64 << 20
-"""The messages of a larger transaction are not sent: its client takes the rows again."""
+MOST_TRANSACTION: Final = 64 << 20
+"""A transaction with more keys and values than that is not sent: its client takes the rows again."""
 
 Check = Callable[[], None]
 """Called between steps of a read; raises if nobody waits for it any more."""
@@ -106,7 +106,7 @@ class LogReads:
             rows = tables.reader.log_tables(found, position)
             reached = position.tx_offset if found.bound is None else max(found.bound.tx_offset, position.tx_offset)
             pages = _LogPages(position.tx_offset, check)
-            for transaction in transactions(rows, now.facts.relation):
+            for transaction in transactions(rows, now.facts.relation, MOST_TRANSACTION):
                 if transaction.messages is None:
                     raise RefetchError(transaction.tx_offset)
                 if not pages.add(transaction.tx_offset, transaction.messages):
@@ -175,8 +175,6 @@ class _LogPages:
         """Add a transaction; false if there are pages enough, and it is not added."""
         self._check()
         size = sum(map(len, messages)) + len(messages) * len(SEPARATOR)
-        if size > _MOST_TRANSACTION:
-            raise RefetchError
         if self._held and self._size + size > PAGE_BYTES:
             if len(self._pages) + 1 == _MOST_PAGES:
                 return False

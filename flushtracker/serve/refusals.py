@@ -32,9 +32,10 @@ class UnavailableError(RefusalError):
 class RefetchError(Exception):
     """The log cannot be continued from the client's offset: it gets a 409 and another handle.
 
-    ``emptied_tx`` is the transaction that has emptied the shape since, if that is why.
+    ``unsent_tx``, if that is why, is the transaction for which no messages are sent, because it empties the shape or is
+    too large: rows from before it are none to begin with.
     """
 
-    def __init__(self, emptied_tx: int | None = None) -> None:
+    def __init__(self, unsent_tx: int | None = None) -> None:
         super().__init__()
-        self.emptied_tx = emptied_tx
+        self.unsent_tx = unsent_tx

@@ -194,8 +194,8 @@ class ShapeAnswers:
         try:
             pages = await parts.log_flights.share((key, seen.found.version), read, keep)
         except RefetchError as error:
-            if error.emptied_tx is not None:
-                parts.states.emptied(follower.handle, error.emptied_tx)
+            if error.unsent_tx is not None:
+                parts.states.begin_after(follower.handle, error.unsent_tx)
             raise
         return pages[0]
 
@@ -260,10 +260,10 @@ class ShapeAnswers:
         states = self._parts.states
         for _ in range(_TRIES):
             state = states.newest(seen.handle, self._now_s()) or await self._state(seen, None, None)
-            # One that others have waited for already may be from before the shape was emptied.
+            # One that others have waited for already may be too old to begin with.
             if states.can_begin(state):
                 return state
-        raise UnavailableError("the shape is emptied again and again")
+        raise UnavailableError("the shape must be begun again and again")
 
     async def _state(self, seen: SeenShape, begun: Handle | None, at: int | None) -> StateRows:
         parts = self._parts

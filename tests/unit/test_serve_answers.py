@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -174,6 +175,58 @@ def test_rows_and_log_come_in_pages_of_whole_transactions(log: str, monkeypatch:
             assert max(sizes) < 1_200
             assert one.served.parts.log_flights.started == reads + 1, "each page was read by itself"
             assert len(late.rows) == 182
+
+    run(test)
+
+
+def test_transaction_that_is_too_large_is_taken_as_rows(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its messages would be in memory at once; the client begins again, and has all of it."""
+    monkeypatch.setattr(reads_module, "MOST_TRANSACTION", 2_000)
+    append(log, inserts(10, "a"))
+
+    async def test() -> None:
+        async with serving(log) as server:
+            client = Client(USERS)
+            await client.sync(server)
+            append(log, inserts(20, *(f"k{n:03}" for n in range(200))))
+            await client.step(server, live=True)
+            assert client.told == 1
+            await client.sync(server)
+            assert (len(client.rows), client.offset) == (201, "20_0")
+
+    run(test)
+
+
+def test_read_for_a_client_that_is_gone_is_abandoned(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody works for it any more, and too many that wait are refused."""
+    append(log, inserts(10, "a"))
+    let = threading.Event()
+    rows_of = Tables.rows
+
+    def slow(*arguments: Any) -> Any:
+        let.wait(30)
+        return rows_of(*arguments)
+
+    monkeypatch.setattr(Tables, "rows", slow)
+
+    async def test() -> None:
+        async with serving(log) as server:
+            flights = server.served.parts.row_flights
+            flights._limit = 1
+            gone = asyncio.Event()
+            lost = asyncio.create_task(server.get({**USERS, "offset": "-1"}, gone=gone))
+            while not flights.running:
+                await asyncio.sleep(0.01)
+            again(log, shape_entry("new"), 5)
+            busy = await server.get({"shape": "new", "offset": "-1"})
+            assert (busy.status, busy.headers["retry-after"]) == (503, "2")
+            gone.set()
+            assert (await lost).status == 0
+            let.set()
+            while flights.running:
+                await asyncio.sleep(0.01)
+            assert len(server.served.parts.states) == 0
+            await Client(USERS).sync(server)
 
     run(test)
 
