@@ -81,7 +81,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta", "delta.acks", "delta.log"}),
     "pyarrow": frozenset(
-        {*("delta", "delta.acks", "delta.log", "jobs.track", "jobs.write", "jobs.snapshot"), "operate", "serve", "spark"}
+        {"delta", "delta.acks", "delta.log", "jobs.track", "jobs.write", "jobs.snapshot", "operate", "serve", "spark"}
     ),
     "pyspark": frozenset({"spark", "jobs.track", "jobs.write", "jobs.snapshot"}),
     "py4j": frozenset({"spark"}),
