@@ -75,7 +75,9 @@ def _explain(demo: Demo) -> None:
     _print_status(f"below is what this prints: {_command('status', *config)}")
     _print_status("the shapes listed have not flushed everything; the first holds the ack, and so the retained WAL")
     _print_status(f"add a shape in another terminal: {_command('add-shape', demo.new_shape_file, *config)}")
-    _print_status(f"the same on a page: {demo.status_url}; Ctrl-C stops everything and compares logs and tables")
+    _print_status(f"the same on a page: {demo.status_url}")
+    _print_status(f"a shape, for browsers, too: {demo.shapes_url}?shape=orders-eu&offset=-1")
+    _print_status("Ctrl-C stops everything and compares logs and tables")
 
 
 def _command(*words: str | Path) -> str:

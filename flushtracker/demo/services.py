@@ -1,4 +1,7 @@
-"""``Demo``: server, broker, tracker, capture, writers and workload, started in this order and stopped in reverse."""
+"""``Demo``: server, broker, tracker, capture, writers and workload, started in this order and stopped in reverse.
+
+The HTTP server follows as soon as there are tables for it to serve.
+"""
 
 import fcntl
 import json
@@ -7,7 +10,7 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from string import Template
@@ -27,13 +30,16 @@ from flushtracker.process.log_format import LogFormat
 
 LOG: Final = "log"
 """In a demo's folder."""
+_REGISTRY: Final = "log_shapes"
 _CONF: Final = Path(__file__).with_name("conf")
 _CAPTURE: Final = "capture.yaml"
 _TRACKER: Final = "tracker.yaml"
 _WRITERS: Final = "writers.yaml"
 _SHAPES: Final = "shapes.yaml"
 _OWN_SHAPE: Final = "new_shape.yaml"
+_SERVE: Final = "serve.yaml"
 _WORKLOAD: Final = "workload"
+_HTTP: Final = "http"
 _NEW_SHAPE: Final = """\
   - id: orders-us                          # added by the demo while it ran
     table: public.orders
@@ -71,6 +77,8 @@ class Demo:
         """The same of capture."""
         self.writers_url = f"http://127.0.0.1:{free_port()}"
         """The same of the writers."""
+        self.shapes_url = f"http://127.0.0.1:{free_port()}/v1/shape"
+        """Of the HTTP server: the shapes."""
         self.config_file = self._folder / _CAPTURE
         """Capture's configuration, by which other commands find the slot, too."""
         self.new_shape_file = self._folder / _OWN_SHAPE
@@ -95,8 +103,7 @@ class Demo:
             TopicAdmin(self.config.kafka).create(ROLES)
             for name, command, config in _CHILDREN:
                 stack = self._workload if name == _WORKLOAD else parts
-                options = ["--config", str(self._folder / config), "--log-format", self._log_format]
-                self._start_child(stack, name, [*command, *options])
+                self._start_child(stack, name, self._command(command, config))
             parts.push(self._workload)  # Stopped first.
             self._parts = parts.pop_all()
         return self
@@ -124,11 +131,14 @@ class Demo:
 
     def check_startup(self, *, has_ack: bool) -> bool:
         """Say what has started since the last call, or is still waited for; whether everything has started."""
+        has_tables = all((path / "_delta_log").exists() for path in (self.log, self._folder / _REGISTRY))
+        if has_tables and all(child.name != _HTTP for child in self._children):
+            self._start_child(self._parts, _HTTP, self._command(("flushtracker", "serve"), _SERVE))
         return self._startup.check(has_ack=has_ack)
 
     def stop_workload(self) -> None:
         """Stop the workload, and leave everything else running."""
-        self._children.pop()
+        self._children = [child for child in self._children if child.name != _WORKLOAD]
         self._workload.close()
 
     def raise_failure(self) -> None:
@@ -158,8 +168,9 @@ class Demo:
             "FLUSHTRACKER_DEMO_STATUS_PORT": self.status_url.rpartition(":")[2],
             "FLUSHTRACKER_DEMO_CAPTURE_PORT": self.capture_url.rpartition(":")[2],
             "FLUSHTRACKER_DEMO_WRITERS_PORT": self.writers_url.rpartition(":")[2],
+            "FLUSHTRACKER_DEMO_HTTP_PORT": self.shapes_url.removesuffix("/v1/shape").rpartition(":")[2],
         }
-        for name in (_CAPTURE, _TRACKER, _WRITERS, _SHAPES, _OWN_SHAPE):
+        for name in (_CAPTURE, _TRACKER, _WRITERS, _SERVE, _SHAPES, _OWN_SHAPE):
             (self._folder / name).write_text(filled((_CONF / name).read_text(), variables))
 
     def _start_server(self, parts: ExitStack, server: LocalPostgres) -> None:
@@ -176,6 +187,9 @@ class Demo:
         self._startup.say(f"starting Kafka on {broker.bootstrap_servers}")
         parts.callback(self._stop, "Kafka", broker.stop)
         broker.start()
+
+    def _command(self, command: Iterable[str], config: str) -> list[str]:
+        return [*command, "--config", str(self._folder / config), "--log-format", self._log_format]
 
     def _start_child(self, parts: ExitStack, name: str, command: list[str]) -> None:
         log = self._folder / f"{name}.log"

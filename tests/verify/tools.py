@@ -9,6 +9,8 @@ _PACKAGES: Final = {
     "prometheus": "prometheus",
     "chromium": "chromium",
     "chromedriver": "chromium-driver",
+    "node": "nodejs",
+    "npm": "npm",
 }
 
 

@@ -1,0 +1,223 @@
+"""Electric's own client, in Node and in a browser, against the whole pipeline, whose HTTP servers are killed.
+
+The client comes from the lock file of ``examples/shape_page``.
+"""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Final
+
+import pytest
+
+from flushtracker.demo.services import Demo
+from flushtracker.local.postgres import free_port
+from flushtracker.postgres.connection import connect
+from tests.support.browser import browser
+from tests.support.waiting import wait_until
+
+_ROOT: Final = Path(__file__).parents[2]
+_PAGE: Final = _ROOT / "examples" / "shape_page"
+_NODE: Final = _ROOT / "data" / "verify" / "node"
+_DEADLINE_S: Final = 300.0
+_WRITES_S: Final = 40.0
+_SHAPE: Final = 'shapes:\n  - id: steps\n    table: public.steps\n    flush: {interval: "300 ms"}\n'
+_ROWS: Final = 30
+
+
+@pytest.fixture(scope="session")
+def node() -> Path:
+    """A folder with the client, as the lock file has it."""
+    shutil.rmtree(_NODE, ignore_errors=True)
+    _NODE.mkdir(parents=True)
+    for name in ("package.json", "package-lock.json", "index.html"):
+        shutil.copy(_PAGE / name, _NODE / name)
+    shutil.copy(Path(__file__).with_name("follow_shape.mjs"), _NODE)
+    install = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries", "5"]
+    done = subprocess.run(install, cwd=_NODE, capture_output=True, text=True, check=False, timeout=_DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    return _NODE
+
+
+class _Server:
+    """``flushtracker serve`` of its own process, at an address that stays the same over kills."""
+
+    def __init__(self, folder: Path, demo: Demo) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/v1/shape"
+        self._config = folder / f"serve_{self.port}.yaml"
+        self._config.write_text(
+            f'sink: {{log: "{demo.log}", shapes: "{demo.log}_shapes"}}\n'
+            f'http: {{listen: "127.0.0.1:{self.port}", allow_origins: ["*"]}}\npoll: "200 ms"\n'
+        )
+        self._log = self._config.with_suffix(".log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "flushtracker", "serve", "--config", str(self._config)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, cwd=_ROOT, stderr=log)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+class _Follower:
+    """Electric's client in Node."""
+
+    def __init__(self, node: Path, shape: str, mode: str, servers: list[str]) -> None:
+        command = ["node", "follow_shape.mjs", shape, mode, *servers]
+        self._process = subprocess.Popen(command, cwd=node, stdout=subprocess.PIPE, text=True)
+        self.last: dict[str, Any] = {"shown": 0, "n": -1}
+        Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self._process.stdout or ():
+            self.last = json.loads(line)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def page_server(folder: Path) -> Iterator[str]:
+    """Serves the files of a folder."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript"}  # noqa: RUF012
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder))) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _steps(connection: Any, stop: Event) -> int:
+    """Transactions that leave all rows with one ``n``: updates, new keys, other keys, deletes, TOAST, TRUNCATE."""
+    rng, n = random.Random(1), 0  # noqa: S311  reproducible
+    with connection.cursor() as cursor:
+        while not stop.is_set():
+            n += 1
+            kind = rng.random()
+            statements = ["UPDATE public.steps SET n = %(n)s"]
+            if kind < 0.05:
+                statements = [
+                    "TRUNCATE public.steps",
+                    "INSERT INTO public.steps SELECT i, %(n)s, 'again' FROM generate_series(1, 30) i",
+                ]
+            elif kind < 0.2:
+                statements.append("DELETE FROM public.steps WHERE id % 7 = %(n)s % 7")
+            elif kind < 0.4:
+                statements.append(
+                    "INSERT INTO public.steps SELECT max(id) + 1, %(n)s, repeat('x', 9000) FROM public.steps"
+                )
+            elif kind < 0.5:
+                statements.append("UPDATE public.steps SET id = -id WHERE id % 5 = 0")
+            cursor.execute("BEGIN; " + "; ".join(statements) + "; COMMIT", {"n": n})
+            time.sleep(rng.choice([0, 0.01, 0.1, 0.3]))
+        n += 1
+        cursor.execute("UPDATE public.steps SET n = %s", (n,))
+    return n
+
+
+def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: Path, node: Path) -> None:
+    """At each moment a client shows a state that some commit left, in order; at the end, the table.
+
+    One follows by long polling and one by events, over two servers that are killed in turn. A page shows it, too.
+    """
+    said: list[str] = []
+    with (
+        Demo(postgres_folder / "demo", said.append) as demo,
+        closing(connect(demo.config.postgres.connection)) as database,
+    ):
+        with database.cursor() as cursor:
+            cursor.execute("CREATE TABLE public.steps (id int PRIMARY KEY, n bigint NOT NULL, text text)")
+            cursor.execute("ALTER TABLE public.steps REPLICA IDENTITY FULL")
+            cursor.execute("INSERT INTO public.steps SELECT i, 0, 'begin' FROM generate_series(1, %s) i", (_ROWS,))
+        added = demo.config_file.with_name("steps.yaml")
+        added.write_text(_SHAPE)
+
+        def runs() -> bool:
+            demo.raise_failure()
+            return demo.check_startup(has_ack=True) and any("http" in line for line in said)
+
+        wait_until(runs, "the demo runs", _DEADLINE_S, pause_s=1)
+        add = [sys.executable, "-m", "flushtracker", "add-shape", str(added), "--config", str(demo.config_file)]
+        subprocess.run([*add, "--timeout", "120"], cwd=_ROOT, check=True, timeout=_DEADLINE_S)
+        servers = [_Server(postgres_folder, demo) for _ in range(2)]
+        for server in servers:
+            server.start()
+        followers = [_Follower(node, "steps", mode, [server.url for server in servers]) for mode in ("poll", "sse")]
+        try:
+            wait_until(lambda: all(each.last["shown"] for each in followers), "both have rows", _DEADLINE_S)
+            assert all(each.last["types"] == "numberbigint" for each in followers)
+            _write_while_servers_are_killed(demo, database, servers, followers)
+            _show(node, servers[0].url, followers[0].last["rows"])
+        finally:
+            for follower in followers:
+                follower.stop()
+            for server in servers:
+                server.kill()
+
+
+def _write_while_servers_are_killed(
+    demo: Demo, database: Any, servers: list[_Server], followers: list[_Follower]
+) -> None:
+    stop, last = Event(), list[int]()
+    writer = Thread(target=lambda: last.append(_steps(database, stop)))
+    writer.start()
+    end = time.monotonic() + _WRITES_S
+    kills = 0
+    while time.monotonic() < end:
+        demo.raise_failure()
+        server = servers[kills % 2]
+        server.kill()
+        server.start()
+        kills += 1
+        time.sleep(6)
+    stop.set()
+    writer.join()
+    wait_until(
+        lambda: {each.last["n"] for each in followers} == set(last), f"both have the last state {last}", _DEADLINE_S
+    )
+    with database.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM public.steps")
+        count = cursor.fetchone()[0]
+    for each in followers:
+        assert each.last["problems"] == []
+        assert each.last["rows"] == count
+        assert each.last["shown"] > 10
+        assert "stopped" not in each.last
+    assert kills > 3
+
+
+def _show(folder: Path, url: str, rows: int) -> None:
+    """The example page shows the shape, and complains about nothing."""
+    with page_server(folder) as address, browser() as page:
+        page.open(f"{address}/?url={url}&shape=steps")
+        page.wait_for_state("live")
+        assert page.script("return document.querySelectorAll('tbody tr').length") == min(rows, 100)
+        assert page.text("state").startswith(f"{rows} rows")
+        page.save("shape_page")
+        page.open(f"{address}/?url={url}&shape=nothing")
+        page.wait_for_state("stopped")
+        assert page.text("state") == "stopped: there is no shape with this id"
