@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from flushtracker.config.write_config import LogConfig
+from flushtracker.delta.log.followed_log import FollowedLog
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.errors import ConfigError, FlushtrackerError, PositionError, SinkError
@@ -38,31 +39,32 @@ class Tables:
 
     def __init__(self, config: LogConfig, source: str | None) -> None:
         self.reader = ShapeLogReader(config.log, config.shapes, config.storage_options)
-        self.table_id = self.reader.table_id
+        self._finder = self.reader.finder
+        self.table_id = self._finder.table_id
         self._source = source
         self._facts: dict[str, tuple[FoundShape, ShapeFacts]] = {}
 
     def look(self) -> Registry:
         """Open the newest version; the registry is another object only if it has changed."""
-        return self.reader.refresh()
+        return self._finder.refresh()
 
     @property
     def version(self) -> int:
-        return self.reader.version
+        return self._finder.table.version()
 
     def seen(self, shape_id: str) -> SeenShape:
-        """The shape as of the last look; raises as ``ShapeLogReader.found``."""
-        return self._with_facts(self.reader.found(shape_id, self._source))
+        """The shape as of the last look; raises as ``ShapeFinder.seen``."""
+        return self._with_facts(self._finder.seen(shape_id, self._source))
 
-    def log(self, shape_id: str, position: Position) -> tuple[SeenShape, FoundShape]:
-        """The shape in the newest version, whose log can be continued after a position."""
-        found = self.reader.find_log(shape_id, position, None, changes_only=False, even_if_ended=False)
-        return self._with_facts(found), found
+    def log(self, shape_id: str, position: Position) -> tuple[SeenShape, FollowedLog]:
+        """The shape in the newest version, and what follows a position in its log."""
+        found = self._finder.find_log(shape_id, position, None, changes_only=False, even_if_ended=False)
+        return self._with_facts(found.shape), found
 
     def rows(self, shape_id: str, source: str | None, at: LogOffset | None) -> tuple[SeenShape, FoundShape]:
         """The shape in the newest version, whose rows can be made."""
         chosen = source or self._source
-        found = self.reader.find_rows(shape_id, at, chosen, typed=False, even_if_ended=False)
+        found = self._finder.find_rows(shape_id, at, chosen, typed=False, even_if_ended=False)
         return self._with_facts(found), found
 
     def _with_facts(self, found: FoundShape) -> SeenShape:
@@ -101,17 +103,18 @@ class LogReads:
                 now, found = tables.log(seen.shape_id, position)
             except PositionError as error:
                 raise RefetchError from error
-            if now.facts.digest != seen.facts.digest:
+            # A difference is a transaction that was none of the source's, and goes on with another attempt.
+            if found.difference is not None or now.facts.digest != seen.facts.digest:
                 raise RefetchError
-            rows = tables.reader.log_tables(found, position)
-            reached = position.tx_offset if found.bound is None else max(found.bound.tx_offset, position.tx_offset)
+            rows = tables.reader.log_tables(found)
+            reached = max(now.tx, position.tx_offset)
             pages = _LogPages(position.tx_offset, check)
             for transaction in transactions(rows, now.facts.relation, MOST_TRANSACTION):
                 if transaction.messages is None:
                     raise RefetchError(transaction.tx_offset)
                 if not pages.add(transaction.tx_offset, transaction.messages):
                     return pages.cut()
-            return pages.end(reached, found.version)
+            return pages.end(reached, now.found.version)
 
     def state(self, seen: SeenShape, begun: Handle | None, at: int | None, check: Check) -> StateRows:
         """The rows of a shape after the last transaction, or those of a client that has ``begun`` with them at ``at``.

@@ -58,6 +58,19 @@ class SeenShape:
         """That of a client with this handle, which is of this shape."""
         return Position(self.found.source, tx, handle.attempt)
 
+    def require_followed(self, handle: Handle, tx: int) -> None:
+        """Raise ``PositionError`` if the log cannot be continued as it is for a client with this handle.
+
+        Whether a snapshot that was taken since has later transactions, only a read can tell.
+        """
+        after, found = self.position(handle, tx), self.found
+        found.require_reached(after)
+        if found.snapshot is None or after.attempt == found.attempt:
+            return
+        if found.may_be_before(after):
+            raise found.lost(after)
+        found.require_followed(after)
+
     def is_as(self, other: "SeenShape") -> bool:
         """Whether nothing that a client could be told has changed."""
         mine, theirs = self.found, other.found

@@ -76,7 +76,7 @@ class Follower:
 
     @property
     def has_more(self) -> bool:
-        return self.seen.found.has_more(self.position)
+        return self.seen.found.has_more(self.tx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class ShapeAnswers:
             raise TypeError("a follower has an offset")
         seen, handle = await self._of_handle(request)
         try:
-            seen.found.require_followed(seen.position(handle, place.tx))
+            seen.require_followed(handle, place.tx)
         except PositionError:
             seen = await self._seen(request, fresh=True)
             with _told(request, seen):
@@ -298,7 +298,7 @@ def _followed(follower: Follower) -> Follower:
     if follower.handle.digest != follower.seen.facts.digest:
         raise RefetchError
     try:
-        follower.seen.found.require_followed(follower.position)
+        follower.seen.require_followed(follower.handle, follower.tx)
     except PositionError as error:
         raise RefetchError from error
     return follower

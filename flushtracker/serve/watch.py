@@ -117,7 +117,7 @@ class Watch:
 
         Raises:
             RefusalError: the tables cannot be looked at, or the shape has ended.
-            FlushtrackerError: why the shape cannot be read, as ``ShapeLogReader.found``.
+            FlushtrackerError: why the shape cannot be read, as ``ShapeFinder.seen``.
         """
         self._wanted[shape_id] = self._now_s()
         view = await self.current(fresh=fresh)
