@@ -13,6 +13,7 @@ from rich.console import Console
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.job_config import load_config
+from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.config.write_config import load_write_config
 from flushtracker.demo.services import demo_folder, filled
@@ -153,6 +154,7 @@ def test_files_of_the_demo_work_in_another_terminal(tmp_path: Path) -> None:
     """Its copies contain no variables, whatever the folder is called."""
     folder = 'my "demo": #1'
     ports = {"STATUS_PORT": "9464", "CAPTURE_PORT": "9465", "WRITERS_PORT": "9466", "POSTGRES_PORT": "5432"}
+    ports["HTTP_PORT"] = "9470"
     variables = {"": folder, "_KAFKA": "one:9092", **{f"_{name}": port for name, port in ports.items()}}
     for path in (ROOT / "flushtracker/demo/conf").glob("*.yaml"):
         text = filled(path.read_text(), {f"FLUSHTRACKER_DEMO{name}": value for name, value in variables.items()})
@@ -162,7 +164,11 @@ def test_files_of_the_demo_work_in_another_terminal(tmp_path: Path) -> None:
     assert capture.kafka.bootstrap_servers == "one:9092"
     status = load_config(tmp_path / "tracker.yaml").status
     assert status == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9465", "http://127.0.0.1:9466"))
-    assert load_write_config(tmp_path / "writers.yaml").trigger_ms == 1_000
+    writers = load_write_config(tmp_path / "writers.yaml")
+    assert writers.trigger_ms == 1_000
+    served = load_serve_config(tmp_path / "serve.yaml")
+    assert (served.http.listen, served.sink.log) == ("127.0.0.1:9470", writers.sink.log)
+    assert served.sink.shapes == writers.sink.shapes
 
 
 def test_bars_of_nothing_are_flat() -> None:

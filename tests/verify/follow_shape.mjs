@@ -24,7 +24,10 @@ const stream = new ShapeStream({
   },
 })
 
-new Shape(stream).subscribe(({ rows }) => {
+const shape = new Shape(stream)
+shape.subscribe(({ rows }) => {
+  // An error is shown with the rows as they are.
+  if (shape.error) return
   const values = new Set(rows.map((row) => Number(row.n)))
   const n = rows.length ? Math.min(...values) : found.n
   if (values.size > 1) found.problems.push(`part of a transaction: ${[...values].join(', ')}`)
