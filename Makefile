@@ -45,7 +45,7 @@ demo: java $(READY) jars brokerjars warmup ## run PostgreSQL, Kafka, capture, tr
 test: java $(READY) jars brokerjars serverjars warmup ## run all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" flushtracker tests/unit tests/spark tests/integration
 
-verify: verifytools java $(READY) jars brokerjars warmup ## try alerts and page in a real Prometheus and Chromium, which Debian has
+verify: verifytools java $(READY) jars brokerjars warmup ## try alerts, pages and clients in a real Prometheus, Chromium and Node, which Debian has
 	$(BIN)/python -m pytest tests/verify
 
 soak: java $(READY) jars brokerjars serverjars warmup ## a million simulated histories, ten million mutated inputs, then 400 kills under load; takes hours

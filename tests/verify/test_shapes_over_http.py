@@ -30,7 +30,8 @@ _ROOT: Final = Path(__file__).parents[2]
 _PAGE: Final = _ROOT / "examples" / "shape_page"
 _NODE: Final = _ROOT / "data" / "verify" / "node"
 _DEADLINE_S: Final = 300.0
-_WRITES_S: Final = 40.0
+_WRITES_S: Final = 60.0
+_KILL_EVERY_S: Final = 10.0
 _SHAPE: Final = 'shapes:\n  - id: steps\n    table: public.steps\n    flush: {interval: "300 ms"}\n'
 _ROWS: Final = 30
 
@@ -134,13 +135,13 @@ def _steps(connection: Any, stop: Event) -> int:
                     "INSERT INTO public.steps SELECT i, %(n)s, 'again' FROM generate_series(1, 30) i",
                 ]
             elif kind < 0.2:
-                statements.append("DELETE FROM public.steps WHERE id % 7 = %(n)s % 7")
+                statements.append("DELETE FROM public.steps WHERE mod(id, 7) = mod(%(n)s, 7)")
             elif kind < 0.4:
                 statements.append(
                     "INSERT INTO public.steps SELECT max(id) + 1, %(n)s, repeat('x', 9000) FROM public.steps"
                 )
             elif kind < 0.5:
-                statements.append("UPDATE public.steps SET id = -id WHERE id % 5 = 0")
+                statements.append("UPDATE public.steps SET id = id + 10000 WHERE mod(id, 5) = 0")
             cursor.execute("BEGIN; " + "; ".join(statements) + "; COMMIT", {"n": n})
             time.sleep(rng.choice([0, 0.01, 0.1, 0.3]))
         n += 1
@@ -205,9 +206,11 @@ def _write_while_servers_are_killed(
         server.kill()
         server.start()
         kills += 1
-        time.sleep(6)
+        time.sleep(_KILL_EVERY_S)
     stop.set()
     writer.join()
+    assert last, "the writer has failed"
+    assert last[0] > 20
     wait_until(
         lambda: {each.last["n"] for each in followers} == set(last), f"both have the last state {last}", _DEADLINE_S
     )
