@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,11 +21,20 @@ from urllib.request import urlopen
 
 import pytest
 
+from flushtracker.delta.log.retention import Retain
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.demo.services import Demo
+from flushtracker.events.registry_events import TableEntry
 from flushtracker.local.postgres import free_port
 from flushtracker.postgres.connection import connect
+from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from tests.support.browser import browser
+from tests.support.shape_log_rows import SOURCE, Row, append, commit, item
 from tests.support.waiting import wait_until
+from tests.unit.test_retention import _EPOCH, dated
+from tests.unit.test_shape_log_reader import register, shape_entry
 
 _ROOT: Final = Path(__file__).parents[2]
 _PAGE: Final = _ROOT / "examples" / "shape_page"
@@ -53,12 +63,12 @@ def node() -> Path:
 class _Server:
     """``flushtracker serve`` of its own process, at an address that stays the same over kills."""
 
-    def __init__(self, folder: Path, demo: Demo) -> None:
+    def __init__(self, folder: Path, log: Path) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/v1/shape"
         self._config = folder / f"serve_{self.port}.yaml"
         self._config.write_text(
-            f'sink: {{log: "{demo.log}", shapes: "{demo.log}_shapes"}}\n'
+            f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\n'
             f'http: {{listen: "127.0.0.1:{self.port}", allow_origins: ["*"]}}\npoll: "200 ms"\n'
         )
         self._log = self._config.with_suffix(".log")
@@ -173,7 +183,7 @@ def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: P
         wait_until(runs, "the demo runs", _DEADLINE_S, pause_s=1)
         add = [sys.executable, "-m", "flushtracker", "add-shape", str(added), "--config", str(demo.config_file)]
         subprocess.run([*add, "--timeout", "120"], cwd=_ROOT, check=True, timeout=_DEADLINE_S)
-        servers = [_Server(postgres_folder, demo) for _ in range(2)]
+        servers = [_Server(postgres_folder, demo.log) for _ in range(2)]
         for server in servers:
             server.start()
         # A client stops if there is no such shape; the writers copy the registry a moment later than capture has it.
@@ -184,7 +194,7 @@ def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: P
             for follower in followers:
                 assert follower.last.get("types") == "numberbigint", follower.last
             _write_while_servers_are_killed(demo, database, servers, followers)
-            _show(node, servers[0].url, followers[0].last["rows"])
+            _show(node, servers[0].url, "steps", followers[0].last["rows"])
         finally:
             for follower in followers:
                 follower.stop()
@@ -225,10 +235,58 @@ def _write_while_servers_are_killed(
     assert kills > 3
 
 
-def _show(folder: Path, url: str, rows: int) -> None:
+def test_clients_follow_a_log_while_servers_are_killed(tmp_path: Path, node: Path) -> None:
+    """The same without the pipeline: a log that is written, merged and folded here."""
+    log = tmp_path / "log"
+    create_shape_log(str(log))
+    columns = (ColumnBinding(1, "id", 23, -1, 0), ColumnBinding(2, "n", 20, -1, 0))
+    table = TableEntry(SOURCE, TableBinding(7, ("public", "users"), ("id",), columns))
+    register(str(log), shape_entry(), table)
+    append(str(log), _transaction(1, 1, begins=True))
+    servers = [_Server(tmp_path, log) for _ in range(2)]
+    followers = list[_Follower]()
+    try:
+        for server in servers:
+            server.start()
+        wait_until(lambda: all(each.has("users") for each in servers), "both serve the shape", _DEADLINE_S, pause_s=0.5)
+        followers += [_Follower(node, "users", mode, [each.url for each in servers]) for mode in ("poll", "sse")]
+        wait_until(lambda: all(each.last["shown"] for each in followers), "both show the shape", _DEADLINE_S)
+        rng, n = random.Random(1), 1  # noqa: S311  reproducible
+        retain = Retain(timedelta(seconds=20), least_dropped=1)
+        upkeep = ShapeLogUpkeep(str(log), f"{log}_shapes", settings=MergeSettings(merge_files=4), retain=retain)
+        for kills in range(4):
+            for _ in range(20):
+                n += 1
+                append(str(log), _transaction(n, n, begins=rng.random() < 0.05))
+                time.sleep(rng.choice([0, 0.05, 0.3]))
+            upkeep.run(_EPOCH + timedelta(seconds=n))
+            servers[kills % 2].kill()
+            servers[kills % 2].start()
+        wait_until(lambda: all(each.last["n"] == n for each in followers), f"both have the state {n}", _DEADLINE_S)
+        for follower in followers:
+            assert follower.last["problems"] == []
+            assert follower.last["rows"] == _ROWS
+            assert follower.last["shown"] > 10
+        _show(node, servers[0].url, "users", _ROWS)
+    finally:
+        for follower in followers:
+            follower.stop()
+        for server in servers:
+            server.kill()
+
+
+def _transaction(tx: int, n: int, *, begins: bool) -> list[Row]:
+    """All rows get the same ``n``; if the shape begins with it, after a truncate."""
+    operation = "insert" if begins else "update"
+    rows = [item((tx, 0), "truncate")] if begins and tx > 1 else []
+    rows += [item((tx, 2 * key), operation, f"k{key}", {"id": str(key), "n": str(n)}) for key in range(1, _ROWS + 1)]
+    return dated([*rows, commit(tx)])
+
+
+def _show(folder: Path, url: str, shape: str, rows: int) -> None:
     """The example page shows the shape, and complains about nothing."""
     with page_server(folder) as address, browser() as page:
-        page.open(f"{address}/?url={url}&shape=steps")
+        page.open(f"{address}/?url={url}&shape={shape}")
         page.wait_for_state("live")
         assert page.script("return document.querySelectorAll('tbody tr').length") == min(rows, 100)
         assert page.text("state").startswith(f"{rows} rows")
