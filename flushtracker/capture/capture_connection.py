@@ -69,9 +69,13 @@ class CaptureConnection:
             PostgresUnavailableError: the connection is lost.
             FlushtrackerError: anything else that stops the stream.
         """
+        self._source.status.is_held = not self._collector.is_resend_checked
         try:
             while not stop.is_set():
                 frames = self._stream.read()
+                if frames:
+                    # After they were read: so they are from before a promotion that happens now.
+                    self._tables.require_timeline()
                 self._handle(frames)
                 self._source.outbox.poll()
                 self._run_timers(shapes)
@@ -97,6 +101,7 @@ class CaptureConnection:
                 collector.handle_keepalive(frame.wal_end)
                 if frame.reply_requested:
                     self._sender.send_soon()
+        status.is_held = not collector.is_resend_checked
 
     def _evict(self, evictor: Evictor) -> None:
         if self._evictions.is_due(time.monotonic()):

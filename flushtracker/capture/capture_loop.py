@@ -15,16 +15,15 @@ from typing import Final
 
 from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.capture.capture_connection import CaptureConnection
-from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.eviction.evictor import Evictor
 from flushtracker.capture.live_status import LiveStatus
-from flushtracker.capture.prior_state import read_prior_state
 from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.shapes_file_reader import ShapesFileReader
 from flushtracker.capture.slot_poller import SlotPoller
 from flushtracker.capture.slot_takeover import SlotTakeover
 from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
+from flushtracker.capture.source_opening import SourceOpening
 from flushtracker.capture.standby_status import StandbyStatus, StatusSender
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.errors import BrokerUnavailableError, LostSlotError, PostgresUnavailableError
@@ -58,7 +57,6 @@ class CaptureLoop:
     def __init__(self, config: CaptureConfig, stop: Event, *, new_epoch: bool = False, waits: bool = False) -> None:
         self._config = config
         self._stop = stop
-        self._new_epoch = new_epoch
         self._takeover = SlotTakeover(config.postgres.slot, waits=waits)
         self._refused = RefusedShapes()
         self._shapes = ShapesFileReader(config.shapes, config.intervals.shapes_ms / 1000, stop.wait, self._refused)
@@ -67,14 +65,19 @@ class CaptureLoop:
         self._slot_poller = SlotPoller(config.postgres.connection, config.postgres.slot)
         self._status = LiveStatus(lambda: self._publisher.pending_bytes, lambda: self._slot_poller.last, self._refused)
         self._evictor: Evictor | None = None
-        self._source: CapturedSource | None = None
+        self._opening = SourceOpening(
+            *(config, self._publisher, self._refused, stop),
+            lambda: TopicReader(config.kafka),
+            new_epoch=new_epoch,
+        )
         self.has_answered = False
         """Whether the server was reached and is fit for capture; from then on, an unavailable server is retried."""
 
     @property
     def source(self) -> str | None:
         """The source being captured, once it is known."""
-        return None if self._source is None else self._source.name
+        source = self._opening.source
+        return None if source is None else source.name
 
     def status(self) -> CaptureStatus:
         """Capture's current status, for any thread; it has the slot's figures only if ``status`` is configured."""
@@ -143,52 +146,44 @@ class CaptureLoop:
             read_slot(control, postgres.slot)
             # From here on a retry can help: the server may return, or release the slot from an earlier process.
             self.has_answered = True
+            # Before the timeline is read: a standby may be promoted at any time.
+            was_standby = tables.is_standby()
             stream = connections.enter_context(closing(ReplicationStream(postgres.connection)))
             identity = stream.identify_system()
+            history = stream.timeline_history(identity.timeline)
             self._takeover.start(partial(stream.start, postgres.slot, postgres.publication), identity.pid, control)
             confirmed_lsn = read_held_slot(control, postgres.slot, identity.pid).confirmed_lsn
             tables.hold_slot(identity.pid)
-            if self._source is None:
+            tables.standby_timeline = identity.timeline if was_standby else None
+            if self._opening.source is None:
                 tables.warn_of_refused_changes()
             status = StandbyStatus(confirmed_lsn)
+            status.is_held = True
             sender = connections.enter_context(
                 StatusSender(stream, status, status_s=intervals.status_ms / 1000, acks_s=intervals.acks_ms / 1000)
             )
-            source = self._open_source(SourceName(identity.system_id, identity.timeline, postgres.slot))
+            base = SourceName(identity.system_id, identity.timeline, postgres.slot)
             table = AckReader(self._config.acks, self._config.storage_options)
-            acks = SourceAcks(table, source.name, self._missing_table_log, self._status.handle_acks_read)
-            source.connect(status, wal_lsn=identity.wal_lsn, confirmed_lsn=confirmed_lsn, last_ack=acks.last_ack())
+            opened = self._opening.open(base, history, confirmed_lsn, partial(self._acks, table), connections)
+            if opened is None:
+                return
+            source, acks, last_ack = opened
+            source.connect(status, wal_lsn=identity.wal_lsn, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
             sender.follow_acks(acks, source.stuck_ack)
             connections.enter_context(self._status.connection(source.name, status))
             if source.subscriptions is None and not self._shapes.wait_until_steady():
                 return
-            subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load)
+            subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load, self._opening.holder)
             converter, last = self._converter(), source.last_transaction
             collector = Collector(source.name, confirmed_lsn, subscriptions, source.outbox, converter, last)
             logger.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
             self._status.handle_start(subscriptions, collector.counts)
             connection = CaptureConnection(source, collector, stream, sender, tables, intervals)
             connection.run(self._shapes, self._stop, self._evictor)
+            source.release()
 
-    def _open_source(self, base: SourceName) -> CapturedSource:
-        """The source of this connection, as the topics have it now; the slot is held."""
-        kafka, known = self._config.kafka, self._source
-        if known is not None and known.source.base != base:
-            known = None
-        with closing(TopicReader(kafka)) as reader:
-            prior = read_prior_state(
-                reader,
-                kafka.topics,
-                base,
-                new_epoch=self._new_epoch,
-                least_epoch=0 if known is None else known.source.epoch,
-            )
-        self._new_epoch = False
-        if known is not None and known.source == prior.source:
-            known.resume(prior)
-            return known
-        self._source = CapturedSource(prior, self._publisher, kafka.topics, self._config.event_limit, self._refused)
-        return self._source
+    def _acks(self, table: AckReader, source: str) -> SourceAcks:
+        return SourceAcks(table, source, self._missing_table_log, self._status.handle_acks_read)
 
     def _converter(self) -> FragmentConverter:
         config = self._config

@@ -7,11 +7,14 @@ published itself, which cannot become untrue.
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from flushtracker.capture.bound_tables import Tables
+from flushtracker.capture.continuity import check_continues, check_slot
 from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import check_positions
+from flushtracker.capture.lost_starts import lost_starts
 from flushtracker.capture.outbox import Outbox, Publisher
 from flushtracker.capture.prior_state import PriorState
 from flushtracker.capture.refused_shapes import RefusedShapes
@@ -22,6 +25,7 @@ from flushtracker.errors import SlotError, listed
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.shapes_file import ShapesFile
 from flushtracker.wal.lsn import format_lsn
+from flushtracker.wal.timeline_history import TimelineHistory
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +46,8 @@ class CapturedSource:
         self.source = prior.source
         self.name = str(prior.source)
         self._prior = prior
+        self._switch: int | None = None
+        self._history = TimelineHistory(prior.source.timeline)
         self.last_transaction = prior.last_transaction
         self.status = StandbyStatus(0)
         self.stuck_ack = StuckAck()
@@ -67,6 +73,53 @@ class CapturedSource:
             self.subscriptions = None
         self._prior = prior
 
+    @property
+    def holder(self) -> str | None:
+        """The token of the capture that has claimed the source, as last read."""
+        return None if self._prior.entries.source is None else self._prior.entries.source.holder
+
+    def check_timeline(self, history: TimelineHistory, *, confirmed_lsn: int, last_ack: int | None) -> bool:
+        """Check that the server's timeline, and its slot, continue the source; returns whether it is a later timeline.
+
+        Raises:
+            SlotError: it does not, or what was published or acknowledged is not on it.
+        """
+        entry, self._history, self._switch = self._prior.entries.source, history, None
+        if entry is not None:
+            recorded = TimelineHistory(self.source.timeline) if entry.history is None else entry.history
+            safe_lsn = max(entry.starts_after.tx_offset, -1 if last_ack is None else last_ack)
+            known_lsn = max(self._prior.published_lsn, safe_lsn)
+            is_exact = entry.history is not None
+            self._switch = check_continues(self.name, recorded, history, known_lsn=known_lsn, is_exact=is_exact)
+            if self._switch is not None:
+                check_slot(self.name, switch=self._switch, confirmed_lsn=confirmed_lsn, safe_lsn=safe_lsn)
+        return self._switch is not None
+
+    def may_be_published_by_another(self, holder: str) -> bool:
+        """Whether another capture than ``holder`` has claimed the source, and not released it."""
+        entry = self._prior.entries.source
+        is_released = entry is not None and entry.holder is None and entry.published_lsn is not None
+        return entry is not None and entry.holder != holder and not is_released
+
+    def release(self) -> None:
+        """Give up the claim, with everything confirmed: a capture that follows need not wait for this one."""
+        if self.subscriptions is not None:
+            self.subscriptions.release()
+
+    def claim(self, holder: str) -> None:
+        """Claim the source for this connection, which fences other captures; one that has yet to begin has no entry."""
+        entry = self._prior.entries.source
+        if entry is None:
+            return
+        claimed = replace(entry, holder=holder, published_lsn=self._prior.published_lsn)
+        if claimed.history is None and self._switch is None:
+            claimed = replace(claimed, history=self._history)
+        if claimed != entry:
+            self.outbox.publish_entries([claimed])
+            self._prior = replace(self._prior, entries=replace(self._prior.entries, source=claimed))
+        if self.subscriptions is not None:
+            self.subscriptions.handle_claim(claimed)
+
     def connect(self, status: StandbyStatus, *, wal_lsn: int, confirmed_lsn: int, last_ack: int | None) -> None:
         """Continue over a new connection that holds the slot; its positions are kept in ``status``.
 
@@ -83,18 +136,23 @@ class CapturedSource:
         if unbound := entries.unbound_shapes():
             raise SlotError(f"source {self.name}: the shape registry has no table for {listed(unbound)}: {_RESTORE}")
         start_lsn = confirmed_lsn - 1 if source_entry is None else source_entry.starts_after.tx_offset
+        safe_lsn = max(start_lsn, -1 if last_ack is None else last_ack)
         check_positions(
             self.name,
             wal_lsn=wal_lsn,
             confirmed_lsn=confirmed_lsn,
-            safe_lsn=max(start_lsn, -1 if last_ack is None else last_ack),
+            safe_lsn=safe_lsn,
             published_lsn=None if self.last_transaction is None else self.last_transaction.lsn,
         )
         self.status = status
         status.handle_published(self._published_lsn)
 
-    def begin(self, tables: Tables, confirmed_lsn: int, load_shapes: Callable[[], ShapesFile]) -> Subscriptions:
+    def begin(
+        self, tables: Tables, confirmed_lsn: int, load_shapes: Callable[[], ShapesFile], holder: str
+    ) -> Subscriptions:
         """The source's shapes; the first call applies the shapes file, and registers the source if it is new.
+
+        On a later timeline than before, the shapes and the source are recorded as being on it.
 
         A later call does not apply them: a shape that another process has added or removed meanwhile stays so until the
         shapes file of this process changes.
@@ -103,6 +161,8 @@ class CapturedSource:
             ConfigError: the file as a whole cannot be read.
             ShapeError: too many shapes would be removed.
         """
+        if self._switch is not None:
+            self._move_starts(self._switch)
         subscriptions = self.subscriptions
         if subscriptions is None:
             subscriptions = Subscriptions(
@@ -110,6 +170,13 @@ class CapturedSource:
             )
         else:
             subscriptions.connect(tables, confirmed_lsn)
+        if self._switch is not None:
+            subscriptions.follow_switch(self._history, self._switch)
+            logger.warning(
+                "source continues on a later timeline source=%s timeline=%d switch_lsn=%s published_lsn=%s",
+                *(self.name, self._history.timeline, format_lsn(self._switch)),
+                format_lsn(max(self._prior.published_lsn, 0)),
+            )
         subscriptions.check_routing()
         subscriptions.check_publication()
         subscriptions.tables.check()
@@ -117,10 +184,20 @@ class CapturedSource:
             shapes = load_shapes()
             subscriptions.apply_definitions(shapes.definitions, shapes.allow_removing, shapes.faults)
         # After the shapes: until this entry exists, nothing was routed, and they may start at the slot's position.
-        subscriptions.begin_source()
+        subscriptions.begin_source(self._history, holder)
         self.subscriptions = subscriptions
         self._has_begun = True
         return subscriptions
+
+    def _move_starts(self, switch: int) -> None:
+        """Register shapes that start beyond the switch point again, from there; a router cannot move a shape."""
+        entries = self._prior.entries
+        moved = {entry.definition.id: entry for entry in lost_starts(entries.shapes, switch).moved}
+        if moved:
+            self.outbox.publish_entries(moved.values())
+            shapes = tuple(moved.get(entry.definition.id, entry) for entry in entries.shapes)
+            self._prior = replace(self._prior, entries=replace(entries, shapes=shapes))
+            self.subscriptions = None
 
     def _require_registered(self, prior: PriorState) -> None:
         """Raise ``SlotError`` if the registry no longer has an entry that was confirmed to this process."""

@@ -95,6 +95,11 @@ class Collector:
         self._narrowed: set[int] = set()
         subscriptions.router.forget_open_transaction()
 
+    @property
+    def is_resend_checked(self) -> bool:
+        """Whether the server is known to continue what was published: until then, nothing may be confirmed to it."""
+        return self._resend_check is None or not self._resend_check.is_pending
+
     def handle_message(self, wal_lsn: int, data: bytes) -> None:
         """Handle one message of the output plugin."""
         try:

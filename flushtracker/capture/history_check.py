@@ -63,6 +63,11 @@ class ResendCheck:
         self._last = last
         self._expected = confirmed_lsn <= last.lsn
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether the transaction has yet to be resent."""
+        return self._expected
+
     def handle_transaction(self, transaction: TransactionIdentity) -> None:
         """A transaction begins; raises ``SlotError`` if it arrives in place of the expected one."""
         if not self._expected or transaction.lsn < self._last.lsn:

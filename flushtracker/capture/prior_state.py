@@ -3,7 +3,7 @@
 Read it only while holding the slot: until then another process may change it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Protocol
@@ -18,10 +18,10 @@ from flushtracker.events.registry_events import (
     TableEntry,
     parse_registry_entry,
 )
-from flushtracker.events.stream_events import FragmentEvent
+from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import Topics
-from flushtracker.kafka.records import fragment_key, record_of
-from flushtracker.wal.source_name import SourceName
+from flushtracker.kafka.records import fragment_key, record_of, shape_keys_prefix
+from flushtracker.wal.source_name import SourceName, current_sources
 
 
 class Reader(Protocol):
@@ -31,30 +31,42 @@ class Reader(Protocol):
 
     def tails(self, topic: str, key: str) -> Iterator[list[bytes]]: ...
 
+    def lasts(self, topic: str, is_wanted: Callable[[bytes], bool]) -> list[bytes]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class PriorState:
-    """The registry's entries of ``source``, and the last transaction in the topic of fragments."""
+    """The registry's entries of ``source``, and the last transaction in the topic of fragments.
+
+    ``published_lsn`` is the greatest LSN of all that was published of the source, -1 if nothing was. Shape changes may
+    be ahead of fragments.
+    """
 
     source: SourceName
     entries: SourceEntries
     last_transaction: TransactionIdentity | None
+    published_lsn: int = -1
 
 
 def read_prior_state(
-    reader: Reader, topics: Topics, base: SourceName, *, new_epoch: bool = False, least_epoch: int = 0
+    reader: Reader, topics: Topics, base: SourceName, *, new_epoch: bool = False, least: SourceName | None = None
 ) -> PriorState:
-    """Read the state of the last epoch of ``base``, or of ``least_epoch`` if that is later.
+    """Read the state of the slot's current source, or of ``least`` if that is later.
 
-    ``new_epoch`` starts the epoch after the last one.
+    Without either it is ``base``, named by the server's timeline; a source keeps its name on later ones. ``new_epoch``
+    starts the epoch after the last one.
 
     Raises:
         BrokerError: a topic cannot be read.
         DecodeError: it has an entry that cannot be parsed.
     """
     entries = last_entries(reader.values(topics.shapes))
-    last = base.last_epoch(entry.source for entry in entries if isinstance(entry, SourceEntry))
-    source = replace(base, epoch=max((last or 0) + new_epoch, least_epoch))
+    names = (entry.source for entry in entries if isinstance(entry, SourceEntry))
+    current = current_sources(base.slot, names).get(base.system_id)
+    source = base if current is None else current
+    source = replace(source, epoch=source.epoch + new_epoch)
+    if least is not None:
+        source = max(source, least)
     name = str(source)
     own = [entry for entry in entries if entry.source == name]
     found = SourceEntries(
@@ -63,8 +75,10 @@ def read_prior_state(
         tuple(entry for entry in own if isinstance(entry, TableEntry)),
         tuple(entry for entry in own if isinstance(entry, PartitionEntry)),
     )
-    last_transaction = None if found.source is None else _last_transaction(reader, topics.fragments, name)
-    return PriorState(source, found, last_transaction)
+    if found.source is None:
+        return PriorState(source, found, None)
+    last_transaction = _last_transaction(reader, topics.fragments, name)
+    return PriorState(source, found, last_transaction, _published_lsn(reader, topics, found.source))
 
 
 def last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
@@ -77,6 +91,22 @@ def last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
             entry = trimmed(entry)
         entries[record_of(entry).key] = entry
     return list(entries.values())
+
+
+def _published_lsn(reader: Reader, topics: Topics, entry: SourceEntry) -> int:
+    """The greatest LSN in the topics, which within a connection rises in each partition.
+
+    So the last record of each partition has the greatest of the last connection, and the claim of that connection has
+    the greatest of all before. An entry of an earlier release has no claim: then all fragments are read.
+    """
+    key, prefix = fragment_key(entry.source).encode(), shape_keys_prefix(entry.source)
+    fragments = reader.lasts(topics.fragments, lambda found: found == key)
+    if entry.published_lsn is None:
+        *_, fragments = [], *reader.tails(topics.fragments, fragment_key(entry.source))
+    changes = reader.lasts(topics.shape_changes, lambda found: found.startswith(prefix))
+    lsns = [FragmentEvent.from_json(value).lsn for value in fragments]
+    lsns += [ShapeChangesEvent.from_json(value).last_log_offset.tx_offset for value in changes]
+    return max(-1 if entry.published_lsn is None else entry.published_lsn, *lsns, -1)
 
 
 def _last_transaction(reader: Reader, topic: str, source: str) -> TransactionIdentity | None:

@@ -32,10 +32,11 @@ class SourceEntries:
     partitions: tuple[PartitionEntry, ...] = ()
 
     def are_same(self, others: "SourceEntries") -> bool:
-        """Whether ``others`` are the same entries, in any order."""
-        return all(
+        """Whether ``others`` are the same entries, in any order, whoever has claimed the source."""
+        own, other = (None if each is None else each.unclaimed() for each in (self.source, others.source))
+        return own == other and all(
             set(getattr(self, name)) == set(getattr(others, name)) for name in ("shapes", "tables", "partitions")
-        ) and (self.source == others.source)
+        )
 
     def unbound_shapes(self) -> list[str]:
         """The live shapes without an entry of their table, which capture publishes before theirs."""

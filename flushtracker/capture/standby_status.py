@@ -9,7 +9,8 @@ Four positions, none of which ever decreases:
 - ``flushed_lsn``: the flush position last reported to the server, its ``confirmed_flush_lsn``.
 
 An ack means "up to and including this commit LSN"; the server resends what commits at or above the reported position.
-So that position is the ack plus one, and this is the only place where one is added.
+So that position is the ack plus one, and this is the only place where one is added to an ack. The written position of
+an update is that of what is published: snapshots wait for it (``postgres.published_wait``).
 
 ``StatusSender`` reports it from separate threads, even while capture is blocked. One thread sends the status updates,
 well within the server's ``wal_sender_timeout``, as soon as the slot is held. The other reads the acks, which may take
@@ -41,6 +42,8 @@ class StandbyStatus:
         self.published_lsn = max(published_lsn, confirmed_lsn - 1)
         self.acknowledged_lsn = acknowledged_lsn
         self.flushed_lsn = confirmed_lsn
+        self.is_held = False
+        """While it holds, the slot stays where it is: whether the server continues what was published is not known."""
 
     def handle_received(self, wal_lsn: int) -> None:
         """The server has sent a message at ``wal_lsn``, or states that it has sent everything up to there."""
@@ -56,11 +59,11 @@ class StandbyStatus:
 
     def status_update(self, now_us: int, *, reply_requested: bool = False) -> bytes:
         """The standby status update to send now; sets ``flushed_lsn`` to the position it reports."""
-        confirmed = min(self.acknowledged_lsn, self.published_lsn)
+        confirmed = -1 if self.is_held else min(self.acknowledged_lsn, self.published_lsn)
         # A position past the end of the server's WAL would make it skip changes that it has not written yet.
         self.flushed_lsn = max(self.flushed_lsn, min(confirmed + 1, self.received_lsn))
         return encode_status_update(
-            written_lsn=self.received_lsn,
+            written_lsn=max(self.flushed_lsn, min(self.published_lsn + 1, self.received_lsn)),
             flushed_lsn=self.flushed_lsn,
             now_us=now_us,
             reply_requested=reply_requested,

@@ -34,6 +34,7 @@ from typing import Final
 from flushtracker.capture.bound_tables import BoundTables, Tables
 from flushtracker.capture.delayed_shapes import DelayedShapes, NewShape
 from flushtracker.capture.earlier_partitions import earlier_partitions
+from flushtracker.capture.lost_starts import LOST_START, lost_starts
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.refused_shapes import Resolved
 from flushtracker.capture.removed_shapes import RemovedShapes
@@ -48,6 +49,7 @@ from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routing_version import routing_version
 from flushtracker.status.capture_status import EndedShape, WaitingShapes
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.timeline_history import TimelineHistory
 
 logger = logging.getLogger(__name__)
 
@@ -114,11 +116,38 @@ class Subscriptions:
             self._bound.partition_entries,
         )
 
-    def begin_source(self) -> None:
+    def handle_claim(self, entry: SourceEntry) -> None:
+        """The source was claimed for this connection; nothing else of its entry has changed."""
+        self._source_entry = entry
+
+    def release(self) -> None:
+        """Publish that the source is no longer claimed, once all that was published before is confirmed."""
+        if self._source_entry is not None and self._source_entry.holder is not None:
+            self._outbox.wait_until_confirmed()
+            self._source_entry = replace(self._source_entry, holder=None)
+            self._outbox.publish_entries([self._source_entry])
+
+    def follow_switch(self, history: TimelineHistory, switch: int) -> None:
+        """Record that the source goes on with ``history``, which has left the timeline before at ``switch``.
+
+        Shapes that start beyond it end, unless the caller has moved them.
+        """
+        if self._source_entry is None:
+            return
+        self.end_shapes(dict.fromkeys(lost_starts(self._registry.live, switch).ended, LOST_START))
+        self._source_entry = replace(self._source_entry, history=history)
+        self._outbox.publish_entries([self._source_entry])
+
+    def begin_source(self, history: TimelineHistory | None = None, holder: str | None = None) -> None:
         """Register the source unless it has begun: fragments are published from here on, and shapes start later."""
         if self._source_entry is None:
             publication = self._server.check_publication()
-            entry = SourceEntry(self._source, self._first_starts_after, publication, routing_version())
+            entry = SourceEntry(
+                *(self._source, self._first_starts_after, publication, routing_version()),
+                history=history,
+                holder=holder,
+                published_lsn=None if holder is None else -1,
+            )
             self._outbox.publish_entries([entry])
             self._source_entry = entry
 
@@ -244,7 +273,9 @@ class Subscriptions:
         for shape_id, reason in reasons.items():
             logger.error("shape ended shape_id=%s reason=%s; resync it, or define it under a new id", shape_id, reason)
             entry = self._registry[shape_id]
-            entry = replace(entry, removed_at=removed_at, ended_because=reason, evicted_at_ms=evicted_at_ms)
+            # After a failover, the WAL may end before the shape's start.
+            ended_at = max(removed_at, entry.starts_after)
+            entry = replace(entry, removed_at=ended_at, ended_because=reason, evicted_at_ms=evicted_at_ms)
             entries.append(entry)
         self._put(entries)
         self._remove(entries)

@@ -14,6 +14,7 @@ from flushtracker.events.registry_events import (
     bound_now,
 )
 from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.wal.source_name import SourceName
 
 EntryKey: TypeAlias = tuple[str, str, str]
 """The source, the kind of entry, and an id within these."""
@@ -40,6 +41,15 @@ class Registry:
     def sources_of(self, shape_id: str) -> set[str]:
         """The sources that have, or had, a shape with this id."""
         return {source for source, kind, name in self.entries if kind == "shape" and name == shape_id}
+
+    def server_of(self, source: str) -> str | None:
+        """``<system identifier>/<timeline>`` of the server on which the source is captured, if its name tells it."""
+        name = SourceName.parse(source)
+        if name is None:
+            return None
+        entry = self.entries.get((source, "source", ""))
+        history = entry.history if isinstance(entry, SourceEntry) else None
+        return name.server if history is None else f"{name.system_id}/{history.timeline}"
 
     def shape(self, source: str, shape_id: str) -> ShapeEntry | None:
         found = self.entries.get((source, "shape", shape_id))

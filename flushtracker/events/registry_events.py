@@ -7,7 +7,7 @@ as strict as in :mod:`flushtracker.events.stream_events`.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from flushtracker.errors import DecodeError
 from flushtracker.events.shape_definition_json import definition_json, parse_definition
@@ -40,6 +40,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import PartitionBinding, TableBinding
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.timeline_history import TimelineHistory
 
 _LATER_VERSION: Final = 2
 """Of a shape whose keys have partitions, to whose rows a program that does not know that would give other keys; of a
@@ -211,26 +212,57 @@ class SourceEntry:
 
     ``publication`` identifies the publication as it was last seen; it changes whenever the publication is altered.
     ``routing`` is the version of the rules by which it is routed (:mod:`flushtracker.shapes.routing_version`).
+    ``history``: the timelines of the server on which it is captured. ``holder``: the token of the capture that has
+    claimed the source (:mod:`flushtracker.capture.publish_fence`), and ``published_lsn`` the greatest LSN that was
+    published before the claim, -1 if nothing was. Entries of earlier releases have none of the three.
     """
 
     source: str
     starts_after: LogOffset
     publication: str
     routing: int = 1
+    history: TimelineHistory | None = None
+    holder: str | None = None
+    published_lsn: int | None = None
+
+    def unclaimed(self) -> "SourceEntry":
+        """The entry without its claim."""
+        return replace(self, holder=None, published_lsn=None)
 
     def to_json(self) -> str:
         # Without the key it is 1.
-        routing = {} if self.routing == 1 else {"routing": self.routing}
+        keys: dict[str, Any] = {} if self.routing == 1 else {"routing": self.routing}
+        if self.history is not None:
+            keys["timeline"] = self.history.timeline
+            keys["switches"] = [{"timeline": timeline, "lsn": lsn} for timeline, lsn in self.history.switches]
+        if self.holder is not None:
+            keys["holder"] = self.holder
+        if self.published_lsn is not None:
+            keys["published_lsn"] = self.published_lsn
         return dump_event(
             self.source,
             type="source",
             starts_after=offset_json(self.starts_after),
             publication=self.publication,
-            **routing,
+            **keys,
         )
 
 
 RegistryEntry: TypeAlias = ShapeEntry | TableEntry | PartitionEntry | SourceEntry
+
+
+def _history(fields: dict[str, Any]) -> TimelineHistory | None:
+    """The history of the server's timelines, if the entry has it."""
+    if "timeline" not in fields:
+        return None
+    switches = tuple(
+        (integer_field(switch, "timeline", 1), integer_field(switch, "lsn", 0))
+        for switch in objects_field(fields, "switches")
+    )
+    try:
+        return TimelineHistory(integer_field(fields, "timeline", 1), switches)
+    except ValueError as error:
+        raise DecodeError(str(error)) from error
 
 
 def parse_registry_entry(text: str | bytes) -> RegistryEntry:
@@ -262,7 +294,11 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
     starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
     if kind == "source":
         routing = integer_field({"routing": 1, **fields}, "routing", 1)
-        return SourceEntry(source, starts_after, text_field(fields, "publication"), routing)
+        return SourceEntry(
+            *(source, starts_after, text_field(fields, "publication"), routing, _history(fields)),
+            holder=text_field(fields, "holder") if "holder" in fields else None,
+            published_lsn=integer_field(fields, "published_lsn", -1) if "published_lsn" in fields else None,
+        )
     if kind != "shape":
         raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'removed_shape', 'table', 'partition' or 'source'")
     definition = typed_field(fields, "definition", dict)

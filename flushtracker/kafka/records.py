@@ -66,6 +66,15 @@ def fragment_key(source: str) -> str:
     return source
 
 
+def shape_keys_prefix(source: str) -> bytes:
+    """How the keys of the changes of all shapes of ``source`` begin, and no other key.
+
+    >>> shape_keys_prefix("7/1/s")
+    b'["7/1/s",'
+    """
+    return f"{_compound_key(source)[:-1]},".encode()
+
+
 def flush_keys(source: str, shape_id: str) -> tuple[str, str]:
     """The keys of all flush notifications of a shape."""
     return _compound_key(source, shape_id, "flushed"), _compound_key(source, shape_id, "removed")

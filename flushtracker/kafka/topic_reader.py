@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -60,6 +60,29 @@ class TopicReader:
                 return
             length *= _TAIL_FACTOR
 
+    def lasts(self, topic: str, is_wanted: Callable[[bytes], bool]) -> list[bytes]:
+        """The value of the last record in each partition whose key ``is_wanted``, and which is no tombstone.
+
+        Reads tails that grow until one is found: much, if others write to the same partitions.
+        """
+        found: dict[int, bytes] = {}
+        rest, length = self._partitions(topic), 1
+        while rest:
+            for message in self._messages([(of, max(first, end - length), end) for of, first, end in rest]):
+                key, value, partition = message.key(), message.value(), message.partition()
+                if key is not None and value is not None and partition is not None and is_wanted(key):
+                    found[partition] = value
+            rest = [each for each in rest if each[0].partition not in found and each[2] - length > each[1]]
+            length *= _TAIL_FACTOR
+        return list(found.values())
+
+    def since(self, topic: str, starts: Mapping[int, int]) -> tuple[list[bytes], dict[int, int]]:
+        """The values from these Kafka offsets on, by partition, or from the beginning; and the offsets after them."""
+        partitions = self._partitions(topic)
+        ranges = [(of, max(first, starts.get(of.partition, first)), end) for of, first, end in partitions]
+        values = [value for value, _ in self._read(ranges) if value is not None]
+        return values, {of.partition: end for of, _, end in partitions}
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -89,6 +112,11 @@ class TopicReader:
 
     def _read(self, ranges: list[tuple[TopicPartition, int, int]]) -> Iterator[tuple[bytes | None, bytes | None]]:
         """Value and key of every record in the ranges of Kafka offsets; the end of a range is exclusive."""
+        for message in self._messages(ranges):
+            yield message.value(), message.key()
+
+    def _messages(self, ranges: list[tuple[TopicPartition, int, int]]) -> Iterator[Message]:
+        """Every record in the ranges of Kafka offsets; the end of a range is exclusive."""
         ends = {partition.partition: end for partition, start, end in ranges if start < end}
         self._consumer.assign(
             [TopicPartition(of.topic, of.partition, start) for of, start, end in ranges if start < end]
@@ -103,7 +131,7 @@ class TopicReader:
             deadline = time.monotonic() + self._retry_timeout_s
             partition, error = message.partition(), message.error()
             if error is None:
-                yield message.value(), message.key()
+                yield message
                 if (message.offset() or 0) + 1 >= ends.get(partition or 0, 0):
                     ends.pop(partition or 0, None)
             elif error.code() == KafkaError._PARTITION_EOF:

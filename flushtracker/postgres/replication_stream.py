@@ -19,6 +19,7 @@ from flushtracker.postgres.connection import (
 from flushtracker.postgres.replication_frames import Frame, decode_frame
 from flushtracker.postgres.socket_wait import wait_readable
 from flushtracker.wal.lsn import parse_lsn
+from flushtracker.wal.timeline_history import TimelineHistory
 
 _FRAMES_PER_READ: Final = 1_000
 
@@ -51,6 +52,20 @@ class ReplicationStream:
         ((system_id, timeline, wal_lsn, _),) = rows(self._connection, "IDENTIFY_SYSTEM")
         ((pid,),) = rows(self._connection, "SELECT pg_backend_pid()")
         return SystemIdentity(str(system_id), int(timeline), parse_lsn(wal_lsn), int(pid))
+
+    def timeline_history(self, timeline: int) -> TimelineHistory:
+        """The history of the server's timeline; only before :meth:`start`.
+
+        Raises:
+            PostgresError: the server does not have it, or does not tell it to this role.
+            DecodeError: it is malformed.
+        """
+        if timeline == 1:
+            # The first timeline has no file.
+            return TimelineHistory(1)
+        ((_, content),) = rows(self._connection, f"TIMELINE_HISTORY {timeline:d}")
+        text = content if isinstance(content, str) else bytes(content).decode(errors="replace")
+        return TimelineHistory.parse(timeline, text)
 
     def start(self, slot: str, publication: str) -> None:
         """Start streaming from the slot's ``confirmed_flush_lsn``.

@@ -38,6 +38,7 @@ _NOTICES_LINKS_SINCE: Final = 150_000
 _WAL_END: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text
 """
+_STANDBY: Final = "SELECT pg_is_in_recovery(), (SELECT received_tli FROM pg_stat_wal_receiver)"
 STATEMENT_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 10.0
 """Capture's one thread that reads the stream also runs these queries, so while one of them hangs, nothing is published.
@@ -94,6 +95,8 @@ class ServerTables:
         self._name = publication
         self._slot = slot
         self._held_xmin: int | None = None
+        self.standby_timeline: int | None = None
+        """The timeline that the server was on when the stream began, if it was a standby then."""
         self._publication = Publication(connection, publication, slot)
 
     def wal_end(self) -> int:
@@ -238,6 +241,20 @@ class ServerTables:
         statement = _EMPTY_AT if notices_links else _NEVER_FILLED_AT
         ((size, wal_end),) = rows(self._connection, statement, {"oid": oid, "publication": self._name})
         return None if size else parse_lsn(wal_end)
+
+    def require_timeline(self) -> None:
+        """Raise ``PostgresUnavailableError`` if the server was a standby and may have left its timeline.
+
+        The timeline that a standby receives is shown only to a role that may see it (``pg_read_all_stats``).
+        """
+        if self.standby_timeline is None:
+            return
+        ((is_standby, received),) = rows(self._connection, _STANDBY)
+        if not is_standby or received not in {None, self.standby_timeline}:
+            raise PostgresUnavailableError(
+                f"the server was a standby on timeline {self.standby_timeline}; it was promoted, or its primary was "
+                "replaced"
+            )
 
     def emit_transaction(self) -> None:
         """Commit a transaction that changes nothing, and that the server sends; a standby cannot."""

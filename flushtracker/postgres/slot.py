@@ -91,7 +91,8 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
 
     Raises:
         LostSlotError: the slot is lost.
-        PostgresError: it does not exist, belongs to another plugin or database, or is one of two-phase decoding.
+        PostgresError: it does not exist, belongs to another plugin or database, or is temporary or one of two-phase
+            decoding.
     """
     found = rows(connection, _SLOT, (slot,))
     if not found:
@@ -111,6 +112,11 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
             f"replication slot {slot} is lost ({cause}): changes that no shape has are gone. Drop the slot, and start "
             "with --create --new-epoch: all shapes begin again, with new snapshots. A larger max_slot_wal_keep_size "
             "helps"
+        )
+    if facts["temporary"]:
+        raise PostgresError(
+            f"replication slot {slot} is temporary: it is the server's own copy of its primary's slot and not complete "
+            "yet, or belongs to one session. Connect capture to the primary"
         )
     if facts.get("two_phase"):
         raise PostgresError(

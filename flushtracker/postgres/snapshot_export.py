@@ -33,6 +33,7 @@ from flushtracker.wal.lsn import parse_lsn
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from flushtracker.wal.source_name import SourceName
 
+_XID_BITS: Final = 48
 STATEMENT_TIMEOUT_S: Final = 30.0
 """Of queries to the catalog, in addition to the time that they may wait for a lock."""
 
@@ -111,6 +112,8 @@ def exported_table(
 ) -> Iterator[tuple[Connection, ExportedTable]]:
     """Lock the table with this OID and export a snapshot of it; both last until the body ends, as does the connection.
 
+    ``source`` is named by the timeline on which it is captured now.
+
     Raises:
         ShapeError: there is no such table any more.
         PostgresUnavailableError: a lock cannot be acquired at the moment, or the connection is lost.
@@ -140,6 +143,17 @@ def _next_xid(options: Mapping[str, str]) -> int:
     with closing(connect_for_snapshot(options)) as connection:
         ((next_xid,),) = rows(connection, _NEXT_XID)
     return int(next_xid)
+
+
+def attempt_number(server: str, next_xid: int) -> int:
+    """A number that is greater than those of earlier exports of the source, also after a failover.
+
+    ``server``: the system identifier and the timeline. A promoted server may use xids again that its primary had used.
+
+    >>> attempt_number("7301/1", 2**40) < attempt_number("7301/2", 750)
+    True
+    """
+    return (int(server.rpartition("/")[2]) << _XID_BITS) + next_xid
 
 
 def _require_source(connection: Connection, source: str) -> None:

@@ -1,6 +1,6 @@
 """The start of capture where many shapes were removed: what it reads, keeps and publishes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from time import process_time
@@ -35,6 +35,9 @@ class _Registry:
 
     def tails(self, _: str, __: str) -> Iterator[list[bytes]]:
         return iter(())
+
+    def lasts(self, _: str, __: Callable[[bytes], bool]) -> list[bytes]:
+        return []
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ A test scripts the server's connections one by one. Only the loop itself, its st
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from struct import pack, unpack
@@ -19,7 +19,8 @@ from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry
-from flushtracker.events.stream_events import FragmentEvent
+from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
+from flushtracker.kafka.records import record_of
 from flushtracker.postgres.replication_frames import Frame, WalData
 from flushtracker.postgres.replication_stream import SystemIdentity
 from flushtracker.postgres.slot import SlotFacts
@@ -27,6 +28,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.timeline_history import TimelineHistory
 from tests.support.quiet_server import QuietServer
 
 CONFIRMED: Final = 1000
@@ -85,11 +87,16 @@ class Connection:
     at_the_end: Callable[[], None] = lambda: None
     while_reading_topics: Callable[[], None] = lambda: None
     is_on_the_same_server: bool = True
+    switches: tuple[tuple[int, int], ...] = ()
     flushed: list[int] = field(default_factory=list)
     """The flush position of each status update."""
 
     def identify_system(self) -> SystemIdentity:
         return SystemIdentity("7", self.timeline, 1_000_000, PID)
+
+    def timeline_history(self, timeline: int) -> TimelineHistory:
+        assert timeline == self.timeline
+        return TimelineHistory(timeline, self.switches)
 
     def start(self, slot: str, publication: str) -> None:
         assert (slot, publication) == ("s", "p")
@@ -156,11 +163,15 @@ class FakeWorld(QuietServer):
         self._new_loop("other").run()
         self.stop, self._waiting, self._current = first
 
-    def _new_loop(self, name: str) -> CaptureLoop:
+    def start_new_epoch(self) -> None:
+        """The first process begins a new epoch."""
+        self.loop = self._new_loop("first", new_epoch=True)
+
+    def _new_loop(self, name: str, *, new_epoch: bool = False) -> CaptureLoop:
         files = {"shapes": str(self._folder / f"{name}-shapes.yaml"), "acks": str(self._folder / "acks")}
         config = self._folder / f"{name}.yaml"
         config.write_text(yaml.safe_dump(CONFIG | files))
-        return CaptureLoop(load_capture_config(config), self.stop)
+        return CaptureLoop(load_capture_config(config), self.stop, new_epoch=new_epoch)
 
     def _write_shapes(self, name: str, shape_ids: Iterable[str]) -> None:
         shapes = [
@@ -207,6 +218,11 @@ class FakeWorld(QuietServer):
     def close(self) -> None:
         pass
 
+    standby_timeline: int | None = None
+
+    def require_timeline(self) -> None:
+        pass
+
     def hold_slot(self, stream_pid: int) -> None:
         pass
 
@@ -247,6 +263,20 @@ class FakeWorld(QuietServer):
         if self._current is not None:
             self._current.while_reading_topics()
         return iter(list(self.topics[topic]))
+
+    def ends(self, topic: str) -> dict[int, int]:
+        return {0: len(self.topics[topic])}
+
+    def since(self, topic: str, starts: Mapping[int, int]) -> tuple[list[bytes], dict[int, int]]:
+        values = list(self.topics[topic])
+        return values[starts.get(0, 0) :], {0: len(values)}
+
+    def lasts(self, topic: str, is_wanted: Callable[[bytes], bool]) -> list[bytes]:
+        events: Iterable[FragmentEvent | ShapeChangesEvent] = (
+            FragmentEvent.from_json(value) if topic == "fragments" else ShapeChangesEvent.from_json(value)
+            for value in self.topics[topic]
+        )
+        return [event.to_json().encode() for event in events if is_wanted(record_of(event).key.encode())][-1:]
 
     def tails(self, topic: str, key: str) -> Iterator[list[bytes]]:
         events = [value for value in self.topics[topic] if FragmentEvent.from_json(value).source == key]

@@ -11,7 +11,6 @@ import pytest
 
 from flushtracker.errors import SlotError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
-from flushtracker.postgres.replication_frames import Keepalive
 from tests.support.fake_world import (
     BEGUN,
     CONFIRMED,
@@ -37,28 +36,6 @@ def wait_until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)
-
-
-def test_after_a_failover_the_old_timelines_ack_never_moves_the_new_slot(world: FakeWorld) -> None:
-    """The old source is acknowledged far ahead; reading the topics of the new one takes longer than reading acks."""
-    world.acks["7/1/s"] = 4000
-    world.register(BEGUN)
-    old = Connection(1, [Keepalive(4500, reply_requested=False)])
-    old.until = lambda: old.flushed[-1:] == [4001]
-    new = Connection(2, [Keepalive(4500, reply_requested=False)])
-
-    def give_the_ack_reader_time() -> None:
-        reads, updates = len(world.ack_reads), len(new.flushed)
-        wait_until(lambda: len(new.flushed) > updates + 5 or len(world.ack_reads) > reads + 1)
-
-    new.while_reading_topics = give_the_ack_reader_time
-    new.until = lambda: (
-        any(event.source == "7/2/s" for event in world.fragments()) and world.ack_reads[-3:] == (["7/2/s"] * 3)
-    )
-    world.capture(old, new)
-    assert set(new.flushed) == {CONFIRMED}
-    first_of_new = world.ack_reads.index("7/2/s")
-    assert set(world.ack_reads[first_of_new:]) == {"7/2/s"}
 
 
 def test_nothing_is_confirmed_over_a_stream_of_another_server(world: FakeWorld) -> None:

@@ -7,6 +7,7 @@ commit leaves nothing behind. A shape that cannot be read is left out.
 import time
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from threading import Event
 
 from pyspark.sql import SparkSession
@@ -16,12 +17,15 @@ from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.snapshots import last_attempt
 from flushtracker.delta.log.table import open_shape_log, row_files
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.jobs.snapshot.attempt_limits import SnapshotStoppedError
 from flushtracker.jobs.snapshot.due_shapes import TableShapes
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.jobs.snapshot.progress import Progress
 from flushtracker.jobs.snapshot.reading import Reading
 from flushtracker.jobs.snapshot.snapshot_store import Outcome
 from flushtracker.jobs.snapshot.table_reads import read_plan, readable_shapes
+from flushtracker.postgres.connection import Connection, require_open
+from flushtracker.postgres.published_wait import wait_until_published
 from flushtracker.postgres.snapshot_export import exported_table
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 
@@ -42,7 +46,7 @@ def take_snapshot(
     log, files = LogFiles(table, sink.storage_options), row_files(table, sink.storage_options)
     outcome = Outcome()
     with exported_table(
-        *(postgres.connection, group.source, group.table.table, group.table.oid),
+        *(postgres.connection, group.source_now, group.table.table, group.table.oid),
         publication=postgres.publication,
         lock_timeout_s=postgres.lock_timeout_ms / 1000,
     ) as (connection, exported):
@@ -66,9 +70,16 @@ def take_snapshot(
                 for entry in group.shapes
                 if entry.definition.id in taken
             }
+            wait_until_published(connection, group.slot, exported.lsn, partial(_check, stop, connection))
             log.append_snapshot([*written, log.write_ends(ends, datetime.now(timezone.utc))], ends)
     outcome.seconds = time.monotonic() - started
     return outcome
+
+
+def _check(stop: Event, connection: Connection) -> None:
+    if stop.is_set():
+        raise SnapshotStoppedError
+    require_open(connection)
 
 
 def _of_incarnation(snapshot: ShapeSnapshot, entry: ShapeEntry) -> ShapeSnapshot:

@@ -21,11 +21,26 @@ _CHARACTERS_PER_ATTEMPT: Final = 500_000
 
 @dataclass(frozen=True, slots=True)
 class TableShapes:
-    """Shapes of one source on one table; ``table`` is the registry's entry."""
+    """Shapes of one source on one table; ``table`` is the registry's entry.
+
+    ``server``: the system identifier and the timeline on which the source is captured, if not those of its name.
+    """
 
     source: str
     table: TableBinding
     shapes: tuple[ShapeEntry, ...]
+    server: str | None = None
+
+    @property
+    def slot(self) -> str:
+        """The slot from which the source is captured; empty if its name does not tell it."""
+        name = SourceName.parse(self.source)
+        return "" if name is None else name.slot
+
+    @property
+    def source_now(self) -> str:
+        """The source, named by the timeline on which it is captured now."""
+        return self.source if self.server is None else f"{self.server}/{self.slot}"
 
     def without(self, is_left_out: Callable[[str], bool]) -> "TableShapes":
         """The other shapes."""
@@ -71,7 +86,7 @@ def due_shapes(
             tables[entry.source, entry.table_oid].append(entry)
         else:
             waiting.append(shape_id)
-    return DueShapes(tuple(_groups(registry, tables)), tuple(waiting))
+    return DueShapes(tuple(_groups(registry, tables, server)), tuple(waiting))
 
 
 def require_known(registry: Registry, server: str, shape_ids: Sequence[str]) -> None:
@@ -86,7 +101,7 @@ def require_known(registry: Registry, server: str, shape_ids: Sequence[str]) -> 
         if shape_id in known:
             continue
         entries = [registry.shape(source, shape_id) for source in registry.sources_of(shape_id)]
-        of_server = [entry for entry in entries if entry is not None and _server_of(entry) == server]
+        of_server = [entry for entry in entries if entry is not None and registry.server_of(entry.source) == server]
         if not of_server:
             raise ConfigError(
                 f"the registry has no shape {shape_id} of server {server}; check its id, and postgres.connection"
@@ -107,18 +122,15 @@ def _shapes(registry: Registry, server: str) -> Iterator[ShapeEntry]:
     for entry in registry.entries.values():
         if not isinstance(entry, ShapeEntry) or entry.removed_at is not None or entry.source in replaced:
             continue
-        if entry.definition.snapshot and _server_of(entry) == server:
+        if entry.definition.snapshot and registry.server_of(entry.source) == server:
             yield entry
 
 
-def _server_of(entry: ShapeEntry) -> str | None:
-    name = SourceName.parse(entry.source)
-    return None if name is None else name.server
-
-
-def _groups(registry: Registry, tables: Mapping[tuple[str, int], list[ShapeEntry]]) -> Iterator[TableShapes]:
+def _groups(
+    registry: Registry, tables: Mapping[tuple[str, int], list[ShapeEntry]], server: str
+) -> Iterator[TableShapes]:
     for (source, _), entries in sorted(tables.items()):
         entries.sort(key=lambda entry: entry.definition.id)
         table = registry.table_of(entries[0])
         if table is not None:
-            yield TableShapes(source, table, tuple(entries))
+            yield TableShapes(source, table, tuple(entries), server)

@@ -1,12 +1,13 @@
 """``KafkaSnapshots``: snapshots as events of Kafka, for writers of other storages, without Spark.
 
-The attempt is the xid of 64 bits that the export gets, which rises with each export of a server, also if its clock is
-set back: of an attempt that was killed, nothing but its events is known.
+The attempt is the xid of 64 bits that the export gets, above which is the server's timeline. It rises with each export,
+also if the clock is set back: of an attempt that was killed, nothing but its events is known.
 """
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
+from functools import partial
 from threading import Event
 
 import pyarrow as pa
@@ -34,7 +35,8 @@ from flushtracker.jobs.snapshot.table_reads import read_plan, readable_shapes
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.postgres.connection import Connection, require_open
-from flushtracker.postgres.snapshot_export import exported_table
+from flushtracker.postgres.published_wait import wait_until_published
+from flushtracker.postgres.snapshot_export import attempt_number, exported_table, primary_server
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.wal.contained_transactions import ContainedTransactions
 
@@ -84,13 +86,13 @@ class KafkaSnapshots:
         postgres, kafka = self._config.postgres, self._config.kafka
         with (
             exported_table(
-                *(postgres.connection, group.source, group.table.table, group.table.oid),
+                *(postgres.connection, group.source_now, group.table.table, group.table.oid),
                 publication=postgres.publication,
                 lock_timeout_s=postgres.lock_timeout_ms / 1000,
             ) as (connection, exported),
             closing(KafkaPublisher(kafka, stop)) as publisher,
         ):
-            attempt = exported.next_xid
+            attempt = attempt_number(primary_server(connection), exported.next_xid)
             shapes = readable_shapes(group, exported, outcome.failed)
             plan = read_plan(postgres, connection, group.source, exported, attempt, shapes)
             published = PublishedAttempt(publisher, self._topics, kafka.max_event_bytes, group.source, attempt)
@@ -99,7 +101,11 @@ class KafkaSnapshots:
                 reading = _Reading(plan, published, connection, progress, stop, postgres.max_attempt_ms / 1000)
                 incarnations = {entry.definition.id: entry.definition.incarnation for entry in group.shapes}
                 contained = ContainedTransactions.of(exported.visible, exported.lsn, exported.next_xid)
-                reading.run({shape.shape_id: incarnations[shape.shape_id] for shape in shapes}, contained)
+                reading.run(
+                    {shape.shape_id: incarnations[shape.shape_id] for shape in shapes},
+                    contained,
+                    partial(wait_until_published, connection, group.slot, exported.lsn),
+                )
             outcome.taken, outcome.rows = [shape.shape_id for shape in shapes], published.rows
 
     def _read_ends(self) -> tuple[Mapping[int, int], ...]:
@@ -125,8 +131,16 @@ class _Reading:
         self._progress, self._stop, self._most_s = progress, stop, most_s
         self._done = 0
 
-    def run(self, incarnations: Mapping[str, int], contained: ContainedTransactions) -> None:
-        """Publish everything, and at last that the attempt is complete; ``incarnations`` are those of its shapes."""
+    def run(
+        self,
+        incarnations: Mapping[str, int],
+        contained: ContainedTransactions,
+        wait_until_published: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """Publish everything, and at last that the attempt is complete; ``incarnations`` are those of its shapes.
+
+        ``wait_until_published`` waits until capture has published past the snapshot; it gets a check to call meanwhile.
+        """
         ranges = len(self._plan.ranges)
         self._published.begin(incarnations)
         while self._done < ranges:
@@ -138,6 +152,7 @@ class _Reading:
                     self._check()
             self._done = numbers.stop
             require_fitting(self._plan, self._done, self._progress.seconds, self._most_s)
+        wait_until_published(self._check)
         self._published.end(incarnations, contained, self._check)
 
     def _check(self) -> None:

@@ -1,0 +1,78 @@
+"""Prove from a server's timeline history that its WAL continues what a source has published.
+
+A promoted standby has its primary's WAL up to the switch point, and its own from there on. The source goes on over it,
+under its name and with its acks, if everything that readers may have of the source lies below the switch point: what
+was published, acknowledged, or taken as the source's start. If something does not, the failover has lost it: readers
+have transactions that are in no server, and the new primary's other transactions at the same LSNs would be taken for
+them.
+
+Only a history can prove that. So it is recorded with the source, and a server continues the source if its own history
+goes through the recorded one. Two standbys that were both promoted to the same timeline have the same number; if they
+have left the primary at different places, their histories differ.
+"""
+
+from flushtracker.errors import SlotError
+from flushtracker.wal.lsn import format_lsn
+from flushtracker.wal.timeline_history import TimelineHistory
+
+_NEW_EPOCH = "start with --new-epoch, with which all shapes begin again under a new source"
+
+
+def check_continues(
+    source: str, recorded: TimelineHistory, server: TimelineHistory, *, known_lsn: int, is_exact: bool = True
+) -> int | None:
+    """Check that the server's WAL continues the source's; returns the switch point if it is on a later timeline.
+
+    ``known_lsn`` is the greatest LSN that was published or acknowledged, or after which the source began. Unless
+    ``is_exact``, of the recorded history only the timeline is known, as of what an earlier release has recorded.
+
+    Raises:
+        SlotError: it does not.
+    """
+    if not is_exact:
+        earlier = tuple(switch for switch in server.switches if switch[0] < recorded.timeline)
+        recorded = TimelineHistory(recorded.timeline, earlier)
+    if server == recorded:
+        return None
+    switch = server.switch_from(recorded)
+    if switch is None:
+        raise SlotError(
+            f"source {source} was captured on timeline {_described(recorded)}, but the server is on timeline "
+            f"{_described(server)}, which does not continue it: it is an old primary, or another standby was promoted "
+            f"since. Connect capture to the primary that replaced it. If this server is to be the primary, {_NEW_EPOCH}"
+        )
+    if known_lsn >= switch:
+        raise SlotError(
+            f"source {source}: the server was promoted to timeline {server.timeline} and has timeline "
+            f"{recorded.timeline} up to {format_lsn(switch)}, but up to {format_lsn(known_lsn)} was published or "
+            "acknowledged: the failover has lost transactions that shapes have. To go on without these, "
+            f"{_NEW_EPOCH}"
+        )
+    return switch
+
+
+def check_slot(source: str, *, switch: int, confirmed_lsn: int, safe_lsn: int) -> None:
+    """Check the slot of a promoted server: it must send everything that is not acknowledged.
+
+    ``safe_lsn``: the greatest LSN up to which everything was acknowledged, or committed before the source began.
+
+    Raises:
+        SlotError: it was created too late.
+    """
+    if confirmed_lsn > min(switch, safe_lsn + 1):
+        raise SlotError(
+            f"source {source}: the server was promoted at {format_lsn(switch)}, and its slot begins at "
+            f"{format_lsn(confirmed_lsn)}, but only changes up to {format_lsn(max(safe_lsn, 0))} are acknowledged: the "
+            "failover has lost the slot, and another one was created, which lacks the changes in between. "
+            f"If no standby has the old slot, {_NEW_EPOCH}"
+        )
+
+
+def _described(history: TimelineHistory) -> str:
+    """The timeline, and where it has left the one before.
+
+    >>> _described(TimelineHistory(1)), _described(TimelineHistory(2, ((1, 500),)))
+    ('1', '2 (since 0/1F4)')
+    """
+    since = f" (since {format_lsn(history.switches[-1][1])})" if history.switches else ""
+    return f"{history.timeline}{since}"

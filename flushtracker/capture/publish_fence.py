@@ -1,0 +1,146 @@
+"""``PublishFence``: stops a capture that another one has replaced.
+
+On one server the slot itself keeps two captures apart. After a failover it does not: the old primary may live on, with
+a capture that still reads it. So a capture *claims* the source, on each connection, in the source's entry in the
+registry: with a token of its process. A claim that follows another one fences it.
+
+A thread reads the registry every ``CHECK_S``. Capture publishes only as long as the last time that it found its claim
+to be the last one is less than ``LEASE_S`` ago, and ends once it finds another. A capture that takes a source over to
+another timeline claims it, and then waits until the one before must have ended (``wait_s``): that one queues nothing
+after its lease, and discards what the brokers have not confirmed for ``retry_timeout``. Only then does it prove that
+the server continues what was published.
+
+That goes by clocks. A process that was frozen with records in its queue may send them once it goes on. They are a
+danger only if its server had sent it WAL that the promoted standby lacks: not if ``synchronized_standby_slots`` names
+that standby's slot, as the server then sends nothing that the standby has not confirmed.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Final, Protocol
+
+from flushtracker.errors import BrokerError, BrokerUnavailableError, FencedError
+from flushtracker.events.registry_events import SourceEntry, parse_registry_entry
+
+logger = logging.getLogger(__name__)
+
+CHECK_S: Final = 1.0
+LEASE_S: Final = 5.0
+_JOIN_S: Final = 1.0
+_SOURCE: Final = b'"source"'
+
+
+class EntryReader(Protocol):
+    """The part of ``TopicReader`` that is used here."""
+
+    def since(self, topic: str, starts: Mapping[int, int]) -> tuple[list[bytes], dict[int, int]]: ...
+
+    def close(self) -> None: ...
+
+
+def wait_s(retry_timeout_ms: int) -> float:
+    """How long a capture that was fenced may still publish, in seconds."""
+    return LEASE_S + CHECK_S + retry_timeout_ms / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A capture's claim of ``source`` as ``holder``, in place of the entry ``before``, if there was one.
+
+    ``starts`` are the Kafka offsets of the registry's topic before that entry was read, at ``read_s``, monotonic.
+    """
+
+    source: str
+    holder: str
+    before: SourceEntry | None
+    starts: Mapping[int, int]
+    read_s: float
+
+
+class PublishFence:
+    """The fence of one connection; a context manager. ``topic`` is the registry's."""
+
+    def __init__(
+        self,
+        open_reader: Callable[[], EntryReader],
+        topic: str,
+        claim: Claim,
+        stop: Event,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open_reader = open_reader
+        self._topic = topic
+        self._claim = claim
+        self._starts = dict(claim.starts)
+        self._stop = stop
+        self._now_s = now_s
+        self._checked_s = claim.read_s
+        self._is_fenced = False
+        self._has_failed = False
+        self._has_ended = Event()
+        self._thread = Thread(target=self._run, name="publish-fence", daemon=True)
+
+    def __enter__(self) -> "PublishFence":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._has_ended.set()
+        # Brokers that do not answer must not delay the exit.
+        self._thread.join(_JOIN_S)
+
+    def is_open(self) -> bool:
+        """Whether capture may publish now; if not, ask again soon.
+
+        Raises:
+            FencedError: another capture has claimed the source.
+            BrokerUnavailableError: it may not publish, and is to stop.
+        """
+        if self._is_fenced:
+            raise FencedError(
+                f"source {self._claim.source}: another capture has claimed the source, over another connection, as "
+                "after a failover: this one publishes nothing more. If both servers live, stop the one that was "
+                "replaced"
+            )
+        is_open = self._now_s() - self._checked_s < LEASE_S
+        if not is_open and self._stop.is_set():
+            raise BrokerUnavailableError("the registry was not readable, so nothing more was published")
+        return is_open
+
+    def check(self, reader: EntryReader) -> None:
+        """Read the claims since the last check; raises ``BrokerError`` or ``DecodeError``."""
+        started_s = self._now_s()
+        values, self._starts = reader.since(self._topic, self._starts)
+        # Also one from before this claim: it was not known when this capture read how far the source is.
+        self._is_fenced = any(entry.holder != self._claim.holder for entry in self._entries(values))
+        if not self._is_fenced:
+            self._checked_s = started_s
+
+    def _entries(self, values: Iterable[bytes]) -> Iterable[SourceEntry]:
+        """The entries of the source, but for that which was read before it was claimed."""
+        for value in values:
+            entry = parse_registry_entry(value) if _SOURCE in value else None
+            if isinstance(entry, SourceEntry) and entry.source == self._claim.source and entry != self._claim.before:
+                yield entry
+
+    def _run(self) -> None:
+        while not self._has_ended.is_set() and not self._is_fenced:
+            self._try_to_watch()
+            self._has_ended.wait(CHECK_S)
+
+    def _try_to_watch(self) -> None:
+        """Read the registry until the fence ends, or the brokers do not answer."""
+        try:
+            with closing(self._open_reader()) as reader:
+                while not self._has_ended.is_set() and not self._is_fenced:
+                    self.check(reader)
+                    self._has_failed = False
+                    self._has_ended.wait(CHECK_S)
+        except BrokerError as error:
+            if not self._has_failed:
+                logger.warning("registry not readable, so nothing is published reason=%s", error)
+            self._has_failed = True

@@ -1,0 +1,148 @@
+"""``SourceOpening``: determines the source of each connection, proves that its server continues it, and claims it.
+
+In this order, once the slot is held:
+
+1. what the topics have of the source is read (``prior_state``);
+2. the server's timeline is compared with the source's (``continuity``);
+3. the source is claimed, which fences other captures (``publish_fence``);
+4. on a later timeline, if another capture may still publish, it is waited for, and 1 and 2 are repeated. So nobody is
+   fenced by a server that is behind what was published, and nothing is published between the proof and what follows.
+
+The source's entry gets the new timeline only after that, with its shapes (``CapturedSource.begin``), and before the
+first fragment. A process that dies in between leaves a source that is claimed, and otherwise as it was.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from threading import Event
+from typing import Final, NamedTuple
+
+from flushtracker.capture import publish_fence
+from flushtracker.capture.capture_config import CaptureConfig
+from flushtracker.capture.captured_source import CapturedSource
+from flushtracker.capture.outbox import Publisher
+from flushtracker.capture.prior_state import PriorState, read_prior_state
+from flushtracker.capture.publish_fence import Claim, PublishFence
+from flushtracker.capture.refused_shapes import RefusedShapes
+from flushtracker.capture.source_acks import SourceAcks
+from flushtracker.errors import PostgresUnavailableError
+from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.wal.source_name import SourceName
+from flushtracker.wal.timeline_history import TimelineHistory
+
+logger = logging.getLogger(__name__)
+
+_WAIT_SLICE_S: Final = 0.2
+
+
+class OpenedSource(NamedTuple):
+    """The source of a connection, its acks, and its last ack."""
+
+    source: CapturedSource
+    acks: SourceAcks
+    last_ack: int | None
+
+
+class SourceOpening:
+    """One for the life of the process; ``new_epoch`` begins a new epoch, once."""
+
+    def __init__(
+        self,
+        config: CaptureConfig,
+        publisher: Publisher,
+        refused: RefusedShapes,
+        stop: Event,
+        open_reader: Callable[[], TopicReader],
+        *,
+        new_epoch: bool = False,
+    ) -> None:
+        self._kafka = config.kafka
+        self._publisher = publisher
+        self._limit = config.event_limit
+        self._refused = refused
+        self._stop = stop
+        self._open_reader = open_reader
+        self._new_epoch = new_epoch
+        self._others_until_s = 0.0
+        """Until then a capture that was fenced may still publish."""
+        self.holder = uuid.uuid4().hex
+        self.source: CapturedSource | None = None
+
+    def open(
+        self,
+        base: SourceName,
+        history: TimelineHistory,
+        confirmed_lsn: int,
+        acks_of: Callable[[str], SourceAcks],
+        connections: ExitStack,
+    ) -> OpenedSource | None:
+        """Open the source over a connection that holds the slot; ``None`` if capture is to stop.
+
+        ``base`` is the server's name for a source that begins now, and ``history`` that of its timeline. The fence
+        lasts as long as ``connections``.
+
+        Raises:
+            SlotError: the server does not continue the source.
+            FencedError: another capture has claimed the source.
+            BrokerError: a topic cannot be read.
+        """
+        if self.source is not None:
+            # What is queued is of the connection before, which may have been to a server that a failover replaced.
+            self.source.outbox.gate = None
+            self.source.outbox.wait_until_confirmed()
+        read_s = time.monotonic()
+        starts, prior = self._read(base)
+        source = self._resumed(prior)
+        acks = acks_of(source.name)
+        last_ack = acks.last_ack()
+        is_later = source.check_timeline(history, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
+        if source.may_be_published_by_another(self.holder):
+            self._others_until_s = time.monotonic() + publish_fence.wait_s(self._kafka.retry_timeout_ms)
+        source.claim(self.holder)
+        claim = Claim(source.name, self.holder, prior.entries.source, starts, read_s)
+        fence = PublishFence(self._open_reader, self._kafka.topics.shapes, claim, self._stop)
+        connections.enter_context(fence)
+        source.outbox.gate = fence.is_open
+        if is_later and time.monotonic() < self._others_until_s:
+            if not self._wait_for_others(fence, source.name):
+                return None
+            _, prior = self._read(base)
+            source = self._resumed(prior)
+            if source.holder != self.holder:
+                raise PostgresUnavailableError(f"another capture has claimed source {source.name}")
+            last_ack = acks.last_ack()
+            source.check_timeline(history, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
+        return OpenedSource(source, acks, last_ack)
+
+    def _wait_for_others(self, fence: PublishFence, source: str) -> bool:
+        """Wait until a capture that was fenced can publish nothing more; returns whether it is not to stop."""
+        logger.warning(
+            "waiting for the capture before the failover to end source=%s seconds=%.0f",
+            *(source, self._others_until_s - time.monotonic()),
+        )
+        while time.monotonic() < self._others_until_s and not self._stop.is_set():
+            fence.is_open()
+            self._stop.wait(_WAIT_SLICE_S)
+        return not self._stop.is_set()
+
+    def _read(self, base: SourceName) -> tuple[dict[int, int], PriorState]:
+        """The Kafka offsets up to which the registry is there, and the source as the topics have it from there on."""
+        known, topics = self.source, self._kafka.topics
+        is_known = known is not None and (known.source.system_id, known.source.slot) == (base.system_id, base.slot)
+        with closing(self._open_reader()) as reader:
+            starts = reader.ends(topics.shapes)
+            least = known.source if known is not None and is_known else None
+            prior = read_prior_state(reader, topics, base, new_epoch=self._new_epoch, least=least)
+        self._new_epoch = False
+        return starts, prior
+
+    def _resumed(self, prior: PriorState) -> CapturedSource:
+        """This process's state of the source, with what the topics have of it now."""
+        if self.source is not None and self.source.source == prior.source:
+            self.source.resume(prior)
+            return self.source
+        self.source = CapturedSource(prior, self._publisher, self._kafka.topics, self._limit, self._refused)
+        return self.source

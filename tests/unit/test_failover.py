@@ -1,0 +1,229 @@
+"""``CaptureLoop`` after a failover, without servers: it continues its source, or says why it cannot."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flushtracker.capture import publish_fence
+from flushtracker.errors import FencedError, SlotError
+from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.postgres.replication_frames import Frame, Keepalive
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.timeline_history import TimelineHistory
+from tests.support.fake_world import BEGUN, CONFIRMED, USERS, Connection, FakeWorld, published, shape_entry, transaction
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
+    """No source was captured yet; fences are checked often, and other captures are waited for briefly."""
+    monkeypatch.setattr(publish_fence, "CHECK_S", 0.005)
+    monkeypatch.setattr(publish_fence, "wait_s", lambda _: 0.3)
+    return FakeWorld(tmp_path, monkeypatch)
+
+
+def promoted(*frames: Frame, switch: int, timeline: int = 2) -> Connection:
+    """A connection to the promoted standby of timeline 1."""
+    connection = Connection(timeline, list(frames))
+    connection.switches = ((1, switch),)
+    return connection
+
+
+def source_entry(world: FakeWorld) -> SourceEntry:
+    entries = map(parse_registry_entry, world.topics["shapes"])
+    return [entry for entry in entries if isinstance(entry, SourceEntry)][-1]
+
+
+def test_the_source_goes_on_under_its_name_after_a_promotion(world: FakeWorld) -> None:
+    """With its shapes, and the ack of the old timeline moves the slot of the new one, once all is published again."""
+    world.define("users")
+    world.acks["7/1/s"] = 1500
+    old = Connection(1, [*transaction(2000, 50), Keepalive(2100, reply_requested=False)])
+    old.until = lambda: any(event.lsn == 2099 for event in world.fragments())
+    new = promoted(*transaction(2000, 50), *transaction(2200, 50), switch=2150)
+    new.until = lambda: new.flushed[-1:] == [1501]
+    world.register(shape_entry("users"), BEGUN)
+    world.capture(old, new)
+    assert {event.source for event in world.fragments()} == {"7/1/s"}
+    assert world.routed(2000) == [["users"], ["users"]]
+    assert world.routed(2200) == [["users"]]
+    entry = source_entry(world)
+    assert entry.history == TimelineHistory(2, ((1, 2150),))
+    assert entry.published_lsn == 2099
+
+
+def test_the_switch_point_itself_is_not_continued(world: FakeWorld) -> None:
+    """A keepalive counts as a transaction: it says that nothing else commits there."""
+    world.register(BEGUN)
+    old = Connection(1, [Keepalive(2100, reply_requested=False)])
+    old.until = lambda: any(event.lsn == 2099 for event in world.fragments())
+    new = promoted(switch=2099)
+    with pytest.raises(SlotError, match=r"has timeline 1 up to 0/833, but up to 0/833 was published or acknowledged"):
+        world.capture(old, new)
+    assert new.flushed == [CONFIRMED] or not new.flushed
+    assert source_entry(world).history in {None, TimelineHistory(1)}
+
+
+def test_acks_past_the_switch_point_are_refused(world: FakeWorld) -> None:
+    """Whatever the topics have kept."""
+    world.register(BEGUN)
+    world.acks["7/1/s"] = 3000
+    with pytest.raises(SlotError, match="the failover has lost transactions that shapes have"):
+        world.capture(promoted(switch=3000))
+
+
+def test_shape_changes_ahead_of_their_fragments_count_as_published(world: FakeWorld) -> None:
+    """They may be confirmed before the fragments, and a writer may have stored them."""
+    world.register(BEGUN)
+    world.topics["fragments"].append(published("7/1/s", 2000, 50))
+    at = LogOffset(2500, 0)
+    event = ShapeChangesEvent("7/1/s", "users", 51, LogOffset(2000, 0), at, False, True, None, ())  # noqa: FBT003
+    world.topics["changes"].append(event.to_json().encode())
+    with pytest.raises(SlotError, match=r"up to 0/9C4 was published or acknowledged"):
+        world.capture(promoted(switch=2400))
+
+
+def test_what_was_published_before_an_interrupted_resend_counts(world: FakeWorld) -> None:
+    """Of the last connection the topics end with less than the one before had published; its claim has that."""
+    world.register(replace(BEGUN, holder="gone", published_lsn=3000, history=TimelineHistory(1)))
+    world.topics["fragments"].append(published("7/1/s", 2000, 50))
+    with pytest.raises(SlotError, match=r"up to 0/BB8 was published or acknowledged"):
+        world.capture(promoted(switch=2900))
+
+
+def test_an_old_primary_is_refused_once_its_successor_is_captured(world: FakeWorld) -> None:
+    """Its capture ends with a message, and publishes nothing."""
+    world.register(replace(BEGUN, history=TimelineHistory(2, ((1, 2150),))))
+    with pytest.raises(SlotError, match=r"captured on timeline 2 \(since 0/866\), but the server is on timeline 1"):
+        world.capture(Connection(1, transaction(2000, 50)))
+    assert world.fragments() == []
+
+
+def test_a_new_epoch_goes_on_after_a_failover_that_has_lost_something(world: FakeWorld) -> None:
+    """Its name is after all others of the slot, and it is on the server's timeline."""
+    world.register(BEGUN)
+    world.acks["7/1/s"] = 3000
+    world.start_new_epoch()
+    world.capture(promoted(*transaction(2200, 50), switch=2150))
+    assert {event.source for event in world.fragments()} == {"7/1/s/1"}
+    assert source_entry(world).history == TimelineHistory(2, ((1, 2150),))
+
+
+def test_nothing_is_confirmed_before_the_last_transaction_was_resent(world: FakeWorld) -> None:
+    """Two standbys were promoted at the same place to the same timeline; only their transactions tell them apart."""
+    world.acks["7/1/s"] = 1800
+    history = TimelineHistory(2, ((1, 1500),))
+    world.register(replace(BEGUN, history=history))
+    first = promoted(*transaction(1700, 50), *transaction(2000, 51), switch=1500)
+    first.until = lambda: first.flushed[-1:] == [1801]
+    twin = promoted(*transaction(1700, 50), *transaction(1900, 60), *transaction(2000, 61), switch=1500)
+    with pytest.raises(SlotError, match=r"transaction 51 at 0/7D0 .* was published before, but the server sends"):
+        world.capture(first, twin)
+    assert set(twin.flushed) <= {CONFIRMED}
+
+
+def test_a_capture_whose_source_was_claimed_by_another_ends(world: FakeWorld) -> None:
+    """The old primary lives on, and so does its capture: it publishes nothing more."""
+    world.register(BEGUN)
+    old = Connection(1, transaction(2000, 50))
+
+    def claim_and_send() -> bool:
+        if world.fragments() and source_entry(world).holder != "other":
+            world.register(replace(source_entry(world), holder="other"))
+            time.sleep(0.1)
+            old.frames = transaction(3000, 60)
+        return False
+
+    old.until = claim_and_send
+    with pytest.raises(FencedError, match="another capture has claimed the source"):
+        world.capture(old)
+    assert [event.lsn for event in world.fragments() if event.xid is not None] == [2000]
+
+
+def test_a_takeover_waits_for_the_capture_that_it_fences(world: FakeWorld) -> None:
+    """What that one still publishes counts: the proof is repeated after the wait."""
+    world.register(replace(BEGUN, holder="other", published_lsn=-1, history=TimelineHistory(1)))
+    new = promoted(*transaction(2200, 50), switch=2150)
+    holders: list[str | None] = []
+
+    def publish_late() -> None:
+        holders.append(source_entry(world).holder)
+        if len(holders) == 2:
+            world.topics["fragments"].append(published("7/1/s", 2500, 70))
+
+    new.while_reading_topics = publish_late
+    with pytest.raises(SlotError, match=r"up to 0/9C4 was published"):
+        world.capture(new)
+    assert len(holders) == 2
+    assert holders[0] == "other" != holders[1]
+    assert source_entry(world).history == TimelineHistory(1)
+
+
+def test_a_capture_that_has_stopped_is_not_waited_for(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has released the source; and one process that reconnects has nobody to wait for."""
+    monkeypatch.setattr(publish_fence, "wait_s", lambda _: 1_000.0)
+    world.register(replace(BEGUN, published_lsn=-1, history=TimelineHistory(1)))
+    world.capture(promoted(*transaction(2200, 50), switch=2150))
+    assert len(world.fragments()) == 1
+
+
+def test_a_capture_releases_its_source_when_it_stops(world: FakeWorld) -> None:
+    """Once everything is confirmed; a kill leaves the claim."""
+    connection = Connection(1, transaction(2000, 50))
+
+    def stop() -> bool:
+        if world.fragments():
+            assert source_entry(world).holder is not None
+            world.stop.set()
+        return False
+
+    connection.until = stop
+    world.capture(connection)
+    assert (source_entry(world).holder, source_entry(world).published_lsn) == (None, -1)
+
+
+def shape_at(shape_id: str, starts_after: int, *, incarnation: int = 1, starts_visible: bool = False) -> ShapeEntry:
+    entry = shape_entry(shape_id, starts_after)
+    definition = replace(entry.definition, incarnation=incarnation, snapshot=True)
+    return replace(entry, definition=definition, starts_visible=starts_visible)
+
+
+def test_a_shape_that_starts_beyond_the_switch_point_misses_nothing(world: FakeWorld) -> None:
+    """It moves there, as nothing was published of it; one that may have a snapshot with lost rows ends."""
+    world.define("early", "late", "seen", "again")
+    shapes = [
+        shape_at("early", 2149),
+        shape_at("late", 2150),
+        shape_at("seen", 2150, starts_visible=True),
+        shape_at("again", 2160, incarnation=2),
+    ]
+    world.where = {}
+    world.register(*shapes, BEGUN)
+    world.capture(promoted(*transaction(2155, 50), switch=2150))
+    entries = map(parse_registry_entry, world.topics["shapes"])
+    last = {entry.definition.id: entry for entry in entries if isinstance(entry, ShapeEntry)}
+    assert world.routed(2155) == [["early", "late"]]
+    assert last["late"].starts_after == LogOffset(2149, 0)
+    assert last["early"].starts_after == LogOffset(2149, 0)
+    for shape_id in ("seen", "again"):
+        removed_at = last[shape_id].removed_at
+        assert "just before a failover" in str(last[shape_id].ended_because)
+        assert removed_at is not None
+        assert removed_at >= last[shape_id].starts_after
+
+
+def test_a_killed_takeover_is_repeated(world: FakeWorld) -> None:
+    """The claim alone changes no timeline; the shapes that started beyond the switch point are still moved."""
+    definition = ShapeDefinition("late", ("public", "users"), primary_key=("id",), snapshot=True)
+    late = ShapeEntry("7/1/s", definition, USERS.oid, LogOffset(2150, 0))
+    world.define("late")
+    world.topics["shapes"] = [
+        entry.to_json().encode()
+        for entry in (TableEntry("7/1/s", USERS), late, replace(BEGUN, holder="killed", published_lsn=1999))
+    ]
+    world.capture(promoted(*transaction(2155, 50), switch=2150))
+    assert world.routed(2155) == [["late"]]
+    assert source_entry(world).published_lsn == 1999

@@ -1,0 +1,97 @@
+"""The fence of two captures of one source: whoever has claimed it last publishes, and the other one ends."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import Event
+from typing import Final
+
+import pytest
+
+from flushtracker.capture.publish_fence import LEASE_S, Claim, PublishFence, wait_s
+from flushtracker.errors import BrokerError, BrokerUnavailableError, FencedError
+from flushtracker.events.registry_events import SourceEntry
+from flushtracker.wal.log_offset import LogOffset
+
+BEFORE: Final = SourceEntry("7/1/s", LogOffset(9, 0), "p", holder="before", published_lsn=5)
+OWN: Final = replace(BEFORE, holder="own")
+
+
+class World:
+    """A registry's topic, and a clock that tests advance."""
+
+    def __init__(self) -> None:
+        self.entries: list[SourceEntry] = [BEFORE]
+        self.now_s = 100.0
+        self.is_readable = True
+        self.stop = Event()
+
+    def since(self, topic: str, starts: Mapping[int, int]) -> tuple[list[bytes], dict[int, int]]:
+        assert topic == "shapes"
+        if not self.is_readable:
+            raise BrokerError("the brokers do not answer")
+        return [entry.to_json().encode() for entry in self.entries[starts[0] :]], {0: len(self.entries)}
+
+    def close(self) -> None:
+        pass
+
+    def fence(self, starts: int = 0) -> PublishFence:
+        claim = Claim("7/1/s", "own", BEFORE, {0: starts}, self.now_s)
+        return PublishFence(lambda: self, "shapes", claim, self.stop, lambda: self.now_s)
+
+
+def test_the_last_claim_may_publish() -> None:
+    """The entry that it replaces, and claims of other sources, fence nobody."""
+    world = World()
+    fence = world.fence()
+    world.entries += [OWN, replace(BEFORE, source="8/1/s", holder="other"), replace(OWN, publication="q")]
+    fence.check(world)
+    assert fence.is_open()
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_another_claim_fences_for_good(is_first: bool) -> None:  # noqa: FBT001  a parameter of the test
+    """Also one that came between what this capture has read and its own claim: it may have published since."""
+    world = World()
+    fence = world.fence()
+    other = replace(BEFORE, holder="other")
+    world.entries += [other, OWN] if is_first else [OWN, other]
+    fence.check(world)
+    for _ in range(2):
+        with pytest.raises(FencedError, match="7/1/s: another capture has claimed the source"):
+            fence.is_open()
+
+
+def test_a_release_of_an_older_version_fences() -> None:
+    """Its entry has no claim at all."""
+    world = World()
+    fence = world.fence(starts=1)
+    world.entries += [OWN, replace(OWN, holder=None, published_lsn=None)]
+    fence.check(world)
+    with pytest.raises(FencedError):
+        fence.is_open()
+
+
+def test_nothing_is_published_without_a_recent_look_at_the_registry() -> None:
+    """From the moment when the look began; if capture is to stop meanwhile, it does."""
+    world = World()
+    fence = world.fence()
+    world.entries.append(OWN)
+    world.now_s += LEASE_S - 0.1
+    assert fence.is_open()
+    world.now_s += 0.1
+    assert not fence.is_open()
+    fence.check(world)
+    assert fence.is_open()
+    world.is_readable = False
+    world.now_s += LEASE_S
+    with pytest.raises(BrokerError):
+        fence.check(world)
+    assert not fence.is_open()
+    world.stop.set()
+    with pytest.raises(BrokerUnavailableError):
+        fence.is_open()
+
+
+def test_whoever_takes_over_waits_longer_than_the_other_one_publishes() -> None:
+    """That one queues nothing after its lease, and discards what is not confirmed for ``retry_timeout``."""
+    assert wait_s(60_000) > LEASE_S + 60
