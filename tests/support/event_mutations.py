@@ -13,6 +13,7 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.wal.changes import Commit, LogItem, Operation, Row
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.timeline_history import TimelineHistory
 from tests.support.sample_source import SampleSource
 from tests.unit.test_registry_events import AGAIN, FULL, PARTITION, PLAIN, TABLE
 
@@ -118,6 +119,8 @@ def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
         replace(PARTITION, joined=None, left_at=7, lost_with=9, empty_at=8),
     ]
     entries += [SourceEntry("7/1/s", LogOffset(99, 0), "v7"), SourceEntry("7/1/s", LogOffset(-1, 0), "größe", 2)]
+    history = TimelineHistory(3, ((1, 5), (2, 5)))
+    entries.append(SourceEntry("7/1/s", LogOffset(9, 0), "v", history=history, holder="5f", published_lsn=-1))
     while True:
         yield "shapes", rng.choice(entries).to_json()
 

@@ -46,6 +46,7 @@ from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from flushtracker.wal.shape_list import listed_at
+from flushtracker.wal.timeline_history import TimelineHistory
 from tests.support.group_view import ShapeView, shapes_of
 from tests.support.plain_writer import CheckedGroup
 
@@ -324,6 +325,12 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
     assert parse_registry_entry(source.to_json()) == source
     later = source.to_json()[:-1] + ',"routing":2}'
     assert parse_registry_entry(later) == replace(source, routing=2)
+    claimed = later[:-1] + (
+        ',"timeline":2,"switches":[{"timeline":1,"lsn":50331976}],"holder":"5f0c","published_lsn":50331900}'
+    )
+    history = TimelineHistory(2, ((1, 50331976),))
+    entry = replace(source, routing=2, history=history, holder="5f0c", published_lsn=50331900)
+    assert (parse_registry_entry(claimed), entry.to_json()) == (entry, claimed)
     assert replace(source, routing=2).to_json() == later
 
 

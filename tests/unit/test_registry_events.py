@@ -20,6 +20,7 @@ from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.timeline_history import TimelineHistory
 
 FULL = ShapeEntry(
     "7/1/s",
@@ -105,6 +106,8 @@ PARTITION = PartitionEntry("7/1/s", 7, PartitionBinding(9, ("public", "q"), 6, "
             PARTITION,
             SourceEntry("7/1/s", LogOffset(99, 0), "7.1", 3),
         ),
+        SourceEntry("7/1/s", LogOffset(99, 0), "7.1", history=TimelineHistory(1), holder="5f", published_lsn=-1),
+        SourceEntry("7/1/s", LogOffset(99, 0), "7.1", history=TimelineHistory(3, ((1, 5), (2, 5)))),
         replace(PARTITION, joined=None, left_at=7),
         replace(PARTITION, left_at=7, lost_with=9),
         replace(PARTITION, joined=None, empty_at=7),

@@ -1,0 +1,244 @@
+"""Capture over promotions of real servers: one source, with its name, shapes and acks, as long as nothing was lost."""
+
+import random
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from flushtracker.capture import publish_fence
+from flushtracker.delta.acks.reader import AckReader
+from flushtracker.errors import FlushtrackerError
+from flushtracker.events.registry_events import SourceEntry, parse_registry_entry
+from flushtracker.local.postgres import LocalPostgres
+from tests.support.brokers import Broker
+from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, shape
+from tests.support.failover_pair import FailoverPair
+
+PROMOTIONS = 3
+
+
+@pytest.fixture
+def pair(postgres_folder: Path) -> Iterator[FailoverPair]:
+    """The primary alone, which a test may give a standby."""
+    with FailoverPair(postgres_folder) as pair:
+        yield pair
+
+
+@pytest.fixture
+def rig(pair: FailoverPair, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[CaptureRig]:
+    """Topics, publication, a failover slot and one shape; capture connects to whichever server is the primary."""
+    rig = CaptureRig(pair.primary, broker.bootstrap_servers, tmp_path, topic_name)
+    rig.create_topics()
+    pair.primary.execute("CREATE PUBLICATION shapes FOR ALL TABLES", USERS)
+    pair.create_slot()
+    rig.define(shape("users"))
+    rig.settings["postgres"]["connection"] = pair.options
+    rig.settings["kafka"]["retry_timeout"] = "5 seconds"
+    yield rig
+    rig.close()
+
+
+class Load:
+    """Inserts rows into whichever server is the primary, in transactions of any size; a context manager."""
+
+    def __init__(self, pair: FailoverPair, seed: int) -> None:
+        self._pair = pair
+        self._rng = random.Random(seed)  # noqa: S311  a reproducible load
+        self._stop = Event()
+        self._thread = Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.01):
+            count = 5_000 if self._rng.random() < 0.02 else self._rng.randrange(1, 5)
+            with suppress(FlushtrackerError):
+                self._pair.primary.execute(
+                    f"INSERT INTO users (region) SELECT 'eu' FROM generate_series(1, {count})"  # noqa: S608  a number
+                )
+
+
+def published_ids(rig: CaptureRig) -> list[int]:
+    return [int(str(item.value and item.value["id"])) for item in rig.items("users")]
+
+
+def source_entry(rig: CaptureRig) -> SourceEntry:
+    entries = [parse_registry_entry(value) for value in rig.values("shapes")]
+    return [entry for entry in entries if isinstance(entry, SourceEntry)][-1]
+
+
+def wait_for_switch(rig: CaptureRig, timeline: int) -> None:
+    def is_recorded() -> bool:
+        history = source_entry(rig).history
+        return history is not None and history.timeline == timeline
+
+    rig.wait(is_recorded, f"timeline {timeline}", 90)
+
+
+def acknowledge_some(rig: CaptureRig, last_ack: int, rng: random.Random) -> int:
+    """Acknowledge something of what was published, as the tracker would once it is durable."""
+    lsns = sorted({event.lsn for event in rig.fragments() if event.lsn > last_ack})
+    if not lsns:
+        return last_ack
+    ack_lsn = rng.choice(lsns)
+    rig.acknowledge(ack_lsn)
+    return ack_lsn
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: FailoverPair, seed: int) -> None:
+    """Primaries are killed at any moment, and the next standby is at the address of the first one."""
+    rng = random.Random(seed)  # noqa: S311  a reproducible history
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    source, last_ack = rig.source(), 0
+    for number in range(PROMOTIONS):
+        pair.add_standby()
+        with Load(pair, seed * 100 + number):
+            pair.wait_until_synced()
+            for _ in range(3):
+                last_ack = acknowledge_some(rig, last_ack, rng)
+                Event().wait(rng.random())
+            pair.fail_over()
+            rig.server = pair.primary
+            wait_for_switch(rig, number + 2)
+            assert rig.confirmed_lsn() <= last_ack + 1
+            Event().wait(0.5)
+        rig.execute_and_wait(INSERT_USER)
+    last_ack = rig.acknowledge_all()
+    capture.stop()
+    assert {event.source for event in rig.fragments()} == {source}
+    assert sorted(published_ids(rig)) == sorted(number for (number,) in pair.rows("SELECT id FROM users"))
+    assert AckReader(str(rig.acks), {}).last_ack(source) == last_ack
+    assert rig.confirmed_lsn() == last_ack + 1
+
+
+def test_a_capture_that_was_killed_with_its_primary_is_waited_for(rig: CaptureRig, pair: FailoverPair) -> None:
+    """Nothing tells that it has died. One that was stopped has released its source, and is not waited for."""
+    process = rig.start_process()
+    pair.primary.execute(INSERT_USER)
+    rig.wait(lambda: "users" in rig.registry() and rig.items("users"), "the first capture", 60)
+    pair.add_standby()
+    pair.wait_until_synced()
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    pair.fail_over()
+    rig.server = pair.primary
+    capture = rig.start()
+    wait_for_switch(rig, 2)
+    rig.execute_and_wait(INSERT_USER)
+    capture.stop()
+    assert source_entry(rig).holder is None
+    assert sorted(published_ids(rig)) == sorted(number for (number,) in pair.rows("SELECT id FROM users"))
+
+
+def test_what_a_failover_has_lost_is_named_and_a_new_epoch_goes_on(rig: CaptureRig, pair: FailoverPair) -> None:
+    """The standby was behind what capture had published: the server did not wait for it."""
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    first = rig.source()
+    standby = pair.add_standby()
+    pair.wait_until_synced()
+    pair.primary.execute("ALTER SYSTEM RESET synchronized_standby_slots", "SELECT pg_reload_conf()")
+    standby.stop()
+    rig.execute_and_wait(INSERT_USER)
+    published = max(event.lsn for event in rig.fragments())
+    pair.primary.kill()
+    standby.start()
+    pair.promote()
+    rig.server = pair.primary
+    failure = capture.failure()
+    assert failure.startswith(f"SlotError: source {first}: the server was promoted to timeline 2")
+    assert "the failover has lost transactions that shapes have" in failure
+    assert f"{published >> 32:X}/{published & 0xFFFFFFFF:X}" in failure
+    capture = rig.start(new_epoch=True)
+    rig.execute_and_wait(INSERT_USER)
+    capture.stop()
+    assert rig.source() == f"{first}/1"
+
+
+def test_a_slot_that_was_created_after_the_promotion_is_refused(rig: CaptureRig, pair: FailoverPair) -> None:
+    """Also if nothing was committed in between: nobody can tell."""
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    rig.acknowledge_all()
+    capture.stop()
+    pair.add_standby()
+    pair.wait_until_synced()
+    pair.fail_over()
+    rig.server = pair.primary
+    pair.primary.execute(INSERT_USER, "SELECT pg_drop_replication_slot('shapes')")
+    assert "there is no replication slot shapes" in rig.start().failure()
+    pair.create_slot()
+    assert "the failover has lost the slot, and another one was created" in rig.start().failure()
+
+
+def test_the_capture_of_an_old_primary_that_lives_on_is_fenced(
+    rig: CaptureRig, pair: FailoverPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends, and cannot return; what it would have published past the switch point is in no topic."""
+    monkeypatch.setattr(publish_fence, "CHECK_S", 0.2)
+    rig.settings["postgres"]["connection"] = dict(pair.primary.options)
+    old_capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    pair.add_standby()
+    pair.wait_until_synced()
+    caught_up = rig.commit_lsn()
+    rig.wait_for_commits(caught_up)
+    old = pair.promote()
+    try:
+        rig.server = pair.primary
+        rig.settings["postgres"]["connection"] = dict(pair.primary.options)
+        new_capture = rig.start()
+        assert "another capture has claimed the source" in old_capture.failure()
+        old.execute(INSERT_USER)
+        wait_for_switch(rig, 2)
+        rig.execute_and_wait(INSERT_USER)
+        rig.settings["postgres"]["connection"] = dict(old.options)
+        assert "which does not continue it: it is an old primary" in rig.start().failure()
+        new_capture.stop()
+        assert sorted(published_ids(rig)) == sorted(number for (number,) in pair.rows("SELECT id FROM users"))
+    finally:
+        old.stop()
+
+
+def test_a_standby_that_is_captured_is_promoted(rig: CaptureRig, postgres_folder: Path) -> None:
+    """The connection would survive it; capture connects again, and records the new timeline before it goes on."""
+    primary = rig.server
+    primary.execute("SELECT pg_drop_replication_slot('shapes')")
+    with primary.standby(postgres_folder / "captured") as standby:
+        _create_slot_on(standby, primary)
+        rig.settings["postgres"]["connection"] = dict(standby.options)
+        capture = rig.start()
+        rig.execute_and_wait(INSERT_USER)
+        source = rig.source()
+        primary.kill()
+        standby.execute("SELECT pg_promote()")
+        rig.server = standby
+        rig.execute_and_wait(INSERT_USER)
+        wait_for_switch(rig, 2)
+        capture.stop()
+        capture = rig.start()
+        rig.execute_and_wait(INSERT_USER)
+        capture.stop()
+        assert {event.source for event in rig.fragments()} == {source}
+        assert sorted(published_ids(rig)) == sorted(number for (number,) in standby.execute("SELECT id FROM users"))
+
+
+def _create_slot_on(standby: LocalPostgres, primary: LocalPostgres) -> None:
+    create = "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')"
+    created = Thread(target=standby.execute, args=(create,), daemon=True)
+    created.start()
+    while created.is_alive():
+        primary.execute("SELECT pg_log_standby_snapshot()")
+        created.join(0.1)
