@@ -4,6 +4,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
@@ -72,6 +73,11 @@ def published_ids(rig: CaptureRig) -> list[int]:
     return [int(str(item.value and item.value["id"])) for item in rig.items("users")]
 
 
+def insert_and_acknowledge(rig: CaptureRig) -> None:
+    rig.execute_and_wait(INSERT_USER)
+    rig.acknowledge(max(event.lsn for event in rig.fragments()))
+
+
 def source_entry(rig: CaptureRig) -> SourceEntry:
     entries = [parse_registry_entry(value) for value in rig.values("shapes")]
     return [entry for entry in entries if isinstance(entry, SourceEntry)][-1]
@@ -104,8 +110,9 @@ def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: Fa
     source, last_ack = rig.source(), 0
     for number in range(PROMOTIONS):
         pair.add_standby()
+        pair.wait_until_synced(partial(insert_and_acknowledge, rig))
+        last_ack = AckReader(str(rig.acks), {}).last_ack(source) or 0
         with Load(pair, seed * 100 + number):
-            pair.wait_until_synced()
             for _ in range(3):
                 last_ack = acknowledge_some(rig, last_ack, rng)
                 Event().wait(rng.random())
@@ -125,11 +132,16 @@ def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: Fa
 
 def test_a_capture_that_was_killed_with_its_primary_is_waited_for(rig: CaptureRig, pair: FailoverPair) -> None:
     """Nothing tells that it has died. One that was stopped has released its source, and is not waited for."""
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    pair.add_standby()
+    pair.wait_until_synced(partial(insert_and_acknowledge, rig))
+    capture.stop()
+    assert source_entry(rig).holder is None
     process = rig.start_process()
     pair.primary.execute(INSERT_USER)
-    rig.wait(lambda: "users" in rig.registry() and rig.items("users"), "the first capture", 60)
-    pair.add_standby()
-    pair.wait_until_synced()
+    rig.wait(lambda: source_entry(rig).holder is not None, "the capture that is killed", 60)
+    rig.execute_and_wait(INSERT_USER)
     process.send_signal(signal.SIGKILL)
     process.wait(30)
     pair.fail_over()
@@ -148,7 +160,7 @@ def test_what_a_failover_has_lost_is_named_and_a_new_epoch_goes_on(rig: CaptureR
     rig.execute_and_wait(INSERT_USER)
     first = rig.source()
     standby = pair.add_standby()
-    pair.wait_until_synced()
+    pair.wait_until_synced(partial(insert_and_acknowledge, rig))
     pair.primary.execute("ALTER SYSTEM RESET synchronized_standby_slots", "SELECT pg_reload_conf()")
     standby.stop()
     rig.execute_and_wait(INSERT_USER)
@@ -174,7 +186,7 @@ def test_a_slot_that_was_created_after_the_promotion_is_refused(rig: CaptureRig,
     rig.acknowledge_all()
     capture.stop()
     pair.add_standby()
-    pair.wait_until_synced()
+    pair.wait_until_synced(partial(insert_and_acknowledge, rig))
     pair.fail_over()
     rig.server = pair.primary
     pair.primary.execute(INSERT_USER, "SELECT pg_drop_replication_slot('shapes')")
@@ -192,7 +204,7 @@ def test_the_capture_of_an_old_primary_that_lives_on_is_fenced(
     old_capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
     pair.add_standby()
-    pair.wait_until_synced()
+    pair.wait_until_synced(partial(insert_and_acknowledge, rig))
     caught_up = rig.commit_lsn()
     rig.wait_for_commits(caught_up)
     old = pair.promote()

@@ -1,5 +1,6 @@
 """``FailoverPair``: a primary, and a standby to which its failover slots are synchronised (PostgreSQL 17 and later)."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,17 +65,18 @@ class FailoverPair:
         primary.execute(f"ALTER SYSTEM SET synchronized_standby_slots = '{waits_for}'", "SELECT pg_reload_conf()")
         return standby
 
-    def wait_until_synced(self) -> None:
-        """Wait until the standby's copy of the slot would survive a promotion."""
+    def wait_until_synced(self, acknowledge: Callable[[], object]) -> None:
+        """Wait until the standby's copy of the slot would survive a promotion, for which the slot must advance."""
         standby = self.standby
         assert standby is not None
 
         def is_synced() -> bool:
-            # So that the standby's copy gets past the primary's: its transactions in progress are logged.
+            # A slot advances to where the transactions in progress are logged.
             self.primary.execute("SELECT pg_log_standby_snapshot()")
+            acknowledge()
             return standby.execute(_SYNCED) == [(True,)]
 
-        wait_until(is_synced, "the synchronised slot", 60)
+        wait_until(is_synced, "the synchronised slot", 60, pause_s=0.3)
 
     def promote(self) -> LocalPostgres:
         """Promote the standby, whether or not the primary lives; returns what was the primary."""

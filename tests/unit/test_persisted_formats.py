@@ -329,8 +329,8 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
         ',"timeline":2,"switches":[{"timeline":1,"lsn":50331976}],"holder":"5f0c","published_lsn":50331900}'
     )
     history = TimelineHistory(2, ((1, 50331976),))
-    entry = replace(source, routing=2, history=history, holder="5f0c", published_lsn=50331900)
-    assert (parse_registry_entry(claimed), entry.to_json()) == (entry, claimed)
+    claimed_entry = replace(source, routing=2, history=history, holder="5f0c", published_lsn=50331900)
+    assert (parse_registry_entry(claimed), claimed_entry.to_json()) == (claimed_entry, claimed)
     assert replace(source, routing=2).to_json() == later
 
 
