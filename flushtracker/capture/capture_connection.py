@@ -124,6 +124,7 @@ class CaptureConnection:
             self._subscriptions.check_starts(now_s)
         if self._control_checks.is_due(now_s):
             self._tables.require_open()
+            self._source.outbox.require_unfenced()
         if self._heartbeats.is_due(now_s):
             self._emit_heartbeat()
         if self._progress_logs.is_due(now_s):

@@ -73,6 +73,11 @@ class Outbox:
         """The number of fragments, and entries between them, that are not published yet."""
         return self._window.pending_fragments
 
+    def require_unfenced(self) -> None:
+        """Raise what :attr:`gate` raises, also while there is nothing to publish."""
+        if self.gate is not None:
+            self.gate()
+
     def poll(self) -> None:
         """Process the confirmations that have arrived."""
         self._publisher.poll()

@@ -183,10 +183,10 @@ def test_a_slot_that_was_created_after_the_promotion_is_refused(rig: CaptureRig,
     """Also if nothing was committed in between: nobody can tell."""
     capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
-    rig.acknowledge_all()
-    capture.stop()
     pair.add_standby()
     pair.wait_until_synced(partial(insert_and_acknowledge, rig))
+    rig.acknowledge_all()
+    capture.stop()
     pair.fail_over()
     rig.server = pair.primary
     pair.primary.execute(INSERT_USER, "SELECT pg_drop_replication_slot('shapes')")
