@@ -111,7 +111,7 @@ class CapturedSource:
         entry = self._prior.entries.source
         if entry is None:
             return
-        claimed = replace(entry, holder=holder, published_lsn=self._prior.published_lsn)
+        claimed = replace(entry, holder=holder, published_lsn=self._prior.published_lsn, ends=self._prior.ends)
         if claimed.history is None and self._switch is None:
             claimed = replace(claimed, history=self._history)
         if claimed != entry:
@@ -184,7 +184,7 @@ class CapturedSource:
             shapes = load_shapes()
             subscriptions.apply_definitions(shapes.definitions, shapes.allow_removing, shapes.faults)
         # After the shapes: until this entry exists, nothing was routed, and they may start at the slot's position.
-        subscriptions.begin_source(self._history, holder)
+        subscriptions.begin_source(self._history, holder, self._prior.ends)
         self.subscriptions = subscriptions
         self._has_begun = True
         return subscriptions

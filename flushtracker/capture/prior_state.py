@@ -3,7 +3,7 @@
 Read it only while holding the slot: until then another process may change it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Protocol
@@ -31,7 +31,9 @@ class Reader(Protocol):
 
     def tails(self, topic: str, key: str) -> Iterator[list[bytes]]: ...
 
-    def lasts(self, topic: str, is_wanted: Callable[[bytes], bool]) -> list[bytes]: ...
+    def ends(self, topic: str) -> dict[int, int]: ...
+
+    def lasts(self, topic: str, is_wanted: Callable[[bytes], bool], starts: Sequence[int]) -> list[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,14 @@ class PriorState:
     """The registry's entries of ``source``, and the last transaction in the topic of fragments.
 
     ``published_lsn`` is the greatest LSN of all that was published of the source, -1 if nothing was. Shape changes may
-    be ahead of fragments.
+    be ahead of fragments. ``ends``: as in the source's entry, when that was read.
     """
 
     source: SourceName
     entries: SourceEntries
     last_transaction: TransactionIdentity | None
     published_lsn: int = -1
+    ends: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
 
 def read_prior_state(
@@ -75,10 +78,11 @@ def read_prior_state(
         tuple(entry for entry in own if isinstance(entry, TableEntry)),
         tuple(entry for entry in own if isinstance(entry, PartitionEntry)),
     )
+    ends = _ends(reader, topics.fragments), _ends(reader, topics.shape_changes)
     if found.source is None:
-        return PriorState(source, found, None)
+        return PriorState(source, found, None, ends=ends)
     last_transaction = _last_transaction(reader, topics.fragments, name)
-    return PriorState(source, found, last_transaction, _published_lsn(reader, topics, found.source))
+    return PriorState(source, found, last_transaction, _published_lsn(reader, topics, found.source), ends)
 
 
 def last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
@@ -93,17 +97,24 @@ def last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
     return list(entries.values())
 
 
+def _ends(reader: Reader, topic: str) -> tuple[int, ...]:
+    """The Kafka offset after the last record of each partition, by its number."""
+    return tuple(end for _, end in sorted(reader.ends(topic).items()))
+
+
 def _published_lsn(reader: Reader, topics: Topics, entry: SourceEntry) -> int:
     """The greatest LSN in the topics, which within a connection rises in each partition.
 
-    So the last record of each partition has the greatest of the last connection, and the claim of that connection has
-    the greatest of all before. An entry of an earlier release has no claim: then all fragments are read.
+    So the last record of each partition has the greatest of the last connection. The claim of that connection has the
+    greatest of all before, and where the topics ended then. An entry of an earlier release has no claim: then all
+    fragments are read.
     """
     key, prefix = fragment_key(entry.source).encode(), shape_keys_prefix(entry.source)
-    fragments = reader.lasts(topics.fragments, lambda found: found == key)
+    fragment_ends, change_ends = entry.ends or ((), ())
+    fragments = reader.lasts(topics.fragments, lambda found: found == key, fragment_ends)
     if entry.published_lsn is None:
         *_, fragments = [], *reader.tails(topics.fragments, fragment_key(entry.source))
-    changes = reader.lasts(topics.shape_changes, lambda found: found.startswith(prefix))
+    changes = reader.lasts(topics.shape_changes, lambda found: found.startswith(prefix), change_ends)
     lsns = [FragmentEvent.from_json(value).lsn for value in fragments]
     lsns += [ShapeChangesEvent.from_json(value).last_log_offset.tx_offset for value in changes]
     return max(-1 if entry.published_lsn is None else entry.published_lsn, *lsns, -1)

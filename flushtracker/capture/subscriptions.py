@@ -138,7 +138,12 @@ class Subscriptions:
         self._source_entry = replace(self._source_entry, history=history)
         self._outbox.publish_entries([self._source_entry])
 
-    def begin_source(self, history: TimelineHistory | None = None, holder: str | None = None) -> None:
+    def begin_source(
+        self,
+        history: TimelineHistory | None = None,
+        holder: str | None = None,
+        ends: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
+    ) -> None:
         """Register the source unless it has begun: fragments are published from here on, and shapes start later."""
         if self._source_entry is None:
             publication = self._server.check_publication()
@@ -147,6 +152,7 @@ class Subscriptions:
                 history=history,
                 holder=holder,
                 published_lsn=None if holder is None else -1,
+                ends=ends,
             )
             self._outbox.publish_entries([entry])
             self._source_entry = entry

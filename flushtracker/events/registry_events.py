@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+from flushtracker.config.streams import FRAGMENTS, SHAPE_CHANGES
 from flushtracker.errors import DecodeError
 from flushtracker.events.shape_definition_json import definition_json, parse_definition
 from flushtracker.events.strict_json import (
@@ -19,6 +20,7 @@ from flushtracker.events.strict_json import (
     incarnation_field,
     incarnation_json,
     integer_field,
+    integers_field,
     load_event,
     name_field,
     objects_field,
@@ -214,7 +216,8 @@ class SourceEntry:
     ``routing`` is the version of the rules by which it is routed (:mod:`flushtracker.shapes.routing_version`).
     ``history``: the timelines of the server on which it is captured. ``holder``: the token of the capture that has
     claimed the source (:mod:`flushtracker.capture.publish_fence`), and ``published_lsn`` the greatest LSN that was
-    published before the claim, -1 if nothing was. Entries of earlier releases have none of the three.
+    published before the claim, -1 if nothing was. ``ends`` has the Kafka offsets of the ends of the partitions, of
+    fragments and of shape changes, from before that was read. Entries of earlier releases have none of the four.
     """
 
     source: str
@@ -224,10 +227,11 @@ class SourceEntry:
     history: TimelineHistory | None = None
     holder: str | None = None
     published_lsn: int | None = None
+    ends: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def unclaimed(self) -> "SourceEntry":
         """The entry without its claim."""
-        return replace(self, holder=None, published_lsn=None)
+        return replace(self, holder=None, published_lsn=None, ends=None)
 
     def to_json(self) -> str:
         # Without the key it is 1.
@@ -239,6 +243,8 @@ class SourceEntry:
             keys["holder"] = self.holder
         if self.published_lsn is not None:
             keys["published_lsn"] = self.published_lsn
+        if self.ends is not None:
+            keys["ends"] = dict(zip((FRAGMENTS, SHAPE_CHANGES), map(list, self.ends), strict=True))
         return dump_event(
             self.source,
             type="source",
@@ -251,9 +257,16 @@ class SourceEntry:
 RegistryEntry: TypeAlias = ShapeEntry | TableEntry | PartitionEntry | SourceEntry
 
 
+def _ends(fields: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    if "ends" not in fields:
+        return None
+    ends = typed_field(fields, "ends", dict)
+    return integers_field(ends, FRAGMENTS, 0), integers_field(ends, SHAPE_CHANGES, 0)
+
+
 def _history(fields: dict[str, Any]) -> TimelineHistory | None:
     """The history of the server's timelines, if the entry has it."""
-    if "timeline" not in fields:
+    if "timeline" not in fields and "switches" not in fields:
         return None
     switches = tuple(
         (integer_field(switch, "timeline", 1), integer_field(switch, "lsn", 0))
@@ -298,6 +311,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
             *(source, starts_after, text_field(fields, "publication"), routing, _history(fields)),
             holder=text_field(fields, "holder") if "holder" in fields else None,
             published_lsn=integer_field(fields, "published_lsn", -1) if "published_lsn" in fields else None,
+            ends=_ends(fields),
         )
     if kind != "shape":
         raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'removed_shape', 'table', 'partition' or 'source'")

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -60,13 +60,20 @@ class TopicReader:
                 return
             length *= _TAIL_FACTOR
 
-    def lasts(self, topic: str, is_wanted: Callable[[bytes], bool]) -> list[bytes]:
+    def lasts(self, topic: str, is_wanted: Callable[[bytes], bool], starts: Sequence[int] = ()) -> list[bytes]:
         """The value of the last record in each partition whose key ``is_wanted``, and which is no tombstone.
 
-        Reads tails that grow until one is found: much, if others write to the same partitions.
+        Only from ``starts`` on, by the partition's number, unless the topic is shorter. Reads tails that grow until a
+        record is found: much, if others write to the same partitions.
         """
         found: dict[int, bytes] = {}
-        rest, length = self._partitions(topic), 1
+        known = dict(enumerate(starts))
+        partitions = self._partitions(topic)
+        rest = [
+            (of, start if first < (start := known.get(of.partition, 0)) <= end else first, end)
+            for of, first, end in partitions
+        ]
+        length = 1
         while rest:
             for message in self._messages([(of, max(first, end - length), end) for of, first, end in rest]):
                 key, value, partition = message.key(), message.value(), message.partition()

@@ -1,6 +1,6 @@
 """The start of capture where many shapes were removed: what it reads, keeps and publishes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from time import process_time
@@ -36,7 +36,10 @@ class _Registry:
     def tails(self, _: str, __: str) -> Iterator[list[bytes]]:
         return iter(())
 
-    def lasts(self, _: str, __: Callable[[bytes], bool]) -> list[bytes]:
+    def ends(self, _: str) -> dict[int, int]:
+        return {}
+
+    def lasts(self, _: str, __: Callable[[bytes], bool], ___: Sequence[int]) -> list[bytes]:
         return []
 
 

@@ -138,7 +138,7 @@ def test_the_slot_of_another_server_than_the_streams_is_not_used(postgres: Local
 def test_a_slot_that_was_created_on_a_standby_continues_after_its_promotion(
     rig: CaptureRig, postgres_folder: Path
 ) -> None:
-    """As before PostgreSQL 17. The slot is behind the acks, which move it once all that was published was sent again."""
+    """As before PostgreSQL 17. The slot is behind the acks, which move it once what was published was sent again."""
     with rig.server.standby(postgres_folder / "standby") as standby:
         primary, start = rig.server, create_slot_on_standby(rig.server, standby)
         rig.settings["postgres"]["connection"] |= {

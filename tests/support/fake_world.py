@@ -4,7 +4,7 @@ A test scripts the server's connections one by one. Only the loop itself, its st
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from struct import pack, unpack
@@ -271,10 +271,10 @@ class FakeWorld(QuietServer):
         values = list(self.topics[topic])
         return values[starts.get(0, 0) :], {0: len(values)}
 
-    def lasts(self, topic: str, is_wanted: Callable[[bytes], bool]) -> list[bytes]:
+    def lasts(self, topic: str, is_wanted: Callable[[bytes], bool], starts: Sequence[int]) -> list[bytes]:
         events: Iterable[FragmentEvent | ShapeChangesEvent] = (
             FragmentEvent.from_json(value) if topic == "fragments" else ShapeChangesEvent.from_json(value)
-            for value in self.topics[topic]
+            for value in self.topics[topic][(*starts, 0)[0] :]
         )
         return [event.to_json().encode() for event in events if is_wanted(record_of(event).key.encode())][-1:]
 

@@ -80,7 +80,7 @@ def test_a_malformed_history_is_refused(text: str) -> None:
 
 def test_switch_points_that_go_back_are_refused() -> None:
     """A timeline cannot begin before the one that it has come from."""
-    with pytest.raises(DecodeError, match="is not in order"):
+    with pytest.raises(DecodeError, match="expected ascending"):
         TimelineHistory.parse(3, "1\t0/500\tr\n2\t0/400\tr\n")
 
 

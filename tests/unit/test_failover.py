@@ -182,6 +182,8 @@ def test_a_capture_releases_its_source_when_it_stops(world: FakeWorld) -> None:
 
     connection.until = stop
     world.capture(connection)
+    # The claim of a source that begins says where the topics ended.
+    assert source_entry(world).ends == ((0,), (0,))
     assert (source_entry(world).holder, source_entry(world).published_lsn) == (None, -1)
 
 

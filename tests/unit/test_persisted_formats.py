@@ -326,10 +326,11 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
     later = source.to_json()[:-1] + ',"routing":2}'
     assert parse_registry_entry(later) == replace(source, routing=2)
     claimed = later[:-1] + (
-        ',"timeline":2,"switches":[{"timeline":1,"lsn":50331976}],"holder":"5f0c","published_lsn":50331900}'
+        ',"timeline":2,"switches":[{"timeline":1,"lsn":50331976}],"holder":"5f0c","published_lsn":50331900,"ends":{"fragments":[7],"shape_changes":[3,4]}}'
     )
     history = TimelineHistory(2, ((1, 50331976),))
     claimed_entry = replace(source, routing=2, history=history, holder="5f0c", published_lsn=50331900)
+    claimed_entry = replace(claimed_entry, ends=((7,), (3, 4)))
     assert (parse_registry_entry(claimed), claimed_entry.to_json()) == (claimed_entry, claimed)
     assert replace(source, routing=2).to_json() == later
 

@@ -107,6 +107,7 @@ PARTITION = PartitionEntry("7/1/s", 7, PartitionBinding(9, ("public", "q"), 6, "
             SourceEntry("7/1/s", LogOffset(99, 0), "7.1", 3),
         ),
         SourceEntry("7/1/s", LogOffset(99, 0), "7.1", history=TimelineHistory(1), holder="5f", published_lsn=-1),
+        SourceEntry("7/1/s", LogOffset(99, 0), "7.1", holder="5f", published_lsn=7, ends=((), (0,))),
         SourceEntry("7/1/s", LogOffset(99, 0), "7.1", history=TimelineHistory(3, ((1, 5), (2, 5)))),
         replace(PARTITION, joined=None, left_at=7),
         replace(PARTITION, left_at=7, lost_with=9),
@@ -162,6 +163,14 @@ def test_what_every_entry_has_is_not_guessed(key: str) -> None:
     text = FULL.to_json().replace(f'"{key}":true', '"other":true')
     with pytest.raises(DecodeError, match=f"^{key} is missing$"):
         parse_registry_entry(text)
+
+
+@pytest.mark.parametrize("switches", ['[{"timeline":2,"lsn":5}]', '[{"timeline":1,"lsn":5},{"timeline":1,"lsn":6}]'])
+def test_timelines_out_of_order_are_refused(switches: str) -> None:
+    """They would prove whatever they are compared with."""
+    text = SourceEntry("7/1/s", LogOffset(99, 0), "7.1", history=TimelineHistory(2)).to_json()
+    with pytest.raises(DecodeError, match=r"the history of timeline 2 has .*, expected ascending"):
+        parse_registry_entry(text.replace('"switches":[]', f'"switches":{switches}'))
 
 
 def test_a_source_without_its_publication_is_refused() -> None:

@@ -205,9 +205,12 @@ def test_a_shape_is_ended_once(world: FakeWorld, monkeypatch: pytest.MonkeyPatch
     world.capture_as_another_process(["a", "b"], Connection(1, transaction(T, 50)))
     world.where["c"] = "id = '1'"
     world.capture_as_another_process(["a", "b", "c"], Connection(1, transaction(T, 50)))
-    before = list(world.topics["shapes"])
+    before, last = list(world.topics["shapes"]), source_entry(world)
     world.capture_as_another_process(["a", "b", "c"], Connection(1, transaction(T, 50)))
-    assert world.topics["shapes"] == before
+    # Each connection claims the source.
+    (claim,) = map(parse_registry_entry, world.topics["shapes"][len(before) :])
+    assert isinstance(claim, SourceEntry)
+    assert claim.unclaimed() == last.unclaimed()
     assert entries(world)["c"].removed_at is None
 
 

@@ -76,11 +76,25 @@ def test_the_position_is_safe_and_rises_in_any_order_of_events(confirmed: int, e
 
 
 def test_an_update_has_the_layout_of_the_protocol() -> None:
-    """Microseconds count from 2000, and the write position is the received LSN."""
+    """Microseconds count from 2000, and the write position is past what was published, as far as it was received."""
     status = StandbyStatus(7)
-    status.handle_received(9)
-    update = status.status_update(946_684_800_000_000 + 5, reply_requested=True)
-    assert unpack(">cQQQqB", update) == (b"r", 9, 7, 7, 5, 1)
+    for received, published, written in ((9, 6, 7), (9, 7, 8), (9, 20, 9)):
+        status.handle_received(received)
+        status.handle_published(published)
+        update = status.status_update(946_684_800_000_000 + 5, reply_requested=True)
+        assert unpack(">cQQQqB", update) == (b"r", written, 7, 7, 5, 1)
+
+
+def test_nothing_is_confirmed_while_it_is_held() -> None:
+    """Not even what was published and acknowledged; what was confirmed before stays."""
+    status = StandbyStatus(1000, published_lsn=3000, acknowledged_lsn=2000)
+    status.handle_received(5000)
+    status.is_held = True
+    assert flush_position(status) == 1000
+    status.is_held = False
+    assert flush_position(status) == 2001
+    status.is_held = True
+    assert flush_position(status) == 2001
 
 
 def test_frames_are_read_strictly() -> None:
