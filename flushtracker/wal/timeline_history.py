@@ -28,9 +28,7 @@ class TimelineHistory:
         timelines = [0, *(timeline for timeline, _ in self.switches), self.timeline]
         lsns = [0, *(lsn for _, lsn in self.switches)]
         if not all(a < b for a, b in pairwise(timelines)) or not all(a <= b for a, b in pairwise(lsns)):
-            raise ValueError(
-                f"the history of timeline {self.timeline} has the switches {self.switches!s:.200}, expected ascending ones"
-            )
+            raise ValueError(f"the history of timeline {self.timeline} has {self.switches!s:.200}, expected ascending")
 
     @classmethod
     def parse(cls, timeline: int, text: str) -> "TimelineHistory":
