@@ -2,16 +2,18 @@
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from flushtracker.capture import slot_takeover
-from flushtracker.errors import PostgresUnavailableError, SlotHeldError
+from flushtracker.errors import PostgresError, PostgresUnavailableError, SlotHeldError
 from flushtracker.local.postgres import HOST, LocalPostgres
+from flushtracker.postgres.connection import rows
 from flushtracker.postgres.replication_stream import ReplicationStream
-from flushtracker.postgres.slot import create_slot, read_held_slot
+from flushtracker.postgres.slot import create_slot, read_held_slot, read_slot
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
@@ -133,6 +135,14 @@ def test_the_slot_of_another_server_than_the_streams_is_not_used(postgres: Local
     assert read_held_slot(control, "s", pid).active_pid == pid
     stream.close()
     control.close()
+
+
+def test_a_temporary_slot_is_refused(postgres: LocalPostgres) -> None:
+    """As the copy on a standby is until it is complete; a promotion drops it."""
+    with closing(postgres.connect()) as control:
+        rows(control, "SELECT pg_create_logical_replication_slot('s', 'pgoutput', true)")
+        with pytest.raises(PostgresError, match=r"replication slot s is temporary: .* Connect capture to the primary"):
+            read_slot(control, "s")
 
 
 def test_a_slot_that_was_created_on_a_standby_continues_after_its_promotion(

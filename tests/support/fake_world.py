@@ -131,6 +131,9 @@ class FakeWorld(QuietServer):
         self.ack_reads: list[str] = []
         self.wal_ends_at = 5000
         self.lsns: list[int] = []
+        self.is_queueing = False
+        """Whether records wait for a flush."""
+        self.queued: list[Callable[[], None]] = []
         self.is_closed = False
         self.stop = Event()
         self._waiting: list[Connection] = []
@@ -301,6 +304,12 @@ class Publisher:
 
     def publish(self, topic: str, key: str, value: str | None, on_confirmed: Callable[[], None] | None = None) -> None:
         assert key
+        if self._world.is_queueing:
+            self._world.queued.append(lambda: self._deliver(topic, value, on_confirmed))
+        else:
+            self._deliver(topic, value, on_confirmed)
+
+    def _deliver(self, topic: str, value: str | None, on_confirmed: Callable[[], None] | None) -> None:
         if value is not None:
             self._world.topics[topic].append(value.encode())
         if on_confirmed is not None:
@@ -311,6 +320,9 @@ class Publisher:
 
     def flush(self, timeout_s: float) -> None:
         assert timeout_s > 0
+        queued, self._world.queued = self._world.queued, []
+        for deliver in queued:
+            deliver()
 
     def close(self) -> None:
         self._world.is_closed = True

@@ -94,6 +94,17 @@ def test_what_was_published_before_an_interrupted_resend_counts(world: FakeWorld
         world.capture(promoted(switch=2900))
 
 
+def test_what_is_queued_for_the_brokers_counts_as_published(world: FakeWorld) -> None:
+    """It is not in the topics yet when the connection is lost, and is sent nevertheless."""
+    world.register(BEGUN)
+    world.is_queueing = True
+    old = Connection(1, transaction(2200, 50))
+    old.until = lambda: world.queued
+    with pytest.raises(SlotError, match=r"up to 0/898 was published or acknowledged"):
+        world.capture(old, promoted(switch=2150))
+    assert [event.lsn for event in world.fragments()] == [2200]
+
+
 def test_an_old_primary_is_refused_once_its_successor_is_captured(world: FakeWorld) -> None:
     """Its capture ends with a message, and publishes nothing."""
     world.register(replace(BEGUN, history=TimelineHistory(2, ((1, 2150),))))
@@ -202,7 +213,7 @@ def test_a_shape_that_starts_beyond_the_switch_point_misses_nothing(world: FakeW
         shape_at("seen", 2150, starts_visible=True),
         shape_at("again", 2160, incarnation=2),
     ]
-    world.where = {}
+    world.wal_ends_at = 2155
     world.register(*shapes, BEGUN)
     world.capture(promoted(*transaction(2155, 50), switch=2150))
     entries = map(parse_registry_entry, world.topics["shapes"])
