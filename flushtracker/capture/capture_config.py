@@ -16,11 +16,15 @@ from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 
 @dataclass(frozen=True, slots=True)
 class SlotConfig:
-    """The server, the slot and the publication to read. ``connection`` has libpq's keywords."""
+    """The server, the slot and the publication to read. ``connection`` has libpq's keywords.
+
+    ``failover``: whether a slot that is created has copies on standbys, since PostgreSQL 17.
+    """
 
     connection: SecretOptions
     slot: str
     publication: str
+    failover: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,13 @@ def load_capture_config(path: Path) -> CaptureConfig:
 
 
 def _slot(postgres: YamlMapping) -> SlotConfig:
-    postgres.allow("connection", "slot", "publication")
-    return SlotConfig(read_connection(postgres), postgres.text("slot").value, postgres.text("publication").value)
+    postgres.allow("connection", "slot", "publication", "failover")
+    return SlotConfig(
+        read_connection(postgres),
+        postgres.text("slot").value,
+        postgres.text("publication").value,
+        failover=postgres.optional_boolean("failover") is not False,
+    )
 
 
 def _intervals(intervals: YamlMapping | None) -> Intervals:

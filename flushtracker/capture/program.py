@@ -61,7 +61,7 @@ def _create_missing(config: CaptureConfig, say: Callable[[str], None]) -> None:
             admin.create(missing_roles)
             say(f"created topics for {', '.join(missing_roles)}")
         require_topics(config.kafka, ROLES)
-        if create_slot(connection, postgres.slot):
+        if create_slot(connection, postgres.slot, failover=postgres.failover):
             say(f"created slot {postgres.slot}")
 
 

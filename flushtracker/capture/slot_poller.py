@@ -4,13 +4,16 @@ Capture's thread may be blocked by Kafka for minutes, and that is when the slot'
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from threading import Event, Thread
 from typing import Final
 
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import Connection, connect, limit_statements
+from flushtracker.postgres.failover_lacks import failover_lacks
 from flushtracker.postgres.slot import read_slot_status
 from flushtracker.process.clock import now_ms
 from flushtracker.status.capture_status import SlotStatus
@@ -18,6 +21,7 @@ from flushtracker.status.capture_status import SlotStatus
 logger = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 2.0
+FAILOVER_INTERVAL_S: Final = 10.0
 _STATEMENT_TIMEOUT_S: Final = 5.0
 _STOP_TIMEOUT_S: Final = 1.0
 
@@ -41,6 +45,8 @@ class SlotPoller:
         self._connect = connect
         self._stop = Event()
         self._has_failed = False
+        self._lacks: tuple[str, ...] | None = None
+        self._next_failover_s = 0.0
         self._thread = Thread(target=self._run, name="slot-poller", daemon=True)
         self.last: SlotStatus | None = None
         """The slot's last figures, for any thread; ``None`` before the first."""
@@ -68,6 +74,20 @@ class SlotPoller:
                 logger.warning("slot not readable slot=%s reason=%s", self._slot, error)
             self._has_failed = True
 
+    def _failover_lacks(self, connection: Connection) -> tuple[str, ...] | None:
+        """What the slot lacks to survive a failover, looked at less often; a change is logged."""
+        if time.monotonic() < self._next_failover_s:
+            return self._lacks
+        self._next_failover_s = time.monotonic() + FAILOVER_INTERVAL_S
+        lacks = failover_lacks(connection, self._options, self._slot, self._connect)
+        if lacks != self._lacks:
+            if lacks:
+                logger.warning("slot would not survive a failover slot=%s reason=%s", self._slot, "; ".join(lacks))
+            elif lacks is not None:
+                logger.info("slot would survive a failover slot=%s", self._slot)
+        self._lacks = lacks
+        return lacks
+
     def _poll(self) -> None:
         """Read the slot until the connection is lost, or the poller is stopped."""
         with closing(self._connect(self._options)) as connection:
@@ -75,7 +95,7 @@ class SlotPoller:
             while not self._stop.is_set():
                 found = read_slot_status(connection, self._slot, now_ms())
                 if found is not None:
-                    self.last = found
+                    self.last = replace(found, failover_lacks=self._failover_lacks(connection))
                     if self._has_failed:
                         logger.info("slot readable again slot=%s", self._slot)
                     self._has_failed = False

@@ -203,6 +203,12 @@ def _slot_metrics(slot: SlotStatus | None) -> Iterator[Metric]:
         "WAL that may still be written before the slot is lost; absent where the server sets no limit.",
         None if slot is None else slot.safe_wal_bytes,
     )
+    lacks = None if slot is None else slot.failover_lacks
+    yield gauge(
+        "slot_failover_ready",
+        "Whether the slot would survive a failover; absent where none is prepared.",
+        None if lacks is None else not lacks,
+    )
     known = _WAL_STATUSES if slot is None or slot.wal_status is None else {*_WAL_STATUSES, slot.wal_status}
     yield gauge(
         "slot_wal_status",

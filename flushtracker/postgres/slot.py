@@ -9,6 +9,7 @@ from psycopg2.extensions import quote_ident
 
 from flushtracker.errors import LostSlotError, PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.failover_lacks import FAILOVER_SINCE
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.wal.lsn import parse_lsn
 
@@ -182,11 +183,19 @@ def has_slot(connection: Connection, slot: str) -> bool:
     return bool(rows(connection, "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (slot,)))
 
 
-def create_slot(connection: Connection, slot: str) -> bool:
-    """Create the slot if it does not exist; returns whether it was created."""
+def create_slot(connection: Connection, slot: str, *, failover: bool = False) -> bool:
+    """Create the slot if it does not exist; returns whether it was created.
+
+    With ``failover``, standbys get a copy of it, if it is on a primary that can have that.
+    """
     if has_slot(connection, slot):
         return False
-    rows(connection, "SELECT pg_create_logical_replication_slot(%s, %s)", (slot, PLUGIN))
+    statement = "SELECT pg_create_logical_replication_slot(%s, %s)"
+    if failover and connection.server_version >= FAILOVER_SINCE:
+        ((is_standby,),) = rows(connection, "SELECT pg_is_in_recovery()")
+        if not is_standby:
+            statement = "SELECT pg_create_logical_replication_slot(%s, %s, failover => true)"
+    rows(connection, statement, (slot, PLUGIN))
     return True
 
 

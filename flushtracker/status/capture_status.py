@@ -18,7 +18,8 @@ class SlotStatus:
     """The slot as PostgreSQL showed it at ``at_ms``, from ``pg_replication_slots``.
 
     ``retained_bytes`` is the WAL that it keeps; ``safe_wal_bytes`` how much more may be written before it is lost,
-    ``None`` where the server sets no limit.
+    ``None`` where the server sets no limit. ``failover_lacks`` says what it lacks to survive a failover, ``None`` where
+    none is prepared.
     """
 
     name: str
@@ -29,6 +30,7 @@ class SlotStatus:
     confirmed_lsn: int | None
     retained_bytes: int
     safe_wal_bytes: int | None
+    failover_lacks: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -40,6 +42,7 @@ class SlotStatus:
             "confirmed_lsn": lsn_to_json(self.confirmed_lsn),
             "retained_bytes": self.retained_bytes,
             "safe_wal_bytes": self.safe_wal_bytes,
+            "failover_lacks": None if self.failover_lacks is None else list(self.failover_lacks),
         }
 
     @classmethod
@@ -53,6 +56,7 @@ class SlotStatus:
             lsn_from_json(fields["confirmed_lsn"]),
             fields["retained_bytes"],
             fields["safe_wal_bytes"],
+            None if fields.get("failover_lacks") is None else tuple(fields["failover_lacks"]),
         )
 
 

@@ -164,9 +164,9 @@ def test_a_slot_that_was_created_on_a_standby_continues_after_its_promotion(
         replayed = f"SELECT pg_last_wal_replay_lsn() >= '{end}'"
         rig.wait(lambda: standby.execute(replayed) == [(True,)], "the standby caught up")
         source = rig.source()
+        assert slot_position(standby) == start
         primary.kill()
         standby.execute("SELECT pg_promote()")
-        assert slot_position(standby) == start
         rig.server = standby
         lsn = rig.commit_lsn(INSERT)
         rig.wait_for_commits(lsn)

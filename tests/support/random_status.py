@@ -200,6 +200,7 @@ def _slot(rng: Random) -> SlotStatus:
         confirmed_lsn=_maybe(rng, _lsn(rng)),
         retained_bytes=rng.randrange(10**12),
         safe_wal_bytes=_maybe(rng, rng.randrange(-(10**9), 10**12)),
+        failover_lacks=_maybe(rng, ("synchronized_standby_slots is empty",) * rng.randrange(3)),
     )
 
 

@@ -46,6 +46,7 @@ def capturing(now_ms: int, *, retained_bytes: int = 20_800_000, wal_status: str 
         confirmed_lsn=_ACK + 1,
         retained_bytes=retained_bytes,
         safe_wal_bytes=3_900_000_000,
+        failover_lacks=(),
     )
     return CaptureStatus(
         now_ms,

@@ -77,6 +77,7 @@ CAPTURE: Final = CaptureStatus(
         confirmed_lsn=0x100,
         retained_bytes=512,
         safe_wal_bytes=1_024,
+        failover_lacks=("it is no failover slot",),
     ),
     received_lsn=0x2F0,
     published_lsn=0x2E0,
@@ -182,6 +183,7 @@ def wal_status(**values: int) -> dict[tuple[tuple[str, str], ...], float]:
     [
         ("slot_retained_bytes", {(): 512}),
         ("slot_safe_wal_bytes", {(): 1_024}),
+        ("slot_failover_ready", {(): 0}),
         ("slot_wal_status", wal_status(reserved=1, extended=0, unreserved=0, lost=0)),
         ("slot_active", {(): 1}),
         ("slot_read_timestamp_seconds", {(): 1_800_000_098}),
@@ -224,6 +226,7 @@ def test_what_is_not_known_has_no_sample() -> None:
         assert named(new, name) == {}
     assert of_program(new, "ready") == {(): 0}
     capture = samples(CaptureStatus(1, 1, None, is_connected=False))
+    assert named(capture, "slot_failover_ready") == {}
     slot = ("slot_retained_bytes", "slot_safe_wal_bytes", "slot_wal_status", "slot_active", "written_lsn")
     for name in (*slot, "received_lsn", "published_lsn", "confirmed_lsn", "ack_read_timestamp_seconds"):
         assert named(capture, name) == {}

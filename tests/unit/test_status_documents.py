@@ -41,6 +41,9 @@ def test_capture_status_is_read_as_it_was_written() -> None:
         9_000, 500, "7301/1/shapes", is_connected=True, slot=slot, received_lsn=0x200, evictions=(eviction,)
     )
     assert CaptureStatus.from_json(status.to_json()) == status
+    for lacks in ((), ("its standby", "its copy")):
+        prepared = replace(status, slot=replace(slot, failover_lacks=lacks))
+        assert CaptureStatus.from_json(prepared.to_json()) == prepared
     earlier = {name: value for name, value in status.to_json().items() if name not in {"waiting", "ended"}}
     assert CaptureStatus.from_json(earlier) == status
     unpublished = WaitingShapes("public.orders", ("a", "b"), 12, "not the owner", "ALTER PUBLICATION …")

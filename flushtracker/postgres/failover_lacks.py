@@ -1,0 +1,126 @@
+"""What a slot lacks to survive a failover: what the primary can tell, and each standby that capture may connect to.
+
+Since PostgreSQL 17 a standby copies the failover slots of its primary. A copy disappears at a promotion as long as it
+is *temporary*, which nobody notices on the primary; it becomes persistent once the slot has advanced past where the
+copy began. So the standbys must be asked, and capture knows those among the hosts of its connection.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any, Final
+
+from flushtracker.errors import PostgresError
+from flushtracker.postgres.connection import Connection, limit_statements, rows
+
+_STATEMENT_TIMEOUT_S: Final = 5.0
+FAILOVER_SINCE: Final = 170_000
+"""The first version of PostgreSQL that copies slots to standbys."""
+# The slot as JSON, because older servers have no such column.
+_PRIMARY: Final = """
+SELECT pg_is_in_recovery(), (SELECT to_jsonb(s)->>'failover' FROM pg_replication_slots s WHERE slot_name = %(slot)s),
+  coalesce(current_setting('synchronized_standby_slots', true), ''),
+  EXISTS (SELECT FROM pg_replication_slots WHERE slot_type = 'physical')
+"""
+_UNCONNECTED: Final = """
+SELECT trim(name) FROM unnest(string_to_array(%s, ',')) AS name WHERE NOT EXISTS (
+  SELECT FROM pg_replication_slots s WHERE s.slot_name = trim(name) AND s.slot_type = 'physical' AND s.active)
+"""
+_STANDBY: Final = """
+SELECT pg_is_in_recovery(), (SELECT synced AND NOT temporary FROM pg_replication_slots WHERE slot_name = %s),
+  coalesce(current_setting('sync_replication_slots', true), 'off'), current_setting('hot_standby_feedback'),
+  current_setting('primary_slot_name')
+"""
+
+
+def failover_lacks(
+    connection: Connection,
+    options: Mapping[str, str],
+    slot: str,
+    connect: Callable[[Mapping[str, str]], Connection],
+) -> tuple[str, ...] | None:
+    """What the slot lacks, in words; ``None`` where no failover is prepared: no standby is known, or before 17.
+
+    ``options`` are those of ``connection``; with several hosts, each other one is asked.
+
+    Raises:
+        PostgresError: the primary does not answer.
+    """
+    if connection.server_version < FAILOVER_SINCE:
+        return None
+    ((is_standby, failover, listed, has_physical_slot),) = rows(connection, _PRIMARY, {"slot": slot})
+    hosts = list(_others(connection, options))
+    if is_standby or failover is None or not (hosts or listed or has_physical_slot):
+        return None
+    return (*_primary_lacks(connection, slot, failover, listed), *_standbys_lack(hosts, slot, connect))
+
+
+def _primary_lacks(connection: Connection, slot: str, failover: str, listed: str) -> Iterator[str]:
+    if failover != "true":
+        yield f"slot {slot} is no failover slot: ALTER_REPLICATION_SLOT {slot} (FAILOVER true)"
+    if not listed:
+        yield "synchronized_standby_slots is empty on the primary: it may send capture what no standby has"
+    for (name,) in rows(connection, _UNCONNECTED, (listed,)):
+        yield f"no standby uses slot {name} of synchronized_standby_slots, for which the primary waits"
+
+
+def _standbys_lack(
+    hosts: list[dict[str, str]], slot: str, connect: Callable[[Mapping[str, str]], Connection]
+) -> list[str]:
+    """Empty if one of the standbys has a copy of the slot that survives its promotion."""
+    if not hosts:
+        return ["no standby was asked: name all hosts in postgres.connection"]
+    lacks = []
+    for host in hosts:
+        name = f"{host['host']} port {host.get('port', '5432')}"
+        try:
+            reason = _standby_lacks(host, slot, connect)
+        except PostgresError as error:
+            reason = f"does not answer: {error}"
+        if reason is None:
+            return []
+        lacks.append(f"standby {name} {reason}")
+    return lacks
+
+
+def _standby_lacks(
+    host: Mapping[str, str], slot: str, connect: Callable[[Mapping[str, str]], Connection]
+) -> str | None:
+    with closing(connect(host)) as connection:
+        limit_statements(connection, statement_timeout_s=_STATEMENT_TIMEOUT_S, lock_timeout_s=_STATEMENT_TIMEOUT_S)
+        ((is_standby, is_persistent, *settings),) = rows(connection, _STANDBY, (slot,))
+    if not is_standby:
+        return "is another primary"
+    if is_persistent:
+        return None
+    if unset := list(_unset(*settings)):
+        return f"lacks {' and '.join(unset)}"
+    if is_persistent is None:
+        return f"has no copy of slot {slot}: check its log, and that primary_conninfo names a dbname"
+    return f"has a temporary copy of slot {slot}, which a promotion drops: it becomes persistent as acks advance"
+
+
+def _unset(sync_replication_slots: str, hot_standby_feedback: str, primary_slot_name: str) -> Iterator[str]:
+    if sync_replication_slots != "on":
+        yield "sync_replication_slots = on"
+    if hot_standby_feedback != "on":
+        yield "hot_standby_feedback = on"
+    if not primary_slot_name:
+        yield "primary_slot_name"
+
+
+def _others(connection: Connection, options: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The options for each host but the connected one.
+
+    >>> class Here:
+    ...     class info:
+    ...         host, port = "a", 5433
+    >>> [each["host"] + ":" + each["port"] for each in _others(Here, {"host": "a,a,b", "port": "5432,5433,5434"})]
+    ['a:5432', 'b:5434']
+    """
+    info: Any = connection.info
+    hosts, ports = options.get("host", "").split(","), options.get("port", "5432").split(",")
+    if len(hosts) < 2:
+        return
+    for host, port in zip(hosts, ports if len(ports) > 1 else ports * len(hosts), strict=False):
+        if (host, port) != (info.host, str(info.port)):
+            yield {**options, "host": host, "port": port, "target_session_attrs": "any"}
