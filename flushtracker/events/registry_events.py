@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from flushtracker.config.streams import FRAGMENTS, SHAPE_CHANGES
 from flushtracker.errors import DecodeError
 from flushtracker.events.shape_definition_json import definition_json, parse_definition
 from flushtracker.events.strict_json import (
@@ -244,7 +243,7 @@ class SourceEntry:
         if self.published_lsn is not None:
             keys["published_lsn"] = self.published_lsn
         if self.ends is not None:
-            keys["ends"] = dict(zip((FRAGMENTS, SHAPE_CHANGES), map(list, self.ends), strict=True))
+            keys["ends"] = dict(zip(("fragments", "shape_changes"), map(list, self.ends), strict=True))
         return dump_event(
             self.source,
             type="source",
@@ -261,7 +260,7 @@ def _ends(fields: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | N
     if "ends" not in fields:
         return None
     ends = typed_field(fields, "ends", dict)
-    return integers_field(ends, FRAGMENTS, 0), integers_field(ends, SHAPE_CHANGES, 0)
+    return integers_field(ends, "fragments", 0), integers_field(ends, "shape_changes", 0)
 
 
 def _history(fields: dict[str, Any]) -> TimelineHistory | None:
