@@ -15,6 +15,7 @@ danger only if its server had sent it WAL that the promoted standby lacks: not i
 that standby's slot, as the server then sends nothing that the standby has not confirmed.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Final, Protocol
 
-from flushtracker.errors import BrokerError, BrokerUnavailableError, FencedError
+from flushtracker.errors import BrokerError, BrokerUnavailableError, DecodeError, FencedError
 from flushtracker.events.registry_events import SourceEntry, parse_registry_entry
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class PublishFence:
         self._now_s = now_s
         self._checked_s = claim.read_s
         self._is_fenced = False
+        self._failure: Exception | None = None
         self._has_failed = False
         self._has_ended = Event()
         self._thread = Thread(target=self._run, name="publish-fence", daemon=True)
@@ -99,6 +101,7 @@ class PublishFence:
         Raises:
             FencedError: another capture has claimed the source.
             BrokerUnavailableError: it may not publish, and is to stop.
+            BrokerError: the registry has a claim that cannot be read.
         """
         if self._is_fenced:
             raise FencedError(
@@ -106,6 +109,11 @@ class PublishFence:
                 "after a failover: this one publishes nothing more. If both servers live, stop the one that was "
                 "replaced"
             )
+        if self._failure is not None:
+            raise BrokerError(
+                f"source {self._claim.source}: whether another capture has claimed the source cannot be read, so "
+                f"nothing more is published: {self._failure}"
+            ) from self._failure
         is_open = self._now_s() - self._checked_s < LEASE_S
         if not is_open and self._stop.is_set():
             raise BrokerUnavailableError("the registry was not readable, so nothing more was published")
@@ -123,14 +131,28 @@ class PublishFence:
     def _entries(self, values: Iterable[bytes]) -> Iterable[SourceEntry]:
         """The entries of the source, but for that which was read before it was claimed."""
         for value in values:
-            entry = parse_registry_entry(value) if _SOURCE in value else None
-            if isinstance(entry, SourceEntry) and entry.source == self._claim.source and entry != self._claim.before:
+            entry = parse_registry_entry(value) if self._is_of_source(value) else None
+            if isinstance(entry, SourceEntry) and entry != self._claim.before:
                 yield entry
 
+    def _is_of_source(self, value: bytes) -> bool:
+        """Whether it is the source's entry; any other may be of a newer release."""
+        # Every entry has the key; that of a source has the text as its type, too.
+        if value.count(_SOURCE) < 2:
+            return False
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            raise DecodeError(f"the registry has an entry that is not JSON: {error}") from error
+        return isinstance(found, dict) and (found.get("type"), found.get("source")) == ("source", self._claim.source)
+
     def _run(self) -> None:
-        while not self._has_ended.is_set() and not self._is_fenced:
-            self._try_to_watch()
-            self._has_ended.wait(CHECK_S)
+        try:
+            while not self._has_ended.is_set() and not self._is_fenced:
+                self._try_to_watch()
+                self._has_ended.wait(CHECK_S)
+        except Exception as error:  # noqa: BLE001  whatever it is, the thread that publishes must learn it
+            self._failure = error
 
     def _try_to_watch(self) -> None:
         """Read the registry until the fence ends, or the brokers do not answer."""

@@ -99,9 +99,11 @@ class SourceOpening:
         acks = acks_of(source.name)
         last_ack = acks.last_ack()
         is_later = source.check_timeline(history, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
-        if source.may_be_published_by_another(self.holder):
-            self._others_until_s = time.monotonic() + publish_fence.wait_s(self._kafka.retry_timeout_ms)
+        has_others = source.may_be_published_by_another(self.holder)
         source.claim(self.holder)
+        if has_others:
+            # Only now: until the claim is confirmed, which may take long, it fences nobody.
+            self._others_until_s = time.monotonic() + publish_fence.wait_s(self._kafka.retry_timeout_ms)
         claim = Claim(source.name, self.holder, prior.entries.source, starts, read_s)
         fence = PublishFence(self._open_reader, self._kafka.topics.shapes, claim, self._stop)
         connections.enter_context(fence)

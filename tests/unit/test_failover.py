@@ -14,7 +14,17 @@ from flushtracker.postgres.replication_frames import Frame, Keepalive
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.timeline_history import TimelineHistory
-from tests.support.fake_world import BEGUN, CONFIRMED, USERS, Connection, FakeWorld, published, shape_entry, transaction
+from tests.support.fake_world import (
+    BEGUN,
+    CONFIRMED,
+    USERS,
+    Connection,
+    FakeWorld,
+    Publisher,
+    published,
+    shape_entry,
+    transaction,
+)
 
 
 @pytest.fixture
@@ -171,6 +181,24 @@ def test_a_takeover_waits_for_the_capture_that_it_fences(world: FakeWorld) -> No
     assert len(holders) == 2
     assert holders[0] == "other" != holders[1]
     assert source_entry(world).history == TimelineHistory(1)
+
+
+def test_the_wait_begins_when_the_claim_is_confirmed(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers may take long to confirm it; until then the other capture cannot know of it."""
+    world.register(replace(BEGUN, holder="other", published_lsn=-1, history=TimelineHistory(1)))
+    times: list[float] = []
+
+    def confirm_slowly(*_: object) -> None:
+        if not times:
+            time.sleep(0.4)
+            times.append(time.monotonic())
+
+    monkeypatch.setattr(Publisher, "flush", confirm_slowly)
+    new = promoted(*transaction(2200, 50), switch=2150)
+    new.while_reading_topics = lambda: times.append(time.monotonic()) if times else None
+    world.capture(new)
+    confirmed_s, read_again_s = times[:2]
+    assert read_again_s - confirmed_s >= 0.3
 
 
 def test_a_capture_that_has_stopped_is_not_waited_for(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The fence of two captures of one source: whoever has claimed it last publishes, and the other one ends."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from threading import Event
@@ -11,6 +12,7 @@ from flushtracker.capture.publish_fence import LEASE_S, Claim, PublishFence, wai
 from flushtracker.errors import BrokerError, BrokerUnavailableError, FencedError
 from flushtracker.events.registry_events import SourceEntry
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.waiting import wait_until
 
 BEFORE: Final = SourceEntry("7/1/s", LogOffset(9, 0), "p", holder="before", published_lsn=5)
 OWN: Final = replace(BEFORE, holder="own")
@@ -23,13 +25,16 @@ class World:
         self.entries: list[SourceEntry] = [BEFORE]
         self.now_s = 100.0
         self.is_readable = True
+        self.others: list[bytes] = []
+        """Other values of the topic, which every read returns."""
         self.stop = Event()
 
     def since(self, topic: str, starts: Mapping[int, int]) -> tuple[list[bytes], dict[int, int]]:
         assert topic == "shapes"
         if not self.is_readable:
             raise BrokerError("the brokers do not answer")
-        return [entry.to_json().encode() for entry in self.entries[starts[0] :]], {0: len(self.entries)}
+        values = [entry.to_json().encode() for entry in self.entries[starts[0] :]]
+        return [*values, *self.others], {0: len(self.entries)}
 
     def close(self) -> None:
         pass
@@ -90,6 +95,33 @@ def test_nothing_is_published_without_a_recent_look_at_the_registry() -> None:
     world.stop.set()
     with pytest.raises(BrokerUnavailableError):
         fence.is_open()
+
+
+def newer(entry: SourceEntry) -> bytes:
+    """An entry that only a newer release can read."""
+    return json.dumps(json.loads(entry.to_json()) | {"v": 99}).encode()
+
+
+def test_entries_of_a_newer_release_about_something_else_are_ignored() -> None:
+    """It may capture other sources of the same topics."""
+    world = World()
+    fence = world.fence()
+    world.entries.append(OWN)
+    world.others = [newer(replace(OWN, source="8/1/s")), b'{"v":99,"type":"shape","source":"7/1/s","id":"source"}']
+    world.now_s += LEASE_S - 0.1
+    fence.check(world)
+    world.now_s += LEASE_S - 0.1
+    assert fence.is_open()
+
+
+@pytest.mark.parametrize("value", [newer(OWN), b'{"source": "7/1/s", "type": "source"'])
+def test_a_claim_that_cannot_be_read_ends_capture(value: bytes) -> None:
+    """Otherwise the gate would stay shut, and nothing would say why."""
+    world = World()
+    world.others = [value]
+    with world.fence() as fence:
+        with pytest.raises(BrokerError, match="7/1/s: whether another capture has claimed the source cannot be read"):
+            wait_until(lambda: not fence.is_open(), "the fence to fail", 10)
 
 
 def test_whoever_takes_over_waits_longer_than_the_other_one_publishes() -> None:
