@@ -3,10 +3,11 @@
 import random
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
+from typing import Final
 
 import pytest
 
@@ -14,12 +15,18 @@ from flushtracker.capture import publish_fence
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.errors import FlushtrackerError
 from flushtracker.events.registry_events import SourceEntry, parse_registry_entry
-from flushtracker.local.postgres import LocalPostgres
+from flushtracker.local.postgres import HOST, LocalPostgres
+from flushtracker.postgres.connection import connect, rows
+from flushtracker.postgres.failover_lacks import failover_lacks
+from flushtracker.postgres.slot import create_slot
 from tests.support.brokers import Broker
 from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, shape
 from tests.support.failover_pair import FailoverPair
+from tests.support.waiting import wait_until
 
-PROMOTIONS = 3
+PROMOTIONS: Final = 3
+SEEDS: Final = 34
+"""With so many histories, there are a hundred promotions in ``make soak``."""
 
 
 @pytest.fixture
@@ -101,7 +108,7 @@ def acknowledge_some(rig: CaptureRig, last_ack: int, rng: random.Random) -> int:
     return ack_lsn
 
 
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, SEEDS + 1))])
 def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: FailoverPair, seed: int) -> None:
     """Primaries are killed at any moment, and the next standby is at the address of the first one."""
     rng = random.Random(seed)  # noqa: S311  a reproducible history
@@ -152,6 +159,45 @@ def test_a_capture_that_was_killed_with_its_primary_is_waited_for(rig: CaptureRi
     capture.stop()
     assert source_entry(rig).holder is None
     assert sorted(published_ids(rig)) == sorted(number for (number,) in pair.rows("SELECT id FROM users"))
+
+
+def test_capture_says_what_its_slot_lacks_to_survive_a_failover(pair: FailoverPair) -> None:
+    """Nothing, as long as there is no standby; then its settings; and until the slot advances, the copy is temporary."""
+    primary = pair.primary
+    with closing(primary.connect()) as control:
+        assert create_slot(control, "plain")
+        assert create_slot(control, "shapes", failover=True)
+        assert failover_lacks(control, primary.options, "shapes", connect) is None
+        standby = pair.add_standby()
+        (asked,) = failover_lacks(control, primary.options, "shapes", connect) or ()
+        assert asked == "no standby was asked: name all hosts in postgres.connection"
+        plain, copy = failover_lacks(control, pair.options, "plain", connect) or ()
+        assert plain == "slot plain is no failover slot: ALTER_REPLICATION_SLOT plain (FAILOVER true)"
+        assert copy.startswith(f"standby {HOST} port {standby.port} has no copy of slot plain")
+
+        def advance() -> None:
+            primary.execute(
+                "SELECT pg_logical_emit_message(true, '', '')",
+                "SELECT pg_log_standby_snapshot()",
+                "SELECT pg_replication_slot_advance('shapes', pg_current_wal_flush_lsn())",
+            )
+
+        pair.wait_until_synced(advance)
+        assert failover_lacks(control, pair.options, "shapes", connect) == ()
+        standby.stop()
+        unused, silent = failover_lacks(control, pair.options, "shapes", connect) or ()
+        assert unused == "no standby uses slot standby of synchronized_standby_slots, for which the primary waits"
+        assert silent.startswith(f"standby {HOST} port {standby.port} does not answer: ")
+        del standby.settings["sync_replication_slots"], standby.settings["hot_standby_feedback"]
+        primary.execute("SELECT pg_drop_replication_slot('shapes')")
+        standby.start()
+        wait_until(lambda: standby.execute("SELECT 1 FROM pg_stat_wal_receiver"), "the standby streams", 30)
+        assert create_slot(control, "shapes", failover=True)
+        primary.execute("ALTER SYSTEM RESET synchronized_standby_slots", "SELECT pg_reload_conf()")
+        wait_until(lambda: rows(control, "SHOW synchronized_standby_slots") == [("",)], "the setting", 10)
+        empty, unset = failover_lacks(control, pair.options, "shapes", connect) or ()
+        assert empty.startswith("synchronized_standby_slots is empty on the primary")
+        assert unset.endswith("lacks sync_replication_slots = on and hot_standby_feedback = on")
 
 
 def test_what_a_failover_has_lost_is_named_and_a_new_epoch_goes_on(rig: CaptureRig, pair: FailoverPair) -> None:
