@@ -119,9 +119,9 @@ def test_a_claim_that_cannot_be_read_ends_capture(value: bytes) -> None:
     """Otherwise the gate would stay shut, and nothing would say why."""
     world = World()
     world.others = [value]
-    with world.fence() as fence:
-        with pytest.raises(BrokerError, match="7/1/s: whether another capture has claimed the source cannot be read"):
-            wait_until(lambda: not fence.is_open(), "the fence to fail", 10)
+    told = "7/1/s: whether another capture has claimed the source cannot be read"
+    with world.fence() as fence, pytest.raises(BrokerError, match=told):
+        wait_until(lambda: not fence.is_open(), "the fence to fail", 10)
 
 
 def test_whoever_takes_over_waits_longer_than_the_other_one_publishes() -> None:
