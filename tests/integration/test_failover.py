@@ -162,7 +162,7 @@ def test_a_capture_that_was_killed_with_its_primary_is_waited_for(rig: CaptureRi
 
 
 def test_capture_says_what_its_slot_lacks_to_survive_a_failover(pair: FailoverPair) -> None:
-    """Nothing, as long as there is no standby; then settings, and a copy, which is temporary until the slot advances."""
+    """Nothing, while there is no standby; then settings, and a copy, which is temporary until the slot advances."""
     primary = pair.primary
     with closing(primary.connect()) as control:
         assert create_slot(control, "plain")
