@@ -90,10 +90,11 @@ def _standby_lacks(
         ((is_standby, is_persistent, *settings),) = rows(connection, _STANDBY, (slot,))
     if not is_standby:
         return "is another primary"
-    if is_persistent:
-        return None
+    # First: without them, it may have a copy that is no longer kept up to date.
     if unset := list(_unset(*settings)):
         return f"lacks {' and '.join(unset)}"
+    if is_persistent:
+        return None
     if is_persistent is None:
         return f"has no copy of slot {slot}: check its log, and that primary_conninfo names a dbname"
     return f"has a temporary copy of slot {slot}, which a promotion drops: it becomes persistent as acks advance"
