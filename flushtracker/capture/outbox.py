@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.config.streams import FLUSHES
-from flushtracker.errors import BrokerError
+from flushtracker.errors import BrokerError, FlushtrackerError
 from flushtracker.events.event_size import halves
 from flushtracker.events.fragment_sequencer import SequencedFragment
 from flushtracker.events.registry_events import RegistryEntry
@@ -33,11 +33,10 @@ _NO_TIMEOUT_S: Final = 1e9
 """The publisher applies its own ``retry_timeout`` to unavailable brokers."""
 
 
-_GATE_POLL_S: Final = 0.05
-
-
 class Publisher(Protocol):
-    """The part of ``KafkaPublisher`` that is used here, by one thread; callbacks run inside its methods."""
+    """The part of ``KafkaPublisher`` that capture uses, by one thread but for ``abandon``; it runs the callbacks."""
+
+    gate: Callable[[], bool] | None
 
     def publish(
         self, topic: str, key: str | bytes, value: str | bytes | None, on_confirmed: Callable[[], None] | None = None
@@ -46,6 +45,8 @@ class Publisher(Protocol):
     def poll(self, timeout_s: float = 0.0) -> None: ...
 
     def flush(self, timeout_s: float) -> None: ...
+
+    def abandon(self, failure: FlushtrackerError) -> None: ...
 
 
 class Outbox:
@@ -63,8 +64,6 @@ class Outbox:
         self.limit = limit
         self._topics = topics.by_role()
         self._window = DeliveryWindow(on_published)
-        self.gate: Callable[[], bool] | None = None
-        """Whether anything may be published now; while it is not, publishing waits."""
         self.layers: Mapping[str, int] = {}
         """The layer of each shape that depends on another; all others are in layer 0."""
 
@@ -74,9 +73,9 @@ class Outbox:
         return self._window.pending_fragments
 
     def require_unfenced(self) -> None:
-        """Raise what :attr:`gate` raises, also while there is nothing to publish."""
-        if self.gate is not None:
-            self.gate()
+        """Raise what the publisher's gate raises, also while there is nothing to publish."""
+        if self._publisher.gate is not None:
+            self._publisher.gate()
 
     def poll(self) -> None:
         """Process the confirmations that have arrived."""
@@ -88,7 +87,6 @@ class Outbox:
         Raises:
             BrokerError: an event is larger than a topic accepts.
         """
-        self._wait_for_gate()
         events = sequenced.fragments
         count = len(sequenced.shape_changes) + len(events)
         if not count:
@@ -113,24 +111,20 @@ class Outbox:
 
     def publish_entries(self, entries: Iterable[RegistryEntry]) -> None:
         """Publish registry entries and wait until all are confirmed; only then may they take effect."""
-        self._wait_for_gate()
         for entry in entries:
             self._publish(entry)
         self.wait_until_confirmed()
 
     def publish_entry(self, entry: RegistryEntry) -> None:
         """Queue a registry entry: no fragment from here on counts as published before it is confirmed."""
-        self._wait_for_gate()
         self._publish(entry, self._window.begin(1, None))
 
     def publish_removal(self, removal: FlushNotification) -> None:
         """Publish that a shape was removed."""
-        self._wait_for_gate()
         self._publish(removal)
 
     def delete_flushes(self, source: str, shape_ids: Iterable[str]) -> None:
         """Have compaction delete the flushes and removals of shapes, and wait until that is confirmed."""
-        self._wait_for_gate()
         for shape_id in shape_ids:
             for key in flush_keys(source, shape_id):
                 self._publisher.publish(self._topics[FLUSHES], key, None)
@@ -139,10 +133,6 @@ class Outbox:
     def wait_until_confirmed(self) -> None:
         """Block until everything published so far is confirmed, however long the brokers take."""
         self._publisher.flush(_NO_TIMEOUT_S)
-
-    def _wait_for_gate(self) -> None:
-        while self.gate is not None and not self.gate():
-            self._publisher.poll(_GATE_POLL_S)
 
     def _publish(self, event: Event, on_confirmed: Callable[[], None] | None = None) -> None:
         record = record_of(event)

@@ -4,15 +4,20 @@ On one server the slot itself keeps two captures apart. After a failover it does
 a capture that still reads it. So a capture *claims* the source, on each connection, in the source's entry in the
 registry: with a token of its process. A claim that follows another one fences it.
 
-A thread reads the registry every ``CHECK_S``. Capture publishes only as long as the last time that it found its claim
-to be the last one is less than ``LEASE_S`` ago, and ends once it finds another. A capture that takes a source over to
-another timeline claims it, and then waits until the one before must have ended (``wait_s``): that one queues nothing
-after its lease, and discards what the brokers have not confirmed for ``retry_timeout``. Only then does it prove that
-the server continues what was published.
+A thread reads the registry every ``CHECK_S``. Capture queues a record only as long as the last time that it found its
+claim to be the last one is less than ``LEASE_S`` ago: the publisher asks before each one. Another thread, which nothing
+delays, discards what is queued (``abandon``): at once when there is another claim, and ``retry_timeout`` after the end
+of a lease that was not renewed, whatever was confirmed meanwhile. Either ends capture. The fence lasts as long as
+something may be queued: at the end of a connection that is awaited, or discarded (``source_opening``).
 
-That goes by clocks. A process that was frozen with records in its queue may send them once it goes on. They are a
-danger only if its server had sent it WAL that the promoted standby lacks: not if ``synchronized_standby_slots`` names
-that standby's slot, as the server then sends nothing that the standby has not confirmed.
+A capture that takes a source over to another timeline claims it, and then waits until the one before must have ended
+(``wait_s``). Only then does it prove that the server continues what was published.
+
+That goes by clocks, and by what a client can discard. A request that is in a broker's socket may still be executed, if
+late. And a process that was frozen between asking and queuing, or with records in its queue, may send them once it goes
+on. They are a danger only if its server had sent it WAL that the promoted standby lacks: not if
+``synchronized_standby_slots`` names that standby's slot, as the server then sends nothing that the standby has not
+confirmed.
 """
 
 import json
@@ -21,10 +26,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Final, Protocol
 
-from flushtracker.errors import BrokerError, BrokerUnavailableError, DecodeError, FencedError
+from flushtracker.errors import BrokerError, BrokerUnavailableError, DecodeError, FencedError, FlushtrackerError
 from flushtracker.events.registry_events import SourceEntry, parse_registry_entry
 
 logger = logging.getLogger(__name__)
@@ -32,6 +37,8 @@ logger = logging.getLogger(__name__)
 CHECK_S: Final = 1.0
 LEASE_S: Final = 5.0
 _JOIN_S: Final = 1.0
+_ENFORCE_S: Final = 0.2
+"""How late it may be discarded; less than ``CHECK_S``, which ``wait_s`` has for that."""
 _SOURCE: Final = b'"source"'
 
 
@@ -53,6 +60,7 @@ class Claim:
     """A capture's claim of ``source`` as ``holder``, in place of the entry ``before``, if there was one.
 
     ``starts`` are the Kafka offsets of the registry's topic before that entry was read, at ``read_s``, monotonic.
+    ``retry_timeout_s``: for how long a record may stay queued after the lease.
     """
 
     source: str
@@ -60,10 +68,14 @@ class Claim:
     before: SourceEntry | None
     starts: Mapping[int, int]
     read_s: float
+    retry_timeout_s: float
 
 
 class PublishFence:
-    """The fence of one connection; a context manager. ``topic`` is the registry's."""
+    """The fence of one connection; a context manager. ``topic`` is the registry's.
+
+    ``abandon`` discards what is queued, and makes the publisher raise what it is given.
+    """
 
     def __init__(
         self,
@@ -71,6 +83,7 @@ class PublishFence:
         topic: str,
         claim: Claim,
         stop: Event,
+        abandon: Callable[[FlushtrackerError], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._open_reader = open_reader
@@ -78,37 +91,41 @@ class PublishFence:
         self._claim = claim
         self._starts = dict(claim.starts)
         self._stop = stop
+        self._abandon = abandon
+        self._deadline_s = LEASE_S + claim.retry_timeout_s
         self._now_s = now_s
         self._checked_s = claim.read_s
         self._is_fenced = False
         self._failure: Exception | None = None
         self._has_failed = False
         self._has_ended = Event()
+        self._lock = Lock()
+        self._abandoned: FlushtrackerError | None = None
         self._thread = Thread(target=self._run, name="publish-fence", daemon=True)
+        self._enforcer = Thread(target=self._enforce, name="publish-deadline", daemon=True)
 
     def __enter__(self) -> "PublishFence":
         self._thread.start()
+        self._enforcer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._has_ended.set()
         # Brokers that do not answer must not delay the exit.
         self._thread.join(_JOIN_S)
+        self._enforcer.join(_JOIN_S)
 
     def is_open(self) -> bool:
         """Whether capture may publish now; if not, ask again soon.
 
         Raises:
             FencedError: another capture has claimed the source.
-            BrokerUnavailableError: it may not publish, and is to stop.
+            BrokerUnavailableError: it may not publish, and is to stop; or for longer than ``retry_timeout``.
             BrokerError: the registry has a claim that cannot be read.
         """
-        if self._is_fenced:
-            raise FencedError(
-                f"source {self._claim.source}: another capture has claimed the source, over another connection, as "
-                "after a failover: this one publishes nothing more. If both servers live, stop the one that was "
-                "replaced"
-            )
+        self.enforce()
+        if self._abandoned is not None:
+            raise type(self._abandoned)(str(self._abandoned))
         if self._failure is not None:
             raise BrokerError(
                 f"source {self._claim.source}: whether another capture has claimed the source cannot be read, so "
@@ -118,6 +135,30 @@ class PublishFence:
         if not is_open and self._stop.is_set():
             raise BrokerUnavailableError("the registry was not readable, so nothing more was published")
         return is_open
+
+    def enforce(self) -> None:
+        """Discard what is queued if the source was claimed, or this was not seen to be excluded for too long."""
+        with self._lock:
+            if self._abandoned is None:
+                self._abandoned = self._reason()
+                if self._abandoned is not None:
+                    self._abandon(self._abandoned)
+
+    def _reason(self) -> FlushtrackerError | None:
+        """Why what is queued must be discarded now, if it must."""
+        silent_s = self._now_s() - self._checked_s
+        if self._is_fenced:
+            return FencedError(
+                f"source {self._claim.source}: another capture has claimed the source, over another connection, as "
+                "after a failover: this one publishes nothing more. If both servers live, stop the one that was "
+                "replaced"
+            )
+        if silent_s >= self._deadline_s:
+            return BrokerUnavailableError(
+                f"source {self._claim.source}: the registry was not readable for {silent_s:.0f} s, so another capture "
+                "may have taken over: what was not confirmed is discarded; start again"
+            )
+        return None
 
     def check(self, reader: EntryReader) -> None:
         """Read the claims since the last check; raises ``BrokerError`` or ``DecodeError``."""
@@ -145,6 +186,10 @@ class PublishFence:
         except ValueError as error:
             raise DecodeError(f"the registry has an entry that is not JSON: {error}") from error
         return isinstance(found, dict) and (found.get("type"), found.get("source")) == ("source", self._claim.source)
+
+    def _enforce(self) -> None:
+        while self._abandoned is None and not self._has_ended.wait(_ENFORCE_S):
+            self.enforce()
 
     def _run(self) -> None:
         try:

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from threading import Event
+from types import TracebackType
 from typing import Final, NamedTuple
 
 from flushtracker.capture import publish_fence
@@ -28,7 +29,7 @@ from flushtracker.capture.prior_state import PriorState, read_prior_state
 from flushtracker.capture.publish_fence import Claim, PublishFence
 from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.source_acks import SourceAcks
-from flushtracker.errors import PostgresUnavailableError
+from flushtracker.errors import BrokerError, PostgresUnavailableError
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.wal.source_name import SourceName
 from flushtracker.wal.timeline_history import TimelineHistory
@@ -89,10 +90,8 @@ class SourceOpening:
             FencedError: another capture has claimed the source.
             BrokerError: a topic cannot be read.
         """
-        if self.source is not None:
-            # What is queued is of the connection before, which may have been to a server that a failover replaced.
-            self.source.outbox.gate = None
-            self.source.outbox.wait_until_confirmed()
+        # The gate is that of the connection before, of which nothing is queued; here only the claim is published.
+        self._publisher.gate = None
         read_s = time.monotonic()
         starts, prior = self._read(base)
         source = self._resumed(prior)
@@ -104,10 +103,13 @@ class SourceOpening:
         if has_others:
             # Only now: until the claim is confirmed, which may take long, it fences nobody.
             self._others_until_s = time.monotonic() + publish_fence.wait_s(self._kafka.retry_timeout_ms)
-        claim = Claim(source.name, self.holder, prior.entries.source, starts, read_s)
-        fence = PublishFence(self._open_reader, self._kafka.topics.shapes, claim, self._stop)
+        before, retry_timeout_s = prior.entries.source, self._kafka.retry_timeout_ms / 1000
+        claim = Claim(source.name, self.holder, before, starts, read_s, retry_timeout_s)
+        fence = PublishFence(self._open_reader, self._kafka.topics.shapes, claim, self._stop, self._publisher.abandon)
         connections.enter_context(fence)
-        source.outbox.gate = fence.is_open
+        # Before the fence ends.
+        connections.push(self._settle)
+        self._publisher.gate = fence.is_open
         if is_later and time.monotonic() < self._others_until_s:
             if not self._wait_for_others(fence, source.name):
                 return None
@@ -118,6 +120,13 @@ class SourceOpening:
             last_ack = acks.last_ack()
             source.check_timeline(history, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
         return OpenedSource(source, acks, last_ack)
+
+    def _settle(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        """Leave nothing queued at the end of a connection: later nobody would watch whether it may still be sent."""
+        if self.source is not None and (error is None or isinstance(error, PostgresUnavailableError)):
+            self.source.outbox.wait_until_confirmed()
+        else:
+            self._publisher.abandon(BrokerError("capture has ended, and what was not confirmed is discarded"))
 
     def _wait_for_others(self, fence: PublishFence, source: str) -> bool:
         """Wait until a capture that was fenced can publish nothing more; returns whether it is not to stop."""

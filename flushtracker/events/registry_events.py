@@ -49,6 +49,9 @@ partition; and of a removed shape's condensed entry."""
 _INCARNATION_VERSION: Final = 3
 """Of a shape that was resynced, which a program that does not know that would take for what it was before."""
 
+_ENDS: Final = ("fragments", "shape_changes")
+"""The streams of which a claim has the ends."""
+
 NO_TABLE: Final = ("", "")
 """Of a shape of which little more is kept than its id."""
 
@@ -243,7 +246,7 @@ class SourceEntry:
         if self.published_lsn is not None:
             keys["published_lsn"] = self.published_lsn
         if self.ends is not None:
-            keys["ends"] = dict(zip(("fragments", "shape_changes"), map(list, self.ends), strict=True))
+            keys["ends"] = dict(zip(_ENDS, map(list, self.ends), strict=True))
         return dump_event(
             self.source,
             type="source",
@@ -260,7 +263,8 @@ def _ends(fields: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | N
     if "ends" not in fields:
         return None
     ends = typed_field(fields, "ends", dict)
-    return integers_field(ends, "fragments", 0), integers_field(ends, "shape_changes", 0)
+    fragments, shape_changes = (integers_field(ends, stream, 0) for stream in _ENDS)
+    return fragments, shape_changes
 
 
 def _history(fields: dict[str, Any]) -> TimelineHistory | None:

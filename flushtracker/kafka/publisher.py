@@ -5,6 +5,9 @@ brokers are unavailable the publisher retries. It never skips a record, because 
 record cannot be delivered, or nothing is confirmed for ``retry_timeout``, it fails permanently: it discards what is
 still queued, and each later call raises the same error. Its owner then starts over from what was confirmed. Once the
 owner is stopping, the timeout is a few seconds.
+
+An owner that may lose the right to publish sets a ``gate``, which is asked before each record is queued, and has
+another thread :meth:`~KafkaPublisher.abandon` what is queued.
 """
 
 import logging
@@ -13,12 +16,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from threading import Event
+from threading import Event, Lock
 from typing import Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from flushtracker.errors import BrokerError, BrokerUnavailableError
+from flushtracker.errors import BrokerError, BrokerUnavailableError, FlushtrackerError
 from flushtracker.kafka.client import ClientErrors, client_settings, kafka_error, missing_acl, rejected_options
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
@@ -45,6 +48,7 @@ _LEAST_QUEUE_KBYTES: Final = 64 << 10
 _RECORDS_PER_POLL: Final = 100
 _SLICE_S: Final = 0.2
 """Waits are cut into slices, so that Ctrl-C takes effect promptly."""
+_GATE_POLL_S: Final = 0.05
 
 STOP_TIMEOUT_S: Final = 5.0
 """The timeout without a confirmation once the owner is stopping."""
@@ -71,7 +75,11 @@ class KafkaPublisher:
         self._retry_timeout_s = config.retry_timeout_ms / 1000
         self._errors = ClientErrors(config.options)
         self._rejected: _RejectedRecord | None = None
-        self._failure: BrokerError | None = None
+        self._failure: FlushtrackerError | None = None
+        # Held to queue a record, so that nothing is queued once the publisher was abandoned.
+        self._lock = Lock()
+        self.gate: Callable[[], bool] | None = None
+        """Whether a record may be queued now; while it may not, :meth:`publish` waits. What it raises is raised."""
         self._until_poll = _RECORDS_PER_POLL
         self._published = 0
         self._confirmed = 0
@@ -107,7 +115,9 @@ class KafkaPublisher:
     def publish(
         self, topic: str, key: str | bytes, value: str | bytes | None, on_confirmed: Callable[[], None] | None = None
     ) -> None:
-        """Queue a record, waiting while the queue is full. ``on_confirmed`` is called once, when the record is durable.
+        """Queue a record, waiting for the gate, and while the queue is full.
+
+        ``on_confirmed`` is called once, when the record is durable.
 
         Without a value it is a tombstone: compaction deletes the records with this key.
 
@@ -121,8 +131,12 @@ class KafkaPublisher:
             self._on_delivery if on_confirmed is None else partial(self._on_delivery_with_callback, on_confirmed)
         )
         while True:
+            # Again after each wait for the queue.
+            self._wait_for_gate()
             try:
-                self._producer.produce(topic, value, key, -1, on_delivery)
+                with self._lock:
+                    self._raise_failure()
+                    self._producer.produce(topic, value, key, -1, on_delivery)
                 break
             except BufferError:
                 self.poll(_SLICE_S)
@@ -169,11 +183,26 @@ class KafkaPublisher:
             self._failure = BrokerError("the publisher is closed")
             self._purge()
 
+    def abandon(self, failure: FlushtrackerError) -> None:
+        """Discard at once what is not confirmed; from then on every call raises ``failure``. For any thread.
+
+        What is in a request that was handed to the broker's socket may still arrive.
+        """
+        with self._lock:
+            if self._failure is None:
+                self._failure = failure
+                self._producer.purge()
+
+    def _wait_for_gate(self) -> None:
+        while self.gate is not None and not self.gate():
+            self.poll(_GATE_POLL_S)
+
     def _serve(self, wait: Callable[[float], int], timeout_s: float) -> None:
         self._raise_failure()
         try:
             wait(timeout_s)
         except KafkaException as error:
+            self._raise_failure()
             self._fail(BrokerError(self._describe_fatal(kafka_error(error))))
         except (KeyboardInterrupt, SystemError) as error:
             # A Ctrl-C inside a callback loses that confirmation. The client turns an exception without a value into a
@@ -183,6 +212,8 @@ class KafkaPublisher:
             self._failure = BrokerError("publishing was interrupted")
             self._purge()
             raise KeyboardInterrupt from error
+        # It may have been abandoned meanwhile, of which a rejected record is a consequence.
+        self._raise_failure()
         if self._rejected is not None:
             self._fail(BrokerError(self._describe_rejected(self._rejected)))
         self._check_progress()
@@ -229,7 +260,8 @@ class KafkaPublisher:
 
     def _fail(self, failure: BrokerError) -> NoReturn:
         """Fail permanently: nothing still queued may be delivered behind a record that was not."""
-        self._failure = failure
+        with self._lock:
+            self._failure = failure
         self._purge()
         raise failure
 

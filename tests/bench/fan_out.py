@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.outbox import Outbox
+from flushtracker.errors import FlushtrackerError
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
@@ -24,6 +25,8 @@ COMMIT = Commit("2026-11-21T01:02:03.456789Z", 2)
 class _Discarding:
     """A publisher whose brokers confirm at once, so that nothing is kept in its queue."""
 
+    gate: Callable[[], bool] | None = None
+
     def publish(
         self, topic: str, key: str | bytes, value: str | bytes | None, on_confirmed: Callable[[], None] | None = None
     ) -> None:
@@ -36,6 +39,9 @@ class _Discarding:
 
     def flush(self, timeout_s: float) -> None:
         del timeout_s
+
+    def abandon(self, failure: FlushtrackerError) -> None:
+        del failure
 
 
 class _Capture:

@@ -17,7 +17,7 @@ from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.subscriptions import Subscriptions
-from flushtracker.errors import DecodeError, ShapeError
+from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect
@@ -39,6 +39,8 @@ MAX_ENDED_SINGLY = 100
 class CountingPublisher:
     """Confirms everything at once, and counts how often that was waited for."""
 
+    gate: Callable[[], bool] | None = None
+
     def __init__(self) -> None:
         self.confirmations = 0
 
@@ -51,6 +53,8 @@ class CountingPublisher:
     def flush(self, timeout_s: float) -> None:
         assert timeout_s > 0
         self.confirmations += 1
+
+    def abandon(self, failure: FlushtrackerError) -> None: ...
 
 
 def tables(*, quick: bool = False) -> Iterator[Table]:

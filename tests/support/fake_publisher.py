@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 
+from flushtracker.errors import FlushtrackerError
+
 
 class FakePublisher:
     """Logs what is published; :meth:`confirm` and :meth:`flush` confirm it."""
+
+    gate: Callable[[], bool] | None = None
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -34,6 +38,9 @@ class FakePublisher:
         assert timeout_s > 0
         self.log.append("confirmed")
         self.confirm()
+
+    def abandon(self, failure: FlushtrackerError) -> None:
+        raise NotImplementedError(failure)
 
     def confirm(self) -> None:
         for confirmed in self.unconfirmed:

@@ -17,7 +17,7 @@ import yaml
 from flushtracker.capture import capture_loop
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
-from flushtracker.errors import PostgresUnavailableError
+from flushtracker.errors import FlushtrackerError, PostgresUnavailableError
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.records import record_of
@@ -135,6 +135,8 @@ class FakeWorld(QuietServer):
         """Whether records wait for a flush."""
         self.queued: list[Callable[[], None]] = []
         self.is_closed = False
+        self.abandoned: list[FlushtrackerError] = []
+        """With what the publisher was made to discard what was queued."""
         self.stop = Event()
         self._waiting: list[Connection] = []
         self._current: Connection | None = None
@@ -298,12 +300,15 @@ class Publisher:
     """Confirms every record at once."""
 
     pending_bytes = 0
+    gate: Callable[[], bool] | None = None
 
     def __init__(self, world: FakeWorld) -> None:
         self._world = world
 
     def publish(self, topic: str, key: str, value: str | None, on_confirmed: Callable[[], None] | None = None) -> None:
         assert key
+        while self.gate is not None and not self.gate():
+            time.sleep(0.001)
         if self._world.is_queueing:
             self._world.queued.append(lambda: self._deliver(topic, value, on_confirmed))
         else:
@@ -323,6 +328,9 @@ class Publisher:
         queued, self._world.queued = self._world.queued, []
         for deliver in queued:
             deliver()
+
+    def abandon(self, failure: FlushtrackerError) -> None:
+        self._world.abandoned.append(failure)
 
     def close(self) -> None:
         self._world.is_closed = True

@@ -1,5 +1,6 @@
 """``CaptureLoop`` after a failover, without servers: it continues its source, or says why it cannot."""
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.capture import publish_fence
-from flushtracker.errors import FencedError, SlotError
+from flushtracker.errors import BrokerError, FencedError, SlotError
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.postgres.replication_frames import Frame, Keepalive
@@ -162,6 +163,26 @@ def test_a_capture_whose_source_was_claimed_by_another_ends(world: FakeWorld) ->
     with pytest.raises(FencedError, match="another capture has claimed the source"):
         world.capture(old)
     assert [event.lsn for event in world.fragments() if event.xid is not None] == [2000]
+
+
+def test_nothing_stays_queued_without_a_fence(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a connection is lost, what is queued is confirmed first; at any other end it is discarded."""
+    world.register(BEGUN)
+    watching: list[bool] = []
+
+    def confirm(*_: object) -> None:
+        watching.append("publish-deadline" in {thread.name for thread in threading.enumerate()})
+
+    monkeypatch.setattr(Publisher, "flush", confirm)
+    first = Connection(1, transaction(2000, 50))
+    first.at_the_end = watching.clear
+    second = Connection(1)
+    second.while_reading_topics = lambda: watching.append(False)
+    second.until = lambda: world.register(replace(source_entry(world), holder="other"))
+    with pytest.raises(FencedError):
+        world.capture(first, second)
+    assert watching[:2] == [True, False]
+    assert [type(error) for error in world.abandoned] == [FencedError, BrokerError]
 
 
 def test_a_takeover_waits_for_the_capture_that_it_fences(world: FakeWorld) -> None:

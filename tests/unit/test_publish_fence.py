@@ -9,12 +9,13 @@ from typing import Final
 import pytest
 
 from flushtracker.capture.publish_fence import LEASE_S, Claim, PublishFence, wait_s
-from flushtracker.errors import BrokerError, BrokerUnavailableError, FencedError
+from flushtracker.errors import BrokerError, BrokerUnavailableError, FencedError, FlushtrackerError
 from flushtracker.events.registry_events import SourceEntry
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.waiting import wait_until
 
 BEFORE: Final = SourceEntry("7/1/s", LogOffset(9, 0), "p", holder="before", published_lsn=5)
+RETRY_TIMEOUT_S: Final = 60.0
 OWN: Final = replace(BEFORE, holder="own")
 
 
@@ -25,6 +26,7 @@ class World:
         self.entries: list[SourceEntry] = [BEFORE]
         self.now_s = 100.0
         self.is_readable = True
+        self.abandoned: list[FlushtrackerError] = []
         self.others: list[bytes] = []
         """Other values of the topic, which every read returns."""
         self.stop = Event()
@@ -40,8 +42,8 @@ class World:
         pass
 
     def fence(self, starts: int = 0) -> PublishFence:
-        claim = Claim("7/1/s", "own", BEFORE, {0: starts}, self.now_s)
-        return PublishFence(lambda: self, "shapes", claim, self.stop, lambda: self.now_s)
+        claim = Claim("7/1/s", "own", BEFORE, {0: starts}, self.now_s, RETRY_TIMEOUT_S)
+        return PublishFence(lambda: self, "shapes", claim, self.stop, self.abandoned.append, lambda: self.now_s)
 
 
 def test_the_last_claim_may_publish() -> None:
@@ -97,6 +99,42 @@ def test_nothing_is_published_without_a_recent_look_at_the_registry() -> None:
         fence.is_open()
 
 
+def test_what_is_queued_is_discarded_once_another_has_claimed_the_source() -> None:
+    """By a thread of its own, whatever the one that publishes does."""
+    world = World()
+    world.entries += [OWN, replace(BEFORE, holder="other")]
+    with world.fence():
+        wait_until(lambda: world.abandoned, "the queue to be discarded", 10)
+    assert [type(error) for error in world.abandoned] == [FencedError]
+
+
+def test_what_is_queued_is_discarded_at_a_deadline_that_no_confirmation_moves() -> None:
+    """That is ``retry_timeout`` after the lease; the reader may still wait for the brokers."""
+    world = World()
+    is_over = Event()
+    reads: list[float] = []
+
+    def block(topic: str, _: Mapping[int, int]) -> tuple[list[bytes], dict[int, int]]:
+        reads.append(world.now_s)
+        is_over.wait(10)
+        raise BrokerError(topic)
+
+    world.since = block  # type: ignore[method-assign]
+    with world.fence() as fence:
+        wait_until(lambda: reads, "the reader to block", 10)
+        world.now_s += LEASE_S + RETRY_TIMEOUT_S - 0.1
+        assert not fence.is_open()
+        fence.enforce()
+        assert not world.abandoned
+        world.now_s += 0.1
+        wait_until(lambda: world.abandoned, "the queue to be discarded", 10)
+        world.now_s -= 1.0
+        with pytest.raises(BrokerUnavailableError, match="7/1/s: the registry was not readable for 65 s"):
+            fence.is_open()
+        is_over.set()
+    assert len(world.abandoned) == 1
+
+
 def newer(entry: SourceEntry) -> bytes:
     """An entry that only a newer release can read."""
     return json.dumps(json.loads(entry.to_json()) | {"v": 99}).encode()
@@ -119,8 +157,8 @@ def test_a_claim_that_cannot_be_read_ends_capture(value: bytes) -> None:
     """Otherwise the gate would stay shut, and nothing would say why."""
     world = World()
     world.others = [value]
-    told = "7/1/s: whether another capture has claimed the source cannot be read"
-    with world.fence() as fence, pytest.raises(BrokerError, match=told):
+    message = "7/1/s: whether another capture has claimed the source cannot be read"
+    with world.fence() as fence, pytest.raises(BrokerError, match=message):
         wait_until(lambda: not fence.is_open(), "the fence to fail", 10)
 
 
