@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flushtracker.capture.bound_tables import Tables
-from flushtracker.capture.continuity import check_continues, check_slot
+from flushtracker.capture.continuity import check_claimed, check_continues, check_slot
 from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import check_positions
@@ -22,6 +22,7 @@ from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.stuck_ack import StuckAck
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.errors import SlotError, listed
+from flushtracker.events.registry_events import SourceEntry
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.shapes_file import ShapesFile
 from flushtracker.wal.lsn import format_lsn
@@ -90,6 +91,8 @@ class CapturedSource:
             safe_lsn = max(entry.starts_after.tx_offset, -1 if last_ack is None else last_ack)
             known_lsn = max(self._prior.published_lsn, safe_lsn)
             is_exact = entry.history is not None
+            if entry.claimed is not None:
+                check_claimed(self.name, entry.claimed, history)
             self._switch = check_continues(self.name, recorded, history, known_lsn=known_lsn, is_exact=is_exact)
             if self._switch is not None:
                 check_slot(self.name, switch=self._switch, confirmed_lsn=confirmed_lsn, safe_lsn=safe_lsn)
@@ -107,18 +110,32 @@ class CapturedSource:
             self.subscriptions.release()
 
     def claim(self, holder: str) -> None:
-        """Claim the source for this connection, which fences other captures; one that has yet to begin has no entry."""
+        """Claim the source for this connection, which fences other captures; one that has yet to begin has no entry.
+
+        On a later timeline, servers that are not on it are refused from then on.
+        """
         entry = self._prior.entries.source
         if entry is None:
             return
-        claimed = replace(entry, holder=holder, published_lsn=self._prior.published_lsn, ends=self._prior.ends)
+        taken_to = None if self._switch is None else self._history
+        published_lsn, ends = self._prior.published_lsn, self._prior.ends
+        claimed = replace(entry, holder=holder, published_lsn=published_lsn, ends=ends, claimed=taken_to)
         if claimed.history is None and self._switch is None:
             claimed = replace(claimed, history=self._history)
         if claimed != entry:
-            self.outbox.publish_entries([claimed])
-            self._prior = replace(self._prior, entries=replace(self._prior.entries, source=claimed))
+            self._publish_source(claimed)
         if self.subscriptions is not None:
             self.subscriptions.handle_claim(claimed)
+
+    def retract(self) -> None:
+        """Give up the claim, and a takeover to another timeline with it, of which nothing was recorded."""
+        entry = self._prior.entries.source
+        if entry is not None:
+            self._publish_source(replace(entry, holder=None, claimed=None))
+
+    def _publish_source(self, entry: SourceEntry) -> None:
+        self.outbox.publish_entries([entry])
+        self._prior = replace(self._prior, entries=replace(self._prior.entries, source=entry))
 
     def connect(self, status: StandbyStatus, *, wal_lsn: int, confirmed_lsn: int, last_ack: int | None) -> None:
         """Continue over a new connection that holds the slot; its positions are kept in ``status``.

@@ -51,6 +51,23 @@ def check_continues(
     return switch
 
 
+def check_claimed(source: str, claimed: TimelineHistory, server: TimelineHistory) -> None:
+    """Check that the server is on the timeline to which a capture is taking the source over, or on a later one.
+
+    Otherwise the capture of an old primary that is started again would fence the one that waits for its end.
+
+    Raises:
+        SlotError: it is not.
+    """
+    if server != claimed and server.switch_from(claimed) is None:
+        raise SlotError(
+            f"source {source}: a capture is taking it over to timeline {_described(claimed)}, but the server is on "
+            f"timeline {_described(server)}, which does not continue that: it is an old primary, or another standby "
+            "was promoted. Connect capture to the primary that replaced it, on which the takeover goes on, or ends "
+            f"if it lacks something. If that server is lost, {_NEW_EPOCH}"
+        )
+
+
 def check_slot(source: str, *, switch: int, confirmed_lsn: int, safe_lsn: int) -> None:
     """Check the slot of a promoted server: it must send everything that is not acknowledged.
 

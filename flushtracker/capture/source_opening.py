@@ -7,6 +7,8 @@ In this order, once the slot is held:
 3. the source is claimed, which fences other captures (``publish_fence``);
 4. on a later timeline, if another capture may still publish, it is waited for, and 1 and 2 are repeated. So nobody is
    fenced by a server that is behind what was published, and nothing is published between the proof and what follows.
+   Meanwhile the claim has the new timeline, and a server that is not on it is refused. A capture that is stopped, or
+   has no proof the second time, retracts that.
 
 The source's entry gets the new timeline only after that, with its shapes (``CapturedSource.begin``), and before the
 first fragment. A process that dies in between leaves a source that is claimed, and otherwise as it was.
@@ -29,7 +31,7 @@ from flushtracker.capture.prior_state import PriorState, read_prior_state
 from flushtracker.capture.publish_fence import Claim, PublishFence
 from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.source_acks import SourceAcks
-from flushtracker.errors import BrokerError, PostgresUnavailableError
+from flushtracker.errors import BrokerError, PostgresUnavailableError, SlotError
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.wal.source_name import SourceName
 from flushtracker.wal.timeline_history import TimelineHistory
@@ -98,27 +100,36 @@ class SourceOpening:
         acks = acks_of(source.name)
         last_ack = acks.last_ack()
         is_later = source.check_timeline(history, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
+        before, retry_timeout_s = prior.entries.source, self._kafka.retry_timeout_ms / 1000
+        claim = Claim(source.name, self.holder, before, starts, read_s, retry_timeout_s)
+        fence = PublishFence(self._open_reader, self._kafka.topics.shapes, claim, self._stop, self._publisher.abandon)
+        # The topics may take long to read. A claim from what was read before another one would undo that.
+        with closing(self._open_reader()) as reader:
+            fence.check(reader)
+        fence.is_open()
         has_others = source.may_be_published_by_another(self.holder)
         source.claim(self.holder)
         if has_others:
             # Only now: until the claim is confirmed, which may take long, it fences nobody.
             self._others_until_s = time.monotonic() + publish_fence.wait_s(self._kafka.retry_timeout_ms)
-        before, retry_timeout_s = prior.entries.source, self._kafka.retry_timeout_ms / 1000
-        claim = Claim(source.name, self.holder, before, starts, read_s, retry_timeout_s)
-        fence = PublishFence(self._open_reader, self._kafka.topics.shapes, claim, self._stop, self._publisher.abandon)
         connections.enter_context(fence)
         # Before the fence ends.
         connections.push(self._settle)
         self._publisher.gate = fence.is_open
         if is_later and time.monotonic() < self._others_until_s:
             if not self._wait_for_others(fence, source.name):
+                source.retract()
                 return None
             _, prior = self._read(base)
             source = self._resumed(prior)
             if source.holder != self.holder:
                 raise PostgresUnavailableError(f"another capture has claimed source {source.name}")
             last_ack = acks.last_ack()
-            source.check_timeline(history, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
+            try:
+                source.check_timeline(history, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
+            except SlotError:
+                source.retract()
+                raise
         return OpenedSource(source, acks, last_ack)
 
     def _settle(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:

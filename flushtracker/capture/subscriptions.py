@@ -135,7 +135,7 @@ class Subscriptions:
         if self._source_entry is None:
             return
         self.end_shapes(dict.fromkeys(lost_starts(self._registry.live, switch).ended, LOST_START))
-        self._source_entry = replace(self._source_entry, history=history)
+        self._source_entry = replace(self._source_entry, history=history, claimed=None)
         self._outbox.publish_entries([self._source_entry])
 
     def begin_source(

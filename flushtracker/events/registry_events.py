@@ -220,6 +220,8 @@ class SourceEntry:
     claimed the source (:mod:`flushtracker.capture.publish_fence`), and ``published_lsn`` the greatest LSN that was
     published before the claim, -1 if nothing was. ``ends`` has the Kafka offsets of the ends of the partitions, of
     fragments and of shape changes, from before that was read. Entries of earlier releases have none of the four.
+    ``claimed``: the timelines to which the holder takes the source over, until they are its ``history``. A server that
+    is not on them does not continue the source.
     """
 
     source: str
@@ -230,23 +232,25 @@ class SourceEntry:
     holder: str | None = None
     published_lsn: int | None = None
     ends: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    claimed: TimelineHistory | None = None
 
     def unclaimed(self) -> "SourceEntry":
         """The entry without its claim."""
-        return replace(self, holder=None, published_lsn=None, ends=None)
+        return replace(self, holder=None, published_lsn=None, ends=None, claimed=None)
 
     def to_json(self) -> str:
         # Without the key it is 1.
         keys: dict[str, Any] = {} if self.routing == 1 else {"routing": self.routing}
         if self.history is not None:
-            keys["timeline"] = self.history.timeline
-            keys["switches"] = [{"timeline": timeline, "lsn": lsn} for timeline, lsn in self.history.switches]
+            keys |= _history_json(self.history)
         if self.holder is not None:
             keys["holder"] = self.holder
         if self.published_lsn is not None:
             keys["published_lsn"] = self.published_lsn
         if self.ends is not None:
             keys["ends"] = dict(zip(_ENDS, map(list, self.ends), strict=True))
+        if self.claimed is not None:
+            keys["claimed"] = _history_json(self.claimed)
         return dump_event(
             self.source,
             type="source",
@@ -265,6 +269,18 @@ def _ends(fields: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | N
     ends = typed_field(fields, "ends", dict)
     fragments, shape_changes = (integers_field(ends, stream, 0) for stream in _ENDS)
     return fragments, shape_changes
+
+
+def _history_json(history: TimelineHistory) -> dict[str, Any]:
+    switches = [{"timeline": timeline, "lsn": lsn} for timeline, lsn in history.switches]
+    return {"timeline": history.timeline, "switches": switches}
+
+
+def _claimed(fields: dict[str, Any]) -> TimelineHistory | None:
+    if "claimed" not in fields:
+        return None
+    claimed = typed_field(fields, "claimed", dict)
+    return _history({"timeline": None, "switches": None, **claimed})
 
 
 def _history(fields: dict[str, Any]) -> TimelineHistory | None:
@@ -315,6 +331,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
             holder=text_field(fields, "holder") if "holder" in fields else None,
             published_lsn=integer_field(fields, "published_lsn", -1) if "published_lsn" in fields else None,
             ends=_ends(fields),
+            claimed=_claimed(fields),
         )
     if kind != "shape":
         raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'removed_shape', 'table', 'partition' or 'source'")

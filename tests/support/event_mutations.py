@@ -120,9 +120,9 @@ def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
     ]
     entries += [SourceEntry("7/1/s", LogOffset(99, 0), "v7"), SourceEntry("7/1/s", LogOffset(-1, 0), "größe", 2)]
     history = TimelineHistory(3, ((1, 5), (2, 5)))
-    entries.append(
-        SourceEntry("7/1/s", LogOffset(9, 0), "v", history=history, holder="5f", published_lsn=-1, ends=((0,), (7, 8)))
-    )
+    claim = SourceEntry("7/1/s", LogOffset(9, 0), "v", history=history, holder="5f", published_lsn=-1)
+    taken_to = TimelineHistory(4, ((1, 5), (2, 5), (3, 9)))
+    entries += [replace(claim, ends=((0,), (7, 8))), replace(claim, claimed=taken_to)]
     while True:
         yield "shapes", rng.choice(entries).to_json()
 

@@ -134,6 +134,7 @@ class FakeWorld(QuietServer):
         self.is_queueing = False
         """Whether records wait for a flush."""
         self.queued: list[Callable[[], None]] = []
+        self.while_reading_ends: Callable[[], object] = lambda: None
         self.is_closed = False
         self.abandoned: list[FlushtrackerError] = []
         """With what the publisher was made to discard what was queued."""
@@ -165,8 +166,14 @@ class FakeWorld(QuietServer):
         first = (self.stop, self._waiting, self._current)
         self.stop, self._waiting = Event(), list(connections)
         self._write_shapes("other", shape_ids)
-        self._new_loop("other").run()
-        self.stop, self._waiting, self._current = first
+        try:
+            self._new_loop("other").run()
+        finally:
+            self.stop, self._waiting, self._current = first
+
+    def start_again(self) -> None:
+        """The first process was killed, and is started again."""
+        self.loop = self._new_loop("first")
 
     def start_new_epoch(self) -> None:
         """The first process begins a new epoch."""
@@ -270,6 +277,9 @@ class FakeWorld(QuietServer):
         return iter(list(self.topics[topic]))
 
     def ends(self, topic: str) -> dict[int, int]:
+        if topic == "fragments":
+            # After the registry.
+            self.while_reading_ends()
         return {0: len(self.topics[topic])}
 
     def since(self, topic: str, starts: Mapping[int, int]) -> tuple[list[bytes], dict[int, int]]:

@@ -202,6 +202,70 @@ def test_a_takeover_waits_for_the_capture_that_it_fences(world: FakeWorld) -> No
     assert len(holders) == 2
     assert holders[0] == "other" != holders[1]
     assert source_entry(world).history == TimelineHistory(1)
+    # The old primary has everything, and may go on.
+    assert (source_entry(world).claimed, source_entry(world).holder) == (None, None)
+    world.capture_as_another_process((), Connection(1, [*transaction(2500, 70), *transaction(2600, 80)]))
+    assert [event.lsn for event in world.fragments()] == [2500, 2500, 2600]
+
+
+def test_the_capture_of_an_old_primary_cannot_return_during_the_wait(world: FakeWorld) -> None:
+    """A supervisor starts it again as soon as it was fenced; it must not fence the one that waits for its end."""
+    world.register(replace(BEGUN, holder="other", published_lsn=-1, history=TimelineHistory(1)))
+    new = promoted(*transaction(2200, 50), switch=2150)
+    refusals: list[str] = []
+
+    def start_again() -> None:
+        if source_entry(world).claimed is None:
+            return
+        try:
+            world.capture_as_another_process((), Connection(1, transaction(2500, 70)))
+        except SlotError as error:
+            refusals.append(str(error))
+
+    new.while_reading_topics = start_again
+    world.capture(new)
+    assert [refusal[:72] for refusal in refusals] == [
+        "source 7/1/s: a capture is taking it over to timeline 2 (since 0/866), b"
+    ]
+    assert [event.lsn for event in world.fragments()] == [2200]
+    assert source_entry(world).history == TimelineHistory(2, ((1, 2150),))
+    assert source_entry(world).claimed is None
+
+
+def test_a_takeover_that_was_killed_keeps_the_old_primary_out(world: FakeWorld) -> None:
+    """Until it was repeated, also by the capture of a server that was promoted after that one."""
+    two, three = TimelineHistory(2, ((1, 2150),)), TimelineHistory(3, ((1, 2150), (2, 2170)))
+    world.register(replace(BEGUN, holder="killed", published_lsn=1999, history=TimelineHistory(1), claimed=two))
+    for other in (Connection(1), promoted(switch=2140), promoted(switch=2140, timeline=3)):
+        with pytest.raises(SlotError, match="a capture is taking it over to timeline 2"):
+            world.capture(other)
+        world.start_again()
+    later = promoted(switch=2150, timeline=3)
+    later.switches = three.switches
+    world.capture(later)
+    assert (source_entry(world).history, source_entry(world).claimed) == (three, None)
+
+
+def test_a_takeover_that_is_stopped_is_retracted(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was published of the new timeline."""
+    monkeypatch.setattr(publish_fence, "wait_s", lambda _: 1_000.0)
+    world.register(replace(BEGUN, holder="other", published_lsn=-1, history=TimelineHistory(1)))
+    threading.Timer(0.3, world.stop.set).start()
+    world.capture(promoted(*transaction(2200, 50), switch=2150))
+    entry = source_entry(world)
+    assert (entry.history, entry.claimed, entry.holder) == (TimelineHistory(1), None, None)
+    assert world.fragments() == []
+
+
+def test_a_claim_from_an_outdated_reading_is_not_made(world: FakeWorld) -> None:
+    """The topics take long to read, and meanwhile another capture has claimed the source, or taken it over."""
+    world.register(BEGUN)
+    taken = replace(BEGUN, holder="other", history=TimelineHistory(2, ((1, 2150),)))
+    old = Connection(1, transaction(2000, 50))
+    world.while_reading_ends = lambda: world.register(taken)
+    with pytest.raises(FencedError):
+        world.capture(old)
+    assert source_entry(world) == taken
 
 
 def test_the_wait_begins_when_the_claim_is_confirmed(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:

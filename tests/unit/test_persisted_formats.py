@@ -332,6 +332,12 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
     claimed_entry = replace(source, routing=2, history=history, holder="5f0c", published_lsn=50331900)
     claimed_entry = replace(claimed_entry, ends=((7,), (3, 4)))
     assert (parse_registry_entry(claimed), claimed_entry.to_json()) == (claimed_entry, claimed)
+    taken = (
+        claimed[:-1]
+        + ',"claimed":{"timeline":3,"switches":[{"timeline":1,"lsn":50331976},{"timeline":2,"lsn":50332000}]}}'
+    )
+    taken_entry = replace(claimed_entry, claimed=TimelineHistory(3, ((1, 50331976), (2, 50332000))))
+    assert (parse_registry_entry(taken), taken_entry.to_json()) == (taken_entry, taken)
     assert replace(source, routing=2).to_json() == later
 
 

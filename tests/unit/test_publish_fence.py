@@ -119,7 +119,7 @@ def test_what_is_queued_is_discarded_at_a_deadline_that_no_confirmation_moves() 
         is_over.wait(10)
         raise BrokerError(topic)
 
-    world.since = block  # type: ignore[method-assign,assignment]
+    world.since = block  # type: ignore[method-assign, assignment]
     with world.fence() as fence:
         wait_until(lambda: reads, "the reader to block", 10)
         world.now_s += LEASE_S + RETRY_TIMEOUT_S - 0.1
