@@ -80,6 +80,8 @@ def read_prior_state(
     )
     ends = _ends(reader, topics.fragments), _ends(reader, topics.shape_changes)
     if found.source is None:
+        # Nothing is read, but a missing privilege shows now rather than after the first lost connection.
+        reader.lasts(topics.shape_changes, lambda _: False, ends[1])
         return PriorState(source, found, None, ends=ends)
     last_transaction = _last_transaction(reader, topics.fragments, name)
     return PriorState(source, found, last_transaction, _published_lsn(reader, topics, found.source), ends)

@@ -75,7 +75,9 @@ class TopicReader:
         ]
         length = 1
         while rest:
-            for message in self._messages([(of, max(first, end - length), end) for of, first, end in rest]):
+            tails = [(of, max(first, end - length), end) for of, first, end in rest]
+            # The first time also what is empty, so that a missing privilege does not show only later.
+            for message in self._messages(tails, also_empty=length == 1):
                 key, value, partition = message.key(), message.value(), message.partition()
                 if key is not None and value is not None and partition is not None and is_wanted(key):
                     found[partition] = value
@@ -122,12 +124,16 @@ class TopicReader:
         for message in self._messages(ranges):
             yield message.value(), message.key()
 
-    def _messages(self, ranges: list[tuple[TopicPartition, int, int]]) -> Iterator[Message]:
-        """Every record in the ranges of Kafka offsets; the end of a range is exclusive."""
-        ends = {partition.partition: end for partition, start, end in ranges if start < end}
-        self._consumer.assign(
-            [TopicPartition(of.topic, of.partition, start) for of, start, end in ranges if start < end]
-        )
+    def _messages(
+        self, ranges: list[tuple[TopicPartition, int, int]], *, also_empty: bool = False
+    ) -> Iterator[Message]:
+        """Every record in the ranges of Kafka offsets; the end of a range is exclusive.
+
+        With ``also_empty``, empty ranges are read, too, which raises an error if this user may not read the topic.
+        """
+        read = [each for each in ranges if also_empty or each[1] < each[2]]
+        ends = {partition.partition: end for partition, _, end in read}
+        self._consumer.assign([TopicPartition(of.topic, of.partition, start) for of, start, _ in read])
         deadline = time.monotonic() + self._retry_timeout_s
         while ends:
             message = _next(self._consumer, _SLICE_S)

@@ -50,7 +50,8 @@ def test_compaction_leaves_nothing_of_removed_shapes_but_short_entries(
     config = streams_config(broker.bootstrap_servers, topic_name)
     for topic in (config.topics.flushes, config.topics.shapes):
         create_topic(config.bootstrap_servers, topic, _SOON)
-    create_topic(config.bootstrap_servers, config.topics.fragments, {})
+    for topic in (config.topics.fragments, config.topics.shape_changes):
+        create_topic(config.bootstrap_servers, topic, {})
     publisher = KafkaPublisher(config)
     source = KafkaSource(config, publisher)
     live = ShapeDefinition("live", NAME)

@@ -244,7 +244,7 @@ def test_a_slot_that_was_created_after_the_promotion_is_refused(rig: CaptureRig,
 def test_the_capture_of_an_old_primary_that_lives_on_is_fenced(
     rig: CaptureRig, pair: FailoverPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends, and is refused when it is started again; what it would have published past the switch point is in no topic."""
+    """It ends, and is refused when it is started again; what it has past the switch point is in no topic."""
     monkeypatch.setattr(publish_fence, "CHECK_S", 0.2)
     rig.settings["postgres"]["connection"] = dict(pair.primary.options)
     old_capture = rig.start()
