@@ -14,7 +14,7 @@ from flushtracker.capture.continuity import check_claimed, check_continues, chec
 from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import check_positions
-from flushtracker.capture.lost_starts import lost_starts
+from flushtracker.capture.lost_starts import lost_starts, moved_partitions
 from flushtracker.capture.outbox import Outbox, Publisher
 from flushtracker.capture.prior_state import PriorState
 from flushtracker.capture.refused_shapes import RefusedShapes
@@ -179,7 +179,7 @@ class CapturedSource:
             ShapeError: too many shapes would be removed.
         """
         if self._switch is not None:
-            self._move_starts(self._switch)
+            self._move_entries(self._switch)
         subscriptions = self.subscriptions
         if subscriptions is None:
             subscriptions = Subscriptions(
@@ -206,14 +206,22 @@ class CapturedSource:
         self._has_begun = True
         return subscriptions
 
-    def _move_starts(self, switch: int) -> None:
-        """Register shapes that start beyond the switch point again, from there; a router cannot move a shape."""
+    def _move_entries(self, switch: int) -> None:
+        """Register again what has positions beyond the switch point, but may have others; a router moves nothing."""
         entries = self._prior.entries
-        moved = {entry.definition.id: entry for entry in lost_starts(entries.shapes, switch).moved}
-        if moved:
-            self.outbox.publish_entries(moved.values())
-            shapes = tuple(moved.get(entry.definition.id, entry) for entry in entries.shapes)
-            self._prior = replace(self._prior, entries=replace(entries, shapes=shapes))
+        shapes = {entry.definition.id: entry for entry in lost_starts(entries.shapes, switch).moved}
+        moved = moved_partitions(entries.partitions, switch)
+        partitions = {(entry.table_oid, entry.binding.oid): entry for entry in moved}
+        if shapes or partitions:
+            self.outbox.publish_entries([*shapes.values(), *moved])
+            entries = replace(
+                entries,
+                shapes=tuple(shapes.get(each.definition.id, each) for each in entries.shapes),
+                partitions=tuple(
+                    partitions.get((each.table_oid, each.binding.oid), each) for each in entries.partitions
+                ),
+            )
+            self._prior = replace(self._prior, entries=entries)
             self.subscriptions = None
 
     def _require_registered(self, prior: PriorState) -> None:

@@ -1,18 +1,25 @@
-"""Which shapes a failover concerns because they begin beyond its switch point.
+"""What of the registry a failover concerns, because it has a position beyond the switch point.
 
-A shape that is added starts after the end of the server's flushed WAL, which may be past what a standby has. Nothing
-was published of it then, as everything published lies before the switch point. The promoted server's transactions
-between the switch point and the shape's start would be in no shape.
+Everything published lies before the switch point, but the registry may be ahead of that: of the server, or of the
+confirmation of a first fragment. The promoted server has other transactions at such positions.
+
+- A shape that is added starts after the end of the server's flushed WAL, which may be past what a standby has. The
+  promoted server's transactions between the switch point and that start would be in no shape.
+- A partition *joins* a table with the first transaction that changes it, and is *lost* with the first one after it has
+  left. If that transaction was lost by the failover, it was not published; another one takes its place.
+- A partition that was found to be empty, or a column that was found to be altered, in WAL that is lost may be otherwise
+  on the promoted server. Then the shapes on the table end.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, TableEntry
 from flushtracker.wal.log_offset import LogOffset
 
 LOST_START: Final = "it was added just before a failover, which may have lost what its snapshot has"
+LOST_TABLE: Final = "its table, or a partition of it, was altered just before a failover, which may have lost that"
 
 
 class LostStarts(NamedTuple):
@@ -27,11 +34,43 @@ class LostStarts(NamedTuple):
 
 
 def lost_starts(entries: Iterable[ShapeEntry], switch: int) -> LostStarts:
-    """Divide those of the live shapes among the entries that start at or past ``switch``."""
-    beyond = [entry for entry in entries if entry.removed_at is None and entry.starts_after.tx_offset >= switch]
+    """Divide those of the live shapes among the entries that start past ``switch``.
+
+    One that starts exactly there may have begun again when the server's WAL ended there, of which nothing is lost: a
+    timeline begins with a record that is no commit.
+    """
+    beyond = [entry for entry in entries if entry.removed_at is None and entry.starts_after.tx_offset > switch]
     moved = [entry for entry in beyond if entry.definition.incarnation == 1 and not entry.starts_visible]
     ids = {entry.definition.id for entry in moved}
     return LostStarts(
         tuple(replace(entry, starts_after=LogOffset.just_before(switch)) for entry in moved),
         tuple(entry.definition.id for entry in beyond if entry.definition.id not in ids),
     )
+
+
+def moved_partitions(entries: Iterable[PartitionEntry], switch: int) -> list[PartitionEntry]:
+    """The entries of partitions that have joined, left or been lost at or past ``switch``, as if they had not yet."""
+    moved = []
+    for entry in entries:
+        is_joined = entry.joined is not None and entry.joined < switch
+        is_lost = entry.lost_with is not None and entry.lost_with < switch
+        left_at = None if entry.left_at is None else min(entry.left_at, switch)
+        new = replace(
+            entry,
+            joined=entry.joined if is_joined else None,
+            lost_with=entry.lost_with if is_lost else None,
+            left_at=entry.left_at if is_lost else left_at,
+        )
+        if new != entry:
+            moved.append(new)
+    return moved
+
+
+def lost_tables(tables: Iterable[TableEntry], partitions: Iterable[PartitionEntry], switch: int) -> set[int]:
+    """The OIDs of the tables about which something was found out at or past ``switch``."""
+    found = {entry.table_oid for entry in partitions if entry.empty_at is not None and entry.empty_at >= switch}
+    return found | {
+        entry.binding.oid
+        for entry in tables
+        if any(column.altered_before >= switch for column in entry.binding.columns)
+    }

@@ -34,7 +34,7 @@ from typing import Final
 from flushtracker.capture.bound_tables import BoundTables, Tables
 from flushtracker.capture.delayed_shapes import DelayedShapes, NewShape
 from flushtracker.capture.earlier_partitions import earlier_partitions
-from flushtracker.capture.lost_starts import LOST_START, lost_starts
+from flushtracker.capture.lost_starts import LOST_START, LOST_TABLE, lost_starts, lost_tables
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.refused_shapes import Resolved
 from flushtracker.capture.removed_shapes import RemovedShapes
@@ -130,11 +130,14 @@ class Subscriptions:
     def follow_switch(self, history: TimelineHistory, switch: int) -> None:
         """Record that the source goes on with ``history``, which has left the timeline before at ``switch``.
 
-        Shapes that start beyond it end, unless the caller has moved them.
+        Shapes that start beyond it end, unless the caller has moved them, and those on tables that were altered there.
         """
         if self._source_entry is None:
             return
-        self.end_shapes(dict.fromkeys(lost_starts(self._registry.live, switch).ended, LOST_START))
+        tables = lost_tables(self._bound.entries, self._bound.partition_entries, switch)
+        on_tables = [entry.definition.id for oid in tables for entry in self._registry.live_on(oid)]
+        starts = lost_starts(self._registry.live, switch).ended
+        self.end_shapes(dict.fromkeys(on_tables, LOST_TABLE) | dict.fromkeys(starts, LOST_START))
         self._source_entry = replace(self._source_entry, history=history, claimed=None)
         self._outbox.publish_entries([self._source_entry])
 

@@ -25,7 +25,7 @@ from flushtracker.postgres.replication_frames import Frame, WalData
 from flushtracker.postgres.replication_stream import SystemIdentity
 from flushtracker.postgres.slot import SlotFacts
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.timeline_history import TimelineHistory
@@ -134,6 +134,8 @@ class FakeWorld(QuietServer):
         self.is_queueing = False
         """Whether records wait for a flush."""
         self.queued: list[Callable[[], None]] = []
+        self.partition: PartitionBinding | None = None
+        """The partition that the table has."""
         self.while_reading_ends: Callable[[], object] = lambda: None
         self.is_closed = False
         self.abandoned: list[FlushtrackerError] = []
@@ -249,10 +251,14 @@ class FakeWorld(QuietServer):
 
     def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
         assert set(oids) <= {USERS_OID}
-        return dict.fromkeys(oids, USERS)
+        partitions = () if self.partition is None else (self.partition,)
+        return dict.fromkeys(oids, replace(USERS, partitions=partitions))
 
     def empty_at(self, oid: int) -> int | None:
         raise AssertionError(oid)
+
+    def emit_transaction(self) -> None:
+        pass
 
     def require_open(self) -> None:
         pass

@@ -8,11 +8,19 @@ from pathlib import Path
 import pytest
 
 from flushtracker.capture import publish_fence
+from flushtracker.capture.lost_starts import lost_tables
 from flushtracker.errors import BrokerError, FencedError, SlotError
-from flushtracker.events.registry_events import ShapeEntry, SourceEntry, TableEntry, parse_registry_entry
+from flushtracker.events.registry_events import (
+    PartitionEntry,
+    ShapeEntry,
+    SourceEntry,
+    TableEntry,
+    parse_registry_entry,
+)
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.postgres.replication_frames import Frame, Keepalive
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.table_binding import PartitionBinding
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.timeline_history import TimelineHistory
 from tests.support.fake_world import (
@@ -319,19 +327,21 @@ def shape_at(shape_id: str, starts_after: int, *, incarnation: int = 1, starts_v
 
 def test_a_shape_that_starts_beyond_the_switch_point_misses_nothing(world: FakeWorld) -> None:
     """It moves there, as nothing was published of it; one that may have a snapshot with lost rows ends."""
-    world.define("early", "late", "seen", "again")
+    world.define("early", "late", "seen", "again", "exact")
     shapes = [
         shape_at("early", 2149),
-        shape_at("late", 2150),
-        shape_at("seen", 2150, starts_visible=True),
+        shape_at("late", 2151),
+        shape_at("seen", 2151, starts_visible=True),
         shape_at("again", 2160, incarnation=2),
+        shape_at("exact", 2150, incarnation=2),
     ]
     world.wal_ends_at = 2155
     world.register(*shapes, BEGUN)
     world.capture(promoted(*transaction(2155, 50), switch=2150))
     entries = map(parse_registry_entry, world.topics["shapes"])
     last = {entry.definition.id: entry for entry in entries if isinstance(entry, ShapeEntry)}
-    assert world.routed(2155) == [["early", "late"]]
+    assert world.routed(2155) == [["early", "exact", "late"]]
+    assert last["exact"].starts_after == LogOffset(2150, 0)
     assert last["late"].starts_after == LogOffset(2149, 0)
     assert last["early"].starts_after == LogOffset(2149, 0)
     for shape_id in ("seen", "again"):
@@ -344,7 +354,7 @@ def test_a_shape_that_starts_beyond_the_switch_point_misses_nothing(world: FakeW
 def test_a_killed_takeover_is_repeated(world: FakeWorld) -> None:
     """The claim alone changes no timeline; the shapes that started beyond the switch point are still moved."""
     definition = ShapeDefinition("late", ("public", "users"), primary_key=("id",), snapshot=True)
-    late = ShapeEntry("7/1/s", definition, USERS.oid, LogOffset(2150, 0))
+    late = ShapeEntry("7/1/s", definition, USERS.oid, LogOffset(2151, 0))
     world.define("late")
     world.topics["shapes"] = [
         entry.to_json().encode()
@@ -353,3 +363,56 @@ def test_a_killed_takeover_is_repeated(world: FakeWorld) -> None:
     world.capture(promoted(*transaction(2155, 50), switch=2150))
     assert world.routed(2155) == [["late"]]
     assert source_entry(world).published_lsn == 1999
+
+
+PART = PartitionEntry(
+    "7/1/s", USERS.oid, PartitionBinding(9, ("public", "q"), 6, "{q}", published_by=("all tables",)), 0
+)
+
+
+def partition_after(world: FakeWorld, entry: PartitionEntry) -> tuple[PartitionEntry, ShapeEntry]:
+    """The entries of a partition and of the shape on its table, after a failover at 2150."""
+    world.define("users")
+    world.register(shape_entry("users"), entry, BEGUN)
+    world.partition = entry.binding if entry.left_at is None else None
+    world.capture(promoted(*transaction(2155, 50), switch=2150))
+    entries = [parse_registry_entry(value) for value in world.topics["shapes"]]
+    shape = [each for each in entries if isinstance(each, ShapeEntry)][-1]
+    return [each for each in entries if isinstance(each, PartitionEntry)][-1], shape
+
+
+@pytest.mark.parametrize(("joined", "after"), [(2149, 2149), (2150, None), (2190, None), (None, None)])
+def test_a_partition_joins_again_if_its_first_transaction_was_lost(
+    world: FakeWorld, joined: int | None, after: int | None
+) -> None:
+    """Otherwise its rows would reach no shape before that position."""
+    entry, shape = partition_after(world, replace(PART, joined=joined))
+    assert (entry.joined, shape.ended_because) == (after, None)
+
+
+@pytest.mark.parametrize(
+    ("left_at", "lost_with", "after"),
+    [(2100, 2140, (2100, 2140)), (2100, 2150, (2100, 2155)), (2170, 2190, (2150, 2155))],
+)
+def test_a_partition_is_lost_again_if_the_transaction_for_that_was_lost(
+    world: FakeWorld, left_at: int, lost_with: int, after: tuple[int, int]
+) -> None:
+    """With the first transaction of the new timeline; its rows would stay in the shapes."""
+    entry, shape = partition_after(world, replace(PART, left_at=left_at, lost_with=lost_with))
+    assert ((entry.left_at, entry.lost_with), shape.ended_because) == (after, None)
+
+
+@pytest.mark.parametrize(("empty_at", "is_ended"), [(2149, False), (2150, True)])
+def test_a_partition_that_was_found_empty_in_lost_wal_ends_shapes(
+    world: FakeWorld, empty_at: int, *, is_ended: bool
+) -> None:
+    """On the promoted server it may have rows, of which the shapes would learn nothing."""
+    _, shape = partition_after(world, replace(PART, joined=None, empty_at=empty_at))
+    assert ("was altered just before a failover" in str(shape.ended_because)) == is_ended
+
+
+def test_a_column_that_was_found_altered_in_lost_wal_ends_shapes() -> None:
+    """The promoted server may have it as it was."""
+    tables = [TableEntry("7/1/s", replace(USERS, columns=(replace(USERS.columns[0], altered_before=2150),)))]
+    assert lost_tables(tables, (), 2150) == {USERS.oid}
+    assert lost_tables(tables, (), 2151) == set()
