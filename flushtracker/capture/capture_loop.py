@@ -23,7 +23,7 @@ from flushtracker.capture.shapes_file_reader import ShapesFileReader
 from flushtracker.capture.slot_poller import SlotPoller
 from flushtracker.capture.slot_takeover import SlotTakeover
 from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
-from flushtracker.capture.source_opening import SourceOpening
+from flushtracker.capture.source_opening import SlotPositions, SourceOpening
 from flushtracker.capture.standby_status import StandbyStatus, StatusSender
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.errors import BrokerUnavailableError, LostSlotError, PostgresUnavailableError
@@ -155,6 +155,7 @@ class CaptureLoop:
             confirmed_lsn = read_held_slot(control, postgres.slot, identity.pid).confirmed_lsn
             tables.hold_slot(identity.pid)
             tables.standby_timeline = identity.timeline if was_standby else None
+            positions = SlotPositions(confirmed_lsn, max(identity.wal_lsn, tables.wal_end()))
             if self._opening.source is None:
                 tables.warn_of_refused_changes()
             status = StandbyStatus(confirmed_lsn)
@@ -164,11 +165,11 @@ class CaptureLoop:
             )
             base = SourceName(identity.system_id, identity.timeline, postgres.slot)
             table = AckReader(self._config.acks, self._config.storage_options)
-            opened = self._opening.open(base, history, confirmed_lsn, partial(self._acks, table), connections)
+            opened = self._opening.open(base, history, positions, partial(self._acks, table), connections)
             if opened is None:
                 return
             source, acks, last_ack = opened
-            source.connect(status, wal_lsn=identity.wal_lsn, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
+            source.connect(status, wal_lsn=positions.wal_end, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
             sender.follow_acks(acks, source.stuck_ack)
             connections.enter_context(self._status.connection(source.name, status))
             if source.subscriptions is None and not self._shapes.wait_until_steady():

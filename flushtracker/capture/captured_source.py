@@ -109,16 +109,20 @@ class CapturedSource:
         if self.subscriptions is not None:
             self.subscriptions.release()
 
-    def claim(self, holder: str) -> None:
+    def claim(self, holder: str, wal_end: int) -> None:
         """Claim the source for this connection, which fences other captures; one that has yet to begin has no entry.
 
-        On a later timeline, servers that are not on it are refused from then on.
+        On a later timeline, servers that are not on it are refused from then on. On the same one, a capture that was
+        not stopped may still publish what it has got from this server, which is before ``wal_end``: the end of the WAL
+        once this process had the slot.
         """
         entry = self._prior.entries.source
         if entry is None:
             return
         taken_to = None if self._switch is None else self._history
         published_lsn, ends = self._prior.published_lsn, self._prior.ends
+        if taken_to is None and self.may_be_published_by_another(holder):
+            published_lsn = max(published_lsn, wal_end - 1)
         claimed = replace(entry, holder=holder, published_lsn=published_lsn, ends=ends, claimed=taken_to)
         if claimed.history is None and self._switch is None:
             claimed = replace(claimed, history=self._history)
@@ -159,7 +163,9 @@ class CapturedSource:
             wal_lsn=wal_lsn,
             confirmed_lsn=confirmed_lsn,
             safe_lsn=safe_lsn,
-            published_lsn=None if self.last_transaction is None else self.last_transaction.lsn,
+            published_lsn=max(
+                self._prior.published_lsn, -1 if self.last_transaction is None else self.last_transaction.lsn
+            ),
         )
         self.status = status
         status.handle_published(self._published_lsn)

@@ -49,6 +49,13 @@ class OpenedSource(NamedTuple):
     last_ack: int | None
 
 
+class SlotPositions(NamedTuple):
+    """Where the slot is, and where the server's WAL ended once this process held it."""
+
+    confirmed_lsn: int
+    wal_end: int
+
+
 class SourceOpening:
     """One for the life of the process; ``new_epoch`` begins a new epoch, once."""
 
@@ -78,7 +85,7 @@ class SourceOpening:
         self,
         base: SourceName,
         history: TimelineHistory,
-        confirmed_lsn: int,
+        positions: SlotPositions,
         acks_of: Callable[[str], SourceAcks],
         connections: ExitStack,
     ) -> OpenedSource | None:
@@ -94,6 +101,7 @@ class SourceOpening:
         """
         # The gate is that of the connection before, of which nothing is queued; here only the claim is published.
         self._publisher.gate = None
+        confirmed_lsn = positions.confirmed_lsn
         read_s = time.monotonic()
         starts, prior = self._read(base)
         source = self._resumed(prior)
@@ -108,7 +116,7 @@ class SourceOpening:
             fence.check(reader)
         fence.is_open()
         has_others = source.may_be_published_by_another(self.holder)
-        source.claim(self.holder)
+        source.claim(self.holder, positions.wal_end)
         if has_others:
             # Only now: until the claim is confirmed, which may take long, it fences nobody.
             self._others_until_s = time.monotonic() + publish_fence.wait_s(self._kafka.retry_timeout_ms)

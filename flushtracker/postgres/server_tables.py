@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from flushtracker.errors import PostgresUnavailableError
+from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
 from flushtracker.postgres.publication import Publication
@@ -38,7 +38,10 @@ _NOTICES_LINKS_SINCE: Final = 150_000
 _WAL_END: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text
 """
-_STANDBY: Final = "SELECT pg_is_in_recovery(), (SELECT received_tli FROM pg_stat_wal_receiver)"
+_STANDBY: Final = """
+SELECT pg_is_in_recovery(), (SELECT received_tli FROM pg_stat_wal_receiver),
+  pg_has_role('pg_read_all_stats', 'USAGE'), current_user
+"""
 STATEMENT_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 10.0
 """Capture's one thread that reads the stream also runs these queries, so while one of them hangs, nothing is published.
@@ -243,14 +246,26 @@ class ServerTables:
         return None if size else parse_lsn(wal_end)
 
     def require_timeline(self) -> None:
-        """Raise ``PostgresUnavailableError`` if the server was a standby and may have left its timeline.
+        """Check that a server that was a standby is still one, on the same timeline.
 
-        The timeline that a standby receives is shown only to a role that may see it (``pg_read_all_stats``).
+        Raises:
+            PostgresUnavailableError: it may have left its timeline, or receives nothing, so that this is not known.
+            PostgresError: this role may not see which timeline it receives.
         """
         if self.standby_timeline is None:
             return
-        ((is_standby, received),) = rows(self._connection, _STANDBY)
-        if not is_standby or received not in {None, self.standby_timeline}:
+        ((is_standby, received, may_see, role),) = rows(self._connection, _STANDBY)
+        if is_standby and not may_see:
+            raise PostgresError(
+                f"the server is a standby, and role {role} may not see whether its primary was replaced, after which "
+                f"its changes may be others: GRANT pg_read_all_stats TO {role} on the primary, or connect to that"
+            )
+        if is_standby and received is None:
+            raise PostgresUnavailableError(
+                "the server is a standby that does not stream from its primary, so whether that was replaced is not "
+                "known; one that is fed from an archive alone cannot be captured"
+            )
+        if not is_standby or received != self.standby_timeline:
             raise PostgresUnavailableError(
                 f"the server was a standby on timeline {self.standby_timeline}; it was promoted, or its primary was "
                 "replaced"

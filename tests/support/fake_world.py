@@ -87,12 +87,13 @@ class Connection:
     at_the_end: Callable[[], None] = lambda: None
     while_reading_topics: Callable[[], None] = lambda: None
     is_on_the_same_server: bool = True
+    wal_lsn: int = 1_000_000
     switches: tuple[tuple[int, int], ...] = ()
     flushed: list[int] = field(default_factory=list)
     """The flush position of each status update."""
 
     def identify_system(self) -> SystemIdentity:
-        return SystemIdentity("7", self.timeline, 1_000_000, PID)
+        return SystemIdentity("7", self.timeline, self.wal_lsn, PID)
 
     def timeline_history(self, timeline: int) -> TimelineHistory:
         assert timeline == self.timeline
@@ -175,6 +176,7 @@ class FakeWorld(QuietServer):
 
     def start_again(self) -> None:
         """The first process was killed, and is started again."""
+        self.stop = Event()
         self.loop = self._new_loop("first")
 
     def start_new_epoch(self) -> None:

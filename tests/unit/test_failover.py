@@ -64,7 +64,7 @@ def test_the_source_goes_on_under_its_name_after_a_promotion(world: FakeWorld) -
     old.until = lambda: any(event.lsn == 2099 for event in world.fragments())
     new = promoted(*transaction(2000, 50), *transaction(2200, 50), switch=2150)
     new.until = lambda: new.flushed[-1:] == [1501]
-    world.register(shape_entry("users"), BEGUN)
+    world.register(shape_entry("users"), replace(BEGUN, published_lsn=-1))
     world.capture(old, new)
     assert {event.source for event in world.fragments()} == {"7/1/s"}
     assert world.routed(2000) == [["users"], ["users"]]
@@ -76,7 +76,7 @@ def test_the_source_goes_on_under_its_name_after_a_promotion(world: FakeWorld) -
 
 def test_the_switch_point_itself_is_not_continued(world: FakeWorld) -> None:
     """A keepalive counts as a transaction: it says that nothing else commits there."""
-    world.register(BEGUN)
+    world.register(replace(BEGUN, published_lsn=-1))
     old = Connection(1, [Keepalive(2100, reply_requested=False)])
     old.until = lambda: any(event.lsn == 2099 for event in world.fragments())
     new = promoted(switch=2099)
@@ -416,3 +416,26 @@ def test_a_column_that_was_found_altered_in_lost_wal_ends_shapes() -> None:
     tables = [TableEntry("7/1/s", replace(USERS, columns=(replace(USERS.columns[0], altered_before=2150),)))]
     assert lost_tables(tables, (), 2150) == {USERS.oid}
     assert lost_tables(tables, (), 2151) == set()
+
+
+def test_what_a_capture_of_the_same_server_may_still_publish_counts(world: FakeWorld) -> None:
+    """It was not stopped, so it may have records in its queue of all that the server had sent."""
+    world.register(replace(BEGUN, holder="other", published_lsn=1999, history=TimelineHistory(1)))
+    same = Connection(1, wal_lsn=2600)
+    world.wal_ends_at = 2700
+    world.capture(same)
+    assert source_entry(world).published_lsn == 2699
+    world.start_again()
+    with pytest.raises(SlotError, match="up to 0/A8B was published"):
+        world.capture(promoted(switch=2650))
+
+
+def test_a_twin_whose_wal_is_behind_what_was_published_is_refused(world: FakeWorld) -> None:
+    """Also if that were keepalives alone, which no server sends again."""
+    history = TimelineHistory(2, ((1, 1500),))
+    world.register(replace(BEGUN, history=history, published_lsn=3000))
+    twin = promoted(*transaction(2000, 50), switch=1500)
+    twin.wal_lsn = world.wal_ends_at = 2900
+    with pytest.raises(SlotError, match="the server's WAL ends at 0/B54, but 0/BB8 was published"):
+        world.capture(twin)
+    assert world.fragments() == []
