@@ -67,7 +67,7 @@ def _has_files(location: str) -> bool:
 
 
 class SourceAcks:
-    """The acks of ``source``, and of no other: after a failover, the old timeline's acks mean nothing to the new slot.
+    """The acks of ``source``, and of no other: those of an earlier epoch, say, mean nothing to the slot of a later one.
 
     For one thread at a time. ``on_read`` is called after each read that has found a table.
     """

@@ -15,7 +15,7 @@ an update is that of what is published: snapshots wait for it (``postgres.publis
 ``StatusSender`` reports it from separate threads, even while capture is blocked. One thread sends the status updates,
 well within the server's ``wal_sender_timeout``, as soon as the slot is held. The other reads the acks, which may take
 long if their storage is slow. It starts once the connection's source is known and checked: the ack of another source,
-such as the old timeline's after a failover, would confirm what no shape has. Neither changes what is published.
+such as that of an earlier epoch, would confirm what no shape has. Neither changes what is published.
 """
 
 import logging

@@ -44,7 +44,7 @@ class SourceName:
 
     @property
     def server(self) -> str:
-        """``<system identifier>/<timeline>``: the server as it was until a failover."""
+        """``<system identifier>/<timeline>``: the server on which the source began; it may be on a later timeline now."""
         return f"{self.system_id}/{self.timeline}"
 
     @property
