@@ -44,7 +44,7 @@ class SourceName:
 
     @property
     def server(self) -> str:
-        """``<system identifier>/<timeline>``: the server on which the source began; it may be on a later timeline now."""
+        """``<system identifier>/<timeline>``: the server on which the source began; since then it may have moved on."""
         return f"{self.system_id}/{self.timeline}"
 
     @property
