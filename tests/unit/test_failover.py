@@ -115,7 +115,7 @@ def test_what_was_published_before_an_interrupted_resend_counts(world: FakeWorld
 
 def test_what_is_queued_for_the_brokers_counts_as_published(world: FakeWorld) -> None:
     """It is not in the topics yet when the connection is lost, and is sent nevertheless."""
-    world.register(BEGUN)
+    world.register(replace(BEGUN, published_lsn=-1))
     world.is_queueing = True
     old = Connection(1, transaction(2200, 50))
     old.until = lambda: world.queued
