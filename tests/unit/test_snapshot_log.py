@@ -300,6 +300,8 @@ def test_readers_have_the_table_whatever_is_appended_merged_or_taken_again(tmp_p
     for _ in range(30):
         play.step()
         play.check()
+    for follower in play.followers:
+        follower.poll()
     assert all(each.polls > 0 == each.restarts for each in play.followers)
     assert len(play.snapshots) > 2
     assert play.merges > 3
