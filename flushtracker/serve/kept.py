@@ -128,12 +128,15 @@ class KeptStates:
             self._least.popitem(last=False)
 
     def add(self, state: StateRows, now_s: float) -> None:
+        """Keep rows; those that were made again for an old offset are none for new clients."""
         key = state.handle.digest, state.handle.attempt, state.tx
+        if state.version < 0 and key in self._states:
+            return
         self._drop(key)
         self._states[key] = state, now_s
         self.disk_bytes += state.disk_bytes
         newest = self._newest.get(state.handle.digest)
-        if newest is None or newest[1:] <= key[1:]:
+        if state.version >= 0 and (newest is None or newest[1:] <= key[1:]):
             self._newest[state.handle.digest] = key
         while self._states and (self.disk_bytes > self._limit or len(self._states) > _MOST_FILES):
             self._drop(next(iter(self._states)))

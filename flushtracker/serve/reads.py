@@ -135,7 +135,9 @@ class LogReads:
             if begun is not None and not begun.is_turn_of(now.handle):
                 raise RefetchError
             file = PageFile()
-            state = StateRows(now.handle, now.facts, now.tx, file, found.version)
+            # Rows of an earlier transaction are not the newest in any version of the table.
+            version = found.version if at is None else -1
+            state = StateRows(now.handle, now.facts, now.tx, file, version)
             for rows in tables.reader.row_tables(found):
                 check()
                 state.add(row_messages(rows, now.facts.relation))

@@ -13,7 +13,10 @@ from flushtracker.serve.seen_shape import ShapeFacts
 
 
 class StateRows:
-    """``handle`` is that of a client that begins with these rows, which are those after the transaction ``tx``."""
+    """``handle`` is that of a client that begins with these rows, which are those after the transaction ``tx``.
+
+    ``version`` is that of the shape log in which they were the newest; -1 for rows of an earlier transaction.
+    """
 
     def __init__(self, handle: Handle, facts: ShapeFacts, tx: int, file: PageFile, version: int) -> None:
         self.handle: Final = handle

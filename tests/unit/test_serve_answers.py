@@ -179,6 +179,34 @@ def test_rows_and_log_come_in_pages_of_whole_transactions(log: str, monkeypatch:
     run(test)
 
 
+def test_rows_made_again_for_an_old_offset_are_not_the_newest(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second server has looked further already: neither the client nor a new one is told that it is up to date."""
+    for module in ("body", "reads", "state_rows"):
+        monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 1_000)
+    append(log, inserts(10, *(f"k{n:03}" for n in range(20))))
+
+    async def test() -> None:
+        async with serving(log) as one, serving(log) as other:
+            client, late = Client(USERS), Client(USERS)
+            await client.step(one)
+            assert not client.is_up_to_date
+            append(log, inserts(20, "later"))
+            append(log, [item((30, 0), "delete", "k000"), commit(30)])
+            await other.served.parts.watch.current(fresh=True)
+            ahead = await other.get({**USERS, "offset": "10_0", "handle": str(client.handle)})
+            assert ahead.headers["electric-offset"] == "30_0"
+            while not client.is_up_to_date:
+                await client.step(other)
+                assert client.offset == "30_0" or not client.is_up_to_date
+            assert len(client.rows) == 20
+            first = await late.step(other)
+            assert first.headers["electric-offset"].startswith("30_"), "a new client begins with the old rows"
+            await late.sync(other)
+            assert late.rows == client.rows
+
+    run(test)
+
+
 def test_transaction_that_is_too_large_is_taken_as_rows(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its messages would be in memory at once; the client begins again, and has all of it."""
     monkeypatch.setattr(reads_module, "MOST_TRANSACTION", 2_000)
