@@ -13,22 +13,28 @@ from tests.support.where_table import NULLS, relation
 RELATION: Final = relation()
 _LITERALS: Final = {
     "i4": ["1", "2", "'1'", "'01'", "1.0", "NULL", "'2'::int"],
-    "n": ["1", "1.50", "'1.5'", "1.5", "15e-1", "'NaN'", "-0.0", "0"],
-    "f8": ["1", "'1'", "1.5", "'NaN'"],
+    "n": ["1", "1.50", "'1.5'", "1.5", "15e-1", "'NaN'", "-0.0", "0", "'5'::float8"],
+    "i8": ["9007199254740993", "'9007199254740993'", "9007199254740992", "'1'::float8", "1.0"],
+    "f4": ["'0.1'", "'0.1'::real", "'0.2'::float8", "0.5", "'0.1'::float8"],
+    "f8": ["1", "'1'", "1.5", "'NaN'", "'0.1'::real"],
     "t": ["'a'", "'A'", "'a '", "'1'"],
     "c": ["'a'", "'a '"],
     "b": ["true", "'t'", "'yes'", "false", "NULL"],
-    "d": ["'2026-01-01'", "date '2026-01-01'", "'2026-01-02'"],
+    "d": ["'2026-01-01'", "date '2026-01-01'", "'2026-01-02'", "'2026-01-02'::timestamp"],
+    "ts": ["'2026-01-01'", "date '2026-01-01'", "'2026-01-01 00:00'", "'2026-01-01 10:00'::timestamp"],
     "feel": ["'ok'", "'sad'"],
 }
 _VALUES: Final = {
     "i4": [None, "1", "2", "3"],
     "n": [None, "0", "1.5", "1", "NaN"],
-    "f8": [None, "1", "1.5", "NaN"],
+    "i8": [None, "1", "9007199254740992", "9007199254740993"],
+    "f4": [None, "0.1", "0.2", "0.5"],
+    "f8": [None, "1", "1.5", "NaN", "0.1", "0.10000000149011612"],
     "t": [None, "a", "A", "1"],
     "c": [None, "a", "b"],
     "b": [None, "t", "f"],
     "d": [None, "2026-01-01", "2026-01-02"],
+    "ts": [None, "2026-01-01 00:00:00", "2026-01-01 10:00:00"],
     "feel": [None, "ok", "sad"],
 }
 
@@ -54,11 +60,12 @@ class _Conditions:
             f"{column} = {one}",
             f"{one} = {column}",
             f"{column} <> {one}",
-            f"{column} IN ({one}, {other})",
+            *[f"{column} IN ({one}, {other})", f"({column} = {other} OR {column} = {one})"] * 2,
+            f"{column} IN ({other}, {one}, {one})",
             f"{column} IS NULL",
             f"({column} IS DISTINCT FROM {one})",
         ]
-        if column in {"i4", "n", "f8", "d", "feel"}:
+        if column in {"i4", "i8", "n", "f4", "f8", "d", "ts", "feel"}:
             kinds += [
                 f"{column} < {one}",
                 f"{one} > {column}",
@@ -123,6 +130,9 @@ def test_common_spellings_have_one_form(one: str, other: str) -> None:
         ("i4 < 5", "i4 <= 5"),
         ("i4 = 1 AND b", "i4 = 1 OR b"),
         ("b", "NOT b"),
+        ("f4 IN ('0.1', '0.2'::float8)", "f4 = '0.1' OR f4 = '0.2'::float8"),
+        ("i8 IN (9007199254740993, '1'::float8)", "i8 = 9007199254740993 OR i8 = '1'::float8"),
+        ("d IN ('2026-01-01 10:00', '2026-01-02'::timestamp)", "d = '2026-01-01 10:00' OR d = '2026-01-02'::timestamp"),
     ],
 )
 def test_other_conditions_have_other_forms(one: str, other: str) -> None:

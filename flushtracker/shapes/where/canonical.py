@@ -4,10 +4,13 @@ The reverse does not hold: conditions that mean the same may have different form
 spelling, on parentheses, on the order of what AND, OR and IN list, on which side of a comparison an operand is, or, if
 the table is known, on how a literal is written: ``id = 5`` and ``'05' = id`` are the same for an integer ``id``.
 
+An IN list is an OR of comparisons only if the type that PostgreSQL chooses for the whole list compares as each of these
+would: not if there is a floating-point number, or a literal of another type.
+
 Every rewriting here holds in three-valued logic, for NULLs as well as for values.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from typing import Any, Final, TypeAlias, get_args
@@ -40,7 +43,7 @@ def canonical(node: Node, relation: Relation | None = None) -> Form:
         case Junction(operator, parts):
             return _junction(operator, [canonical(part, relation) for part in parts])
         case Membership(operand, items):
-            return _junction("OR", [_comparison("=", operand, item, relation) for item in items])
+            return _membership(operand, items, relation)
         case Comparison(operator, left, right, _):
             return _comparison(operator, left, right, relation)
         case Not(operand):
@@ -56,6 +59,37 @@ def _junction(operator: str, parts: Iterable[Form]) -> Form:
     return (operator, *sorted(found, key=repr)) if len(found) > 1 else found.pop()
 
 
+def _membership(operand: Node, items: Sequence[Node], relation: Relation | None) -> Form:
+    if len(items) == 1 or _is_compared_one_by_one(operand, items, relation):
+        return _junction("OR", [_comparison("=", operand, item, relation) for item in items])
+    forms = {canonical(item, relation) for item in items}
+    return "in", canonical(operand, relation), *sorted(forms, key=repr)
+
+
+def _is_compared_one_by_one(operand: Node, items: Iterable[Node], relation: Relation | None) -> bool:
+    """Whether each item is compared as it would be without the others, for all that is known."""
+    sql_type = _column_type(operand, relation)
+    if sql_type is None or sql_type.family == "float":
+        return False
+    return all(isinstance(item, Constant) and (item.is_untyped or _is_like(item, sql_type)) for item in items)
+
+
+def _is_like(literal: Constant, sql_type: SqlType) -> bool:
+    """Whether a literal has this type, or one of the same values."""
+    of_literal = None if literal.type_oid is None else TYPES.get(literal.type_oid)
+    if of_literal is None:
+        return False
+    return of_literal.oid == sql_type.oid or of_literal.family == sql_type.family == "exact"
+
+
+def _column_type(node: Node, relation: Relation | None) -> SqlType | None:
+    """The type of an operand that is a column; ``None`` if it is none, or its type is not known."""
+    if not isinstance(node, ColumnRef) or relation is None:
+        return None
+    column = next((column for column in relation.columns if column.name == node.name), None)
+    return None if column is None else type_of(column)
+
+
 def _comparison(operator: str, left: Node, right: Node, relation: Relation | None) -> Form:
     left_form, right_form = _operand(left, right, relation), _operand(right, left, relation)
     if repr(left_form) > repr(right_form):
@@ -65,21 +99,14 @@ def _comparison(operator: str, left: Node, right: Node, relation: Relation | Non
 
 def _operand(node: Node, other: Node, relation: Relation | None) -> Form:
     """An operand of a comparison; a literal that is compared with a column is the value that it is there."""
-    if isinstance(node, Constant) and isinstance(other, ColumnRef) and relation is not None:
-        column = next((column for column in relation.columns if column.name == other.name), None)
-        sql_type = None if column is None else type_of(column)
-        value = None if sql_type is None else _value(node, sql_type)
-        if value is not None:
-            return value
-    return canonical(node, relation)
+    sql_type = _column_type(other, relation)
+    value = _value(node, sql_type) if isinstance(node, Constant) and sql_type is not None else None
+    return canonical(node, relation) if value is None else value
 
 
 def _value(literal: Constant, sql_type: SqlType) -> Form | None:
     """What a literal is where it is compared with a column of this type; ``None`` if that is not known."""
-    of_literal = None if literal.type_oid is None else TYPES.get(literal.type_oid)
-    is_same = literal.is_untyped or (of_literal is not None and of_literal.oid == sql_type.oid)
-    is_number = of_literal is not None and of_literal.family == sql_type.family == "exact"
-    if literal.text is None or not (is_same or is_number):
+    if literal.text is None or not (literal.is_untyped or _is_like(literal, sql_type)):
         return None
     try:
         value = sql_type.parse(literal.text)
