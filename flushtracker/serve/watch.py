@@ -38,7 +38,19 @@ _FORGET_S: Final = 120.0
 
 _LOG_AGAIN_S: Final = 60.0
 
-Outcome = SeenShape | FlushtrackerError
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a shape cannot be read: what an error says, without its traceback, which would grow with each request."""
+
+    kind: type[FlushtrackerError]
+    message: str
+
+    def error(self) -> FlushtrackerError:
+        return self.kind(self.message)
+
+
+Outcome = SeenShape | Trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +136,10 @@ class Watch:
         if shape_id not in view.shapes:
             view = await self.current(fresh=True)
         found = view.shapes.get(shape_id)
-        if isinstance(found, ShapeEndedError):
-            raise RefusalError(410, _ended(view.registry, shape_id))
-        if isinstance(found, FlushtrackerError):
-            raise found
+        if isinstance(found, Trouble):
+            if issubclass(found.kind, ShapeEndedError):
+                raise RefusalError(410, _ended(view.registry, shape_id))
+            raise found.error()
         if found is None:
             raise UnavailableError("the shape was not looked at in time")
         return found
@@ -206,7 +218,7 @@ class Watch:
         except SinkError:
             raise
         except FlushtrackerError as error:
-            return error
+            return Trouble(type(error), str(error))
         known = before.shapes.get(shape_id)
         # The same object, where nothing that concerns clients has changed.
         return known if isinstance(known, SeenShape) and known.is_as(found) else found
@@ -253,10 +265,8 @@ class Watch:
 
 
 def _is_same(before: Outcome | None, now: Outcome) -> bool:
-    """Whether clients need not be told; the same error is another object after each look."""
-    if isinstance(before, FlushtrackerError) and isinstance(now, FlushtrackerError):
-        return type(before) is type(now) and str(before) == str(now)
-    return before is now
+    """Whether clients need not be told."""
+    return before == now if isinstance(now, Trouble) else before is now
 
 
 def _resolve(futures: set["asyncio.Future[None]"]) -> None:
