@@ -5,9 +5,9 @@ their canonical forms (:mod:`flushtracker.shapes.where.canonical`).
 """
 
 import re
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from flushtracker.errors import ShapeError
@@ -17,7 +17,7 @@ from flushtracker.serve.refusals import BadRequestError
 from flushtracker.serve.shape_request import AskedDefinition
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.type_binding import user_types
-from flushtracker.shapes.where import parse_where
+from flushtracker.shapes.where import Where, parse_where
 from flushtracker.wal.changes import Column, Relation, TableName
 
 _NAME: Final = r'"((?:[^"]|"")+)"|([A-Za-z_\u0080-\U0010ffff][\w$]*)'
@@ -25,70 +25,104 @@ _TABLE: Final = re.compile(rf"(?:(?:{_NAME})\.)?(?:{_NAME})")
 _COLUMN: Final = re.compile(rf"\s*(?:{_NAME})\s*(,|$)")
 _TOKENS: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([0-9]{1,3})|[^'"$]+""")
 _AMBIGUOUS: Final = ("--", "/*", "\\")
-_KEPT: Final = 10_000
+_WORD: Final = re.compile(r"[\w$]")
+_TOUCHING: Final = "where has a placeholder beside a word, a quote or another placeholder"
+_MOST_CONDITION: Final = 8_000
 
 _Form = tuple[Any, ...]
+_Made = tuple[ShapeEntry, TableBinding | None, _Form | None]
 
 
 class Definitions:
-    """The shapes of one registry that can be read. For one thread; forms are made when a table is first asked for."""
+    """The shapes of one registry that can be read. For one thread.
 
-    def __init__(self, registry: Registry, source: str | None) -> None:
+    The form of an entry is made when its table is first asked for; the unchanged entries' come from ``before``.
+    """
+
+    def __init__(self, registry: Registry, source: str | None, before: "Definitions | None" = None) -> None:
         self._by_table: dict[TableName, list[ShapeEntry]] = {}
         self._registry = registry
         for entry in registry.entries.values():
             if isinstance(entry, ShapeEntry) and not entry.is_condensed and source in {None, entry.source}:
                 self._by_table.setdefault(entry.definition.table, []).append(entry)
-        self._forms: dict[TableName, Mapping[_Form, str]] = {}
-        self._answers: OrderedDict[AskedDefinition, str | None] = OrderedDict()
+        self._groups: dict[TableName, list[_Group]] = {}
+        ids = {_id(entry) for entries in self._by_table.values() for entry in entries}
+        known: dict[tuple[str, str], _Made] = {} if before is None else before._made
+        self._made: dict[tuple[str, str], _Made] = {key: made for key, made in known.items() if key in ids}
 
     def shape_id(self, asked: AskedDefinition) -> str | None:
         """The id of the shape that is defined so; ``None`` if there is none.
 
         Raises:
-            BadRequestError: the definition cannot be read.
+            BadRequestError: the definition cannot be read, or shapes of several sources are defined so.
         """
-        if asked not in self._answers:
-            self._answers[asked] = self._find(asked)
-            while len(self._answers) > _KEPT:
-                self._answers.popitem(last=False)
-        return self._answers[asked]
-
-    def _find(self, asked: AskedDefinition) -> str | None:
         table = _table(asked.table)
-        where, columns = _where(asked), _columns(asked.columns)
-        entries = self._by_table.get(table)
-        if entries is None:
-            return None
-        if table not in self._forms:
-            self._forms[table] = dict(self._table_forms(entries))
-        for entry in entries:
-            binding = self._registry.table_of(entry)
+        where, columns = _parsed(_where(asked)), _columns(asked.columns)
+        found = list[ShapeEntry]()
+        for group in self._groups_of(table):
             # The key is always among the columns, whether it is named or not.
-            chosen = None if columns is None else columns | set(_key(entry, binding))
-            form = _form(where, _relation(binding), chosen, asked.replica)
-            if (found := self._forms[table].get(form)) is not None:
-                return found
-        return None
+            chosen = None if columns is None else columns | set(group.key)
+            found += group.entries.get(_form(where, group.relation, chosen, asked.replica), ())
+        live = [entry for entry in found if entry.removed_at is None]
+        if len({entry.source for entry in live}) > 1:
+            raise BadRequestError("the definition is ambiguous: shapes of several sources are defined so")
+        return min((entry.definition.id for entry in live or found), default=None)
 
-    def _table_forms(self, entries: Iterable[ShapeEntry]) -> Iterable[tuple[_Form, str]]:
-        # The last of several that are defined alike counts: a live one, and of those the first by its id.
-        ordered = sorted(entries, key=lambda each: each.definition.id, reverse=True)
-        for entry in sorted(ordered, key=lambda each: each.removed_at is None):
-            definition, table = entry.definition, self._registry.table_of(entry)
-            columns = None if definition.columns is None else frozenset({*definition.columns, *_key(entry, table)})
-            # A condition that an earlier release has accepted may be refused by this one.
+    def _groups_of(self, table: TableName) -> "list[_Group]":
+        if table not in self._groups:
+            groups = list[_Group]()
+            for entry in self._by_table.get(table, ()):
+                binding = self._registry.table_of(entry)
+                key = _key(entry, binding)
+                group = next((group for group in groups if (group.binding, group.key) == (binding, key)), None)
+                if group is None:
+                    group = _Group(binding, key, _relation(binding), {})
+                    groups.append(group)
+                if (form := self._form_of(entry, group)) is not None:
+                    group.entries.setdefault(form, []).append(entry)
+            self._groups[table] = groups
+        return self._groups[table]
+
+    def _form_of(self, entry: ShapeEntry, group: "_Group") -> _Form | None:
+        """``None`` for a condition that an earlier release has accepted and this one refuses."""
+        made = self._made.get(_id(entry))
+        if made is None or made[:2] != (entry, group.binding):
+            definition, form = entry.definition, None
+            columns = None if definition.columns is None else frozenset({*definition.columns, *group.key})
             with suppress(BadRequestError):
-                yield _form(definition.where, _relation(table), columns, definition.replica), definition.id
+                form = _form(_parsed(definition.where), group.relation, columns, definition.replica)
+            made = self._made[_id(entry)] = entry, group.binding, form
+        return made[2]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Shapes of a table that have its columns and its key in common, by their forms."""
+
+    binding: TableBinding | None
+    key: tuple[str, ...]
+    relation: Relation | None
+    entries: dict[_Form, list[ShapeEntry]]
+
+
+def _id(entry: ShapeEntry) -> tuple[str, str]:
+    return entry.source, entry.definition.id
 
 
 def _key(entry: ShapeEntry, table: TableBinding | None) -> tuple[str, ...]:
     return entry.definition.primary_key or (() if table is None else table.key)
 
 
-def _form(where: str | None, relation: Relation | None, columns: frozenset[str] | None, replica: str) -> _Form:
+def _parsed(where: str | None) -> Where | None:
     try:
-        condition = None if where is None else parse_where(where).canonical(relation)
+        return None if where is None else parse_where(where)
+    except ShapeError as error:
+        raise BadRequestError(str(error)) from error
+
+
+def _form(where: Where | None, relation: Relation | None, columns: frozenset[str] | None, replica: str) -> _Form:
+    try:
+        condition = None if where is None else where.canonical(relation)
     except ShapeError as error:
         raise BadRequestError(str(error)) from error
     return condition, columns, replica
@@ -151,21 +185,41 @@ def _where(asked: AskedDefinition) -> str | None:
         return where
     if any(mark in where for mark in _AMBIGUOUS):
         raise BadRequestError("where has a comment or a backslash beside placeholders, which could be read in two ways")
-    parts, end, used = list[str](), 0, set[int]()
+    filled, used = _filled(where, values)
+    if used != values.keys():
+        raise BadRequestError("params has a value that where does not name")
+    return filled
+
+
+def _filled(where: str, values: Mapping[int, str]) -> tuple[str, set[int]]:
+    """The condition with literals for its placeholders, and the numbers of these."""
+    parts, used, end, size = list[str](), set[int](), 0, 0
+    before = ""
     while end < len(where):
         found = _TOKENS.match(where, end)
         if found is None:
             raise BadRequestError("where has a quote without its end, or a $ without a number")
-        if found[1] is not None:
-            number = int(found[1])
-            if number not in values:
-                raise BadRequestError(f"params lacks the value of ${number}")
-            used.add(number)
-        parts.append(found[0] if found[1] is None else _literal(values[int(found[1])]))
+        kind = "placeholder" if found[1] else "quoted" if found[0][0] in "'\"" else "text"
+        touched = where[max(end - 1, 0) : end] + where[found.end() : found.end() + 1]
+        if kind == "placeholder" and (before in {"placeholder", "quoted"} or _WORD.search(touched)):
+            raise BadRequestError(_TOUCHING)
+        if kind == "quoted" and before == "placeholder":
+            raise BadRequestError(_TOUCHING)
+        if kind != "text" or not found[0].isspace():
+            before = kind
+        parts.append(found[0] if found[1] is None else f" {_value(int(found[1]), values)} ")
+        used |= {int(found[1])} if found[1] else set()
+        size += len(parts[-1])
+        if size > _MOST_CONDITION:
+            raise BadRequestError(f"where has more than {_MOST_CONDITION} characters with the values of params")
         end = found.end()
-    if used != values.keys():
-        raise BadRequestError("params has a value that where does not name")
-    return "".join(parts)
+    return "".join(parts), used
+
+
+def _value(number: int, values: Mapping[int, str]) -> str:
+    if number not in values:
+        raise BadRequestError(f"params lacks the value of ${number}")
+    return _literal(values[number])
 
 
 def _literal(value: str) -> str:

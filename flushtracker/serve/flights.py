@@ -10,7 +10,7 @@ from flushtracker.serve.reads import Check
 from flushtracker.serve.refusals import UnavailableError
 
 T = TypeVar("T")
-_WAITING_PER_THREAD: Final = 32
+WAITING_PER_THREAD: Final = 32
 
 
 class AbandonedError(Exception):
@@ -29,11 +29,11 @@ class _Flight(Generic[T]):
 
 
 class Flights:
-    """``threads`` read at once; :meth:`share` is for the event loop."""
+    """``threads`` read at once, and ``waiting`` may wait for each; :meth:`share` is for the event loop."""
 
-    def __init__(self, name: str, threads: int) -> None:
+    def __init__(self, name: str, threads: int, waiting: int = WAITING_PER_THREAD) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._limit = threads * (1 + _WAITING_PER_THREAD)
+        self._limit = threads * (1 + waiting)
         self._flights: dict[Hashable, _Flight[Any]] = {}
         self._running = 0
         self.started = 0

@@ -36,7 +36,7 @@ class LiveStatus:
             running_row_reads=parts.row_flights.running,
             log_reads=parts.log_flights.started,
             row_reads=parts.row_flights.started,
-            refused_reads=parts.log_flights.refused + parts.row_flights.refused,
+            refused_reads=sum(each.refused for each in parts.flights),
             kept_pages=len(parts.pages),
             kept_states=len(parts.states),
             kept_memory_bytes=parts.pages.memory_bytes,

@@ -31,6 +31,8 @@ _KEEP_ALIVE_S: Final = 75
 _STOP_S: Final = 10
 _OTHER_FILES: Final = 1_000
 """What the process opens besides connections: tables, kept answers, libraries."""
+_MOST_DEFINITIONS: Final = 200
+"""Definitions that wait to be read, each in some milliseconds."""
 _STATES_S: Final = 30.0
 """New clients begin with rows that were made up to this long ago, and go on with the log."""
 
@@ -46,6 +48,7 @@ class Served:
             reads=reads,
             log_flights=Flights("logs", config.reads),
             row_flights=Flights("rows", config.reads),
+            definition_flights=Flights("definitions", 1, _MOST_DEFINITIONS),
             pages=KeptPages(config.cache.memory_bytes, disk),
             states=KeptStates(disk, _STATES_S),
         )
@@ -56,8 +59,8 @@ class Served:
     def close(self) -> None:
         """End all waits; what runs in threads is abandoned."""
         self.parts.watch.close()
-        self.parts.log_flights.close()
-        self.parts.row_flights.close()
+        for flights in self.parts.flights:
+            flights.close()
 
 
 class _Server(uvicorn.Server):

@@ -18,28 +18,24 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from flushtracker.errors import PositionError
-from flushtracker.events.registry import Registry
 from flushtracker.serve.body import Body, Page
-from flushtracker.serve.definitions import Definitions
 from flushtracker.serve.flights import Flights
+from flushtracker.serve.gone import GoneError, until_gone
 from flushtracker.serve.handle import Handle, Place, following
 from flushtracker.serve.kept import KeptPages, KeptStates, PageKey
+from flushtracker.serve.matching import Matching
 from flushtracker.serve.reads import Check, LogReads
 from flushtracker.serve.refusals import RefetchError, RefusalError, UnavailableError
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.shape_request import NOW, AskedDefinition, ShapeRequest
 from flushtracker.serve.state_rows import StateRows
-from flushtracker.serve.watch import View, Watch
+from flushtracker.serve.watch import Watch
 from flushtracker.shape_log.position import Position
 
 LIVE_S: Final = 20.0
 """How long a client waits for a change."""
 
 _TRIES: Final = 3
-
-
-class GoneError(Exception):
-    """The client has closed the connection."""
 
 
 class BeginAgainError(Exception):
@@ -87,8 +83,14 @@ class Parts:
     reads: LogReads
     log_flights: Flights
     row_flights: Flights
+    definition_flights: Flights
     pages: KeptPages
     states: KeptStates
+
+    @property
+    def flights(self) -> tuple[Flights, ...]:
+        """All that runs in threads."""
+        return self.log_flights, self.row_flights, self.definition_flights
 
 
 class ShapeAnswers:
@@ -99,11 +101,9 @@ class ShapeAnswers:
     ) -> None:
         self._parts = parts
         self._watch = parts.watch
-        self._source = source
         self._live_s = live_s
         self._now_s = now_s
-        self._definitions: tuple[Registry, Definitions] | None = None
-        self._matching = asyncio.Lock()
+        self._matching = Matching(source, parts.definition_flights)
 
     @property
     def is_closing(self) -> bool:
@@ -130,7 +130,7 @@ class ShapeAnswers:
         with _told(request, follower.seen):
             if request.live:
                 follower = await self.more(follower, gone, self._now_s() + self._live_s)
-            page = await self.page(follower)
+            page = await until_gone(self.page(follower), gone)
         return _answer(follower, page, is_up_to_date=self.is_up_to_date(page, follower))
 
     async def follow(self, request: ShapeRequest) -> Follower:
@@ -214,20 +214,11 @@ class ShapeAnswers:
             if isinstance(asked, str):
                 found = asked if asked in view.shape_ids else None
             else:
-                found = await self._defined(view, asked)
+                found = await self._matching.shape_id(view.registry, asked)
             if found is not None:
                 return found
         what = "with this id" if isinstance(asked, str) else "that is defined so; shapes are defined by the operator"
         raise RefusalError(404, f"there is no shape {what}")
-
-    async def _defined(self, view: View, asked: AskedDefinition) -> str | None:
-        # Conditions are parsed in a thread, one request at a time: a long one must delay no other answers.
-        async with self._matching:
-            known = self._definitions
-            if known is None or known[0] is not view.registry:
-                made = await asyncio.to_thread(Definitions, view.registry, self._source)
-                known = self._definitions = view.registry, made
-            return await asyncio.to_thread(known[1].shape_id, asked)
 
     async def _of_handle(self, request: ShapeRequest) -> tuple[SeenShape, Handle]:
         """The shape of a client that has a handle, which is one of the shape as it is now."""

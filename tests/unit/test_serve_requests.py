@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,7 +14,7 @@ from flushtracker.config.serve_config import load_serve_config
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.errors import ConfigError
 from flushtracker.events.registry import Registry
-from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.serve.definitions import Definitions
 from flushtracker.serve.handle import Handle, Place, following
 from flushtracker.serve.query_string import parse_query
@@ -23,6 +24,7 @@ from flushtracker.serve.shape_request import AskedDefinition, ShapeRequest
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import TypeBinding
+from flushtracker.shapes.where import Where, parse_where
 from tests.support.serve_client import Server, serving
 from tests.support.shape_log_rows import append, commit, item
 from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
@@ -180,6 +182,65 @@ def test_definition_that_cannot_be_read_is_refused(asked: AskedDefinition) -> No
     """As malformed, rather than as unknown."""
     with pytest.raises(BadRequestError):
         definitions(ShapeDefinition("all", ("public", "items"))).shape_id(asked)
+
+
+@pytest.mark.parametrize("where", ["id = x$1", "id = $1a", "id = 'a'$1", "id = $1'a'", "id = $1\n$2", "id = 'a'\n$1"])
+def test_placeholder_that_touches_something_is_refused(where: str) -> None:
+    """Its literal would be read with that as one: a prefix, or the continuation of a text."""
+    values = tuple((number, "5") for number in (1, 2) if f"${number}" in where)
+    with pytest.raises(BadRequestError, match="placeholder beside"):
+        definitions(ShapeDefinition("all", ("public", "items"))).shape_id(
+            AskedDefinition("items", where, None, "default", values)
+        )
+
+
+def test_condition_is_limited_with_its_values() -> None:
+    """A value may be named many times."""
+    where = " OR ".join(['"Name" = $1'] * 500)
+    with pytest.raises(BadRequestError, match="more than 8000 characters"):
+        definitions().shape_id(AskedDefinition("items", where, None, "default", ((1, "x" * 1000),)))
+
+
+def test_forms_are_made_once_for_each_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked is parsed once, however many shapes there are, and a change of the registry repeats nothing."""
+    items, parsed = ("public", "items"), list[str]()
+    shapes = [ShapeDefinition(f"s{n}", items, where=f"id = {n}") for n in range(50)]
+    table = replace(table_entry(), source="7/1/s", binding=TABLE)
+    entries = [ShapeEntry("7/1/s", shape, 7, shape_entry().starts_after) for shape in shapes]
+
+    def counted(text: str) -> Where:
+        parsed.append(text)
+        return parse_where(text)
+
+    monkeypatch.setattr("flushtracker.serve.definitions.parse_where", counted)
+    first = Definitions(Registry.of([*entries, table]), None)
+    assert first.shape_id(AskedDefinition("items", "7 = id", None, "default")) == "s7"
+    assert len(parsed) == 51
+    changed: list[ShapeEntry | TableEntry] = [
+        *entries[1:],
+        replace(entries[0], definition=replace(shapes[0], where="id = 100")),
+        table,
+    ]
+    second = Definitions(Registry.of(changed), None, first)
+    parsed.clear()
+    assert second.shape_id(AskedDefinition("items", "8 = id", None, "default")) == "s8"
+    assert second.shape_id(AskedDefinition("items", "id = 100", None, "default")) == "s0"
+    assert sorted(parsed) == ["8 = id", "id = 100", "id = 100"]
+
+
+def test_definition_of_several_sources_is_ambiguous() -> None:
+    """Unless one is configured; a shape that was removed counts only where none is left."""
+    items = ("public", "items")
+    one = ShapeEntry("7/1/s", ShapeDefinition("one", items), 7, shape_entry().starts_after)
+    two = replace(one, source="8/1/s", definition=ShapeDefinition("two", items))
+    removed = replace(two, removed_at=shape_entry().starts_after)
+    tables = [replace(table_entry(), source=each.source, binding=TABLE) for each in (one, two)]
+    asked = AskedDefinition("items", None, None, "default")
+    with pytest.raises(BadRequestError, match="ambiguous"):
+        Definitions(Registry.of([one, two, *tables]), None).shape_id(asked)
+    assert Definitions(Registry.of([one, two, *tables]), "8/1/s").shape_id(asked) == "two"
+    assert Definitions(Registry.of([one, removed, *tables]), None).shape_id(asked) == "one"
+    assert Definitions(Registry.of([removed, *tables]), None).shape_id(asked) == "two"
 
 
 def test_value_of_a_placeholder_is_only_ever_a_literal() -> None:
@@ -398,6 +459,35 @@ def test_ten_thousand_malformed_requests_are_refused(log: str) -> None:
 
 async def _nothing() -> None:
     pass
+
+
+def test_known_definition_waits_for_no_other(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a condition is being read, known ones are answered; too many that are not get a 503."""
+    let, of = threading.Event(), Definitions.shape_id
+
+    def slow(self: Definitions, asked: AskedDefinition) -> str | None:
+        if asked.where != "price > 100":
+            let.wait(30)
+        return of(self, asked)
+
+    monkeypatch.setattr(Definitions, "shape_id", slow)
+
+    async def test() -> None:
+        async with serving(log) as server:
+            query = {"table": "users", "where": "price > 100", "offset": "-1"}
+            flights = server.served.parts.definition_flights
+            flights._limit = 2
+            assert (await server.get(query)).status == 200
+            waiting = [asyncio.create_task(server.get({**query, "where": f"price > {n}"})) for n in range(2)]
+            while flights.running < 2:
+                await asyncio.sleep(0.01)
+            assert (await asyncio.wait_for(server.get(query), 5)).status == 200
+            assert (await server.get({**query, "where": "price > 7"})).status == 503
+            let.set()
+            assert [(await each).status for each in waiting] == [404, 404]
+            assert flights.running == 0
+
+    asyncio.run(test())
 
 
 def test_definition_is_served_as_its_shape(log: str) -> None:

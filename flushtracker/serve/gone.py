@@ -1,0 +1,24 @@
+"""``until_gone``: work for a client, as long as it has not closed the connection."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class GoneError(Exception):
+    """The client has closed the connection."""
+
+
+async def until_gone(work: Coroutine[Any, Any, T], gone: "asyncio.Future[None]") -> T:
+    """The result of ``work``, which is cancelled once the client is gone; raises ``GoneError`` then."""
+    task = asyncio.ensure_future(work)
+    try:
+        either: set[asyncio.Future[Any]] = {task, gone}
+        await asyncio.wait(either, return_when="FIRST_COMPLETED")
+        if not task.done():
+            raise GoneError
+        return task.result()
+    finally:
+        task.cancel()
