@@ -9,7 +9,7 @@ import hmac
 import logging
 from collections import Counter
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from flushtracker.config.serve_config import HttpConfig
 from flushtracker.errors import (
@@ -25,6 +25,7 @@ from flushtracker.monitoring.http_server import is_meant_for
 from flushtracker.serve.asgi import Message, Receive, Scope, Send
 from flushtracker.serve.event_stream import send_events
 from flushtracker.serve.flights import AbandonedError
+from flushtracker.serve.gone import GoneError, until_gone
 from flushtracker.serve.http_answers import (
     PREFLIGHT,
     Headers,
@@ -44,7 +45,7 @@ from flushtracker.serve.http_answers import (
 from flushtracker.serve.messages import MUST_REFETCH
 from flushtracker.serve.query_string import parse_query
 from flushtracker.serve.refusals import RefusalError, UnavailableError
-from flushtracker.serve.shape_answers import Answer, BeginAgainError, GoneError, ShapeAnswers
+from flushtracker.serve.shape_answers import Answer, BeginAgainError, ShapeAnswers
 from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.serve.watch import MOST_AGE_S, Watch
 
@@ -110,7 +111,9 @@ class ServeApp:
         if request.sse:
             await self._events(exchange, headers, request)
             return
-        answer = await self._answer_of(request, exchange)
+        answering = self._answers.answer(request, exchange.gone)
+        # Whoever waits for a change costs no task; what it waits for then watches for its end.
+        answer = await (answering if request.live else until_gone(answering, exchange.gone))
         found = headers | answer_headers(answer, request, wall_s())
         if is_known(exchange.headers, found):
             del found["content-type"]
@@ -133,24 +136,10 @@ class ServeApp:
             raise RefusalError(405, "the methods are GET, HEAD and OPTIONS")
         return path, method
 
-    async def _answer_of(self, request: ShapeRequest, exchange: "_Exchange") -> Answer:
-        """The answer, for which nobody works any more once the client is gone; raises ``GoneError`` then."""
-        if request.live:
-            return await self._answers.answer(request, exchange.gone)
-        answering = asyncio.ensure_future(self._answers.answer(request, exchange.gone))
-        try:
-            either: set[asyncio.Future[Any]] = {answering, exchange.gone}
-            await asyncio.wait(either, return_when="FIRST_COMPLETED")
-            if not answering.done():
-                raise GoneError
-            return answering.result()
-        finally:
-            answering.cancel()
-
     async def _events(self, exchange: "_Exchange", headers: Headers, request: ShapeRequest) -> None:
         if exchange.scope["method"] == "HEAD":
             raise RefusalError(405, "live_sse=true needs GET")
-        begun = await self._answers.stream(request)
+        begun = await until_gone(self._answers.stream(request), exchange.gone)
         follower = begun[0]
         exchange.count(200)
         facts = {
@@ -229,7 +218,7 @@ class _Exchange:
 
     @property
     def is_one_too_many(self) -> bool:
-        """Whether there are more connections than are served."""
+        """Whether its connection is over the limit."""
         connection = self.scope.get("state", {}).get("connection")
         return connection is not None and connection.is_over_limit
 
@@ -245,6 +234,8 @@ class _Exchange:
             self.abort()
             return
         self.count(status)
+        if self.is_one_too_many:
+            headers = {**headers, "connection": "close"}
         with suppress(StalledError):
             await send_whole(self.send, status, headers, body)
 

@@ -21,6 +21,8 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._late: asyncio.TimerHandle | None = None
         self.app_state = {**self.app_state, "connection": self}
+        self.is_over_limit = len(self.connections) > self.limit
+        """Whether more connections were open than are served when this one was opened."""
         if len(self.connections) > self.limit + _SPARE:
             transport.abort()
         else:
@@ -35,11 +37,6 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_expecting()
         super().connection_lost(exc)
-
-    @property
-    def is_over_limit(self) -> bool:
-        """Whether more connections are open than are served."""
-        return len(self.connections) > self.limit
 
     def abort(self) -> None:
         """Close it at once, whatever has been written and not been sent."""

@@ -14,6 +14,7 @@ from typing import Final
 from flushtracker.errors import FlushtrackerError
 from flushtracker.serve.asgi import Send
 from flushtracker.serve.body import SLICE_BYTES, Page
+from flushtracker.serve.gone import until_gone
 from flushtracker.serve.http_answers import Headers, send_part, start_stream
 from flushtracker.serve.messages import up_to_date
 from flushtracker.serve.refusals import RefetchError, RefusalError
@@ -38,7 +39,7 @@ async def send_events(
             follower = Follower(follower.seen, follower.handle, page.tx)
             follower = await answers.more(follower, gone, min(end_s, time.monotonic() + ALIVE_S))
             if follower.has_more:
-                page = await answers.page(follower)
+                page = await until_gone(answers.page(follower), gone)
                 await _send_page(send, page)
             else:
                 await send_part(send, b": alive\n\n", more=True)

@@ -106,7 +106,7 @@ class LogReads:
             # A difference is a transaction that was none of the source's, and goes on with another attempt.
             if found.difference is not None or now.facts.digest != seen.facts.digest:
                 raise RefetchError
-            rows = tables.reader.log_tables(found)
+            rows = tables.reader.log_tables(found, check)
             reached = max(now.tx, position.tx_offset)
             pages = _LogPages(position.tx_offset, check)
             for transaction in transactions(rows, now.facts.relation, MOST_TRANSACTION):
@@ -138,7 +138,7 @@ class LogReads:
             # Rows of an earlier transaction are not the newest in any version of the table.
             version = found.version if at is None else -1
             state = StateRows(now.handle, now.facts, now.tx, file, version)
-            for rows in tables.reader.row_tables(found):
+            for rows in tables.reader.row_tables(found, check):
                 check()
                 state.add(row_messages(rows, now.facts.relation))
             state.finish()

@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from flushtracker.config.write_config import LogConfig
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import SinkError
+from flushtracker.errors import SinkError, SnapshotMissingError
 from flushtracker.serve import body, event_stream
 from flushtracker.serve import reads as reads_module
-from flushtracker.serve.reads import Tables
+from flushtracker.serve.flights import AbandonedError
+from flushtracker.serve.reads import LogReads, Tables
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
@@ -255,6 +257,77 @@ def test_read_for_a_client_that_is_gone_is_abandoned(log: str, monkeypatch: pyte
                 await asyncio.sleep(0.01)
             assert len(server.served.parts.states) == 0
             await Client(USERS).sync(server)
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_sse", [False, True])
+def test_waiting_client_that_goes_away_ends_its_read(
+    log: str, monkeypatch: pytest.MonkeyPatch, *, is_sse: bool
+) -> None:
+    """Also while what it has waited for is being read."""
+    append(log, inserts(10, "a"))
+    let = threading.Event()
+    log_of = Tables.log
+
+    def slow(*arguments: Any) -> Any:
+        let.wait(30)
+        return log_of(*arguments)
+
+    monkeypatch.setattr(Tables, "log", slow)
+
+    async def test() -> None:
+        async with serving(log, live_s=30) as server:
+            client = Client(USERS)
+            await client.sync(server)
+            gone = asyncio.Event()
+            query = client.query(live=True) | ({"live_sse": "true"} if is_sse else {})
+            lost = asyncio.create_task(server.get(query, gone=gone))
+            while not server.served.parts.watch.waiting:
+                await asyncio.sleep(0.01)
+            append(log, inserts(20, "b"))
+            flights = server.served.parts.log_flights
+            while not flights.running:
+                await asyncio.sleep(0.01)
+            gone.set()
+            assert (await asyncio.wait_for(lost, 5)).status == (200 if is_sse else 0)
+            assert not flights._flights
+            let.set()
+
+    run(test)
+
+
+def test_read_that_is_abandoned_ends_before_its_rows_are_sorted(log: str) -> None:
+    """A check between what it reads ends it; nothing is returned that would end it later."""
+    append(log, inserts(10, "a", "b"))
+    reads = LogReads(LogConfig(log, f"{log}_shapes"), None)
+    tables = reads.open()
+    tables.look()
+    found = tables.seen("users").found
+
+    def abandoned() -> None:
+        raise AbandonedError
+
+    with pytest.raises(AbandonedError):
+        tables.reader.row_tables(found, abandoned)
+    with pytest.raises(AbandonedError):
+        tables.reader.log_tables(found, check=abandoned)
+
+
+def test_error_of_a_shape_is_a_new_one_for_each_request(log: str) -> None:
+    """One that was raised again would keep what every request before has done."""
+    entry = shape_entry("new")
+    again(log, replace(entry, definition=replace(entry.definition, snapshot=True, incarnation=2)), 5)
+
+    async def test() -> None:
+        async with serving(log) as server:
+            watch, errors = server.served.parts.watch, list[Exception]()
+            for _ in range(3):
+                with pytest.raises(SnapshotMissingError) as raised:
+                    await watch.shape("new")
+                errors.append(raised.value)
+            assert len(set(map(id, errors))) == len(set(map(str, errors))) + 2 == 3
+            assert not any(isinstance(each, BaseException) for each in watch.view.shapes.values())
 
     run(test)
 

@@ -143,6 +143,24 @@ def test_slow_and_malformed_clients_are_cut_off(server: Process) -> None:
     assert len(list(Path(f"/proc/{server.process.pid}/fd").iterdir())) < 80
 
 
+def test_connection_over_the_limit_takes_nothing_from_others(tmp_path: Path, log: str) -> None:
+    """It is answered once and closed; those that were there before are answered on."""
+    server = Process(configuration(tmp_path, log, connections=2))
+    try:
+        clients = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=60) for _ in range(3)]
+        for _ in range(3):
+            found = []
+            for client in clients:
+                client.request("GET", f"{_QUERY}&offset=-1")
+                response = client.getresponse()
+                response.read()
+                found.append((response.status, response.getheader("connection")))
+            assert found == [(200, None), (200, None), (503, "close")]
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
 def test_server_that_cannot_start_says_why(tmp_path: Path, log: str) -> None:
     """A table that is not there, and an address that is taken, each with its exit code."""
     done = subprocess.run(

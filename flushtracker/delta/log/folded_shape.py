@@ -1,6 +1,6 @@
 """The rows of a shape in one version of the shape log, by folding the items of its log that count."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,8 +15,10 @@ from flushtracker.shape_log.fold import END_ROWS, TRUNCATE, TRUNCATE_PARTITION
 from flushtracker.shape_log.truncates import Truncates
 
 
-def folded_rows(table: DeltaTable, shape: FoundShape) -> Iterator[pa.Table]:
+def folded_rows(table: DeltaTable, shape: FoundShape, check: Callable[[], None] | None = None) -> Iterator[pa.Table]:
     """The rows up to the shape's bound, in the order of their keys, with the columns of ``fold_items``.
+
+    ``check`` is called for each few rows that are read; its errors end the read.
 
     Raises:
         DecodeError: folding does not give the shape's rows.
@@ -28,13 +30,17 @@ def folded_rows(table: DeltaTable, shape: FoundShape) -> Iterator[pa.Table]:
     query = f"SELECT {', '.join(ITEM_COLUMNS)} FROM rows WHERE {condition}"  # noqa: S608  no user's values but literals
     truncates = Truncates()
     # Sorting reads all items before it returns the first one, so all truncates are known then.
-    items = sort_tables(_of_rows(query_batches(table, query), truncates), ITEM_ORDER)
+    items = sort_tables(_of_rows(query_batches(table, query), truncates, check), ITEM_ORDER)
     return fold_items(items, truncates)
 
 
-def _of_rows(tables: Iterable[pa.Table], truncates: Truncates) -> Iterator[pa.Table]:
+def _of_rows(
+    tables: Iterable[pa.Table], truncates: Truncates, check: Callable[[], None] | None = None
+) -> Iterator[pa.Table]:
     """The items that concern one row; the others are added to ``truncates``."""
     for items in tables:
+        if check is not None:
+            check()
         is_whole, is_partition = (pc.equal(items["operation"], each) for each in (TRUNCATE, TRUNCATE_PARTITION))
         lacks_key = items.filter(pc.and_not(items["key"].is_null(), is_whole))
         if len(lacks_key):

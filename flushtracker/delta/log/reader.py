@@ -12,7 +12,7 @@ and folded, and every error raised but those of temporary files, when a read ret
 Values are PostgreSQL's text; ``typed`` columns have the types of :mod:`flushtracker.delta.log.column_types`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -137,6 +137,10 @@ def read_shape(  # noqa: PLR0913  all but the first ones by name
     return reader.read_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
 
 
+def _go_on() -> None:
+    """Nothing ends the read."""
+
+
 class ShapeLogReader:
     """An open shape log with its registry table, if there is one. For one thread at a time, and many reads."""
 
@@ -167,8 +171,11 @@ class ShapeLogReader:
         batches = _batches(SCHEMA, self.log_tables(found))
         return ShapeRead(found.shape.source, shape_id, batches, found.bound, found.position)
 
-    def log_tables(self, found: FollowedLog) -> Iterator[pa.Table]:
-        """The rows of a log that the finder has just found, in tables of some thousand."""
+    def log_tables(self, found: FollowedLog, check: Callable[[], None] = _go_on) -> Iterator[pa.Table]:
+        """The rows of a log that the finder has just found, in tables of some thousand.
+
+        ``check`` is called for each table that is read, and its errors end the read.
+        """
         shape, table = found.shape, self._finder.table
         rows: Iterator[pa.Table] = iter(())
         if found.difference is not None:
@@ -177,15 +184,16 @@ class ShapeLogReader:
         elif found.may_have_rows:
             condition = f"{shape.condition} AND {found.condition}"
             query = f"SELECT {', '.join(SCHEMA.names)} FROM rows WHERE {condition}"  # noqa: S608  literals alone
-            rows = self._sorted(query_batches(table, query))
+            rows = self._sorted(_checked(query_batches(table, query), check))
         return (table.cast(SCHEMA) for table in rows)
 
-    def row_tables(self, shape: FoundShape) -> Iterator[pa.Table]:
+    def row_tables(self, shape: FoundShape, check: Callable[[], None] = _go_on) -> Iterator[pa.Table]:
         """The rows of a shape that the finder has just found, as their inserts, in tables of some thousand.
 
-        The columns are those of :mod:`flushtracker.delta.log.fold_items`, in the order of ``ROW_ORDER``.
+        The columns are those of :mod:`flushtracker.delta.log.fold_items`, in the order of ``ROW_ORDER``. ``check`` is
+        as for :meth:`log_tables`.
         """
-        return self._sorted(folded_rows(self._finder.table, shape))
+        return self._sorted(_checked(folded_rows(self._finder.table, shape, check), check))
 
     def read_rows(
         self,
@@ -214,6 +222,12 @@ class ShapeLogReader:
         except (DeltaError, OSError) as error:
             raise unreadable(self._finder.uri, error) from error
         return iter(()) if first is None else chain([first], tables)
+
+
+def _checked(tables: Iterable[pa.Table], check: Callable[[], None]) -> Iterator[pa.Table]:
+    for table in tables:
+        check()
+        yield table
 
 
 def _batches(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.RecordBatchReader:
