@@ -8,7 +8,7 @@ from typing import Final
 
 from flushtracker.errors import printable
 from flushtracker.serve.asgi import Scope, Send
-from flushtracker.serve.handle import Handle
+from flushtracker.serve.handle import Handle, Place
 from flushtracker.serve.messages import SEPARATOR, UP_TO_DATE
 from flushtracker.serve.refusals import RefusalError
 from flushtracker.serve.shape_answers import LIVE_S, Answer
@@ -31,7 +31,7 @@ def answer_headers(answer: Answer, request: ShapeRequest, now_s: float) -> Heade
     """The headers of a part of a shape."""
     headers = {
         "content-type": _JSON,
-        "cache-control": _FIXED if answer.is_fixed else _NEWEST,
+        "cache-control": _cache_rule(answer, request),
         "electric-handle": str(answer.handle),
         "electric-offset": str(answer.place),
         "electric-schema": answer.schema,
@@ -44,6 +44,13 @@ def answer_headers(answer: Answer, request: ShapeRequest, now_s: float) -> Heade
         up_to_date = ":end" if answer.is_up_to_date else ""
         headers["etag"] = f'"{answer.handle}:{request.start}:{answer.place}{up_to_date}"'
     return headers
+
+
+def _cache_rule(answer: Answer, request: ShapeRequest) -> str:
+    if request.is_told and not isinstance(request.start, Place):
+        # A cache would give it to a client that was told to begin again since, maybe with the same handle.
+        return _NO_STORE
+    return _FIXED if answer.is_fixed and not request.live else _NEWEST
 
 
 def next_cursor(cursor: int | None, now_s: float) -> int:
