@@ -8,7 +8,8 @@ import asyncio
 import hmac
 import logging
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from flushtracker.config.serve_config import HttpConfig
@@ -23,6 +24,7 @@ from flushtracker.errors import (
 )
 from flushtracker.monitoring.http_server import is_meant_for
 from flushtracker.serve.asgi import Message, Receive, Scope, Send
+from flushtracker.serve.body import Body, PageFile
 from flushtracker.serve.event_stream import send_events
 from flushtracker.serve.flights import AbandonedError
 from flushtracker.serve.gone import GoneError, until_gone
@@ -58,6 +60,9 @@ _METHODS: Final = ("GET", "HEAD")
 HEADER_BYTES: Final = 32 << 10
 """The most of an address and headers."""
 
+_MOST_SENT_FILES: Final = 400
+"""Files of answers that are being sent, each to any number of clients."""
+
 
 class ServeApp:
     """``answers`` has what shapes' clients get, ``watch`` whether the server is ready."""
@@ -69,6 +74,7 @@ class ServeApp:
         self._secret = None if config.secret is None else config.secret.encode()
         self.answered: Counter[int] = Counter()
         self.sent_bytes = 0
+        self._sent: Counter[PageFile] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever it is."""
@@ -158,6 +164,23 @@ class ServeApp:
         plain = {"content-type": "text/plain; charset=utf-8", "cache-control": "no-store"}
         await exchange.whole(503 if reason else 200, headers | plain, f"{text}\n".encode())
 
+    @contextmanager
+    def sending(self, body: Body) -> Iterator[None]:
+        """While an answer is sent: its file is open that long; raises ``UnavailableError`` for too many files."""
+        file = body.file
+        if file is None:
+            yield
+            return
+        if file not in self._sent and len(self._sent) >= _MOST_SENT_FILES:
+            raise UnavailableError("too many answers are being sent; try again", 5)
+        self._sent[file] += 1
+        try:
+            yield
+        finally:
+            self._sent[file] -= 1
+            if not self._sent[file]:
+                del self._sent[file]
+
     @property
     def not_ready_because(self) -> str | None:
         """Why nothing can be answered; ``None`` if it can."""
@@ -240,8 +263,9 @@ class _Exchange:
             await send_whole(self.send, status, headers, body)
 
     async def answer(self, headers: Headers, answer: Answer) -> None:
-        self.count(200)
-        await send_answer(self.send, headers, answer, is_head=self.scope["method"] == "HEAD")
+        with self._app.sending(answer.body):
+            self.count(200)
+            await send_answer(self.send, headers, answer, is_head=self.scope["method"] == "HEAD")
 
     def count(self, status: int) -> None:
         self._app.answered[status] += 1

@@ -5,12 +5,12 @@ those after one transaction. Whether that is the end can change, and is compared
 For the thread of the event loop.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from flushtracker.serve.body import Page
+from flushtracker.serve.body import Page, PageFile
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.state_rows import StateRows
 
@@ -40,7 +40,7 @@ class KeptPages:
         self._pages: OrderedDict[PageKey, Page] = OrderedDict()
         self.memory_bytes = 0
         self.disk_bytes = 0
-        self._files = 0
+        self._files: Counter[PageFile] = Counter()
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -69,7 +69,7 @@ class KeptPages:
 
     def _is_over(self) -> bool:
         over = self.memory_bytes > self._memory_limit or self.disk_bytes > self._disk_limit
-        return bool(self._pages) and (over or self._files > _MOST_FILES)
+        return bool(self._pages) and (over or len(self._files) > _MOST_FILES)
 
     def _drop(self, key: PageKey) -> None:
         page = self._pages.pop(key, None)
@@ -78,8 +78,15 @@ class KeptPages:
 
     def _count(self, page: Page, sign: int) -> None:
         self.memory_bytes += sign * (page.body.memory_bytes + _ENTRY_BYTES)
-        self.disk_bytes += sign * page.body.disk_bytes
-        self._files += sign * (page.body.file is not None)
+        file = page.body.file
+        if file is None:
+            return
+        # A file takes its place until the last of its pages is dropped.
+        self.disk_bytes += file.length if self._files[file] == 0 else 0
+        self._files[file] += sign
+        if not self._files[file]:
+            del self._files[file]
+            self.disk_bytes -= file.length
 
 
 class KeptStates:
