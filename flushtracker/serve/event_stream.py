@@ -1,8 +1,7 @@
 """Server-sent events: a client that keeps its connection gets each message as an event, for a minute.
 
-After each part that was read there is an ``up-to-date``, because a client takes what it got before only then. A part
-ends with the end of a transaction, so that is true of the transactions up to there. The connection ends only after one,
-however long that takes, and the client makes another.
+A client takes what it got only with an ``up-to-date``, which is sent once it has all that the last look has found. The
+connection ends only after one, however long that takes, or when the server stops, and the client makes another.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from typing import Final
 
 from flushtracker.errors import FlushtrackerError
 from flushtracker.serve.asgi import Send
-from flushtracker.serve.body import SLICE_BYTES, Page
+from flushtracker.serve.body import SLICE_BYTES, Body, Page
 from flushtracker.serve.gone import until_gone
 from flushtracker.serve.http_answers import Headers, send_part, start_stream
 from flushtracker.serve.messages import up_to_date
@@ -32,26 +31,31 @@ async def send_events(
     end_s = time.monotonic() + STREAM_S
     await start_stream(send, {**headers, "content-type": "text/event-stream", "cache-control": "no-store"})
     follower, page = begun
-    await _send_page(send, page)
+    is_told = await _send_page(send, page, is_end=answers.is_up_to_date(page, follower))
     # The status has been sent. A client whose log cannot be continued, or is not there now, asks again, and is told.
     with suppress(RefetchError, RefusalError, FlushtrackerError):
-        while time.monotonic() < end_s and not answers.is_closing:
+        while not answers.is_closing and (time.monotonic() < end_s or not is_told):
             follower = Follower(follower.seen, follower.handle, page.tx)
             follower = await answers.more(follower, gone, min(end_s, time.monotonic() + ALIVE_S))
             if follower.has_more:
                 page = await until_gone(answers.page(follower), gone)
-                await _send_page(send, page)
+                is_told = await _send_page(send, page, is_end=answers.is_up_to_date(page, follower))
+            elif not is_told:
+                is_told = await _send_page(send, Page(Body(), follower.tx), is_end=True)
             else:
                 await send_part(send, b": alive\n\n", more=True)
     await send_part(send, b"", more=False)
 
 
-async def _send_page(send: Send, page: Page) -> None:
+async def _send_page(send: Send, page: Page, *, is_end: bool) -> bool:
+    """Send a page, and if it ``is_end``, that the client is up to date; returns whether it was told so."""
     held, size = list[bytes](), 0
-    for message in chain(page.body.messages(), [up_to_date(page.tx)]):
+    for message in chain(page.body.messages(), [up_to_date(page.tx)] if is_end else []):
         held += [b"data: ", message, b"\n\n"]
         size += len(message)
         if size > SLICE_BYTES:
             await send_part(send, b"".join(held), more=True)
             held, size = [], 0
-    await send_part(send, b"".join(held), more=True)
+    if held:
+        await send_part(send, b"".join(held), more=True)
+    return is_end

@@ -44,7 +44,7 @@ class Served:
         reads = LogReads(config.sink, config.source)
         disk = config.cache.disk_bytes // 2
         self.parts = Parts(
-            watch=Watch(reads.open, config.poll_ms / 1_000),
+            watch=Watch(reads.open, config.poll_ms / 1_000, config.source),
             reads=reads,
             log_flights=Flights("logs", config.reads),
             row_flights=Flights("rows", config.reads),

@@ -238,7 +238,7 @@ class ShapeAnswers:
             handle = _begun(request, seen.handle)
             return Answer(handle, Place(seen.tx), seen.facts.schema, Body(), is_up_to_date=True)
         seen.found.require_snapshot()
-        state = await self._newest_state(seen)
+        state = await self._newest_state(seen, seen.tx if request.is_told else 0)
         is_newest = _is_newest(state.tx, state.version, seen)
         return _state_answer(state, _begun(request, state.handle), 0, is_newest=is_newest)
 
@@ -247,12 +247,14 @@ class ShapeAnswers:
         state = self._parts.states.at(handle, place.tx) or await self._state(seen, handle, place.tx)
         return _state_answer(state, handle, place.rows, is_newest=_is_newest(state.tx, state.version, seen))
 
-    async def _newest_state(self, seen: SeenShape) -> StateRows:
+    async def _newest_state(self, seen: SeenShape, least: int) -> StateRows:
+        """Rows to begin with, after the transaction ``least`` or a later one."""
         states = self._parts.states
         for _ in range(_TRIES):
-            state = states.newest(seen.handle, self._now_s()) or await self._state(seen, None, None)
+            kept = states.newest(seen.handle, self._now_s())
+            state = kept if kept is not None and kept.tx >= least else await self._state(seen, None, None)
             # One that others have waited for already may be too old to begin with.
-            if states.can_begin(state):
+            if states.can_begin(state) and state.tx >= least:
                 return state
         raise UnavailableError("the shape must be begun again and again")
 

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from flushtracker.serve.handle import Handle, Place, parsed
 from flushtracker.serve.refusals import BadRequestError
@@ -141,12 +141,19 @@ def _shape(given: Mapping[str, str]) -> str | AskedDefinition:
     return AskedDefinition(table, given.get("where"), given.get("columns"), replica, params)
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise BadRequestError("params has a key twice")
+    return found
+
+
 def _params(given: Mapping[str, str]) -> tuple[tuple[int, str], ...]:
     """The values of placeholders, which clients send as ``params[1]=…``, or all as one JSON object."""
     pairs = [(found[1], value) for name, value in given.items() if (found := _PARAM.fullmatch(name))]
     if "params" in given:
         try:
-            document = json.loads(given["params"])
+            document = json.loads(given["params"], object_pairs_hook=_object)
         except (ValueError, RecursionError):
             raise BadRequestError("params is not JSON") from None
         if pairs or not isinstance(document, dict) or not all(isinstance(each, str) for each in document.values()):

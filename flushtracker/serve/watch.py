@@ -36,6 +36,10 @@ _FRESH_S: Final = 10.0
 _FORGET_S: Final = 120.0
 """A shape is looked for that long after the last request for it."""
 
+_LEAST_S: Final = 0.05
+"""Between two looks, whoever waits for one."""
+
+_STOPS: Final = "the server stops"
 _LOG_AGAIN_S: Final = 60.0
 
 
@@ -65,10 +69,20 @@ class View:
 
 
 class Watch:
-    """Looks every ``poll_s``, and at once where a request waits for a look; ``open_tables`` opens them anew."""
+    """Looks every ``poll_s``, and at once where a request waits for a look; ``open_tables`` opens them anew.
 
-    def __init__(self, open_tables: Callable[[], Tables], poll_s: float, now_s: Callable[[], float] = time.monotonic):
+    ``source``: whose shapes are served; ``None`` for any.
+    """
+
+    def __init__(
+        self,
+        open_tables: Callable[[], Tables],
+        poll_s: float,
+        source: str | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._open = open_tables
+        self._source = source
         self._poll_s = poll_s
         self._now_s = now_s
         self.view = View()
@@ -95,7 +109,9 @@ class Watch:
         self._wake.set()
         for futures in self._changes.values():
             _resolve(futures)
-        _resolve({future for _, future in self._fresh})
+        for _, future in self._fresh:
+            if not future.done():
+                future.set_exception(UnavailableError(_STOPS))
 
     @property
     def age_s(self) -> float:
@@ -138,7 +154,7 @@ class Watch:
         found = view.shapes.get(shape_id)
         if isinstance(found, Trouble):
             if issubclass(found.kind, ShapeEndedError):
-                raise RefusalError(410, _ended(view.registry, shape_id))
+                raise RefusalError(410, _ended(view.registry, shape_id, self._source))
             raise found.error()
         if found is None:
             raise UnavailableError("the shape was not looked at in time")
@@ -162,6 +178,8 @@ class Watch:
                 del self._changes[shape_id]
 
     async def _fresh_look(self) -> None:
+        if self._stopped:
+            raise UnavailableError(_STOPS)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = self._now_s(), future
         self._fresh.append(entry)
@@ -179,8 +197,11 @@ class Watch:
     def _run(self) -> None:
         tables: Tables | None = None
         opened_s = next_s = 0.0
+        began_s = -_LEAST_S
         while not self._stopped:
             self._wake.wait(max(next_s - self._now_s(), 0))
+            # Requests that force looks share one, however many there are.
+            time.sleep(min(max(began_s + _LEAST_S - self._now_s(), 0), _LEAST_S))
             self._wake.clear()
             began_s = self._now_s()
             next_s = began_s + self._poll_s
@@ -253,15 +274,15 @@ class Watch:
         if self._now_s() - self._logged_s >= _LOG_AGAIN_S:
             self._logged_s = self._now_s()
             logger.warning("tables cannot be looked at reason=%s", self.problem, exc_info=None if known else error)
-        self._resolve_fresh(began_s, UnavailableError("the tables cannot be looked at now"))
+        self._resolve_fresh(began_s, "the tables cannot be looked at now")
 
-    def _resolve_fresh(self, began_s: float, error: Exception | None = None) -> None:
+    def _resolve_fresh(self, began_s: float, problem: str | None = None) -> None:
         for asked_s, future in self._fresh:
             if asked_s <= began_s and not future.done():
-                if error is None:
+                if problem is None:
                     future.set_result(None)
                 else:
-                    future.set_exception(error)
+                    future.set_exception(UnavailableError(problem))
 
 
 def _is_same(before: Outcome | None, now: Outcome) -> bool:
@@ -279,9 +300,10 @@ def _shape_ids(registry: Registry) -> frozenset[str]:
     return frozenset(entry.definition.id for entry in registry.entries.values() if isinstance(entry, ShapeEntry))
 
 
-def _ended(registry: Registry, shape_id: str) -> str:
+def _ended(registry: Registry, shape_id: str, source: str | None) -> str:
     """Why a shape is not served any more, as far as its owner may know: without the source."""
-    entries = (registry.shape(source, shape_id) for source in sorted(registry.sources_of(shape_id)))
+    sources = sorted(registry.sources_of(shape_id)) if source is None else [source]
+    entries = (registry.shape(each, shape_id) for each in sources)
     reasons = [entry.ended_because for entry in entries if entry is not None and entry.removed_at is not None]
     reason = reasons[-1] if reasons else None
     how = "was removed by its owner" if reason is None else f"has ended because {reason}"

@@ -96,9 +96,11 @@ class Server:
         return found
 
 
-def config_of(log: str, shapes: str | None = None, **http: Any) -> ServeConfig:
+def config_of(log: str, shapes: str | None = None, source: str | None = None, **http: Any) -> ServeConfig:
     sink = LogConfig(log, shapes or f"{log}_shapes")
-    return ServeConfig(sink, HttpConfig("127.0.0.1", 0, **http), CacheConfig(1_000_000, 100_000_000), poll_ms=50)
+    return ServeConfig(
+        sink, HttpConfig("127.0.0.1", 0, **http), CacheConfig(1_000_000, 100_000_000), source, poll_ms=50
+    )
 
 
 @asynccontextmanager

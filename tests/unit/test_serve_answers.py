@@ -19,8 +19,11 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import SinkError, SnapshotMissingError
 from flushtracker.serve import body, event_stream
 from flushtracker.serve import reads as reads_module
+from flushtracker.serve.body import Body, Page, PageFile
 from flushtracker.serve.flights import AbandonedError
+from flushtracker.serve.kept import KeptPages, PageKey
 from flushtracker.serve.reads import LogReads, Tables
+from flushtracker.serve.refusals import UnavailableError
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
@@ -637,6 +640,142 @@ def test_event_stream_says_up_to_date_after_each_part(log: str, monkeypatch: pyt
             await server.served.parts.watch.current(fresh=True)
             response = await server.get({**query, "offset": "30_0"})
             assert response.status == 409
+
+    run(test)
+
+
+def test_event_stream_says_up_to_date_only_at_the_end(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after each of the pages of a log that the server has seen more of."""
+    for module in ("body", "reads"):
+        monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 200)
+    monkeypatch.setattr(event_stream, "STREAM_S", 0.0)
+    append(log, inserts(10, "a"))
+
+    async def test() -> None:
+        async with serving(log) as server:
+            client = Client(USERS)
+            await client.sync(server)
+            for tx in (20, 30, 40, 50):
+                append(log, inserts(tx, f"k{tx}"))
+            await server.served.parts.watch.current(fresh=True)
+            response = await server.get({**client.query(live=True), "live_sse": "true"})
+            events = events_of(response)
+            assert [event["headers"].get("global_last_seen_lsn") for event in events] == [None] * 4 + ["50"]
+
+    run(test)
+
+
+def test_caches_keep_only_what_they_may_give_again(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour for a part that is followed by others, seconds for a live one, and nothing for who begins again."""
+    for module in ("body", "reads"):
+        monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 200)
+    append(log, inserts(10, "a"))
+
+    async def test() -> None:
+        async with serving(log) as server:
+            client = Client(USERS)
+            await client.sync(server)
+            for tx in (20, 30, 40):
+                append(log, inserts(tx, f"k{tx}"))
+            await server.served.parts.watch.current(fresh=True)
+            handle = str(client.handle)
+            later = {**USERS, "offset": "10_0", "handle": handle}
+            brief = "public, max-age=5, stale-while-revalidate=5"
+            for query, expected in (
+                (later, "public, max-age=3600, immutable"),
+                ({**later, "live": "true"}, brief),
+                ({**USERS, "offset": "-1"}, brief),
+                ({**USERS, "offset": "-1", "handle": handle}, "no-store"),
+                ({**USERS, "offset": "-1", "expired_handle": handle}, "no-store"),
+                ({**USERS, "offset": "now", "expired_handle": handle}, "no-store"),
+            ):
+                response = await server.get(query)
+                assert (response.status, response.headers["cache-control"]) == (200, expected), query
+
+    run(test)
+
+
+def test_client_that_was_told_begins_with_rows_as_of_its_request(log: str) -> None:
+    """Kept ones are for those who have seen nothing yet."""
+    append(log, inserts(10, "a"))
+
+    async def test() -> None:
+        async with serving(log) as server:
+            client, late = Client(USERS), Client(USERS)
+            await client.sync(server)
+            append(log, inserts(20, "b"))
+            told = await server.get({**USERS, "offset": "-1", "handle": str(client.handle)})
+            assert told.headers["electric-offset"] == "20_0"
+            await late.step(server)
+            assert late.offset == "20_0"
+
+    run(test)
+
+
+def test_looks_that_requests_force_are_limited(log: str) -> None:
+    """However many ask for one; and none is waited for once the server stops."""
+
+    async def test() -> None:
+        async with serving(log) as server:
+            watch = server.served.parts.watch
+            watch._poll_s = 1_000
+            began = time.monotonic()
+            for _ in range(10):
+                await watch.current(fresh=True)
+            assert time.monotonic() - began > 0.4
+            waiting = asyncio.create_task(watch.current(fresh=True))
+            await asyncio.sleep(0)
+            began = time.monotonic()
+            watch.close()
+            for each in (waiting, watch.current(fresh=True)):
+                with pytest.raises(UnavailableError, match="stops"):
+                    await each
+            assert time.monotonic() - began < 5
+            assert (await server.get({"shape": "unknown", "offset": "-1"})).status == 503
+
+    run(test)
+
+
+def test_reason_of_another_source_is_not_told(log: str) -> None:
+    """The shape has ended for both; only the reason of the source that is served is told."""
+    mine = shape_entry(removed_at=LogOffset(12, 0), ended_because="mine")
+    other = replace(mine, source="z/1/other", ended_because="theirs")
+    again(log, mine, 5)
+    again(log, other, 6)
+
+    async def test() -> None:
+        async with serving(log, source=mine.source) as server:
+            response = await server.get({**USERS, "offset": "-1"})
+            assert (response.status, "because mine" in response.json["message"]) == (410, True)
+
+    run(test)
+
+
+def test_files_count_until_their_last_page_is_dropped() -> None:
+    """Pages share a file, whose place on the disk is free only then."""
+    file = PageFile()
+    file.append(b"x" * 30)
+    kept = KeptPages(1_000_000, 1_000)
+    kept.add(PageKey("d", 1, 0), [Page(Body(b"", file, 10 * n, 10), n + 1) for n in range(3)])
+    for key in range(3):
+        assert kept.disk_bytes == 30
+        kept.drop(PageKey("d", 1, key))
+    assert (kept.disk_bytes, len(kept), kept.memory_bytes) == (0, 0, 0)
+
+
+def test_files_that_are_being_sent_are_limited(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow clients keep them open; whoever gets one of these is not refused."""
+    monkeypatch.setattr("flushtracker.serve.app._MOST_SENT_FILES", 1)
+    append(log, inserts(10, "a"))
+
+    async def test() -> None:
+        async with serving(log) as server:
+            app, slow = server.served.app, PageFile()
+            with app.sending(Body(b"", slow)), app.sending(Body(b"", slow)):
+                response = await server.get({**USERS, "offset": "-1"})
+                assert (response.status, response.headers["retry-after"]) == (503, "5")
+            assert (await server.get({**USERS, "offset": "-1"})).status == 200
+            assert not app._sent
 
     run(test)
 

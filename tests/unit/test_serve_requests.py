@@ -93,6 +93,7 @@ def test_query_that_could_be_read_in_two_ways_is_refused(query: str) -> None:
         ({"offset": "-1", "table": "a", "where": "x" * 8001}, "more than 8000"),
         ({"offset": "-1", "table": "a", "where": "x = $1", "params": "[1]"}, "one JSON object of texts"),
         ({"offset": "-1", "table": "a", "where": "x = $1", "params": "{"}, "params is not JSON"),
+        ({"offset": "-1", "table": "a", "where": "x = $1", "params": '{"1":"a","1":"b"}'}, "params has a key twice"),
         ({"offset": "-1", "table": "a", "where": "x = $1", "params[x]": "1"}, "not a number from 1"),
     ],
 )
