@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from flushtracker.config.write_config import LogConfig
+from flushtracker.delta.log.followed_log import FollowedLog
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import SinkError, SnapshotMissingError
@@ -318,7 +319,7 @@ def test_read_that_is_abandoned_ends_before_its_rows_are_sorted(log: str, monkey
     with pytest.raises(AbandonedError):
         tables.reader.row_tables(found, abandoned)
     with pytest.raises(AbandonedError):
-        tables.reader.log_tables(found, check=abandoned)
+        tables.reader.log_tables(FollowedLog.begun(found, changes_only=False), abandoned)
 
 
 def test_error_of_a_shape_is_a_new_one_for_each_request(log: str) -> None:
