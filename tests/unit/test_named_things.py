@@ -126,7 +126,12 @@ def words_in(path: Path) -> Iterator[str]:
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.alias(name=name):
                 yield from name.split(".")
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.keyword(arg=str(name)):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+                | ast.keyword(arg=str(name))
+            ):
                 yield name
             case ast.ImportFrom(module=str(name)):
                 yield from name.split(".")
@@ -166,7 +171,7 @@ def definitions(path: Path) -> frozenset[str]:
 
 def defined_by(node: ast.AST) -> Iterator[str]:
     match node:
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             yield name
         case ast.Assign(targets=targets):
             yield from (part for target in targets for part in target_names(target))
