@@ -99,7 +99,7 @@ def test_spark_refuses_what_the_other_reader_refuses(spark: SparkSession, log: s
     with pytest.raises(ConfigError, match="has no shape c"):
         reader.read_rows("c")
     with pytest.raises(PositionError, match=r"is ahead of the log of shape users .*, which has reached 1:0/A:0:"):
-        reader.read_log("users", Position(SOURCE, 11, 0))
+        reader.read_log("users", Position(SOURCE, 16, 0))
     register(log, shape_entry(), table_entry())
     for shape_id in ("users", "b"):
         with pytest.raises(PySparkException, match="the table had rows before the shape started"):
