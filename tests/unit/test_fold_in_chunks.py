@@ -154,7 +154,7 @@ class _Shape:
     def __init__(self, log: str, seed: int) -> None:
         self.log, self.made = log, RandomLog(seed, shape_ids=["users"], partitions=2)
         self.items = list[Row]()
-        self.snapshot: ShapeSnapshot | None = None
+        self.snapshots = list[ShapeSnapshot]()
 
     def write(self, transactions: int) -> None:
         rows = [row for _ in range(transactions) for row in self.made.transaction()]
@@ -165,18 +165,22 @@ class _Shape:
         """As of now, with a transaction that it does not see although it is before its LSN."""
         unseen = self.made.tx
         rows = dict(self.made.at["users"][-2][1])
-        attempt = 1 if self.snapshot is None else self.snapshot.attempt + 1
-        self.snapshot = ShapeSnapshot(attempt, MvccSnapshot(unseen, unseen + 1, (unseen,)), unseen, unseen + 1)
-        found = snapshot_rows(self.snapshot, rows)
+        attempt = len(self.snapshots) + 1
+        snapshot = ShapeSnapshot(attempt, MvccSnapshot(unseen, unseen + 1, (unseen,)), unseen, unseen + 1)
+        self.snapshots.append(snapshot)
+        found = snapshot_rows(snapshot, rows)
         self.items = [*found, *self.items]
         append(self.log, found)
 
     def rows(self, tx: int) -> dict[str, dict[str, str | None]]:
+        """By the last snapshot that was taken by then."""
+        snapshot = [each for each in self.snapshots if each.lsn <= tx][-1]
+
         def counts(row: Row) -> bool:
-            at, snapshot = int(str(row["tx_offset"])), self.snapshot
+            at = int(str(row["tx_offset"]))
             if at == 0:
-                return snapshot is not None and row["chunk"] == snapshot.attempt
-            return at <= tx and (snapshot is None or not snapshot.contains(at, int(str(row["xid"]))))
+                return row["chunk"] == snapshot.attempt
+            return at <= tx and not snapshot.contains(at, int(str(row["xid"])))
 
         counted = filter(counts, self.items)
         return fold((str(row["operation"]), row["key"], row["value"]) for row in counted)  # type: ignore[misc]
@@ -186,7 +190,10 @@ class _Shape:
 def test_readers_have_the_rows_at_every_commit_in_chunks_of_a_row(
     tmp_path: Path, tiny: random.Random, seed: int
 ) -> None:
-    """Of a shape whose snapshot is taken three times, each with a transaction that it does not see."""
+    """Of a shape whose snapshot is taken three times, each with a transaction that it does not see.
+
+    Offsets before the first one are refused.
+    """
     log = str(tmp_path / "log")
     create_shape_log(log)
     shape, reader, states, refused = _Shape(log, seed), ShapeLogReader(log), 0, 0
