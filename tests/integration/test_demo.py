@@ -148,7 +148,7 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     assert demo.process.wait(_DEADLINE_S) == 0, demo.output()
     assert demo.processes() == {}
     stopped = re.findall(r"^flushtracker demo: stopping (.*)$", demo.output(), re.MULTILINE)
-    assert stopped == ["workload", "writers", "capture", "tracker", "Kafka", "PostgreSQL"]
+    assert stopped == ["workload", "http", "writers", "capture", "tracker", "Kafka", "PostgreSQL"]
     # Two of them were added while it ran, and begin with snapshots, as the others do.
     assert "7 shapes: folding each log gives its query over the table" in demo.output()
     assert demo.output().splitlines()[-1].startswith("flushtracker demo: everything has stopped. Next: read a shape: ")
