@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.config.file_kinds import SERVE, read_kind
-from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.status_config import StatusConfig, read_listen, read_status
 from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.config.units import BYTES_FORM, parse_bytes
-from flushtracker.config.write_config import LogConfig
+from flushtracker.config.write_config import LogConfig, read_log_sink
 
 _ORIGIN: Final = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
@@ -78,7 +77,7 @@ def load_serve_config(path: Path) -> ServeConfig:
     if poll_ms is not None and not _LEAST_POLL_MS <= poll_ms <= _MOST_POLL_MS:
         raise root.wrong("poll", f"a time from {_LEAST_POLL_MS} ms to {_MOST_POLL_MS} ms")
     config = ServeConfig(
-        sink=_sink(root.mapping("sink")),
+        sink=read_log_sink(root.mapping("sink")),
         http=_http(root.mapping("http")),
         cache=_cache(root.optional_mapping("cache")),
         source=None if source is None else source.value,
@@ -90,16 +89,6 @@ def load_serve_config(path: Path) -> ServeConfig:
         raise root.mapping("status").error("peers", "is not known here: the server has no page that shows others")
     require_distinct_paths(root, [("sink", "log"), ("sink", "shapes")])
     return config
-
-
-def _sink(sink: YamlMapping) -> LogConfig:
-    sink.allow("log", "shapes", "storage_options")
-    options = sink.optional_mapping("storage_options")
-    return LogConfig(
-        sink.text("log").value,
-        sink.text("shapes").value,
-        storage_options=SecretOptions(None if options is None else options.scalars()),
-    )
 
 
 def _http(http: YamlMapping) -> HttpConfig:

@@ -9,11 +9,9 @@ from pathlib import Path
 from flushtracker.config.file_kinds import SNAPSHOT, read_kind
 from flushtracker.config.job_config import read_trigger_ms
 from flushtracker.config.postgres_config import TablesConfig, read_tables
-from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.storage_path import require_distinct_paths
-from flushtracker.config.strict_yaml import YamlMapping
-from flushtracker.config.write_config import LogConfig
+from flushtracker.config.write_config import LogConfig, read_log_sink
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +34,9 @@ def load_snapshot_config(path: Path) -> SnapshotConfig:
     root.allow("postgres", "sink", "trigger", "status")
     config = SnapshotConfig(
         read_tables(root.mapping("postgres")),
-        _sink(root.mapping("sink")),
+        read_log_sink(root.mapping("sink")),
         read_trigger_ms(root) if "trigger" in root else None,
         read_status(root),
     )
     require_distinct_paths(root, [("sink", "log"), ("sink", "shapes")])
     return config
-
-
-def _sink(sink: YamlMapping) -> LogConfig:
-    sink.allow("log", "shapes", "storage_options")
-    options = sink.optional_mapping("storage_options")
-    return LogConfig(
-        sink.text("log").value,
-        sink.text("shapes").value,
-        storage_options=SecretOptions(None if options is None else options.scalars()),
-    )

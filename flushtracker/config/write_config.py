@@ -168,3 +168,14 @@ def _is(root: YamlMapping, key: str, choice: str, *, default: str) -> bool:
     if chosen not in {choice, default}:
         raise root.wrong(key, f"{choice} or {default}")
     return chosen == choice
+
+
+def read_log_sink(sink: YamlMapping) -> LogConfig:
+    """Where a log is, without what the writers' job alone decides of it; raises ``ConfigError``."""
+    sink.allow("log", "shapes", "storage_options")
+    options = sink.optional_mapping("storage_options")
+    return LogConfig(
+        sink.text("log").value,
+        sink.text("shapes").value,
+        storage_options=SecretOptions(None if options is None else options.scalars()),
+    )
