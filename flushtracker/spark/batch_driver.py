@@ -46,12 +46,7 @@ class BatchDriver:
             with self.lock, self._live.processing():
                 started = time.monotonic()
                 self._begin(batch_id)
-                # Computed once: a second action on it would run the stateful operator again.
-                batch.persist()
-                try:
-                    self.process(batch, batch_id)
-                finally:
-                    batch.unpersist()
+                self.process(batch, batch_id)
                 self.finished_batch_id = batch_id
                 self._live.batch_done(batch_id, int((time.monotonic() - started) * 1000))
         except BaseException as error:
@@ -77,5 +72,5 @@ class BatchDriver:
         raise NotImplementedError
 
     def process(self, batch: DataFrame, batch_id: int) -> None:
-        """Process the rows of the job's state function, which are cached."""
+        """Process the rows of the job's state function, which each action on ``batch`` would run again."""
         raise NotImplementedError

@@ -83,6 +83,14 @@ class AckDriver(BatchDriver):
 
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Acknowledge what the groups report, unless one reports an error."""
+        # Dead letters are an action of their own, which would run the state function again.
+        batch.persist()
+        try:
+            self._process(batch, batch_id)
+        finally:
+            batch.unpersist()
+
+    def _process(self, batch: DataFrame, batch_id: int) -> None:
         started = time.monotonic()
         rows = batch.where(f"kind <> '{DEAD_LETTER}'").collect()
         raise_first_error(rows)
