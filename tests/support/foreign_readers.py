@@ -71,6 +71,9 @@ def spark_rows(spark: SparkSession) -> ForeignReader:
 def folded_rows(log: str, version: int, shape_id: str, column: str) -> Rows:
     """What :func:`read_shape` has of that version: of a table that has its rows, and nothing else."""
     rows = query_rows(DeltaTable(log, version=version), "SELECT * FROM rows")
+    if shape_id not in rows["shape_id"].to_pylist():
+        # Without the registry's entry it would be no shape of this log.
+        return []
     with tempfile.TemporaryDirectory() as copy:
         write_deltalake(copy, rows)
         found = read_shape(copy, shape_id).rows.to_pylist()
