@@ -3,9 +3,12 @@
 from dataclasses import replace
 from typing import Final
 
+import pytest
+
+from flushtracker.errors import ConfigError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
-from flushtracker.jobs.snapshot.due_shapes import due_shapes
+from flushtracker.jobs.snapshot.due_shapes import due_shapes, require_known
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.unit.test_registry_events import TABLE
@@ -39,3 +42,21 @@ def test_a_source_that_another_has_replaced_gets_no_more_snapshots() -> None:
     assert due(*shapes, taken={}) == [(f"{SOURCE}/1", "a")]
     taken = {(SOURCE, "a"): 1, (f"{SOURCE}/1", "a"): 1}
     assert due(*shapes, taken=taken, again=("a",)) == [(f"{SOURCE}/1", "a")]
+
+
+def test_a_shape_that_only_a_replaced_source_has_is_named_with_both_sources() -> None:
+    """It was said to have ``snapshot: false``, whatever it has; and to have ended, if it had there."""
+    last = LogOffset(1000, 0)
+    ended = replace(entry("ended"), removed_at=last, ended_because="its table was dropped")
+    without = entry("ended", f"{SOURCE}/1")
+    without = replace(without, definition=replace(without.definition, snapshot=False))
+    registry = Registry.of([entry("old"), ended, without, entry("new", f"{SOURCE}/1")])
+    require_known(registry, "7301/1", ["new"])
+    with pytest.raises(ConfigError) as raised:
+        require_known(registry, "7301/1", ["old"])
+    assert str(raised.value) == (
+        f"shape old is one of source {SOURCE}, which {SOURCE}/1 has replaced, and that has no such shape; check the "
+        "shapes file, and that capture runs"
+    )
+    with pytest.raises(ConfigError, match="shape ended has snapshot: false"):
+        require_known(registry, "7301/1", ["ended"])

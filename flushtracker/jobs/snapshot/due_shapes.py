@@ -94,8 +94,10 @@ def require_known(registry: Registry, server: str, shape_ids: Sequence[str]) -> 
 
     Raises:
         ShapeEndedError: one was removed or has ended.
-        ConfigError: the server has no shape of that name, or it is defined without a snapshot.
+        ConfigError: the server has no shape of that name, or it is defined without a snapshot; or only a source has it
+            that another has replaced.
     """
+    replaced = successors({source for source, _, _ in registry.entries})
     known = {entry.definition.id for entry in _shapes(registry, server)}
     for shape_id in shape_ids:
         if shape_id in known:
@@ -106,7 +108,14 @@ def require_known(registry: Registry, server: str, shape_ids: Sequence[str]) -> 
             raise ConfigError(
                 f"the registry has no shape {shape_id} of server {server}; check its id, and postgres.connection"
             )
-        for entry in of_server:
+        current = [entry for entry in of_server if entry.source not in replaced]
+        if not current:
+            before = of_server[-1].source
+            raise ConfigError(
+                f"shape {shape_id} is one of source {before}, which {replaced[before]} has replaced, and that has no "
+                "such shape; check the shapes file, and that capture runs"
+            )
+        for entry in current:
             if entry.removed_at is not None:
                 how = "was removed by its owner" if entry.ended_because is None else f"ended: {entry.ended_because}"
                 raise ShapeEndedError(f"shape {shape_id} of source {entry.source} {how}, so it needs no snapshot")
