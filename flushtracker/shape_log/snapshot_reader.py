@@ -109,8 +109,13 @@ class SnapshotReader:
         return frozenset(each.attempt for each in kept if each is not None and each.attempt)
 
     def contains(self, event: ShapeChangesEvent) -> bool:
-        """Whether the complete snapshot has the effects of the event's transaction, which is to be left out then."""
+        """Whether the complete snapshot has the effects of the event's transaction, which is to be left out then.
+
+        An event of an earlier incarnation is contained, whatever its xid: that may be as old as to be used again.
+        """
         found = self._complete.get((event.source, event.shape_id))
         if found is None or found.end is None:
             return False
+        if event.incarnation != found.incarnation:
+            return event.incarnation < found.incarnation
         return found.end.contained.contains(event.last_log_offset.tx_offset, event.xid)

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -226,11 +226,20 @@ def test_every_state_after_a_published_snapshot_is_one_of_the_table() -> None:
     assert left_out > 100
 
 
-def contains(reader: SnapshotReader, lsn: int, xid: int) -> bool:
+def contains(reader: SnapshotReader, lsn: int, xid: int, incarnation: int = 1) -> bool:
     last = LogOffset(lsn, 4)
-    return reader.contains(
-        ShapeChangesEvent(*SHAPE, xid, LogOffset(-1, 0), last, start=True, has_begin=True, commit=None)
-    )
+    event = ShapeChangesEvent(*SHAPE, xid, LogOffset(-1, 0), last, start=True, has_begin=True, commit=None)
+    return reader.contains(replace(event, incarnation=incarnation))
+
+
+def test_an_earlier_incarnation_is_contained_and_a_later_one_is_not() -> None:
+    """Its xid of 32 bits may be one that was in progress at the snapshot, four billion transactions later."""
+    reader = SnapshotReader()
+    end = SnapshotEnd(0, ContainedTransactions(900, ((5, 7),)))
+    reader.take(SnapshotEvent(*SHAPE, 8, 0, (), end, 2))
+    assert [contains(reader, 800, xid, 2) for xid in (4, 6)] == [True, False]
+    assert [contains(reader, 800, xid, 1) for xid in (4, 6)] == [True, True]
+    assert [contains(reader, 800, xid, 3) for xid in (4, 6)] == [False, False]
 
 
 def test_a_row_too_large_for_an_event_is_refused_with_its_size() -> None:
