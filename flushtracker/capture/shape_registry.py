@@ -57,9 +57,9 @@ def trimmed(entry: ShapeEntry) -> ShapeEntry:
 
 
 def evictions_of(entries: Iterable[ShapeEntry]) -> tuple[Eviction, ...]:
-    """The evictions among the entries, oldest first."""
+    """The evictions among the entries, oldest first; a live shape has that of an incarnation before."""
     found = [
-        Eviction(entry.definition.id, entry.evicted_at_ms, entry.ended_because or "")
+        Eviction(entry.definition.id, entry.evicted_at_ms, entry.ended_because or "the shape has begun again since")
         for entry in entries
         if entry.evicted_at_ms is not None
     ]
@@ -141,10 +141,9 @@ class ShapeRegistry:
         """The live shapes on the table with this OID. O(those shapes)."""
         return tuple(self._live[shape_id] for shape_id in sorted(self._by_oid.get(table_oid, ())))
 
-    def ended_at(self, shape_id: str) -> LogOffset | None:
-        """Where the shape's last incarnation has ended; ``None`` if it is live, or there was none."""
-        entry = self._removed.get(shape_id)
-        return None if entry is None else entry.removed_at
+    def last_ended(self, shape_id: str) -> ShapeEntry | None:
+        """The shape's last incarnation, if that has ended; ``None`` if it is live, or there was none."""
+        return self._removed.get(shape_id)
 
     def has_begun(self, definition: ShapeDefinition) -> bool:
         """Whether this incarnation of the shape, or a later one, is live."""

@@ -200,7 +200,10 @@ class Subscriptions:
                 self._server.flush_commits()
             wal_end = self._server.wal_end()
             removed_at = LogOffset(wal_end, 0)
-            removed = [replace(self._registry[shape_id], removed_at=removed_at) for shape_id in diff.removed]
+            removed = [
+                replace(self._registry[shape_id], removed_at=removed_at, evicted_at_ms=None)
+                for shape_id in diff.removed
+            ]
             again = [shape.definition.id for shape in new if self._registry.is_live(shape.definition.id)]
             removed += [
                 replace(self._registry[shape_id], removed_at=removed_at, ended_because=BEGUN_AGAIN)
@@ -325,11 +328,13 @@ class Subscriptions:
         """The entry of a new shape, which has a snapshot unless its definition says that it has none."""
         definition = replace(new.definition, snapshot=new.definition.snapshot is not False, at=None)
         starts_after = self._first_starts_after if new.starts_at_slot else now
-        ended_at = self._registry.ended_at(definition.id)
-        if ended_at is not None:
-            # The end may be the end of the WAL, and the next commit record may start there.
-            starts_after = max(starts_after, ended_at)
-        return ShapeEntry(self._source, definition, new.table.oid, starts_after)
+        before = self._registry.last_ended(definition.id)
+        if before is None or before.removed_at is None:
+            return ShapeEntry(self._source, definition, new.table.oid, starts_after)
+        # The end may be the end of the WAL, and the next commit record may start there.
+        starts_after = max(starts_after, before.removed_at)
+        evicted_at_ms = before.evicted_at_ms
+        return ShapeEntry(self._source, definition, new.table.oid, starts_after, evicted_at_ms=evicted_at_ms)
 
     def _remove(self, entries: Collection[ShapeEntry]) -> None:
         for entry in entries:
@@ -346,7 +351,8 @@ class Subscriptions:
         self._outbox.publish_entries(entries)
         for entry in entries:
             self._registry.put(entry)
-        self.evictions += evictions_of(entries)
+        known = {(each.shape_id, each.at_ms) for each in self.evictions}
+        self.evictions += tuple(each for each in evictions_of(entries) if (each.shape_id, each.at_ms) not in known)
         ended = [entry for entry in entries if entry.ended_because is not None]
         changed = {entry.definition.id for entry in entries}
         if ended or any(each.shape_id in changed for each in self.ended):

@@ -66,10 +66,10 @@ class ShapeEntry:
 
     Nothing at or below ``starts_after.tx_offset`` is ever routed to it, and nothing after ``removed_at``. The
     ``definition`` is complete: it includes the primary key found in the catalog, and states ``snapshot``. ``table_oid``
-    is the OID of its table, 0 without a catalog. ``ended_because`` is the
-    reason why capture had to end the shape, ``None`` if the user removed it; ``evicted_at_ms`` when that was, if it
-    ended the shape by the policy of ``evict`` although it could be delivered. ``starts_visible``: every MVCC snapshot
-    taken on the server from now on contains every transaction at or below ``starts_after``.
+    is the OID of its table, 0 without a catalog. ``ended_because`` is the reason why capture had to end the shape,
+    ``None`` if the user removed it; ``evicted_at_ms`` when that was, if it ended the shape by the policy of ``evict``
+    although it could be delivered, or of a live shape, when it so ended the incarnation before. ``starts_visible``:
+    every MVCC snapshot taken on the server from now on contains every transaction at or below ``starts_after``.
 
     ``is_condensed``: of a removed shape only the id, the end and its reason are kept, as the slot is confirmed past its
     end, and its flushes are deleted.

@@ -252,6 +252,19 @@ def test_one_goes_at_a_time_and_the_next_only_after_the_first_has_had_its_effect
     assert world.now_ms - world.evictions[0].at_ms == HOUR_MS
 
 
+def test_a_shape_that_began_again_after_its_eviction_may_be_evicted_again() -> None:
+    """It was taken for evicted until capture was started again. What it held before may be an old document."""
+    world, policy = World(), EvictionPolicy(RULE)
+    assert world.run(2 * AFTER_MS, policy).shape_id == "dead"
+    world.evictions = (Eviction("dead", world.now_ms, "…"),)
+    world.tick()
+    world.holders = (Holder("dead", world.now_ms, 5, 0, ACK),)
+    decision = world.run(2 * AFTER_MS, policy)
+    assert decision.reason == "'dead' must wait: evictions in the last hour: 1, which is evict.at_most_per_hour"
+    assert world.run(2 * HOUR_MS, policy).shape_id == "dead"
+    assert world.now_ms - world.evictions[0].at_ms == HOUR_MS
+
+
 @pytest.mark.parametrize("restarted", ["capture", "job"])
 def test_a_restart_of_capture_or_of_the_job_starts_the_time_anew(restarted: str) -> None:
     """The hourly limit survives it: evictions are read from the registry."""

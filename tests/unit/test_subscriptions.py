@@ -210,6 +210,27 @@ def test_an_evicted_shape_is_ended_with_its_reason_and_known_to_the_next_process
     assert len(evictions) == 1
 
 
+def test_the_next_process_knows_of_the_eviction_of_a_shape_that_has_begun_again() -> None:
+    """Its entry was replaced, and with it the eviction was forgotten, so that an hour could have more than allowed."""
+    source = Source()
+    source.define(ShapeDefinition("a", NAME))
+    assert source.subscriptions.evict("a", "its writer is silent", 5_000)
+    source.define(ShapeDefinition("a", NAME, incarnation=2))
+    assert source.published("a").removed_at is None
+    assert source.subscriptions.evictions == (Eviction("a", 5_000, "its writer is silent"),)
+    source.resume(source.registered(), LSN)
+    (found,) = source.subscriptions.evictions
+    assert (found.shape_id, found.at_ms) == ("a", 5_000)
+    source.define(ShapeDefinition("a", NAME, incarnation=3))
+    assert source.subscriptions.evictions == (found,), "counted once, while a live one begins again"
+    assert source.subscriptions.evict("a", "again", 6_000)
+    source.define(ShapeDefinition("a", NAME, incarnation=4))
+    source.resume(source.registered(), LSN)
+    assert [each.at_ms for each in source.subscriptions.evictions] == [6_000]
+    source.define()
+    assert source.published("a").evicted_at_ms is None, "its owner has removed it"
+
+
 def test_a_shape_that_ends_while_it_is_removed_does_not_hold_up_a_new_one() -> None:
     """The new shape was registered, but its changes were never routed."""
     source = Source()

@@ -14,7 +14,8 @@ and if, over this period,
 - the job has finished a batch, the last one just now, and has seen all that capture had published at its beginning:
   so it does not hang, is not behind, and has not merely failed to read that the shape was flushed;
 - the server has written WAL. On an idle server time passes, but nothing accumulates;
-- every eviction has had its effect, and the last hour had fewer than ``at_most_per_hour``;
+- every eviction has had its effect, and the last hour had fewer than ``at_most_per_hour``. A shape that is pending only
+  since its eviction has begun again, and may be evicted again;
 
 and if it holds at least ``at_least_bytes``: the server removes WAL in files of 16 MiB, so what is less frees nothing.
 
@@ -229,9 +230,10 @@ def _holder_fault(source: SourceStatus, capture: CaptureStatus) -> str | None:
         return "the slot is not confirmed up to the ack"
     if not source.holders:
         return "no shape holds the ack"
-    first = source.holders[0].shape_id
-    if first in {eviction.shape_id for eviction in capture.evictions}:
-        return f"{first!r} is already evicted, but the job has not seen that yet"
+    first = source.holders[0]
+    # One that is pending since after its eviction has begun again.
+    if any(each.shape_id == first.shape_id and each.at_ms >= first.since_ms for each in capture.evictions):
+        return f"{first.shape_id!r} is already evicted, but the job has not seen that yet"
     return None
 
 
