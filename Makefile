@@ -48,7 +48,7 @@ test: java $(READY) jars brokerjars serverjars warmup ## run all tests, two at a
 verify: verifytools java $(READY) jars brokerjars warmup ## try alerts, pages and clients in a real Prometheus, Chromium and Node, which Debian has
 	$(BIN)/python -m pytest tests/verify
 
-soak: java $(READY) jars brokerjars serverjars warmup ## a million simulated histories, ten million mutated inputs, then 400 kills under load; takes hours
+soak: java $(READY) jars brokerjars serverjars warmup ## a million simulated histories, ten million mutated inputs, then 500 kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
 	$(BIN)/python -m tests.integration.soak_small_scope
 	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
@@ -61,6 +61,7 @@ soak: java $(READY) jars brokerjars serverjars warmup ## a million simulated his
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 	$(BIN)/python -m tests.integration.soak_loop --kills $(KILLS)
+	$(BIN)/python -m tests.integration.soak_failover --promotions $(KILLS)
 	$(BIN)/python -m tests.integration.soak_conformance --kills $(KILLS)
 
 unit: $(READY) ## run the fast tests, which need no Java

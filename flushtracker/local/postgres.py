@@ -133,6 +133,15 @@ class LocalPostgres:
         self.run("pg_basebackup", *server, "--pgdata", str(standby.data), "--write-recovery-conf", "--checkpoint=fast")
         return standby
 
+    def rewind_to(self, primary: "LocalPostgres") -> None:
+        """Make this server, which was killed, a standby of the one that was promoted in its place; not started yet."""
+        # Its recovery, which pg_rewind runs, does not get the settings that a start gets.
+        config = self.folder / "rewind.conf"
+        config.write_text("".join(f"{name} = '{value}'\n" for name, value in self.settings.items()))
+        source = f"host={HOST} port={primary.port} user={SUPERUSER} dbname=postgres"
+        arguments = (f"--target-pgdata={self.data}", f"--source-server={source}", f"--config-file={config}")
+        self.run("pg_rewind", *arguments, "--write-recovery-conf", "--no-sync")
+
     def run(self, program: str, *arguments: str) -> str:
         """Run one of the server's programs and return its output."""
         command = [str(self._binaries / program), *arguments]

@@ -66,7 +66,7 @@ def _soak(folder: Path, kills: int, seed: int) -> None:
             seed_of_rest = rng.randrange(1 << 30)
             with (
                 LoopReaders(loop.log, watch.source, seed_of_rest) as readers,
-                LoopWorkload(loop.server, seed_of_rest) as workload,
+                LoopWorkload(lambda: loop.server, seed_of_rest) as workload,
             ):
                 for _ in range(min(_REST_EVERY, kills - killed.total())):
                     if rng.random() < _PROGRESS_CHANCE:

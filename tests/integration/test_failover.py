@@ -25,8 +25,7 @@ from tests.support.failover_pair import FailoverPair
 from tests.support.waiting import wait_until
 
 PROMOTIONS: Final = 3
-SEEDS: Final = 34
-"""With so many histories, there are a hundred promotions in ``make soak``."""
+"""``make soak`` has a hundred, of the whole loop."""
 
 
 @pytest.fixture
@@ -108,10 +107,9 @@ def acknowledge_some(rig: CaptureRig, last_ack: int, rng: random.Random) -> int:
     return ack_lsn
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, SEEDS + 1))])
-def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: FailoverPair, seed: int) -> None:
+def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: FailoverPair) -> None:
     """Primaries are killed at any moment, and the next standby is at the address of the first one."""
-    rng = random.Random(seed)  # noqa: S311  a reproducible history
+    rng = random.Random(1)  # noqa: S311  a reproducible history
     capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
     source, last_ack = rig.source(), 0
@@ -119,7 +117,7 @@ def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: Fa
         pair.add_standby()
         pair.wait_until_synced(partial(insert_and_acknowledge, rig))
         last_ack = AckReader(str(rig.acks), {}).last_ack(source) or 0
-        with Load(pair, seed * 100 + number):
+        with Load(pair, number):
             for _ in range(3):
                 last_ack = acknowledge_some(rig, last_ack, rng)
                 Event().wait(rng.random())

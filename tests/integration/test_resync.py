@@ -36,7 +36,7 @@ class ResyncLoop(WholeLoop):
         self.rig.define(shape(_ID))
         self._write_configurations()
         for name in ("capture", "tracker", "writers"):
-            self._start_process(name)
+            self.start(name)
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         def holds() -> bool:
@@ -65,7 +65,7 @@ class ResyncLoop(WholeLoop):
         wait_until(lambda: process.poll() is not None or self.sources() > epochs, "the new source", _DEADLINE_S)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, (self.rig.folder / "capture.log").read_text()[-2000:]
-        self._start_process("capture")
+        self.start("capture")
 
     def sources(self) -> set[str]:
         """Those under which the shape is registered."""

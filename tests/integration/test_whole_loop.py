@@ -15,7 +15,7 @@ def test_what_the_loop_decides_under_kills_is_what_the_models_allow(postgres_fol
     with ExitStack() as stack:
         loop = stack.enter_context(WholeLoop(postgres_folder, flush="batch", write_unit="txn"))
         watch = stack.enter_context(closing(LoopWatch(loop)))
-        with LoopWorkload(loop.server, seed=1) as workload:
+        with LoopWorkload(lambda: loop.server, seed=1) as workload:
             for part in _KILLED:
                 watch.await_lsn(watch.confirmed_lsn + 1)
                 loop.kill(part)

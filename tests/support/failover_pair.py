@@ -1,16 +1,19 @@
 """``FailoverPair``: a primary, and a standby to which its failover slots are synchronised (PostgreSQL 17 and later)."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from flushtracker.local.postgres import HOST, SUPERUSER, LocalPostgres, free_port
+from flushtracker.wal.lsn import parse_lsn
 from tests.support.waiting import wait_until
 
 SLOT: Final = "shapes"
 _STANDBY_SLOT: Final = "standby"
 _CREATE_SLOT: Final = f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput', failover => true)"
-_SYNCED: Final = "SELECT synced AND NOT temporary FROM pg_replication_slots WHERE slot_name = 'shapes'"
+_SLOTS: Final = "SELECT slot_name FROM pg_replication_slots WHERE failover AND slot_type = 'logical'"
+_COPIES: Final = "SELECT slot_name FROM pg_replication_slots WHERE synced AND NOT temporary"
 
 
 class FailoverPair:
@@ -27,6 +30,10 @@ class FailoverPair:
         self.primary = LocalPostgres(folder / "server-0")
         self.primary.port = self._ports[0]
         self.standby: LocalPostgres | None = None
+        self._killed: LocalPostgres | None = None
+        self._slots: list[tuple[Any, ...]] = []
+        self._waits_from = 0
+        """The primary waits for the standby from this LSN on."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -45,38 +52,38 @@ class FailoverPair:
     def add_standby(self) -> LocalPostgres:
         """A new standby of the primary, at the address that is free."""
         self._count += 1
-        primary = self.primary
-        slots = primary.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = 'standby'")
-        if not slots:
-            primary.execute("SELECT pg_create_physical_replication_slot('standby', true)")
-        # The old primary's data is of no use to the standby.
-        standby = primary.standby(self._folder / f"server-{self._count}")
-        (standby.port,) = set(self._ports) - {primary.port}
-        standby.settings |= {
-            "primary_conninfo": f"host={HOST} port={primary.port} user={SUPERUSER} dbname=postgres",
-            "primary_slot_name": _STANDBY_SLOT,
-            "hot_standby_feedback": "on",
-            "sync_replication_slots": "on",
-            "wal_receiver_status_interval": "1s",
-        }
-        standby.start()
-        self.standby = standby
-        waits_for = _STANDBY_SLOT if self._waits_for_standby else ""
-        primary.execute(f"ALTER SYSTEM SET synchronized_standby_slots = '{waits_for}'", "SELECT pg_reload_conf()")
-        return standby
+        self._create_standby_slot()
+        if self._killed is not None:
+            shutil.rmtree(self._killed.data)
+        standby = self.primary.standby(self._folder / f"server-{self._count}")
+        (standby.port,) = set(self._ports) - {self.primary.port}
+        return self._start_standby(standby)
 
-    def wait_until_synced(self, acknowledge: Callable[[], object]) -> None:
-        """Wait until the standby's copy of the slot would survive a promotion, for which the slot must advance."""
+    def rejoin(self) -> LocalPostgres:
+        """The primary that was killed comes back as a standby, without its slots and what the new primary lacks."""
+        killed = self._killed
+        assert killed is not None
+        self._create_standby_slot()
+        killed.rewind_to(self.primary)
+        return self._start_standby(killed)
+
+    def is_promotable(self) -> bool:
+        """Whether the standby has every slot for good, and all that was sent when the primary did not wait for it."""
         standby = self.standby
         assert standby is not None
+        ((lsn,),) = standby.execute("SELECT coalesce(pg_last_wal_receive_lsn(), '0/0')::text")
+        return sorted(standby.execute(_COPIES)) == sorted(self._slots) and parse_lsn(lsn) >= self._waits_from
+
+    def wait_until_synced(self, acknowledge: Callable[[], object]) -> None:
+        """Wait until the standby's copies of the slots would survive a promotion, for which the slots must advance."""
 
         def is_synced() -> bool:
             # A slot advances to where the transactions in progress are logged.
             self.primary.execute("SELECT pg_log_standby_snapshot()")
             acknowledge()
-            return standby.execute(_SYNCED) == [(True,)]
+            return self.is_promotable()
 
-        wait_until(is_synced, "the synchronised slot", 60, pause_s=0.3)
+        wait_until(is_synced, "the synchronised slots", 180, pause_s=0.3)
 
     def promote(self) -> LocalPostgres:
         """Promote the standby, whether or not the primary lives; returns what was the primary."""
@@ -91,7 +98,30 @@ class FailoverPair:
     def fail_over(self) -> None:
         """Kill the primary, and promote the standby."""
         self.primary.kill()
-        self.promote()
+        self._killed = self.promote()
+
+    def _create_standby_slot(self) -> None:
+        if not self.primary.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = 'standby'"):
+            self.primary.execute("SELECT pg_create_physical_replication_slot('standby', true)")
+
+    def _start_standby(self, standby: LocalPostgres) -> LocalPostgres:
+        primary = self.primary
+        standby.settings |= {
+            "primary_conninfo": f"host={HOST} port={primary.port} user={SUPERUSER} dbname=postgres",
+            "primary_slot_name": _STANDBY_SLOT,
+            "hot_standby_feedback": "on",
+            "sync_replication_slots": "on",
+            "wal_receiver_status_interval": "1s",
+        }
+        standby.start()
+        self.standby, self._killed, self._slots = standby, None, primary.execute(_SLOTS)
+        waits_for = _STANDBY_SLOT if self._waits_for_standby else ""
+        primary.execute(f"ALTER SYSTEM SET synchronized_standby_slots = '{waits_for}'", "SELECT pg_reload_conf()")
+        setting = "SHOW synchronized_standby_slots"
+        wait_until(lambda: primary.execute(setting) == [(waits_for,)], "the setting", 10)
+        ((lsn,),) = primary.execute("SELECT pg_current_wal_lsn()::text")
+        self._waits_from = parse_lsn(lsn)
+        return standby
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         return self.primary.execute(statement)

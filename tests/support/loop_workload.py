@@ -88,11 +88,12 @@ _LONGEST_PAUSE_S: Final = 0.2
 class LoopWorkload:
     """A context manager that runs transactions, mostly small ones, from sessions of their own.
 
-    A transaction that fails, as by a deadlock or because the server is killed, is given up: what the server made of it,
-    only the server knows. ``failure`` is the error that ended a session, if any.
+    ``server`` returns the server to connect to. A transaction that fails, as by a deadlock or because the server is
+    killed, is given up: what the server made of it, only the server knows. ``failure`` is the error that ended a
+    session, if any.
     """
 
-    def __init__(self, server: LocalPostgres, seed: int) -> None:
+    def __init__(self, server: Callable[[], LocalPostgres], seed: int) -> None:
         self.failure: BaseException | None = None
         self._server = server
         self._stop = Event()
@@ -114,7 +115,7 @@ class LoopWorkload:
         try:
             while not self._stop.wait(rng.uniform(0, _LONGEST_PAUSE_S)):
                 with suppress(psycopg2.Error, PostgresError):
-                    run_in_transaction(self._server, transaction(rng))
+                    run_in_transaction(self._server(), transaction(rng))
         except BaseException as error:  # noqa: BLE001  kept for the soak to report
             self.failure = error
 

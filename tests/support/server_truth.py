@@ -36,15 +36,20 @@ class CommittedTransaction:
 
 @dataclass
 class ServerTruth:
-    """The transactions since :meth:`create`, which creates the slot; ``shapes`` are all that there are."""
+    """The transactions since :meth:`create`, which creates the slot; ``shapes`` are all that there are.
+
+    With a failover slot, ``server`` may become a standby that was promoted: what it has given is on that, too, if the
+    primary waits for the standby.
+    """
 
     server: LocalPostgres
     shapes: Sequence[LoopShape]
     transactions: int = 0
     _end_lsn: int = 0
 
-    def create(self) -> None:
-        slot = f"SELECT lsn::text FROM pg_create_logical_replication_slot('{_SLOT}', 'test_decoding')"  # noqa: S608
+    def create(self, *, failover: bool = False) -> None:
+        option = ", failover => true" if failover else ""
+        slot = f"SELECT lsn::text FROM pg_create_logical_replication_slot('{_SLOT}', 'test_decoding'{option})"  # noqa: S608
         ((end,),) = self.server.execute("CREATE EXTENSION pg_walinspect", slot)
         self._end_lsn = parse_lsn(end)
 

@@ -3,7 +3,7 @@
 import os
 import sys
 import uuid
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -45,7 +45,7 @@ class WholeLoop:
 
     def __enter__(self) -> "WholeLoop":
         with ExitStack() as stack:
-            stack.enter_context(self.server)
+            stack.enter_context(self._servers())
             stack.enter_context(self.broker)
             self.rig = CaptureRig(
                 self.server, self.broker.bootstrap_servers, self.folder / "rig", lambda role: f"{role}-{uuid.uuid4()}"
@@ -63,12 +63,30 @@ class WholeLoop:
     def kill(self, part: Part) -> None:
         """SIGKILL, to all its processes, and start it again at once."""
         if part in _COMMANDS:
-            self._processes[part].kill()
-            self._start_process(part)
+            self.end(part)
+            self.start(part)
         else:
             service = self.broker if part == "broker" else self.server
             service.kill()
             service.start()
+
+    def end(self, name: str) -> None:
+        """SIGKILL, to all processes of capture, the tracker or the writers."""
+        self._processes[name].kill()
+
+    def start(self, name: str) -> None:
+        """Start capture, the tracker or the writers."""
+        scratch = self.folder / "scratch"
+        scratch.mkdir(exist_ok=True)
+        # Killed drivers leave their temporary files behind.
+        places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "PYTHONPATH": str(ROOT)}
+        java_options = f"{FAST_START} -Djava.io.tmpdir={scratch}"
+        self._processes[name] = GuardedProcess(
+            name,
+            [sys.executable, "-m", "flushtracker", _COMMANDS[name], "--config", str(self._config(name))],
+            log=self.folder / f"{name}.log",
+            env={**os.environ, **places, "JAVA_TOOL_OPTIONS": java_options},
+        )
 
     def raise_failure(self) -> None:
         """Raise the error of a process that has ended by itself."""
@@ -76,24 +94,32 @@ class WholeLoop:
             if failure := process.failure():
                 raise failure
 
+    def _servers(self) -> AbstractContextManager[object]:
+        """What starts :attr:`server`, and ends all servers."""
+        return self.server
+
     def _start(self) -> None:
         """Every shape has all rows of its table, because nothing is written before capture has registered it."""
         self.rig.settings["max_batch_size"] = 20
         # Each keepalive is a batch of the tracker.
         self.rig.settings["intervals"]["keepalive"] = "1 second"
-        self.rig.create()
-        self.server.execute(*TABLES)
-        self.truth.create()
+        self._create()
         self.rig.define(*(shape.definition for shape in SHAPES))
         self._write_configurations()
         for name in _COMMANDS:
-            self._start_process(name)
+            self.start(name)
 
         def are_registered() -> bool:
             self.raise_failure()
             return {*self.rig.registry()} == {shape.id for shape in SHAPES}
 
         wait_until(are_registered, "the shapes are registered", _DEADLINE_S)
+
+    def _create(self) -> None:
+        """Create the topics, and on the server everything but the shapes' rows."""
+        self.rig.create()
+        self.server.execute(*TABLES)
+        self.truth.create()
 
     def _write_configurations(self) -> None:
         config, topics = self.rig.config, self.rig.config.kafka.topics
@@ -125,19 +151,6 @@ class WholeLoop:
 
     def _config(self, name: str) -> Path:
         return self.rig.config_file if name == "capture" else self.folder / f"{name}.yaml"
-
-    def _start_process(self, name: str) -> None:
-        scratch = self.folder / "scratch"
-        scratch.mkdir(exist_ok=True)
-        # Killed drivers leave their temporary files behind.
-        places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "PYTHONPATH": str(ROOT)}
-        java_options = f"{FAST_START} -Djava.io.tmpdir={scratch}"
-        self._processes[name] = GuardedProcess(
-            name,
-            [sys.executable, "-m", "flushtracker", _COMMANDS[name], "--config", str(self._config(name))],
-            log=self.folder / f"{name}.log",
-            env={**os.environ, **places, "JAVA_TOOL_OPTIONS": java_options},
-        )
 
     def _kill_processes(self) -> None:
         for process in self._processes.values():
