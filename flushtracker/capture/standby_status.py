@@ -43,7 +43,7 @@ class StandbyStatus:
         self.acknowledged_lsn = acknowledged_lsn
         self.flushed_lsn = confirmed_lsn
         self.is_held = False
-        """While it holds, the slot stays where it is: whether the server continues what was published is not known."""
+        """While it holds, no progress is reported: whether the server continues what was published is not known."""
 
     def handle_received(self, wal_lsn: int) -> None:
         """The server has sent a message at ``wal_lsn``, or states that it has sent everything up to there."""
@@ -59,11 +59,11 @@ class StandbyStatus:
 
     def status_update(self, now_us: int, *, reply_requested: bool = False) -> bytes:
         """The standby status update to send now; sets ``flushed_lsn`` to the position it reports."""
-        confirmed = -1 if self.is_held else min(self.acknowledged_lsn, self.published_lsn)
         # A position past the end of the server's WAL would make it skip changes that it has not written yet.
-        self.flushed_lsn = max(self.flushed_lsn, min(confirmed + 1, self.received_lsn))
+        published = -1 if self.is_held else min(self.published_lsn + 1, self.received_lsn)
+        self.flushed_lsn = max(self.flushed_lsn, min(self.acknowledged_lsn + 1, published))
         return encode_status_update(
-            written_lsn=max(self.flushed_lsn, min(self.published_lsn + 1, self.received_lsn)),
+            written_lsn=max(self.flushed_lsn, published),
             flushed_lsn=self.flushed_lsn,
             now_us=now_us,
             reply_requested=reply_requested,

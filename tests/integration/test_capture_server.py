@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -11,6 +12,8 @@ from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres, system_binaries
 from tests.support.brokers import Broker
 from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
+
+INSERT_MANY: Final = "INSERT INTO users (region) SELECT 'eu' FROM generate_series(1, 5000)"
 
 
 def ids(rig: CaptureRig) -> list[int]:
@@ -220,6 +223,29 @@ def test_a_server_restored_from_a_copy_is_refused(rig: CaptureRig, postgres_fold
         rig.execute_and_wait(INSERT_USER)
         capture.stop()
         assert rig.source().endswith("/1/shapes/1")
+
+
+def test_a_restored_server_that_a_reconnect_reaches_is_confirmed_nothing(
+    rig: CaptureRig, postgres_folder: Path
+) -> None:
+    """The ack is of other transactions than those that its slot would send."""
+    rig.server.stop()
+    copy = rig.server.copy_to(postgres_folder / "copy")
+    copy.settings["max_wal_senders"] = "10"
+    rig.server.start()
+    capture = rig.start()
+    rig.execute_and_wait(*[INSERT_MANY] * 4)
+    rig.acknowledge_all()
+    rig.execute_and_wait(INSERT_USER)
+    with copy:
+        copy.execute(*[INSERT_MANY] * 8)
+        copy.stop()
+        rig.server.kill()
+        copy.port, rig.server = rig.server.port, copy
+        copy.start()
+        before = rig.confirmed_lsn()
+        assert "has diverged since" in capture.failure()
+        assert rig.confirmed_lsn() == before
 
 
 def test_a_promoted_standby_with_a_new_slot_is_refused(rig: CaptureRig, postgres_folder: Path) -> None:

@@ -97,6 +97,15 @@ def test_nothing_is_confirmed_while_it_is_held() -> None:
     assert flush_position(status) == 2001
 
 
+def test_nothing_counts_as_published_while_it_is_held() -> None:
+    """Otherwise a snapshot of another server would be appended, because the one before had published as far."""
+    status = StandbyStatus(1000)
+    status.handle_published(3000)
+    status.handle_received(5000)
+    for status.is_held, written in ((True, 1000), (False, 3001)):
+        assert unpack(">cQQQqB", status.status_update(946_684_800_000_000))[1:4] == (written, 1000, 1000)
+
+
 def test_frames_are_read_strictly() -> None:
     """WAL data keep their position, keepalives their reply request; anything else is an error."""
     data = b"w" + (5).to_bytes(8, "big") + (5).to_bytes(8, "big") + (0).to_bytes(8, "big") + b"B..."
