@@ -113,11 +113,11 @@ def _published_lsn(reader: Reader, topics: Topics, entry: SourceEntry) -> int:
     """
     key, prefix = fragment_key(entry.source).encode(), shape_keys_prefix(entry.source)
     fragment_ends, change_ends = entry.ends or ((), ())
-    fragments = reader.lasts(topics.fragments, lambda found: found == key, fragment_ends)
+    parts: Iterable[list[bytes]] = [reader.lasts(topics.fragments, lambda found: found == key, fragment_ends)]
     if entry.published_lsn is None:
-        *_, fragments = [], *reader.tails(topics.fragments, fragment_key(entry.source))
+        parts = reader.tails(topics.fragments, fragment_key(entry.source))
     changes = reader.lasts(topics.shape_changes, lambda found: found.startswith(prefix), change_ends)
-    lsns = [FragmentEvent.from_json(value).lsn for value in fragments]
+    lsns = [FragmentEvent.from_json(value).lsn for part in parts for value in part]
     lsns += [ShapeChangesEvent.from_json(value).last_log_offset.tx_offset for value in changes]
     return max(-1 if entry.published_lsn is None else entry.published_lsn, *lsns, -1)
 

@@ -20,6 +20,7 @@ from flushtracker.kafka.kafka_config import KafkaConfig
 
 _FIRST_TAIL: Final = 2_000
 _TAIL_FACTOR: Final = 20
+_LONGEST_TAIL: Final = 40_000
 _SLICE_S: Final = 0.5
 _PAUSE_S: Final = 0.1
 _MAX_RECORDS: Final = 1_000
@@ -36,8 +37,10 @@ class TopicReader:
         self._servers = config.bootstrap_servers
         self._retry_timeout_s = config.retry_timeout_ms / 1000
         self._errors = ClientErrors(config.options)
-        # Only existing records are read, so a fetch need not wait for more.
-        self._consumer = _consumer(config, self._errors, {"enable.partition.eof": True, "fetch.wait.max.ms": 20})
+        # Only existing records are read, so a fetch need not wait for more. And all of them: another producer's open
+        # transaction must not hide what capture has published after its beginning.
+        settings = {"enable.partition.eof": True, "fetch.wait.max.ms": 20, "isolation.level": "read_uncommitted"}
+        self._consumer = _consumer(config, self._errors, settings)
 
     def values(self, topic: str) -> Iterator[bytes]:
         """The value of each record now in the topic, in order within each partition; no tombstones."""
@@ -50,21 +53,18 @@ class TopicReader:
         return {partition.partition: end for partition, _, end in self._partitions(topic)}
 
     def tails(self, topic: str, key: str) -> Iterator[list[bytes]]:
-        """The values with this key in the tails of the partitions, which grow until they cover everything."""
-        partitions = self._partitions(topic)
-        length = _FIRST_TAIL
-        while True:
-            tails = [(partition, max(first, end - length), end) for partition, first, end in partitions]
+        """The values with this key, from the end of the topic back: in parts, which grow up to a limit."""
+        rest, length = self._partitions(topic), _FIRST_TAIL
+        while rest:
+            tails, rest = _divided(rest, length)
             yield [value for value, found in self._read(tails) if found == key.encode() and value is not None]
-            if all(end - length <= first for _, first, end in partitions):
-                return
-            length *= _TAIL_FACTOR
+            length = min(length * _TAIL_FACTOR, _LONGEST_TAIL)
 
     def lasts(self, topic: str, is_wanted: Callable[[bytes], bool], starts: Sequence[int] = ()) -> list[bytes]:
         """The value of the last record in each partition whose key ``is_wanted``, and which is no tombstone.
 
-        Only from ``starts`` on, by the partition's number, unless the topic is shorter. Reads tails that grow until a
-        record is found: much, if others write to the same partitions.
+        Only from ``starts`` on, by the partition's number, unless the topic is shorter. Reads back from the end until a
+        record is found: much, if others write to the same partitions, but nothing twice.
         """
         found: dict[int, bytes] = {}
         known = dict(enumerate(starts))
@@ -75,13 +75,13 @@ class TopicReader:
         ]
         length = 1
         while rest:
-            tails = [(of, max(first, end - length), end) for of, first, end in rest]
+            tails, rest = _divided(rest, length)
             # The first time also what is empty, so that a missing privilege does not show only later.
             for message in self._messages(tails, also_empty=length == 1):
                 key, value, partition = message.key(), message.value(), message.partition()
                 if key is not None and value is not None and partition is not None and is_wanted(key):
                     found[partition] = value
-            rest = [each for each in rest if each[0].partition not in found and each[2] - length > each[1]]
+            rest = [each for each in rest if each[0].partition not in found]
             length *= _TAIL_FACTOR
         return list(found.values())
 
@@ -127,7 +127,7 @@ class TopicReader:
     def _messages(
         self, ranges: list[tuple[TopicPartition, int, int]], *, also_empty: bool = False
     ) -> Iterator[Message]:
-        """Every record in the ranges of Kafka offsets; the end of a range is exclusive.
+        """Every record in the ranges of Kafka offsets, and no other; the end of a range is exclusive.
 
         With ``also_empty``, empty ranges are read, too, which raises an error if this user may not read the topic.
         """
@@ -142,15 +142,17 @@ class TopicReader:
                     raise BrokerError(f"Kafka at {self._servers} does not answer: {self._errors.last}")
                 continue
             deadline = time.monotonic() + self._retry_timeout_s
-            partition, error = message.partition(), message.error()
-            if error is None:
+            partition, offset, error = message.partition() or 0, message.offset() or 0, message.error()
+            end = ends.get(partition, 0)
+            if error is None and offset < end:
                 yield message
-                if (message.offset() or 0) + 1 >= ends.get(partition or 0, 0):
-                    ends.pop(partition or 0, None)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                # Compaction may have removed the last records.
-                ends.pop(partition or 0, None)
-            elif not error.retriable():
+            if error is None and offset + 1 >= end and ends.pop(partition, None) is not None:
+                # What follows in this partition is not read while the others are.
+                self._consumer.incremental_unassign([TopicPartition(str(message.topic()), partition)])
+            elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                # Compaction may have removed the last records, or they are marks of transactions.
+                ends.pop(partition, None)
+            elif error is not None and not error.retriable():
                 raise self._unreadable(str(message.topic()), error)
         self._consumer.unassign()
 
@@ -214,6 +216,15 @@ class TopicFollower:
 
     def _unreadable(self, reason: str) -> BrokerError:
         return BrokerError(f"{self._where} cannot be read: {reason}")
+
+
+def _divided(
+    ranges: list[tuple[TopicPartition, int, int]], length: int
+) -> tuple[list[tuple[TopicPartition, int, int]], list[tuple[TopicPartition, int, int]]]:
+    """The last Kafka offsets of each range, ``length`` of them, and what is left of the ranges before these."""
+    tails = [(of, max(first, end - length), end) for of, first, end in ranges]
+    before = [(of, first, start) for (of, first, _), (_, start, _) in zip(ranges, tails, strict=True)]
+    return tails, [each for each in before if each[1] < each[2]]
 
 
 def _consumer(config: KafkaConfig, errors: ClientErrors, settings: dict[str, Any]) -> Consumer:
