@@ -29,6 +29,8 @@ class FailoverPair:
         self._count = 0
         self.primary = LocalPostgres(folder / "server-0")
         self.primary.port = self._ports[0]
+        # pg_rewind needs the WAL since the last checkpoint that both servers have.
+        self.primary.settings["wal_keep_size"] = "1GB"
         self.standby: LocalPostgres | None = None
         self._killed: LocalPostgres | None = None
         self._slots: list[tuple[Any, ...]] = []
