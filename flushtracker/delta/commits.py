@@ -10,12 +10,16 @@ power failure, with its rows, and so are all before it. A checkpoint is synced b
 deleted. An object store acknowledges a write when it is durable.
 
 On a network's file system, such as NFS, closing a file sends it to the server, and its links are made there.
+
+The answer to a commit may be lost: an error after it took effect, or a retry that meets the commit itself, and takes it
+for another one's. So each commit has an id of its own, and after an error the table's log says whether it is there.
 """
 
 import logging
 import os
 import re
 import socket
+import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 LOG_FOLDER: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
+COMMIT_ID: Final = "flushtracker: commit"
+"""The key of a commit's own id among its notes."""
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """deltalake would delete commits right after it has written the checkpoint that replaces them."""
 
@@ -64,17 +70,27 @@ class Commits:
 
         Raises:
             CommitFailedError: it conflicts with another commit.
+            DeltaError, OSError: the storage fails, and the commit has not been found there.
         """
         if folder := local_folder(table.table_uri):
             sync_files(Path(folder), [action.path for action in actions if isinstance(action, AddAction)])
-        properties = CommitProperties(note, max_commit_retries=retries, app_transactions=list(transactions))
-        table.create_write_transaction(
-            list(actions),
-            "append",
-            table.schema(),
-            commit_properties=properties,
-            post_commithook_properties=_NO_HOOKS,
-        )
+        before, commit_id = table.version(), uuid.uuid4().hex
+        notes = {**(note or {}), COMMIT_ID: commit_id}
+        properties = CommitProperties(notes, max_commit_retries=retries, app_transactions=list(transactions))
+        try:
+            table.create_write_transaction(
+                list(actions),
+                "append",
+                table.schema(),
+                commit_properties=properties,
+                post_commithook_properties=_NO_HOOKS,
+            )
+        except (DeltaError, OSError) as error:
+            if not _is_committed(table, before, commit_id):
+                raise
+            logger.warning(
+                "commit took effect in spite of an error uri=%s reason=%s", table.table_uri, storage_reason(error)
+            )
         # deltalake leaves the table at the version before.
         table.update_incremental()
         self.sync(table)
@@ -157,3 +173,13 @@ class Commits:
             table.cleanup_metadata()
         except (DeltaError, OSError) as error:
             logger.warning("no checkpoint of a table's log uri=%s reason=%s", table.table_uri, storage_reason(error))
+
+
+def _is_committed(table: DeltaTable, before: int, commit_id: str) -> bool:
+    """Whether one of the versions after ``before`` has the id; false also if the storage still fails."""
+    try:
+        table.update_incremental()
+        later = table.version() - before
+        return later > 0 and any(commit.get(COMMIT_ID) == commit_id for commit in table.history(later))
+    except (DeltaError, OSError):
+        return False

@@ -13,6 +13,7 @@ from typing import NoReturn
 from flushtracker.cli import main
 from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.spark import job_run
+from tests.support.object_store import store_options
 
 
 @contextmanager
@@ -20,16 +21,7 @@ def silent_object_store() -> Iterator[tuple[socket.socket, Mapping[str, str]]]:
     """An object store that never answers a request, to accept connections of, and the options of a table in it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
-        yield (
-            server,
-            {
-                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.getsockname()[1]}",
-                "AWS_ALLOW_HTTP": "true",
-                "AWS_ACCESS_KEY_ID": "test",
-                "AWS_SECRET_ACCESS_KEY": "test",
-                "AWS_REGION": "test",
-            },
-        )
+        yield server, store_options(server.getsockname()[1])
 
 
 def _hang(_table: AckTable, *_rows: AckRow) -> NoReturn:

@@ -4,28 +4,72 @@ It prints its port, then a line for each object that is put: the key, and its co
 process of its own, because deltalake holds Python's lock while it waits for an answer.
 """
 
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import IO, ClassVar
 from urllib.parse import parse_qs, unquote, urlparse
 
 _ENTRY = "<Contents><Key>{}</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified><Size>{}</Size></Contents>"
+_UPLOAD = "<R><Bucket>b</Bucket><Key>{0}</Key><UploadId>{0}</UploadId><ETag>x</ETag><Location>x</Location></R>"
+
+
+def store_options(port: int) -> dict[str, str]:
+    """deltalake's options for a store on this machine."""
+    return {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "test",
+    }
+
+
+@contextmanager
+def running_store() -> Iterator[tuple[int, IO[str]]]:
+    """A store of its own: its port, and what it prints."""
+    command = [sys.executable, "-m", "tests.support.object_store"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as store:
+        assert store.stdout is not None
+        try:
+            yield int(store.stdout.readline()), store.stdout
+        finally:
+            store.kill()
 
 
 class Bucket(BaseHTTPRequestHandler):
     """Handles requests for objects of the bucket ``b``."""
 
     objects: ClassVar[dict[str, bytes]] = {}
+    parts: ClassVar[dict[str, dict[int, bytes]]] = {}
     protocol_version = "HTTP/1.1"
+    # Headers and content in one packet: the client's delayed ACK would cost 40 ms.
+    wbufsize = -1
 
     def do_PUT(self) -> None:
         key, condition = self._key(), self.headers.get("If-None-Match", "")
         content = self.rfile.read(int(self.headers["Content-Length"]))
-        if condition == "*" and key in self.objects:
+        query = parse_qs(urlparse(self.path).query)
+        if "partNumber" in query:
+            self.parts[query["uploadId"][0]][int(query["partNumber"][0])] = content
+        elif condition == "*" and key in self.objects:
             self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             return
-        self.objects[key] = content
-        print(key, condition, flush=True)  # noqa: T201
+        else:
+            self._put(key, condition, content)
         self._answer(200)
+
+    def do_POST(self) -> None:
+        key = self._key()
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if "uploadId" in parse_qs(urlparse(self.path).query):
+            self._put(key, "", b"".join(content for _, content in sorted(self.parts.pop(key).items())))
+        else:
+            self.parts[key] = {}
+        self._answer(200, _UPLOAD.format(key).encode())
 
     def do_GET(self) -> None:
         query = parse_qs(urlparse(self.path).query)
@@ -35,12 +79,19 @@ class Bucket(BaseHTTPRequestHandler):
             entries = "".join(_ENTRY.format(key, len(self.objects[key])) for key in keys)
             text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
             self._answer(200, text.encode())
-        elif (key := self._key()) in self.objects:
-            self._answer(200, self.objects[key])
-        else:
+        elif (content := self.objects.get(self._key())) is None:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        elif asked := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
+            first, last = int(asked[1]), min(int(asked[2]), len(content) - 1)
+            self._answer(206, content[first : last + 1], f"bytes {first}-{last}/{len(content)}")
+        else:
+            self._answer(200, content)
 
     do_HEAD = do_GET  # noqa: N815
+
+    def do_DELETE(self) -> None:
+        self.objects.pop(self._key(), None)
+        self._answer(204)
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
@@ -48,11 +99,17 @@ class Bucket(BaseHTTPRequestHandler):
     def _key(self) -> str:
         return unquote(urlparse(self.path).path).removeprefix("/b/")
 
-    def _answer(self, status: int, content: bytes = b"") -> None:
+    def _put(self, key: str, condition: str, content: bytes) -> None:
+        self.objects[key] = content
+        print(key, condition, flush=True)  # noqa: T201
+
+    def _answer(self, status: int, content: bytes = b"", content_range: str = "") -> None:
         self.send_response(status)
         self.send_header("ETag", '"x"')
         self.send_header("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
         self.send_header("Content-Length", str(len(content)))
+        if content_range:
+            self.send_header("Content-Range", content_range)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)

@@ -1,13 +1,12 @@
 """The one way to commit to a table of ours: ``Commits``, which cannot replace a commit."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import flushtracker
 from flushtracker.delta.acks.table import AckTable
+from tests.support.object_store import running_store, store_options
 
 _ROOT: Final = Path(flushtracker.__file__).parent
 _COMMITS: Final = re.compile(
@@ -28,20 +27,9 @@ def test_nothing_else_commits_to_a_table() -> None:
 
 def test_commit_to_an_object_store_cannot_replace_another() -> None:
     """Each is a PUT that fails if the version exists, without a lock or an option of the user's."""
-    command = [sys.executable, "-m", "tests.support.object_store"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as store:
-        assert store.stdout is not None
-        options = {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{int(store.stdout.readline())}",
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_REGION": "test",
-        }
-        try:
-            AckTable("s3://b/acks", options).fence_others()
-            AckTable("s3://b/acks", options).fence_others()
-            found = [store.stdout.readline().split() for _ in range(3)]
-        finally:
-            store.kill()
+    with running_store() as (port, printed):
+        options = store_options(port)
+        AckTable("s3://b/acks", options).fence_others()
+        AckTable("s3://b/acks", options).fence_others()
+        found = [printed.readline().split() for _ in range(3)]
     assert found == [[f"acks/_delta_log/{version:020}.json", "*"] for version in range(3)]

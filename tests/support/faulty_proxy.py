@@ -1,0 +1,180 @@
+"""A proxy before an object store that fails as told; ``python -m tests.support.faulty_proxy PORT``, the store's port.
+
+It prints its own port. Each line of its input is a list of faults in JSON, and an empty list ends all that have not
+happened; it prints how many those were before. A process of its own, because deltalake holds Python's lock while it
+waits for an answer.
+"""
+
+import http.client
+import json
+import re
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar, Final
+
+RESET: Final = 0
+_ANSWER: Final = b"<Error><Code>%s</Code><Message>told to fail</Message></Error>"
+_CODES: Final = {500: b"InternalError", 503: b"SlowDown", 403: b"ExpiredToken"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to the next ``times`` requests whose method and path ``request`` matches.
+
+    ``takes_effect``: the server gets the request, and only its answer is lost. ``status``: what is answered instead, or
+    :data:`RESET` for a connection that is reset; ``None``: the server's answer, after ``delay_s``.
+    """
+
+    request: str
+    status: int | None = None
+    takes_effect: bool = False
+    times: int = 1
+    delay_s: float = 0.0
+
+
+class FaultyProxy:
+    """A running proxy, at ``port``."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self.port = int(self._read())
+
+    def add(self, *faults: Fault) -> None:
+        """Have the next requests fail so."""
+        self._send([asdict(fault) for fault in faults])
+
+    def left(self) -> int:
+        """How many faults have not happened yet; none of them will."""
+        return int(self._send([]))
+
+    def _send(self, faults: list[dict[str, object]]) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(faults) + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+
+@contextmanager
+def faulty_proxy(server_port: int) -> Iterator[FaultyProxy]:
+    """A proxy before the server at ``server_port`` of this machine."""
+    command = [sys.executable, "-m", "tests.support.faulty_proxy", str(server_port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield FaultyProxy(process)
+        finally:
+            process.kill()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Forwards each request with its headers, which a signature may cover."""
+
+    protocol_version = "HTTP/1.1"
+    # Headers and content in one packet: the client's delayed ACK would cost 40 ms.
+    wbufsize = -1
+    server_port: ClassVar[int]
+    faults: ClassVar[list[Fault]] = []
+    lock: ClassVar = threading.Lock()
+
+    def _handle(self) -> None:
+        body = self._body()
+        fault = self._fault()
+        if fault is not None:
+            time.sleep(fault.delay_s)
+        answer = self._forward(body) if fault is None or fault.status is None or fault.takes_effect else None
+        if fault is None or fault.status is None:
+            assert answer is not None
+            self._answer(*answer)
+        elif fault.status == RESET:
+            self._reset()
+        else:
+            content = _ANSWER % _CODES[fault.status]
+            self._answer(fault.status, [("Content-Length", str(len(content)))], content)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        del self.headers["Transfer-Encoding"]
+        self.headers["Content-Length"] = str(len(body))
+        return body
+
+    def _fault(self) -> Fault | None:
+        request = f"{self.command} {self.path}"
+        with self.lock:
+            for number, fault in enumerate(self.faults):
+                if re.search(fault.request, request):
+                    del self.faults[number]
+                    return fault
+        return None
+
+    def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server_port)
+        try:
+            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() not in {"expect", "connection"}:
+                    connection.putheader(name, value)
+            connection.endheaders(body)
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        headers = [
+            (name, value)
+            for name, value in answer.getheaders()
+            if name.lower() not in {"transfer-encoding", "connection", "content-length"}
+        ]
+        length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
+        return answer.status, headers if length is None else [*headers, ("Content-Length", length)], content
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def _reset(self) -> None:
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+        self.close_connection = True
+
+
+def main() -> None:
+    """Serve, and read faults from the input until it ends."""
+    _Handler.server_port = int(sys.argv[1])
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(server.server_port, flush=True)  # noqa: T201
+    for line in sys.stdin:
+        faults = [Fault(**{**fields, "times": 1}) for fields in json.loads(line) for _ in range(fields["times"])]
+        with _Handler.lock:
+            left = len(_Handler.faults)
+            _Handler.faults = [*_Handler.faults, *faults] if faults else []
+        print(left, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

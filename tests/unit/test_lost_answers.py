@@ -1,0 +1,149 @@
+"""An object store commits, and its answer is lost: in a reset, or in an error whose retry meets its own commit."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import Final
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from flushtracker.delta import dead_letter_table
+from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.delta.commits import Commits
+from flushtracker.delta.dead_letter_table import DeadLetterTable
+from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.table import create_shape_log, row_files
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.delta.storage import table_rows
+from flushtracker.errors import SinkError
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
+from tests.support.object_store import running_store, store_options
+from tests.support.shape_log_rows import SOURCE, arrow, commit, item
+
+_NOW: Final = datetime(2026, 1, 2, tzinfo=timezone.utc)
+_COMMIT: Final = r"PUT .*/_delta_log/\d{20}\.json"
+_LOST: Final = {
+    "retried": Fault(_COMMIT, 500, takes_effect=True),
+    "reset": Fault(_COMMIT, RESET, takes_effect=True),
+}
+lost = pytest.mark.parametrize("fault", _LOST.values(), ids=_LOST)
+
+
+@contextmanager
+def _store() -> Iterator[tuple[FaultyProxy, dict[str, str]]]:
+    with running_store() as (port, _), faulty_proxy(port) as proxy:
+        yield proxy, store_options(proxy.port)
+
+
+@contextmanager
+def _each_lost(proxy: FaultyProxy, fault: Fault) -> Iterator[None]:
+    """The answer to the next commit is lost."""
+    proxy.add(fault)
+    yield
+    assert proxy.left() == 0
+
+
+def _ack(lsn: int) -> AckRow:
+    return AckRow(SOURCE, lsn, lsn, lsn, 0, None, None, _NOW)
+
+
+@lost
+def test_driver_goes_on_after_a_lost_answer_to_its_claim_and_its_ack(fault: Fault) -> None:
+    """No conflict with itself, which would stop the job, and one row for each ack."""
+    with _store() as (proxy, options):
+        acks = AckTable("s3://b/acks", options)
+        with _each_lost(proxy, fault):
+            acks.fence_others()
+        with _each_lost(proxy, fault):
+            assert acks.append(_ack(100)) == 1
+        assert acks.append(_ack(200)) == 1
+        table = DeltaTable("s3://b/acks", storage_options=options)
+        assert table.version() == 3
+        assert sorted(table_rows(table, ["ack_lsn"])["ack_lsn"].to_pylist()) == [100, 200]
+
+
+@lost
+def test_writer_goes_on_after_a_lost_answer_to_its_claim_and_its_append(fault: Fault) -> None:
+    """The rows are in the log once, and the next batch follows."""
+    with _store() as (proxy, options):
+        table = create_shape_log("s3://b/log", options)
+        claim, files = LogClaim(table), row_files(table, options)
+        with _each_lost(proxy, fault):
+            claim.take()
+        for batch_id, at in enumerate([100, 200]):
+            rows = arrow([item((at, 0), "insert", "k", {"id": "k"}), commit(at)])
+            written = list(files.write([rows]))
+            with _each_lost(proxy, fault):
+                claim.append(written, claim.version_of(batch_id))
+        found = table_rows(DeltaTable("s3://b/log", storage_options=options), ["tx_offset"])
+        assert sorted(found["tx_offset"].to_pylist()) == [100, 100, 200, 200]
+
+
+@lost
+def test_dead_letters_are_stored_once_after_a_lost_answer(fault: Fault) -> None:
+    """They are not reported as not stored, and a rerun of the batch finds them."""
+    with _store() as (proxy, options):
+        letters = DeadLetterTable("s3://b/letters", options)
+        row = {"batch_id": 7, "place": "p", "reason": "r", "value": "v", "written_at": _NOW}
+        files = list(letters.files().write([pa.Table.from_pylist([row], schema=dead_letter_table.SCHEMA)]))
+        with _each_lost(proxy, fault):
+            letters.append(files, "query", 7)
+        assert letters.has("query", 7)
+        table = DeltaTable("s3://b/letters", storage_options=options)
+        assert table_rows(table, ["value"])["value"].to_pylist() == ["v"]
+
+
+@lost
+def test_registry_has_an_entry_once_after_a_lost_answer(fault: Fault) -> None:
+    """An append without an app transaction conflicts with nothing, not even with itself."""
+    with _store() as (proxy, options):
+        registry = RegistryTable("s3://b/shapes", options, create=True)
+        entry = ShapeEntry(SOURCE, ShapeDefinition("users", ("public", "users")), 7, LogOffset(9, 0)).to_json()
+        with _each_lost(proxy, fault):
+            assert registry.append([entry], _NOW) == 1
+        table = DeltaTable("s3://b/shapes", storage_options=options)
+        assert table_rows(table, ["id"])["id"].to_pylist() == ["users"]
+
+
+@lost
+def test_merge_is_known_to_be_done_after_a_lost_answer(fault: Fault) -> None:
+    """It is not taken for another process's."""
+    with _store() as (proxy, options):
+        acks = AckTable("s3://b/acks", options)
+        acks.fence_others()
+        for lsn in (100, 200):
+            acks.append(_ack(lsn))
+        table, commits = DeltaTable("s3://b/acks", storage_options=options), Commits()
+        paths = pa.table(table.get_add_actions()).to_pylist()
+        removed = [(path["path"], path["size_bytes"]) for path in paths]
+        with _each_lost(proxy, fault):
+            assert commits.replace(table, removed, [])
+        assert table_rows(table, ["ack_lsn"]).num_rows == 0
+
+
+def test_commit_that_never_arrived_is_an_error() -> None:
+    """Nothing is taken for durable because it was sent."""
+    with _store() as (proxy, options):
+        acks = AckTable("s3://b/acks", options)
+        acks.fence_others()
+        proxy.add(Fault(_COMMIT, RESET))
+        with pytest.raises(SinkError, match="cannot be written"):
+            acks.append(_ack(100))
+        assert proxy.left() == 0
+        assert acks.last_ack(SOURCE) is None
+
+
+def test_other_drivers_commit_is_not_taken_for_ones_own() -> None:
+    """Both would claim the same, and one of them must know that it has not."""
+    with _store() as (_, options):
+        AckTable("s3://b/acks", options)
+        ours, others = (DeltaTable("s3://b/acks", storage_options=options) for _ in range(2))
+        Commits().claim(others, "claim", 1)
+        with pytest.raises(CommitFailedError):
+            Commits().claim(ours, "claim", 1)
