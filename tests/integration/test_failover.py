@@ -198,6 +198,21 @@ def test_capture_says_what_its_slot_lacks_to_survive_a_failover(pair: FailoverPa
         assert unset.endswith("lacks sync_replication_slots = on and hot_standby_feedback = on")
 
 
+def test_a_copy_that_a_promotion_would_drop_is_named(pair: FailoverPair) -> None:
+    """The slot is behind what the standby can keep of the catalog, until it has advanced."""
+    with closing(pair.primary.connect()) as control:
+        assert create_slot(control, "shapes", failover=True)
+        rows(control, "SELECT txid_current()")
+        standby = pair.add_standby()
+        has_copy = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'shapes'"
+        wait_until(lambda: standby.execute(has_copy), "a copy", 60)
+        (reason,) = failover_lacks(control, pair.options, "shapes", connect) or ("nothing",)
+    assert reason == (
+        f"standby {HOST} port {standby.port} has a temporary copy of slot shapes, which a promotion drops: it becomes "
+        "persistent as acks advance"
+    )
+
+
 def test_what_a_failover_has_lost_is_named_and_a_new_epoch_goes_on(rig: CaptureRig, pair: FailoverPair) -> None:
     """The standby was behind what capture had published: the server did not wait for it."""
     capture = rig.start()

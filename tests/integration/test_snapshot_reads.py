@@ -4,6 +4,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Thread
@@ -300,6 +301,24 @@ def test_readers_keep_what_they_have_locked_when_the_export_is_lost(server: Loca
         assert thread.is_alive()
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_a_rewrite_that_the_lock_has_waited_for_hides_no_row(server: LocalPostgres) -> None:
+    """A snapshot that was taken before the lock would find the table empty, as the rows are newer."""
+    server.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    with transaction(server) as other, other.cursor() as cursor:
+        cursor.execute("ALTER TABLE t ALTER id TYPE bigint")
+        waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'"
+
+        def commit() -> None:
+            wait_until(lambda: server.execute(waits), "the export waits for its lock", 30)
+            other.commit()
+
+        with ThreadPoolExecutor(1) as pool:
+            committed = pool.submit(commit)
+            with exported(server) as found, closing(reader(server, found)) as read:
+                assert lines(read) == ["1", "2"]
+            committed.result()
 
 
 def test_lock_is_waited_for_as_long_as_configured(server: LocalPostgres) -> None:
