@@ -9,7 +9,9 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from tests.support.waiting import wait_until
 
-_TIMEOUT_S: Final = 30.0
+_TIMEOUT_S: Final = 300.0
+_REQUEST_TIMEOUT_S: Final = 10.0
+"""A broker that has just been started again may leave a request without an answer."""
 
 
 class TailRecord(NamedTuple):
@@ -57,6 +59,6 @@ class TopicTails:
         end = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         latest = {TopicPartition(*place): end for place in self._next}
         with suppress(KafkaException):
-            futures = self._admin.list_offsets(latest, request_timeout=_TIMEOUT_S)
+            futures = self._admin.list_offsets(latest, request_timeout=_REQUEST_TIMEOUT_S)
             return {(each.topic, each.partition): future.result().offset for each, future in futures.items()}
         return {}
