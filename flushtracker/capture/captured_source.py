@@ -131,11 +131,15 @@ class CapturedSource:
         if self.subscriptions is not None:
             self.subscriptions.handle_claim(claimed)
 
-    def retract(self) -> None:
-        """Give up the claim, and a takeover to another timeline with it, of which nothing was recorded."""
+    def retract(self, *, has_waited: bool) -> None:
+        """Give up a takeover to another timeline, of which nothing was recorded.
+
+        Only if it ``has_waited`` for others is the claim released, too. Otherwise one of them may still publish, and
+        the capture that follows must wait for it, as after a kill.
+        """
         entry = self._prior.entries.source
         if entry is not None:
-            self._publish_source(replace(entry, holder=None, claimed=None))
+            self._publish_source(replace(entry, holder=None if has_waited else entry.holder, claimed=None))
 
     def _publish_source(self, entry: SourceEntry) -> None:
         self.outbox.publish_entries([entry])

@@ -33,7 +33,7 @@ class Reader(Protocol):
 
     def ends(self, topic: str) -> dict[int, int]: ...
 
-    def lasts(self, topic: str, is_wanted: Callable[[bytes], bool], starts: Sequence[int]) -> list[bytes]: ...
+    def lasts(self, topic: str, is_wanted: Callable[[bytes, bytes], bool], starts: Sequence[int]) -> list[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def read_prior_state(
     ends = _ends(reader, topics.fragments), _ends(reader, topics.shape_changes)
     if found.source is None:
         # Nothing is read, but a missing privilege shows now rather than after the first lost connection.
-        reader.lasts(topics.shape_changes, lambda _: False, ends[1])
+        reader.lasts(topics.shape_changes, lambda *_: False, ends[1])
         return PriorState(source, found, None, ends=ends)
     last_transaction = _last_transaction(reader, topics.fragments, name)
     return PriorState(source, found, last_transaction, _published_lsn(reader, topics, found.source), ends)
@@ -107,19 +107,34 @@ def _ends(reader: Reader, topic: str) -> tuple[int, ...]:
 def _published_lsn(reader: Reader, topics: Topics, entry: SourceEntry) -> int:
     """The greatest LSN in the topics, which within a connection rises in each partition.
 
-    So the last record of each partition has the greatest of the last connection. The claim of that connection has the
-    greatest of all before, and where the topics ended then. An entry of an earlier release has no claim: then all
-    fragments are read.
+    The claim of the last connection has the greatest LSN of all before, and where the topics ended then. What a capture
+    before may have sent since is not above that LSN. So above it, the last record of each partition has the greatest of
+    the last connection. An entry of an earlier release has no claim: then all fragments are read.
     """
     key, prefix = fragment_key(entry.source).encode(), shape_keys_prefix(entry.source)
     fragment_ends, change_ends = entry.ends or ((), ())
-    parts: Iterable[list[bytes]] = [reader.lasts(topics.fragments, lambda found: found == key, fragment_ends)]
+    least = -1 if entry.published_lsn is None else entry.published_lsn
+
+    def is_fragment(found: bytes, value: bytes) -> bool:
+        return found == key and _fragment_lsn(value) > least
+
+    def is_change(found: bytes, value: bytes) -> bool:
+        return found.startswith(prefix) and _change_lsn(value) > least
+
+    parts: Iterable[list[bytes]] = [reader.lasts(topics.fragments, is_fragment, fragment_ends)]
     if entry.published_lsn is None:
         parts = reader.tails(topics.fragments, fragment_key(entry.source))
-    changes = reader.lasts(topics.shape_changes, lambda found: found.startswith(prefix), change_ends)
-    lsns = [FragmentEvent.from_json(value).lsn for part in parts for value in part]
-    lsns += [ShapeChangesEvent.from_json(value).last_log_offset.tx_offset for value in changes]
-    return max(-1 if entry.published_lsn is None else entry.published_lsn, *lsns, -1)
+    changes = reader.lasts(topics.shape_changes, is_change, change_ends)
+    fragment_lsns = [_fragment_lsn(value) for part in parts for value in part]
+    return max([least, *fragment_lsns, *map(_change_lsn, changes)])
+
+
+def _fragment_lsn(value: bytes) -> int:
+    return FragmentEvent.from_json(value).lsn
+
+
+def _change_lsn(value: bytes) -> int:
+    return ShapeChangesEvent.from_json(value).last_log_offset.tx_offset
 
 
 def _last_transaction(reader: Reader, topic: str, source: str) -> TransactionIdentity | None:

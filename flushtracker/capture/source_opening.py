@@ -126,7 +126,7 @@ class SourceOpening:
         self._publisher.gate = fence.is_open
         if is_later and time.monotonic() < self._others_until_s:
             if not self._wait_for_others(fence, source.name):
-                source.retract()
+                source.retract(has_waited=False)
                 return None
             _, prior = self._read(base)
             source = self._resumed(prior)
@@ -136,7 +136,7 @@ class SourceOpening:
             try:
                 source.check_timeline(history, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
             except SlotError:
-                source.retract()
+                source.retract(has_waited=True)
                 raise
         return OpenedSource(source, acks, last_ack)
 

@@ -60,8 +60,8 @@ class TopicReader:
             yield [value for value, found in self._read(tails) if found == key.encode() and value is not None]
             length = min(length * _TAIL_FACTOR, _LONGEST_TAIL)
 
-    def lasts(self, topic: str, is_wanted: Callable[[bytes], bool], starts: Sequence[int] = ()) -> list[bytes]:
-        """The value of the last record in each partition whose key ``is_wanted``, and which is no tombstone.
+    def lasts(self, topic: str, is_wanted: Callable[[bytes, bytes], bool], starts: Sequence[int] = ()) -> list[bytes]:
+        """The value of the last record in each partition that ``is_wanted`` by its key and value; no tombstone.
 
         Only from ``starts`` on, by the partition's number, unless the topic is shorter. Reads back from the end until a
         record is found: much, if others write to the same partitions, but nothing twice.
@@ -79,7 +79,7 @@ class TopicReader:
             # The first time also what is empty, so that a missing privilege does not show only later.
             for message in self._messages(tails, also_empty=length == 1):
                 key, value, partition = message.key(), message.value(), message.partition()
-                if key is not None and value is not None and partition is not None and is_wanted(key):
+                if key is not None and value is not None and partition is not None and is_wanted(key, value):
                     found[partition] = value
             rest = [each for each in rest if each[0].partition not in found]
             length *= _TAIL_FACTOR

@@ -39,7 +39,7 @@ class _Registry:
     def ends(self, _: str) -> dict[int, int]:
         return {}
 
-    def lasts(self, _: str, __: Callable[[bytes], bool], ___: Sequence[int]) -> list[bytes]:
+    def lasts(self, _: str, __: Callable[[bytes, bytes], bool], ___: Sequence[int]) -> list[bytes]:
         return []
 
 

@@ -50,13 +50,13 @@ def test_the_last_records_are_found_behind_the_marks_of_transactions(config: Kaf
     produce(config, 0, *[("mine", f"{number}") for number in range(5)])
     other = produce(config, 0, *[("other", "x")] * 10, transaction=topic)
     produce(config, 1, ("mine", "other partition"))
-    assert sorted(reader.lasts(topic, lambda key: key == b"mine")) == [b"4", b"other partition"]
+    assert sorted(reader.lasts(topic, lambda key, _: key == b"mine")) == [b"4", b"other partition"]
     before = reader.ends(topic)
     produce(config, 0, ("mine", "after"))
-    assert sorted(reader.lasts(topic, lambda key: key == b"mine")) == [b"after", b"other partition"]
+    assert sorted(reader.lasts(topic, lambda key, _: key == b"mine")) == [b"after", b"other partition"]
     assert reader.since(topic, before)[0] == [b"after"]
     other.commit_transaction(60)
-    assert sorted(reader.lasts(topic, lambda key: key == b"mine")) == [b"after", b"other partition"]
+    assert sorted(reader.lasts(topic, lambda key, _: key == b"mine")) == [b"after", b"other partition"]
     assert list(reader.values(topic)).count(b"x") == 10
 
 
@@ -77,7 +77,7 @@ def test_a_topic_is_read_back_from_its_end_and_nothing_twice(
     assert all(number >= 90 - first for number in parts[0])
     seen: list[bytes] = []
 
-    def is_wanted(key: bytes) -> bool:
+    def is_wanted(key: bytes, _: bytes) -> bool:
         seen.append(key)
         return False
 

@@ -294,12 +294,13 @@ class FakeWorld(QuietServer):
         values = list(self.topics[topic])
         return values[starts.get(0, 0) :], {0: len(values)}
 
-    def lasts(self, topic: str, is_wanted: Callable[[bytes], bool], starts: Sequence[int]) -> list[bytes]:
+    def lasts(self, topic: str, is_wanted: Callable[[bytes, bytes], bool], starts: Sequence[int]) -> list[bytes]:
         events: Iterable[FragmentEvent | ShapeChangesEvent] = (
             FragmentEvent.from_json(value) if topic == "fragments" else ShapeChangesEvent.from_json(value)
             for value in self.topics[topic][(*starts, 0)[0] :]
         )
-        return [event.to_json().encode() for event in events if is_wanted(record_of(event).key.encode())][-1:]
+        records = [(record_of(event).key.encode(), event.to_json().encode()) for event in events]
+        return [value for key, value in records if is_wanted(key, value)][-1:]
 
     def tails(self, topic: str, key: str) -> Iterator[list[bytes]]:
         events = [value for value in self.topics[topic] if FragmentEvent.from_json(value).source == key]

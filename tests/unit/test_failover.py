@@ -258,15 +258,39 @@ def test_a_takeover_that_was_killed_keeps_the_old_primary_out(world: FakeWorld) 
     assert (source_entry(world).history, source_entry(world).claimed) == (three, None)
 
 
-def test_a_takeover_that_is_stopped_is_retracted(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was published of the new timeline."""
-    monkeypatch.setattr(publish_fence, "wait_s", lambda _: 1_000.0)
-    world.register(replace(BEGUN, holder="other", published_lsn=-1, history=TimelineHistory(1)))
-    threading.Timer(0.3, world.stop.set).start()
-    world.capture(promoted(*transaction(2200, 50), switch=2150))
+def test_a_takeover_that_is_stopped_is_retracted_and_its_wait_is_repeated(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was published of the new timeline; but the capture before may still publish, so it is not released."""
+    with monkeypatch.context() as patched:
+        patched.setattr(publish_fence, "wait_s", lambda _: 1_000.0)
+        world.register(replace(BEGUN, holder="other", published_lsn=-1, history=TimelineHistory(1)))
+        threading.Timer(0.3, world.stop.set).start()
+        world.capture(promoted(*transaction(2200, 50), switch=2150))
     entry = source_entry(world)
-    assert (entry.history, entry.claimed, entry.holder) == (TimelineHistory(1), None, None)
+    assert (entry.history, entry.claimed) == (TimelineHistory(1), None)
+    assert entry.holder not in {None, "other"}
     assert world.fragments() == []
+    world.start_again()
+    again = promoted(*transaction(2200, 50), switch=2150)
+    readings: list[int] = []
+
+    def publish_late() -> None:
+        readings.append(len(world.fragments()))
+        if len(readings) == 2:
+            world.topics["fragments"].append(published("7/1/s", 2500, 70))
+
+    again.while_reading_topics = publish_late
+    with pytest.raises(SlotError, match=r"up to 0/9C4 was published"):
+        world.capture(again)
+
+
+def test_a_late_record_of_the_capture_before_hides_nothing(world: FakeWorld) -> None:
+    """It lands after what the capture that replaced it on the same server has published since."""
+    world.register(replace(BEGUN, holder="b", published_lsn=2099, history=TimelineHistory(1), ends=((0,), (0,))))
+    world.topics["fragments"] += [published("7/1/s", lsn, 70) for lsn in (2000, 2500, 2050)]
+    with pytest.raises(SlotError, match=r"up to 0/9C4 was published"):
+        world.capture(promoted(switch=2400))
 
 
 def test_a_claim_from_an_outdated_reading_is_not_made(world: FakeWorld) -> None:
