@@ -15,7 +15,7 @@ STEPS     ?= 10000
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test verify soak unit mutants model bench bench-long check format jars brokerjars serverjars classes dist warmup clean distclean python java verifytools
+.PHONY: help run demo test verify soak unit mutants model bench bench-long check format jars brokerjars serverjars s3jars classes dist warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -102,6 +102,9 @@ jars: java $(READY) ## fetch Spark's extra jars into .jars; other targets do thi
 
 brokerjars: java $(READY) ## fetch the local broker's jars into .jars/kafka; other targets do this when needed
 	@$(BIN)/python -m flushtracker.jvm.jars broker
+
+s3jars: java $(READY) ## fetch what Spark needs for checkpoints on S3 into .jars/s3
+	@$(BIN)/python -m flushtracker.jvm.jars s3
 
 serverjars: java $(READY) ## fetch a PostgreSQL server of each version for the tests into .jars/postgres; other targets do this when needed
 	@$(BIN)/python -m tests.support.server_versions

@@ -9,6 +9,7 @@ from flushtracker.config.file_kinds import CAPTURE, read_kind
 from flushtracker.config.postgres_config import read_connection
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.status_config import StatusConfig, read_status
+from flushtracker.config.storage_config import deltalake_options, read_s3
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.kafka.kafka_config import KafkaConfig, kafka_config
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
@@ -68,15 +69,16 @@ def load_capture_config(path: Path) -> CaptureConfig:
     """
     root = read_kind(path, CAPTURE)
     limits = ("max_batch_size", "max_batch_bytes", "max_tx_size")
-    root.allow("postgres", "kafka", "shapes", "acks", "storage_options", "intervals", "status", "evict", *limits)
-    options = root.optional_mapping("storage_options")
+    root.allow(
+        "postgres", "kafka", "shapes", "acks", "storage", "storage_options", "intervals", "status", "evict", *limits
+    )
     status = read_status(root)
     return CaptureConfig(
         postgres=_slot(root.mapping("postgres")),
         kafka=kafka_config(root.mapping("kafka")),
         shapes=Path(root.text("shapes").value),
         acks=root.text("acks").value,
-        storage_options=SecretOptions(None if options is None else options.scalars()),
+        storage_options=deltalake_options(read_s3(root), root),
         intervals=_intervals(root.optional_mapping("intervals")),
         max_batch_size=root.integer("max_batch_size", default=100, at_least=1),
         max_batch_bytes=root.integer("max_batch_bytes", default=DEFAULT_MAX_BATCH_BYTES, at_least=1),

@@ -9,7 +9,9 @@ from typing import Final, Protocol
 
 from flushtracker.config.file_kinds import TRACK, read_kind
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.spark_config import SparkConfig, read_spark
 from flushtracker.config.status_config import StatusConfig, read_status
+from flushtracker.config.storage_config import S3Config, deltalake_options
 from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
 from flushtracker.config.strict_yaml import YamlMapping
@@ -71,6 +73,7 @@ class JobConfig:
     stall: StallConfig
     trigger_ms: int | None
     status: StatusConfig | None = None
+    spark: SparkConfig = field(default_factory=SparkConfig)
 
 
 def load_config(path: Path) -> JobConfig:
@@ -80,14 +83,16 @@ def load_config(path: Path) -> JobConfig:
         ConfigError: naming the file, the line and the key.
     """
     root = read_kind(path, TRACK)
-    root.allow("source", "state", "sink", "stall", "trigger", "status")
+    root.allow("source", "storage", "spark", "state", "sink", "stall", "trigger", "status")
+    spark = read_spark(root)
     config = JobConfig(
         transport=read_transport(root.mapping("source"), ROLES),
         state=_state(root.mapping("state")),
-        sink=_sink(root.mapping("sink")),
+        sink=_sink(root.mapping("sink"), spark.s3),
         stall=_stall(root.optional_mapping("stall")),
         trigger_ms=read_trigger_ms(root),
         status=read_status(root),
+        spark=spark,
     )
     keys = [("state", "checkpoint"), ("sink", "acks"), ("sink", "dead_letters")]
     if isinstance(config.transport, FilesTransport):
@@ -106,13 +111,12 @@ def _state(state: YamlMapping) -> StateConfig:
     )
 
 
-def _sink(sink: YamlMapping) -> SinkConfig:
+def _sink(sink: YamlMapping, s3: S3Config) -> SinkConfig:
     sink.allow("acks", "dead_letters", "storage_options")
-    options = sink.optional_mapping("storage_options")
     return SinkConfig(
         acks=sink.text("acks").value,
         dead_letters=sink.text("dead_letters").value,
-        storage_options=SecretOptions(options.scalars() if options is not None else None),
+        storage_options=deltalake_options(s3, sink),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from flushtracker.config.file_kinds import SERVE, read_kind
 from flushtracker.config.status_config import StatusConfig, read_listen, read_status
+from flushtracker.config.storage_config import read_s3
 from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.config.units import BYTES_FORM, parse_bytes
@@ -70,14 +71,14 @@ def load_serve_config(path: Path) -> ServeConfig:
         ConfigError: naming the file, the line and the key.
     """
     root = read_kind(path, SERVE)
-    root.allow("sink", "http", "cache", "source", "poll", "reads", "status")
+    root.allow("storage", "sink", "http", "cache", "source", "poll", "reads", "status")
     default = ServeConfig(LogConfig("", ""), HttpConfig("", 0))
     source = root.optional_text("source")
     poll_ms = root.optional_duration_ms("poll")
     if poll_ms is not None and not _LEAST_POLL_MS <= poll_ms <= _MOST_POLL_MS:
         raise root.wrong("poll", f"a time from {_LEAST_POLL_MS} ms to {_MOST_POLL_MS} ms")
     config = ServeConfig(
-        sink=read_log_sink(root.mapping("sink")),
+        sink=read_log_sink(root.mapping("sink"), read_s3(root)),
         http=_http(root.mapping("http")),
         cache=_cache(root.optional_mapping("cache")),
         source=None if source is None else source.value,

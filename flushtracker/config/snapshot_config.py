@@ -3,12 +3,13 @@
 Paths are kept as written. Relative ones start at the current directory; URIs such as ``s3://…`` are paths too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flushtracker.config.file_kinds import SNAPSHOT, read_kind
 from flushtracker.config.job_config import read_trigger_ms
 from flushtracker.config.postgres_config import TablesConfig, read_tables
+from flushtracker.config.spark_config import SparkConfig, read_spark
 from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.write_config import LogConfig, read_log_sink
@@ -22,6 +23,7 @@ class SnapshotConfig:
     sink: LogConfig
     trigger_ms: int | None = None
     status: StatusConfig | None = None
+    spark: SparkConfig = field(default_factory=SparkConfig)
 
 
 def load_snapshot_config(path: Path) -> SnapshotConfig:
@@ -31,12 +33,14 @@ def load_snapshot_config(path: Path) -> SnapshotConfig:
         ConfigError: naming the file, the line and the key.
     """
     root = read_kind(path, SNAPSHOT)
-    root.allow("postgres", "sink", "trigger", "status")
+    root.allow("postgres", "storage", "spark", "sink", "trigger", "status")
+    spark = read_spark(root)
     config = SnapshotConfig(
         read_tables(root.mapping("postgres")),
-        read_log_sink(root.mapping("sink")),
+        read_log_sink(root.mapping("sink"), spark.s3),
         read_trigger_ms(root) if "trigger" in root else None,
         read_status(root),
+        spark,
     )
     require_distinct_paths(root, [("sink", "log"), ("sink", "shapes")])
     return config

@@ -12,7 +12,9 @@ from flushtracker.config.file_kinds import WRITE, read_kind
 from flushtracker.config.job_config import StateConfig, read_trigger_ms
 from flushtracker.config.postgres_config import TablesConfig, read_tables
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.spark_config import SparkConfig, read_spark
 from flushtracker.config.status_config import StatusConfig, read_status
+from flushtracker.config.storage_config import S3Config, deltalake_options
 from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.streams import SHAPE_CHANGES, SHAPES
 from flushtracker.config.strict_yaml import YamlMapping
@@ -65,6 +67,7 @@ class WriteConfig:
     trigger_ms: int | None
     tables: TablesConfig | None = None
     status: StatusConfig | None = None
+    spark: SparkConfig = field(default_factory=SparkConfig)
 
 
 def load_write_config(path: Path) -> WriteConfig:
@@ -74,18 +77,33 @@ def load_write_config(path: Path) -> WriteConfig:
         ConfigError: naming the file, the line and the key.
     """
     root = read_kind(path, WRITE)
-    root.allow("source", "flushes", "state", "sink", "write_unit", "flush", "snapshot", "postgres", "trigger", "status")
+    root.allow(
+        "source",
+        "flushes",
+        "storage",
+        "spark",
+        "state",
+        "sink",
+        "write_unit",
+        "flush",
+        "snapshot",
+        "postgres",
+        "trigger",
+        "status",
+    )
+    spark = read_spark(root)
     transport = read_transport(root.mapping("source"), ROLES)
     config = WriteConfig(
         transport=transport,
         flushes=_flushes(root.mapping("flushes"), transport),
         state=_state(root.mapping("state")),
-        sink=_sink(root.mapping("sink")),
+        sink=_sink(root.mapping("sink"), spark.s3),
         write_unit="txn" if _is(root, "write_unit", "txn", default="txn_fragment") else "txn_fragment",
         flush="hold" if _is(root, "flush", "hold", default="batch") else "batch",
         trigger_ms=read_trigger_ms(root),
         tables=_tables(root),
         status=read_status(root),
+        spark=spark,
     )
     keys = [("state", "checkpoint"), ("sink", "log"), ("sink", "shapes")]
     if isinstance(transport, FilesTransport):
@@ -136,17 +154,16 @@ def _state(state: YamlMapping) -> StateConfig:
     )
 
 
-def _sink(sink: YamlMapping) -> LogConfig:
+def _sink(sink: YamlMapping, s3: S3Config) -> LogConfig:
     sink.allow("log", "shapes", "delete_after", "retain", "storage_options")
     history_ms, history_ms_of = _history(sink.optional_mapping("retain"))
-    options = sink.optional_mapping("storage_options")
     return LogConfig(
         log=sink.text("log").value,
         shapes=sink.text("shapes").value,
         delete_after_ms=sink.optional_duration_ms("delete_after"),
         history_ms=history_ms,
         history_ms_of=history_ms_of,
-        storage_options=SecretOptions(options.scalars() if options is not None else None),
+        storage_options=deltalake_options(s3, sink),
     )
 
 
@@ -170,12 +187,11 @@ def _is(root: YamlMapping, key: str, choice: str, *, default: str) -> bool:
     return chosen == choice
 
 
-def read_log_sink(sink: YamlMapping) -> LogConfig:
+def read_log_sink(sink: YamlMapping, s3: S3Config) -> LogConfig:
     """Where a log is, without what the writers' job alone decides of it; raises ``ConfigError``."""
     sink.allow("log", "shapes", "storage_options")
-    options = sink.optional_mapping("storage_options")
     return LogConfig(
         sink.text("log").value,
         sink.text("shapes").value,
-        storage_options=SecretOptions(None if options is None else options.scalars()),
+        storage_options=deltalake_options(s3, sink),
     )

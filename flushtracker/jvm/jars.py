@@ -1,4 +1,4 @@
-"""The two sets of jars, each locked in an XML file: ``python -m flushtracker.jvm.jars spark broker`` fetches them.
+"""The sets of jars, each locked in an XML file: ``python -m flushtracker.jvm.jars spark broker`` fetches two of them.
 
 :mod:`flushtracker.jvm.ivy_jars` names the environment variables for other sources.
 """
@@ -27,13 +27,22 @@ BROKER_JARS: Final = JarSet(
 )
 """A whole Kafka broker, for tests and demonstrations, in ``.jars/kafka``."""
 
-_SETS: Final = {"spark": SPARK_JARS, "broker": BROKER_JARS}
+S3_JARS: Final = JarSet(
+    ivy_xml=Path(__file__).with_name("s3_jars.xml"),
+    owner="Spark on S3",
+    megabytes=14,
+    command="python -m flushtracker.jvm.jars s3",
+    folder="s3/",
+)
+"""Hadoop's S3A file system, for jobs that have a checkpoint or a shape log on S3, in ``.jars/s3``."""
+
+_SETS: Final = {"spark": SPARK_JARS, "broker": BROKER_JARS, "s3": S3_JARS}
 
 
 def main(names: list[str]) -> int:
     """Fetch the named sets, silently if they are already there; returns the exit code."""
     if not names or set(names) - _SETS.keys():
-        sys.stderr.write(f"flushtracker: name the jars to fetch: {' or '.join(_SETS)}, or both\n")
+        sys.stderr.write(f"flushtracker: name the jars to fetch, one or more of: {', '.join(_SETS)}\n")
         return ConfigError.exit_code
     try:
         for name in names:

@@ -3,15 +3,16 @@
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
+from flushtracker.config.spark_config import SparkConfig
 from flushtracker.config.storage_path import is_uri, local_folder
 from flushtracker.config.transport import KafkaTransport, Transport
 from flushtracker.errors import ConfigError, FlushtrackerError
@@ -30,9 +31,17 @@ _CLUSTER: Final = {"PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR"}
 """Set in the environment of a job under spark-submit, or where Hadoop is configured."""
 
 
+class JobSession(NamedTuple):
+    """What a job needs of its Spark session. ``paths`` are what Spark itself reads and writes."""
+
+    shuffle_partitions: int
+    config: SparkConfig
+    paths: Sequence[str] = ()
+
+
 def run_job(
     name: str,
-    shuffle_partitions: int,
+    session: JobSession,
     job: Callable[[SparkSession, Event], None],
     check: Callable[[], None],
     *,
@@ -54,7 +63,7 @@ def run_job(
     exit_if_hung(f"flushtracker {name}", stop.is_set, STOP_TIMEOUT_S, log_format)
     check()
     try:
-        spark = start_session(f"flushtracker {name}", shuffle_partitions, verbose=verbose, log_format=log_format)
+        spark = start_session(f"flushtracker {name}", *session, verbose=verbose, log_format=log_format)
     except FlushtrackerError:
         if stop.is_set():  # The signal ended the JVM too, before its handler was set.
             return 0

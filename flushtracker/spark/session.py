@@ -8,7 +8,7 @@ launched (:func:`~flushtracker.process.program.set_on_signals`): an exception at
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -16,13 +16,15 @@ from py4j.protocol import Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
+from flushtracker.config.spark_config import HADOOP, SparkConfig
 from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.jvm.class_archive import archive_path, use_archive
-from flushtracker.jvm.jars import SPARK_JARS
+from flushtracker.jvm.jars import S3_JARS, SPARK_JARS
 from flushtracker.jvm.java import check_java
 from flushtracker.process.log_format import LogFormat
 from flushtracker.process.program import StopFlag, set_on_signals
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+from flushtracker.spark.object_stores import is_on_s3, set_up_stores
 
 _LOG_CONFIG: Final[Mapping[LogFormat, Path]] = {
     "text": Path(__file__).with_name("log4j2.properties"),
@@ -37,6 +39,9 @@ _ALWAYS: Final = {
     # A table's log is small: the default of 50 tasks for it would take longer than the rest of a read.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
+_CLASS_PATH_END: Final = "SPARK_DIST_CLASSPATH"
+"""The variable with what Spark's launcher appends to the class path of a JVM."""
+_JARS_OF_USERS: Final = {"spark.jars", "spark.jars.packages"}
 _LOCAL: Final = {
     "spark.master": "local[*]",
     "spark.ui.enabled": "false",
@@ -47,19 +52,26 @@ _LOCAL: Final = {
 
 
 def start_session(
-    app_name: str, shuffle_partitions: int, *, verbose: bool = False, log_format: LogFormat = "text"
+    app_name: str,
+    shuffle_partitions: int,
+    config: SparkConfig | None = None,
+    paths: Sequence[str] = (),
+    *,
+    verbose: bool = False,
+    log_format: LogFormat = "text",
 ) -> SparkSession:
     """Start Spark as spark-submit configures it, or else ``local[*]`` with the jars of :mod:`flushtracker.jvm.jars`.
 
-    Under spark-submit, the cluster's own configuration determines Spark's log.
+    ``paths`` are what Spark itself reads and writes. Under spark-submit, the cluster's own configuration determines
+    Spark's log.
 
     Raises:
-        ConfigError: there is no usable Java, or the jars are missing.
+        ConfigError: there is no usable Java, or jars are missing.
     """
     # This logger writes whole plans, including the options of a source, which can hold passwords.
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(app_name).config("spark.sql.shuffle.partitions", str(shuffle_partitions))
-    settings = dict(_ALWAYS)
+    settings, config = dict(_ALWAYS), config or SparkConfig()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Not started by spark-submit: no JVM runs yet.
         java, jars = check_java(), SPARK_JARS.paths()
         if os.pathsep in str(jars[0].parent):
@@ -67,9 +79,12 @@ def start_session(
         # Unlike the classes of spark.jars, these can be archived.
         settings |= _LOCAL | {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if any(map(is_on_s3, paths)) and not _JARS_OF_USERS & config.settings.keys():
+            _append_to_class_path(S3_JARS.paths())
         options = (_log_options(log_format, verbose=verbose), use_archive(archive_path(jars, java)))
         if any(options):
             settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
+    settings |= {name: value for name, value in config.settings.items() if not name.startswith(HADOOP)}
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
@@ -78,7 +93,14 @@ def start_session(
         raise FlushtrackerError(f"Spark cannot start: {java_reason(error)}") from error
     if not verbose:
         session.sparkContext.setLogLevel("ERROR")
+    set_up_stores(session, config, paths)
     return session
+
+
+def _append_to_class_path(jars: Sequence[Path]) -> None:
+    """At its end: in front of Spark's own jars, the class archive would not fit."""
+    before = os.environ.get(_CLASS_PATH_END)
+    os.environ[_CLASS_PATH_END] = os.pathsep.join([*([before] if before else []), *map(str, jars)])
 
 
 def _log_options(log_format: LogFormat, *, verbose: bool) -> str:

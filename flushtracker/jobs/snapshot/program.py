@@ -26,12 +26,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _write_to_log(arguments: argparse.Namespace) -> int:
     # Spark is imported where it is used: publishing works without it.
     from flushtracker.jobs.snapshot.delta_snapshots import log_snapshots  # noqa: PLC0415
-    from flushtracker.spark.job_run import check_start, run_job  # noqa: PLC0415
+    from flushtracker.spark.job_run import JobSession, check_start, run_job  # noqa: PLC0415
 
     config = load_snapshot_config(arguments.config)
     return run_job(
         "snapshot",
-        config.postgres.connections,
+        JobSession(config.postgres.connections, config.spark),
         lambda spark, stop: _take(
             log_snapshots(spark, config, stop, arguments.shapes, again=arguments.again), config.status
         ),

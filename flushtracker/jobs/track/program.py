@@ -4,7 +4,7 @@ import argparse
 
 from flushtracker.config.job_config import load_config
 from flushtracker.jobs.track.query import Recovery, track_flushes
-from flushtracker.spark.job_run import check_start, run_job
+from flushtracker.spark.job_run import JobSession, check_start, run_job
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -13,7 +13,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.config)
     return run_job(
         "track",
-        config.state.shuffle_partitions,
+        JobSession(config.state.shuffle_partitions, config.spark, [config.state.checkpoint]),
         lambda spark, stop: track_flushes(spark, config, stop, recovery),
         lambda: check_start(
             config.transport,

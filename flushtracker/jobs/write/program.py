@@ -5,7 +5,7 @@ import argparse
 from flushtracker.config.transport import FilesTransport
 from flushtracker.config.write_config import WriteConfig, load_write_config
 from flushtracker.jobs.write.query import write_shapes
-from flushtracker.spark.job_run import check_start, run_job
+from flushtracker.spark.job_run import JobSession, check_start, run_job
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -13,7 +13,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_write_config(arguments.config)
     return run_job(
         "write",
-        config.state.shuffle_partitions,
+        JobSession(config.state.shuffle_partitions, config.spark, [config.state.checkpoint, config.sink.log]),
         lambda spark, stop: write_shapes(spark, config, stop),
         lambda: check_start(config.transport, _folders(config)),
         verbose=arguments.verbose,

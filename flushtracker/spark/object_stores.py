@@ -1,0 +1,115 @@
+"""Spark's access to object stores: what ``storage`` and ``spark`` of a configuration set in Hadoop, and what it lacks.
+
+They are set in the JVM, since what a session is built with is in the JVM's command line. From there executors get them
+with each job. What the user's own Spark and Hadoop have is only replaced by what the configuration names.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from flushtracker.config.spark_config import HADOOP, SparkConfig
+from flushtracker.config.storage_config import S3Config
+from flushtracker.errors import ConfigError
+from flushtracker.jvm.jars import S3_JARS
+
+_S3A: Final = "org.apache.hadoop.fs.s3a"
+_STATIC: Final = f"{_S3A}.TemporaryAWSCredentialsProvider,{_S3A}.SimpleAWSCredentialsProvider"
+_CHAIN: Final = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+"""The SDK's own chain has web identities and profiles, as deltalake's has; Hadoop's has not."""
+
+_MODULES: Final = {"s3": "hadoop-aws", "s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+
+def is_on_s3(path: str) -> bool:
+    """Whether S3A reads and writes the path."""
+    return _scheme(path) in {"s3", "s3a"}
+
+
+def s3_settings(s3: S3Config) -> dict[str, str | None]:
+    """Hadoop's settings for what the configuration names; ``None`` for one that must not be set beside it."""
+    found = {
+        "fs.s3a.endpoint": s3.endpoint,
+        "fs.s3a.endpoint.region": s3.region,
+        "fs.s3a.access.key": s3.access_key_id,
+        "fs.s3a.secret.key": s3.secret_access_key,
+        "fs.s3a.path.style.access": None if s3.path_style is None else str(s3.path_style).lower(),
+    }
+    settings: dict[str, str | None] = {name: value for name, value in found.items() if value is not None}
+    if s3.access_key_id is not None:
+        # The environment's token belongs to the environment's keys.
+        settings["fs.s3a.session.token"] = s3.session_token
+        settings["fs.s3a.aws.credentials.provider"] = _STATIC
+    return settings
+
+
+def s3_defaults(s3: S3Config, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Hadoop's settings where neither the configuration nor Spark's own has one: deltalake's defaults."""
+    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    defaults = {
+        "fs.s3.impl": f"{_S3A}.S3AFileSystem",
+        "fs.AbstractFileSystem.s3.impl": f"{_S3A}.S3A",
+        "fs.s3a.aws.credentials.provider": f"{_STATIC},{_CHAIN}",
+        "fs.s3a.endpoint": endpoint,
+        "fs.s3a.endpoint.region": region,
+        # Stores other than Amazon's seldom have a host for each bucket.
+        "fs.s3a.path.style.access": "true" if s3.endpoint or endpoint else None,
+    }
+    return {name: value for name, value in defaults.items() if value}
+
+
+def set_up_stores(spark: SparkSession, config: SparkConfig, paths: Iterable[str]) -> None:
+    """Set what the configuration has for object stores, before Spark accesses ``paths``.
+
+    Raises:
+        ConfigError: Spark has no file system for one of the paths.
+    """
+    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    for name, value in s3_defaults(config.s3).items():
+        if not _is_chosen(hadoop, name):
+            hadoop.set(name, value)
+    for name, chosen in s3_settings(config.s3).items():
+        if chosen is None:
+            hadoop.unset(name)
+        else:
+            hadoop.set(name, chosen)
+    for name, value in config.settings.items():
+        if name.startswith(HADOOP):
+            hadoop.set(name.removeprefix(HADOOP), value)
+    for path in paths:
+        _require_file_system(spark, hadoop, path)
+
+
+def _is_chosen(hadoop: Any, name: str) -> bool:
+    """Whether somebody has set it, rather than Hadoop by default."""
+    sources = hadoop.getPropertySources(name)
+    return sources is not None and any(source != "core-default.xml" for source in sources)
+
+
+def _require_file_system(spark: SparkSession, hadoop: Any, path: str) -> None:
+    scheme = _scheme(path)
+    if scheme is None:
+        return
+    jvm: Any = spark.sparkContext._jvm
+    try:
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)
+    except Py4JError as error:
+        version = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+        module = _MODULES.get(scheme)
+        jars = f"--packages org.apache.hadoop:{module}:{version}" if module else "--jars, or --packages"
+        here = f", or on one machine run `{S3_JARS.command}`" if is_on_s3(path) else ""
+        raise ConfigError(
+            f"Spark has no file system for {path}: start the job with spark-submit and {jars}, or name the jars in "
+            f"spark.jars of the section spark{here}"
+        ) from error
+
+
+def _scheme(path: str) -> str | None:
+    found = _SCHEME.match(path)
+    return found[1].lower() if found else None

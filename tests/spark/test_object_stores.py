@@ -1,0 +1,103 @@
+"""What a job's Spark session has of ``storage`` and ``spark``, what it says without jars, and where no secret is."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.spark_config import SparkConfig
+from flushtracker.config.storage_config import S3Config
+from flushtracker.errors import ConfigError
+from flushtracker.jvm.jars import SPARK_JARS
+from flushtracker.spark.object_stores import set_up_stores
+from tests.support.job_folder import JobFolder
+from tests.support.secret_watch import SecretWatch
+
+_SECRETS: Final = {
+    "ACCESS": "AKIAHUNTER",
+    "SECRET": "hunter2hunter2",
+    "TOKEN": "hunter3hunter3",
+    "AZURE": "hunter4hunter4",
+}
+_STORAGE: Final = """\
+storage:
+  s3: {region: eu, access_key_id: "${ACCESS}", secret_access_key: "${SECRET}", session_token: "${TOKEN}"}
+spark: {spark.hadoop.fs.azure.account.key.x: "${AZURE}", spark.task.maxFailures: 1}
+"""
+
+
+@pytest.fixture
+def hadoop(spark: SparkSession) -> Iterator[Any]:
+    """Hadoop's settings of the session, which are afterwards as they were."""
+    found: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    before = _settings(found)
+    yield found
+    for name, value in _settings(found).items():
+        if name not in before:
+            found.unset(name)
+        elif value != before[name]:
+            found.set(name, before[name])
+
+
+def _settings(hadoop: Any) -> dict[str, str]:
+    entries, found = hadoop.iterator(), dict[str, str]()
+    while entries.hasNext():
+        entry = entries.next()
+        found[entry.getKey()] = entry.getValue()
+    return found
+
+
+def test_settings_of_the_configuration_win_and_defaults_do_not(spark: SparkSession, hadoop: Any) -> None:
+    """A default replaces only Hadoop's own, not what an administrator has set."""
+    hadoop.set("fs.s3.impl", "com.example.Other")
+    hadoop.set("fs.s3a.endpoint", "https://other")
+    hadoop.set("fs.s3a.session.token", "of the environment")
+    settings = SecretOptions({"spark.hadoop.fs.s3a.connection.maximum": "7"})
+    set_up_stores(spark, SparkConfig(S3Config("https://store", "eu", "a", "b"), settings), [])
+    names = ("fs.s3.impl", "fs.s3a.endpoint", "fs.s3a.session.token", "fs.s3a.connection.maximum")
+    assert [hadoop.get(name) for name in names] == ["com.example.Other", "https://store", None, "7"]
+    assert hadoop.get("fs.s3a.path.style.access") == "true"
+
+
+@pytest.mark.usefixtures("hadoop")
+def test_path_without_its_file_system_is_refused_with_what_to_add(spark: SparkSession) -> None:
+    """The version is that of Spark's own Hadoop: another one's classes do not fit."""
+    version = spark.sparkContext._jvm.org.apache.hadoop.util.VersionInfo.getVersion()  # type: ignore[union-attr]
+    for path, module in (("abfss://c@x.dfs.core.windows.net/c", "azure"), ("s3a://b/c", "aws"), ("s3://b/c", "aws")):
+        with pytest.raises(ConfigError) as caught:
+            set_up_stores(spark, SparkConfig(), [path])
+        assert str(caught.value).startswith(
+            f"Spark has no file system for {path}: start the job with spark-submit and "
+            f"--packages org.apache.hadoop:hadoop-{module}:{version}, or name the jars in spark.jars"
+        )
+    set_up_stores(spark, SparkConfig(), ["file:///tmp", "relative"])
+
+
+def test_checkpoint_on_s3_without_the_jars_is_refused_at_once(tmp_path: Path) -> None:
+    """With the command that fetches them, before a JVM starts."""
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    for path in SPARK_JARS.paths():
+        (jars / path.name).symlink_to(path)
+    config = JobFolder(tmp_path / "job").config_file()
+    config.write_text(config.read_text().replace(f"checkpoint: {tmp_path}/job/checkpoint", 'checkpoint: "s3://b/c"'))
+    watch = SecretWatch({"FLUSHTRACKER_JARS": str(jars)})
+    code, output = watch.run(tmp_path / "log", "track", "--config", str(config))
+    assert code == ConfigError.exit_code
+    assert f"FLUSHTRACKER_JARS is {jars}: s3/" in output
+
+
+def test_no_secret_of_a_storage_is_seen_anywhere(tmp_path: Path) -> None:
+    """Neither in the output, nor in a file, nor in the command line of the JVM that gets it."""
+    folder = JobFolder(tmp_path / "job")
+    folder.write([])
+    config = folder.config_file()
+    config.write_text(_STORAGE + config.read_text())
+    watch = SecretWatch(_SECRETS)
+    code, output = watch.run(tmp_path / "log", "track", "--config", str(config))
+    assert code == os.EX_OK, output
+    watch.require_no_secret(tmp_path)
