@@ -7,6 +7,7 @@ process of its own, because deltalake holds Python's lock while it waits for an 
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,6 +45,7 @@ class Bucket(BaseHTTPRequestHandler):
     """Handles requests for objects of the bucket ``b``."""
 
     objects: ClassVar[dict[str, bytes]] = {}
+    lock: ClassVar = threading.Lock()
     parts: ClassVar[dict[str, dict[int, bytes]]] = {}
     protocol_version = "HTTP/1.1"
     # Headers and content in one packet: the client's delayed ACK would cost 40 ms.
@@ -55,11 +57,9 @@ class Bucket(BaseHTTPRequestHandler):
         query = parse_qs(urlparse(self.path).query)
         if "partNumber" in query:
             self.parts[query["uploadId"][0]][int(query["partNumber"][0])] = content
-        elif condition == "*" and key in self.objects:
+        elif not self._put(key, condition, content):
             self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             return
-        else:
-            self._put(key, condition, content)
         self._answer(200)
 
     def do_POST(self) -> None:
@@ -99,9 +99,14 @@ class Bucket(BaseHTTPRequestHandler):
     def _key(self) -> str:
         return unquote(urlparse(self.path).path).removeprefix("/b/")
 
-    def _put(self, key: str, condition: str, content: bytes) -> None:
-        self.objects[key] = content
-        print(key, condition, flush=True)  # noqa: T201
+    def _put(self, key: str, condition: str, content: bytes) -> bool:
+        """Put an object, unless the condition forbids it; returns whether it was put."""
+        with self.lock:
+            if condition == "*" and key in self.objects:
+                return False
+            self.objects[key] = content
+            print(key, condition, flush=True)  # noqa: T201
+            return True
 
     def _answer(self, status: int, content: bytes = b"", content_range: str = "") -> None:
         self.send_response(status)

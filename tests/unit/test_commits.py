@@ -1,12 +1,16 @@
 """The one way to commit to a table of ours: ``Commits``, which cannot replace a commit."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
 import flushtracker
 from flushtracker.delta.acks.table import AckTable
+from flushtracker.delta.registry_table import RegistryTable
 from tests.support.object_store import running_store, store_options
+from tests.support.racing_entries import URI
 
 _ROOT: Final = Path(flushtracker.__file__).parent
 _COMMITS: Final = re.compile(
@@ -33,3 +37,20 @@ def test_commit_to_an_object_store_cannot_replace_another() -> None:
         AckTable("s3://b/acks", options).fence_others()
         found = [printed.readline().split() for _ in range(3)]
     assert found == [[f"acks/_delta_log/{version:020}.json", "*"] for version in range(3)]
+
+
+def test_programs_that_race_on_an_object_store_replace_no_commit() -> None:
+    """Each entry of each program is there, whoever was first."""
+    with running_store() as (port, _):
+        RegistryTable(URI, store_options(port), create=True)
+        command = [sys.executable, "-m", "tests.support.racing_entries", str(port)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        programs = [subprocess.Popen([*command, name, "10"], **pipes) for name in "abc"]  # type: ignore[call-overload]
+        for program in programs:
+            assert program.stdout.readline() == "ready\n"
+        for program in programs:
+            program.stdin.write("go\n")
+            program.stdin.flush()
+        assert [program.wait(120) for program in programs] == [0, 0, 0]
+        found = RegistryTable(URI, store_options(port)).written()
+        assert sorted(key[2] for key in found) == sorted(f"{name}{number}" for name in "abc" for number in range(10))
