@@ -30,6 +30,17 @@ class FailoverLoop(WholeLoop):
         self.pair.fail_over()
         self.server = self.rig.server = self.truth.server = self.pair.primary
 
+    def raise_failure(self) -> None:
+        """Raise the error of a process that has ended by itself.
+
+        Capture ends if there is no primary when it starts; a supervisor starts it again, and so does this.
+        """
+        capture = self._processes.get("capture")
+        failure = None if capture is None else capture.failure()
+        if failure is not None and "cannot be reached" in str(failure):
+            self.kill("capture")
+        super().raise_failure()
+
     def start_large_transaction(self) -> None:
         """Begin a transaction of a hundred thousand rows, which commits if the primary lives long enough."""
         server, count = self.server, _LARGE_ROWS // _LARGE_STEPS
