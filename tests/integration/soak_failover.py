@@ -8,7 +8,8 @@ becomes the next standby: rewound, or from a base backup. The moments of the kil
 - ``at once``: as soon as they would;
 - ``syncing``: perhaps before, while they are made. If so, the primary starts again, as nobody may promote then;
 - ``large``: while a transaction of 100,000 rows is open, or has just been committed;
-- ``twice``: the new primary is killed as well, before or after capture has reached it, and starts again.
+- ``twice``: there is a second standby, which follows the new primary, and replaces that when it is killed as well;
+- ``restarted``: the new primary is killed as well, and starts again. Capture may have reached it or not.
 
 Capture, tracker and writers are killed beside: with the primary, or some time before.
 
@@ -40,7 +41,7 @@ from tests.support.loop_watch import LoopWatch
 from tests.support.loop_workload import LoopWorkload
 from tests.support.whole_loop import Part
 
-Moment = Literal["any", "at once", "syncing", "large", "twice"]
+Moment = Literal["any", "at once", "syncing", "large", "twice", "restarted"]
 
 _MOMENTS: Final[tuple[Moment, ...]] = get_args(Moment)
 _BESIDE: Final[tuple[Part, ...]] = ("capture", "tracker", "writers")
@@ -81,7 +82,8 @@ def _soak(folder: Path, promotions: int, seed: int) -> None:
                 LoopReaders(loop.log, watch.source, seed_of_rest) as readers,
                 LoopWorkload(lambda: loop.server, seed_of_rest) as workload,
             ):
-                for _ in range(min(_REST_EVERY, promotions - play.count)):
+                rest_at = min(play.count + _REST_EVERY, promotions)
+                while play.count < rest_at:
                     what = play.next()
                     readers.raise_failure()
                     _report(started, f"promotion={play.count} {what} {_counts(watch)}")
@@ -122,9 +124,14 @@ class Promotions:
         self.count += 1
         if is_with_capture:
             self._loop.start("capture")
-        if moment == "twice":
+        if moment == "restarted":
             self._sample()
             self._loop.kill("server")
+        if moment == "twice":
+            self._sample()
+            assert self._pair.is_promotable()
+            self._loop.fail_over()
+            self.count += 1
         self._watch.sample()
         self.done.update(done)
         return ", ".join(done)
@@ -139,6 +146,8 @@ class Promotions:
                 return ["promotable"]
             self._loop.server.start()
             done.append("not promotable")
+        if moment == "twice":
+            self._pair.add_spare()
         self._pair.wait_until_synced(self._watch.sample)
         if moment in {"syncing", "at once"}:
             return done
