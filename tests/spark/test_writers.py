@@ -83,7 +83,10 @@ def test_each_change_is_in_the_log_once_and_each_shape_is_notified(undisturbed: 
 def test_killed_writer_continues_without_a_duplicate(
     spark: SparkSession, undisturbed: tuple[WriteFolder, Load], tmp_path: Path, point: str, passes: int
 ) -> None:
-    """At every kill point, what was said is durable, and the next start writes the rest once and says it again."""
+    """At every kill point, what was said is durable, and the next start writes the rest once and says it again.
+
+    Each step is one that the model of the shape log allows.
+    """
     job, load = undisturbed[0].twin(tmp_path / "job"), undisturbed[1]
     command = [sys.executable, "-m", "tests.support.killed_writer", point, str(passes)]
     done = subprocess.run(
@@ -96,10 +99,12 @@ def test_killed_writer_continues_without_a_duplicate(
     )
     assert done.returncode == -9, done.stderr
     _require_durable(job, load)
+    job.trace()
     said = len(job.notified())
     assert said == passes + (point == "between notification and batch commit")
     job.run(spark)
     load.check(job)
+    assert job.trace().counts["claims"] == 2
     if passes:
         # What the committed batches hold is said again before anything is read.
         again, before = job.notified()[said], job.notified()[passes - 1]

@@ -16,7 +16,9 @@ from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.source_name import SourceName
 from tests.support.capture_rig import SLOT
+from tests.support.log_trace import TopicLogTrace
 from tests.support.loop_trace import LoopTrace
+from tests.support.loop_workload import SHAPES
 from tests.support.server_truth import CommittedTransaction
 from tests.support.waiting import wait_until
 from tests.support.whole_loop import WholeLoop
@@ -52,6 +54,7 @@ class LoopWatch:
         self.source = str(SourceName(system_id, int(timeline), SLOT))
         self._acks = AckReader(str(loop.rig.acks))
         self.trace = LoopTrace(loop.rig.config.kafka, loop.folder / "checkpoint")
+        self.log_trace = TopicLogTrace(loop.rig.config.kafka, loop.log, [shape.id for shape in SHAPES])
         self._unchecked: list[CommittedTransaction] = []
         self._ack_lsn = -1
         self._first_lsn = self.confirmed_lsn = loop.rig.confirmed_lsn()
@@ -106,10 +109,12 @@ class LoopWatch:
         assert not self._unchecked
         self._check_ack_history()
         self._check_once()
+        self.log_trace.check()
         return check_shapes(self._loop.rig.config, self._loop.log)
 
     def close(self) -> None:
         self.trace.close()
+        self.log_trace.close()
 
     def _check_log(self, confirmed_lsn: int) -> None:
         """Compare all that has been confirmed since the last time: every transaction and shape, and no other."""

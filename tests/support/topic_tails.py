@@ -15,11 +15,12 @@ _REQUEST_TIMEOUT_S: Final = 10.0
 
 
 class TailRecord(NamedTuple):
-    """A record with a value, and its place in its topic."""
+    """A record with a value, its place in its topic, and when its producer sent it, in ms since 1970."""
 
     partition: int
     offset: int
     value: bytes
+    at_ms: int
 
 
 class TopicTails:
@@ -47,7 +48,7 @@ class TopicTails:
             assert message.error() is None, message.error()
             topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
             if value := message.value():
-                found[topic].append(TailRecord(partition, offset, value))
+                found[topic].append(TailRecord(partition, offset, value, message.timestamp()[1]))
             self._next[topic, partition] = offset + 1
         return found
 

@@ -18,6 +18,7 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.jobs.write.query import write_shapes
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.log_trace import LogTrace
 
 
 @dataclass
@@ -82,6 +83,19 @@ class WriteFolder:
         return sorted(
             (row["tx_offset"], row["op_offset"], row["operation"]) for row in rows if row["shape_id"] == shape_id
         )
+
+    def trace(self) -> LogTrace:
+        """All that was done to the log, of which each step was one that the model allows."""
+        trace = LogTrace(self.root / "log")
+        for file in stream_files(self.root / "shape_changes"):
+            for line in read_lines(file):
+                trace.publish(ShapeChangesEvent.from_json(line))
+        for step in trace.steps():
+            trace.take(step)
+        for file in stream_files(self.root / "flushes"):
+            for line in read_lines(file):
+                trace.notify(FlushNotification.from_json(line), file.stat().st_mtime_ns // 1_000_000)
+        return trace
 
     def notified(self) -> list[dict[str, LogOffset]]:
         """What each file of notifications says, by shape."""
