@@ -57,6 +57,7 @@ soak: java $(READY) jars brokerjars serverjars warmup ## a million simulated his
 	$(BIN)/python -m tests.integration.soak_schema --steps $(STEPS)
 	$(BIN)/python -m tests.integration.soak_log
 	FLUSHTRACKER_SNAPSHOT_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_snapshot_history.py
+	FLUSHTRACKER_HISTORY_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_source_history.py
 	$(BIN)/python -m pytest -m soak tests/integration
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
