@@ -10,7 +10,7 @@ from flushtracker.cli import main
 from flushtracker.delta.log.reader import read_shape, read_shape_log
 from flushtracker.errors import FlushtrackerError, ShapeEndedError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
-from flushtracker.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.capture_rig import shape
 from tests.support.log_follower import Follower
@@ -128,6 +128,44 @@ def test_a_shape_that_a_schema_change_has_ended_begins_again_under_its_id(
             '"public"."users"/"1001"'
         ]
         loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past it")
+
+
+class EvictingLoop(ResyncLoop):
+    """Its capture soon evicts a shape that holds the slot."""
+
+    def _start(self) -> None:
+        job = f"127.0.0.1:{free_port()}"
+        self.tracking["status"] = {"listen": job}
+        self.rig.settings["status"] = {"listen": "127.0.0.1:0", "peers": [f"http://{job}"]}
+        self.rig.settings["evict"] = {"remove_after": "2 seconds", "grace": "1 second", "at_least": "1 kB"}
+        super()._start()
+
+
+def test_a_shape_that_was_evicted_begins_again_and_its_follower_continues(postgres_folder: Path) -> None:
+    """Its writer was down. Meanwhile the slot goes on, so what is changed is in no event, and in the new snapshot."""
+    loop = EvictingLoop(postgres_folder, flush="batch", write_unit="txn_fragment")
+    with loop:
+        loop.wait(loop.is_current, "the first snapshot")
+        follower = Follower(str(loop.log), shape_id=_ID)
+        assert loop.has_followed(follower)
+        loop.end("writers")
+
+        def is_evicted() -> bool:
+            loop.server.execute("UPDATE public.users SET n = n + 1")
+            return loop.rig.registry()[_ID].evicted_at_ms is not None
+
+        loop.wait(is_evicted, "the eviction")
+        lsn = loop.rig.commit_lsn(
+            "DELETE FROM public.users WHERE id % 7 = 0", "INSERT INTO public.users VALUES (1000, 1)"
+        )
+        loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past what the shape lacks")
+        assert main(["resync", _ID, "--config", str(loop.rig.config_file), "--yes", "--no-wait"]) == 0
+        loop.start("writers")
+        loop.wait(lambda: loop.has_followed(follower), "the follower")
+        lsn = loop.rig.commit_lsn("INSERT INTO public.users VALUES (1001, 1)")
+        loop.wait(lambda: loop.has_followed(follower) and loop.is_current(), "a later change")
+        loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past it")
+        assert (follower.restarts, loop.rig.registry()[_ID].definition.incarnation) == (0, 2)
 
 
 def test_followers_continue_when_the_server_is_restored_and_when_the_slot_is_lost(postgres_folder: Path) -> None:

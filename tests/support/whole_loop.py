@@ -40,6 +40,8 @@ class WholeLoop:
         self.log = folder / "log"
         self.writing: dict[str, Any] = {"flush": flush, "write_unit": write_unit}
         """Settings of the writers' job."""
+        self.tracking: dict[str, Any] = {}
+        """Settings of the tracking job."""
         self._processes: dict[str, GuardedProcess] = {}
         self._open = ExitStack()
 
@@ -72,7 +74,7 @@ class WholeLoop:
 
     def end(self, name: str) -> None:
         """SIGKILL, to all processes of capture, the tracker or the writers."""
-        self._processes[name].kill()
+        self._processes.pop(name).kill()
 
     def start(self, name: str) -> None:
         """Start capture, the tracker or the writers."""
@@ -133,6 +135,7 @@ class WholeLoop:
             "state": {"checkpoint": str(self.folder / "checkpoint"), **_STATE},
             "sink": {"acks": config.acks, "dead_letters": str(self.folder / "dead_letters")},
             "trigger": "200 ms",
+            **self.tracking,
         }
         writers = {
             "source": {**source, "shape_changes": topics.shape_changes, "shapes": topics.shapes},
