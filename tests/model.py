@@ -28,6 +28,11 @@ CASES: Final = {
     "Removals": "FlushTrackerCases",
     "LogWriters": "ShapeLog",
     "LogReaders": "ShapeLog",
+    "Promotions": "TimelinesCases",
+    "Keepalives": "TimelinesCases",
+    "Fences": "TimelinesCases",
+    "Gates": "TimelinesCases",
+    "Snapshots": "TimelinesCases",
 }
 """The module of each case."""
 MUTANTS: Final = {
@@ -49,6 +54,16 @@ MUTANTS: Final = {
     "folds what it does not know": ("LogReaders", "ReadIsRight"),
     "folds one too many": ("LogReaders", "NoGap"),
     "ignores the attempt": ("LogReaders", "FollowerIsRight"),
+    "switch point off by one": ("Promotions", "NothingLostIsContinued"),
+    "reads one topic": ("Promotions", "NothingLostIsContinued"),
+    "accepts a temporary slot": ("Promotions", "AckIsDurable"),
+    "accepts a later slot": ("Promotions", "AckIsDurable"),
+    "ignores keepalives": ("Keepalives", "AckIsDurable"),
+    "does not wait": ("Fences", "NothingLostIsContinued"),
+    "no fence": ("Fences", "NothingLostIsContinued"),
+    "retracts as released": ("Fences", "NothingLostIsContinued"),
+    "sends ungated": ("Gates", "NothingLostIsContinued"),
+    "locks late": ("Snapshots", "ReadIsRight"),
 }
 """Each error that can be built into a model: a case that finds it, and the property that it violates there."""
 
