@@ -152,7 +152,7 @@ class ServeApp:
             "electric-handle": str(follower.handle),
             "electric-offset": f"{follower.tx}_0",
             "electric-schema": follower.seen.facts.schema,
-            "electric-cursor": str(next_cursor(request.cursor, wall_s())),
+            "electric-cursor": str(next_cursor(request.cursor, wall_s(), has_moved=True)),
             "x-accel-buffering": "no",
         }
         await send_events(exchange.send, self._answers, begun, headers | facts, exchange.gone)

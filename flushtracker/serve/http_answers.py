@@ -22,6 +22,7 @@ _JSON: Final = "application/json"
 _NO_STORE: Final = "no-store"
 _FIXED: Final = "public, max-age=3600, immutable"
 _NEWEST: Final = "public, max-age=5, stale-while-revalidate=5"
+_TOLD: Final = "public, max-age=5"
 _ALLOWED: Final = "GET, HEAD, OPTIONS"
 
 Headers = dict[str, str]
@@ -39,7 +40,7 @@ def answer_headers(answer: Answer, request: ShapeRequest, now_s: float) -> Heade
     if answer.is_up_to_date:
         headers["electric-up-to-date"] = "true"
     if request.live:
-        headers["electric-cursor"] = str(next_cursor(request.cursor, now_s))
+        headers["electric-cursor"] = str(next_cursor(request.cursor, now_s, has_moved=answer.place != request.start))
     else:
         up_to_date = ":end" if answer.is_up_to_date else ""
         headers["etag"] = f'"{answer.handle}:{request.start}:{answer.place}{up_to_date}"'
@@ -53,18 +54,24 @@ def _cache_rule(answer: Answer, request: ShapeRequest) -> str:
     return _FIXED if answer.is_fixed and not request.live else _NEWEST
 
 
-def next_cursor(cursor: int | None, now_s: float) -> int:
-    """Equal for all clients within a time, so that they share a cached answer, and never the one that was sent.
+def next_cursor(cursor: int | None, now_s: float, *, has_moved: bool) -> int:
+    """Equal for all clients within a time, so that they share a cached answer; another one than was sent if the next
+    address would be the same without it. It never goes back.
 
-    >>> next_cursor(None, 100.0), next_cursor(5, 100.0), next_cursor(7, 100.0)
-    (5, 6, 8)
+    >>> [next_cursor(sent, 100.0, has_moved=False) for sent in (None, 5, 7)]
+    [5, 6, 8]
+    >>> [next_cursor(sent, 100.0, has_moved=True) for sent in (None, 4, 5, 7)]
+    [5, 5, 5, 7]
     """
     current = int(now_s / LIVE_S)
-    return current if cursor is None or cursor < current else cursor + 1
+    if cursor is None or cursor < current:
+        return current
+    return cursor if has_moved else cursor + 1
 
 
 def refusal_headers(error: RefusalError) -> Headers:
-    headers = {"content-type": _JSON, "cache-control": _NO_STORE}
+    # An ended shape stays so, and all who wait for it in a cache are told at once.
+    headers = {"content-type": _JSON, "cache-control": _TOLD if error.status == 410 else _NO_STORE}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
     if error.status == 405:
@@ -79,7 +86,8 @@ def message_body(message: str) -> bytes:
 
 
 def begin_again_headers(handle: Handle) -> Headers:
-    return {"content-type": _JSON, "cache-control": _NO_STORE, "electric-handle": str(handle)}
+    # It stays true for its address, and all who wait for it in a cache are told at once.
+    return {"content-type": _JSON, "cache-control": _TOLD, "electric-handle": str(handle)}
 
 
 def is_known(request_headers: Mapping[bytes, bytes], headers: Headers) -> bool:

@@ -157,7 +157,8 @@ class Client:
         assert "electric-schema" in headers
         assert ("electric-cursor" in headers) == live
         if live:
-            assert headers["electric-cursor"] != self.cursor
+            moved = headers["electric-offset"] != self.offset
+            assert moved or headers["electric-cursor"] != self.cursor, "the next address would be the last one's"
             self.cursor = headers["electric-cursor"]
         messages = response.json
         assert isinstance(messages, list)

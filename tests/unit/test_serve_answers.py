@@ -401,7 +401,7 @@ def test_handle_that_was_dropped_is_not_given_again(log: str) -> None:
             for strange in ("x", "0123456789abcdef-0-0", handle.replace("-0-", "-7-")):
                 response = await server.get({**USERS, "offset": "10_0", "handle": strange})
                 assert (response.status, response.headers["electric-handle"]) == (409, handle)
-                assert response.headers["cache-control"] == "no-store"
+                assert response.headers["cache-control"] == "public, max-age=5"
 
     run(test)
 

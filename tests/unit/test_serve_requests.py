@@ -431,7 +431,8 @@ class _Fuzzer:
         response = await server.request(self.query(), path=path, method=method, headers=headers)
         if response.status >= 400:
             assert method == "HEAD" or b"Traceback" not in response.body
-            assert response.headers["cache-control"] == "no-store"
+            is_kept = response.status in {409, 410}
+            assert response.headers["cache-control"] == ("public, max-age=5" if is_kept else "no-store")
         return response.status
 
 

@@ -11,6 +11,7 @@ _PACKAGES: Final = {
     "chromedriver": "chromium-driver",
     "node": "nodejs",
     "npm": "npm",
+    "nginx": "nginx-light",
 }
 
 
