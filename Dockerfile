@@ -17,7 +17,7 @@ COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY flushtracker flushtracker
 COPY conf conf
 COPY docs/runbook.md docs/
-RUN pip install --no-cache-dir --root-user-action ignore -c constraints.txt '.[spark,capture]'
+RUN pip install --no-cache-dir --root-user-action ignore -c constraints.txt '.[spark,capture,serve]'
 
 # Spark's extra jars go next to its own, where each driver and executor finds them without --jars.
 ENV SPARK_HOME=/opt/spark

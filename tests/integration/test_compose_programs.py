@@ -33,7 +33,10 @@ _PROGRAMS: Final = {  # service → command, configuration
     "capture_wal": (("capture", "--create"), "compose_capture.yaml"),
     "track_flushes": (("track",), "cluster.yaml"),
     "write_shapes": (("write",), "cluster_write.yaml"),
+    "serve_shapes": (("serve",), "compose_serve.yaml"),
 }
+_AT_ONCE: Final = ("capture_wal", "track_flushes", "write_shapes")
+"""The server of shapes starts once the writers are healthy."""
 
 _SCHEMAS: Final = {
     name: json.loads((ROOT / "docs" / "schemas" / f"status_{name}.json").read_text()) for name in ("write", "snapshot")
@@ -47,6 +50,7 @@ class _Composed:
     def __init__(self, folder: Path, server: LocalPostgres, bootstrap_servers: str) -> None:
         self.folder = folder
         self.ports = {service: free_port() for service in _PROGRAMS}
+        self.shapes_port = free_port()
         self.environ = os.environ | {
             "KAFKA_BOOTSTRAP": bootstrap_servers,
             "PGHOST": server.options["host"],
@@ -63,6 +67,7 @@ class _Composed:
         for other, port in self.ports.items():
             text = text.replace(f"http://{other}:9464", f"http://127.0.0.1:{port}")
         text = text.replace("0.0.0.0:9464", f"127.0.0.1:{self.ports.get(service, 0)}")
+        text = text.replace("0.0.0.0:9470", f"127.0.0.1:{self.shapes_port}")
         text = text.replace("file:///data/", f"file://{self.folder}/data/")
         path = self.folder / name
         path.write_text(text)
@@ -139,9 +144,9 @@ def test_everything_that_compose_starts_does_the_whole_job(composed: _Composed, 
     postgres.execute(*(ROOT / "conf/compose_tables.sql").read_text().split(";\n")[:-1])
     topics = [sys.executable, "-m", "flushtracker", "topics", "--config", "conf/compose_kafka.yaml", "--create"]
     subprocess.run(topics, cwd=ROOT, env=composed.environ, check=True, timeout=120)
-    for service in _PROGRAMS:
+    for service in _AT_ONCE:
         composed.start(service)
-    for service in composed.ports:
+    for service in _AT_ONCE:
         wait_until(lambda name=service: composed.is_ready(name), f"{service} is ready", _DEADLINE_S)  # type: ignore[misc]
     wait_until(lambda: composed.rows_of("orders") == 1_000, "the snapshot of orders", _DEADLINE_S)
     wait_until(lambda: composed.rows_of("customers") == 100, "the snapshot of customers", _DEADLINE_S)
@@ -172,6 +177,12 @@ def test_everything_that_compose_starts_does_the_whole_job(composed: _Composed, 
     series = [line for line in lines if line and not line.startswith("#")]
     assert [line for line in series if f'source="{source}"' not in line or 'slot="shapes"' not in line] == []
     wait_until(lambda: composed.problems() == {}, "no problem", _DEADLINE_S)
+    composed.start("serve_shapes")
+    wait_until(lambda: composed.is_ready("serve_shapes"), "the server of shapes is ready", _DEADLINE_S)
+    with urlopen(f"http://127.0.0.1:{composed.shapes_port}/v1/shape?shape=orders&offset=-1", timeout=60) as response:
+        rows = json.load(response)
+    assert len(rows) == 1_002
+    assert rows[-1] == {"headers": {"control": "up-to-date"}}
     composed.kill("write_shapes")
     silent = f"the writers' job or the snapshots' job {url} does not answer (connection refused)"
     assert composed.problems()["program_silent"] == silent

@@ -15,6 +15,7 @@ import yaml
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.cli import main
 from flushtracker.config.job_config import load_config
+from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.strict_yaml import read_yaml
 from flushtracker.config.transport import KafkaTransport
@@ -142,6 +143,17 @@ def test_capture_reads_the_acks_and_serves_the_snapshots_of_the_jobs(monkeypatch
     assert write.tables.connection["host"] in read_yaml(_COMPOSE).mapping("services")
 
 
+def test_server_of_shapes_reads_what_the_jobs_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tables are theirs, and its port is published."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
+    served = load_serve_config(_ROOT / "conf" / "compose_serve.yaml")
+    write = read_yaml(_ROOT / "conf" / "cluster_write.yaml").mapping("sink")
+    assert (served.sink.log, served.sink.shapes) == (write.text("log").value, write.text("shapes").value)
+    service = read_yaml(_COMPOSE).mapping("services").mapping("serve_shapes")
+    published = [text.value for text in service.optional_texts("ports") or ()]
+    assert f"127.0.0.1:{served.http.listen_port}:{served.http.listen_port}" in published
+
+
 def _status_ports() -> dict[str, int]:
     """Service → the port on which its program serves its status, by its configuration."""
     services = read_yaml(_COMPOSE).mapping("services")
@@ -170,7 +182,7 @@ def test_status_of_each_program_is_checked_scraped_and_shared(monkeypatch: pytes
         "write_shapes": "conf/cluster_write.yaml",
         "capture_wal": "conf/compose_capture.yaml",
     }
-    assert ports.keys() == configurations.keys()
+    assert ports.keys() == {*configurations, "serve_shapes"}
     for name, port in ports.items():
         check = services.mapping(name).mapping("healthcheck").optional_texts("test") or ()
         assert f"http://localhost:{port}/readyz" in check[-1].value
@@ -182,7 +194,8 @@ def test_status_of_each_program_is_checked_scraped_and_shared(monkeypatch: pytes
     for own, path in configurations.items():
         status = _status(path)
         assert status is not None
-        assert set(status.peers) == {f"http://{name}:{ports[name]}" for name in ports if name != own}
+        # The server of shapes has no page, and is on none.
+        assert set(status.peers) == {f"http://{name}:{ports[name]}" for name in configurations if name != own}
 
 
 def test_nothing_is_published_beyond_this_machine() -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.job_config import load_config
+from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import load_write_config
@@ -24,6 +25,7 @@ _OBJECTS: Final[dict[tuple[str, str], dict[str, Any]]] = {
     if manifest["kind"] != "Kustomization"
 }
 _PROGRAMS: Final = ("track", "write", "snapshot", "capture")
+_DEPLOYED: Final = (*_PROGRAMS, "serve")
 
 
 def _validate(manifest: dict[str, Any]) -> None:
@@ -44,7 +46,7 @@ def _container(program: str) -> dict[str, Any]:
 @pytest.fixture
 def mounted(tmp_path: Path) -> Path:
     """The files of all ConfigMaps, each where a pod has it, under this folder."""
-    for program in _PROGRAMS:
+    for program in _DEPLOYED:
         volumes = {volume["name"]: volume for volume in _pod(program)["volumes"]}
         for mount in _container(program)["volumeMounts"]:
             if "configMap" in (volume := volumes[mount["name"]]):
@@ -74,7 +76,7 @@ def test_kustomization_lists_every_file() -> None:
     """``kubectl apply -k`` applies what it lists, and names the image that the pods have."""
     kustomization = yaml.safe_load((_FOLDER / "kustomization.yaml").read_text())
     assert {*kustomization["resources"], "kustomization.yaml"} == {path.name for path in _FOLDER.iterdir()}
-    assert {image["name"] for image in kustomization["images"]} == {_container(name)["image"] for name in _PROGRAMS}
+    assert {image["name"] for image in kustomization["images"]} == {_container(name)["image"] for name in _DEPLOYED}
 
 
 @pytest.mark.parametrize("program", _PROGRAMS)
@@ -84,6 +86,31 @@ def test_one_process_at_a_time_which_is_not_root(program: str) -> None:
     assert (spec["replicas"], spec["strategy"]["type"]) == (1, "Recreate")
     assert _pod(program)["securityContext"]["runAsNonRoot"]
     assert f"USER {_pod(program)['securityContext']['runAsUser']}\n" in (_FOLDER.parents[1] / "Dockerfile").read_text()
+
+
+def test_servers_of_shapes_run_beside_each_other_and_read_what_the_jobs_write(
+    mounted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They write to a folder of their own alone, and their secret is in no file."""
+    spec, container = _OBJECTS["Deployment", "flushtracker-serve"]["spec"], _container("serve")
+    assert (spec["replicas"], "strategy" in spec) == (2, False)
+    assert _pod("serve")["securityContext"] == _pod("track")["securityContext"]
+    monkeypatch.setenv(container["env"][0]["name"], "correct-horse")
+    served = load_serve_config(mounted / "etc/flushtracker/serve.yaml")
+    write = load_write_config(mounted / "etc/flushtracker/write.yaml")
+    assert (served.sink.log, served.sink.shapes) == (write.sink.log, write.sink.shapes)
+    assert (served.http.listen, served.http.secret) == ("0.0.0.0:9470", "correct-horse")
+    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+    assert mounts == {"/etc/flushtracker": True, "/data": True, "/tmp": False}  # noqa: S108  a volume of the pod
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert served.status is not None
+    assert ports == {"shapes": served.http.listen_port, "status": served.status.listen_port}
+    service = _OBJECTS["Service", "flushtracker-serve"]["spec"]
+    assert service["selector"].items() <= spec["template"]["metadata"]["labels"].items()
+    assert {port["name"]: port["port"] for port in service["ports"]} == ports
+    probes = {container[f"{name}Probe"]["httpGet"]["port"] for name in ("startup", "liveness", "readiness")}
+    assert probes == {"status"}
+    assert spec["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(ports["status"])
 
 
 @pytest.mark.parametrize("program", _PROGRAMS)
@@ -145,13 +172,13 @@ def test_configurations_load_and_meet(mounted: Path) -> None:
 
 
 def test_everything_that_a_pod_names_exists() -> None:
-    """ConfigMaps and the volume claim are here; the one Secret is the operator's, and the instructions create it."""
+    """ConfigMaps and the volume claim are here; the Secrets are the operator's, and the instructions create them."""
     text = (_FOLDER / "kustomization.yaml").read_text()
-    for program in _PROGRAMS:
+    for program in _DEPLOYED:
         for volume in _pod(program)["volumes"]:
             if "configMap" in volume:
                 assert ("ConfigMap", volume["configMap"]["name"]) in _OBJECTS
-            else:
+            elif "emptyDir" not in volume:
                 assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in _OBJECTS
         for variable in _container(program).get("env", []):
             secret = variable["valueFrom"]["secretKeyRef"]
