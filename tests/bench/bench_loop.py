@@ -1,13 +1,15 @@
-"""How long a commit takes through the whole loop: until its rows can be read, and until the slot has confirmed it.
+"""How long a commit takes through the whole loop: until its rows can be read, an HTTP client has it, it is confirmed.
 
 ``python -m tests.bench.bench_loop [--rates N …] [--seconds N]`` runs the parts of ``flushtracker demo`` with pgbench's
 TPC-B at each rate in turn, scale 10, four clients, prepared statements, without waiting for the disk; a shape for each
-of the four tables, and every flush at once. Rate 0 is as fast as it goes. ``held`` is the WAL that the slot keeps: the
-median of the first half, and of the second. A rate that is not sustained has latencies and WAL that grow to the end.
-All parts share this machine's cores.
+of the four tables, and every flush at once. A transaction has four changes. An HTTP client of ``history``, which has a
+row of each transaction, waits for changes as Electric's does. Rate 0 is as fast as it goes. ``held`` is the WAL that
+the slot keeps: the median of the first half, and of the second. A rate that is not sustained has latencies and WAL that
+grow to the end. All parts share this machine's cores.
 """
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -19,6 +21,8 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from statistics import median, quantiles
+from threading import Thread
+from urllib.request import urlopen
 
 from flushtracker.delta.log.table import open_shape_log
 from flushtracker.delta.storage import query_rows
@@ -64,6 +68,34 @@ FROM pg_replication_slots WHERE slot_name = 'shapes'
 """
 
 
+class HttpClient(Thread):
+    """Follows ``history`` by long polling, and keeps when it got each transaction."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self._url = f"{url}?shape=history"
+        self.got_s: dict[int, float] = {}
+        self.stopped = False
+
+    def run(self) -> None:
+        """Follow until it is stopped."""
+        place = "offset=now"
+        while not self.stopped:
+            try:
+                with urlopen(f"{self._url}&{place}", timeout=60) as answer:  # noqa: S310  our own
+                    messages, at_s, headers = json.load(answer), time.time(), answer.headers
+            except OSError:
+                # The server starts, or the client must begin again.
+                place = "offset=now"
+                time.sleep(1)
+                continue
+            place = f"offset={headers['electric-offset']}&handle={headers['electric-handle']}"
+            place += "&live=true" if "electric-up-to-date" in headers else ""
+            for message in messages:
+                if "lsn" in message["headers"]:
+                    self.got_s.setdefault(int(message["headers"]["lsn"]), at_s)
+
+
 class Latencies:
     """Polls the log and the slot; a commit's latencies are those of the first poll that sees it."""
 
@@ -72,6 +104,7 @@ class Latencies:
         self._connection = connection
         self.last = last
         self._unconfirmed: list[tuple[int, float]] = []
+        self.committed_s: dict[int, float] = {}
         self.readable_s: list[float] = []
         self.confirmed_s: list[float] = []
         self.held_bytes: list[int] = []
@@ -86,6 +119,7 @@ class Latencies:
             self.last = row["tx_offset"]
             self.readable_s.append(seen - committed_at.timestamp())
             self._unconfirmed.append((row["tx_offset"], committed_at.timestamp()))
+            self.committed_s[row["tx_offset"]] = committed_at.timestamp()
         ((text, held_bytes),) = rows(self._connection, _SLOT)
         self.held_bytes.append(held_bytes)
         seen, confirmed = time.time(), parse_lsn(text)
@@ -119,8 +153,9 @@ def main() -> int:
             for rate in arguments.rates:
                 _measure(demo, rate or 1_000, _WARM_UP_S)
                 found.append(_measure(demo, rate, arguments.seconds))
-    header = ["transactions/s", "reached", "readable p50", "p99", "confirmed p50", "p99", "held", "held later"]
-    sys.stdout.write(f"{Table('commit to readable, and to confirmed', header, found)}\n")
+    latencies = [cell for name in ("readable", "HTTP client", "confirmed") for cell in (f"{name} p50", "p99")]
+    header = ["transactions/s", "reached", *latencies, "held", "held later"]
+    sys.stdout.write(f"{Table('commit to readable, to an HTTP client, and to confirmed', header, found)}\n")
     return 0
 
 
@@ -134,20 +169,28 @@ def _measure(demo: Demo, rate: int, seconds: float) -> list[str]:
         while not Path(demo.log).is_dir() or not rows(connection, _SLOT):
             demo.raise_failure()
             time.sleep(1)
+        # It starts the HTTP server once the tables are there.
+        while not demo.check_startup(has_ack=True):
+            demo.raise_failure()
+            time.sleep(1)
         latencies = Latencies(demo.log, connection)
         latencies.poll()
         latencies = Latencies(demo.log, connection, latencies.last)
         limit = [f"--rate={rate}"] if rate else []
         command = ["--client=4", "--protocol=prepared", "--no-vacuum", f"--time={seconds:.0f}", *limit]
+        client = HttpClient(demo.shapes_url)
+        client.start()
         with _pgbench(options, *command) as workload:
             while workload.poll() is None:
                 demo.raise_failure()
                 latencies.poll()
                 time.sleep(_STEP_S)
             done = re.search(r"actually processed: (\d+)", workload.stdout.read() if workload.stdout else "")
+    client.stopped = True
     assert done, workload.returncode
+    seen_s = [at_s - latencies.committed_s[tx] for tx, at_s in client.got_s.items() if tx in latencies.committed_s]
     cells = [f"{rate:,}" if rate else "as it goes", f"{int(done[1]) / seconds:,.0f}"]
-    for found in (latencies.readable_s, latencies.confirmed_s):
+    for found in (latencies.readable_s, seen_s, latencies.confirmed_s):
         cuts = quantiles(found, n=100) if len(found) > 1 else [float("nan")] * 99
         cells += [f"{cuts[49]:.2f} s", f"{cuts[98]:.2f} s"]
     half = len(latencies.held_bytes) // 2

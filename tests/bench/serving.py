@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
+from statistics import median
 
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
@@ -20,6 +22,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.bench.measure import Table
 from tests.bench.reads import append_rows
+from tests.support.caching_proxy import follow, served_behind_nginx
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 
 _CLIENTS_AT_ONCE = 200
@@ -33,6 +36,10 @@ def tables(*, quick: bool) -> Iterator[Table]:
     header = ["clients", "KB for each", "CPU % while they wait", "commit to the first client, s", "to the last, s"]
     counts = [100] if quick else [1_000, 10_000, 50_000]
     yield Table("serve: clients that wait for one shape", header, [_waiting(count) for count in counts])
+    if shutil.which("nginx") is not None:
+        header = ["clients", "requests that reach the server for a change", "most", "commit to the last client, s"]
+        counts = [50] if quick else [1_000, 10_000]
+        yield Table("serve: clients behind nginx", header, [_proxied(count, 2 if quick else 10) for count in counts])
 
 
 class _Process:
@@ -122,6 +129,13 @@ def _waiting(count: int) -> list[str]:
         query = f"offset={headers['electric-offset']}&handle={headers['electric-handle']}&live=true"
         request = f"GET /v1/shape?shape=users&{query} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
         return asyncio.run(_wait(server, log, count, request))
+
+
+def _proxied(clients: int, changes: int) -> list[str]:
+    with served_behind_nginx() as proxied:
+        found = asyncio.run(follow(proxied, clients, changes))
+    asked, times = zip(*found, strict=True)
+    return [f"{clients:,}", f"{median(asked):.0f}", f"{max(asked)}", f"{median(times):.2f}"]
 
 
 async def _wait(server: _Process, log: str, count: int, request: bytes) -> list[str]:

@@ -3,168 +3,37 @@
 import asyncio
 import http.client
 import json
-import re
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from contextlib import closing
+from typing import Any
 
 import pytest
 
-from flushtracker.delta.log.table import create_shape_log
-from flushtracker.local.postgres import free_port
+from tests.support.caching_proxy import Proxied, follow, served_behind_nginx
 from tests.support.shape_log_rows import append, commit, item
-from tests.support.waiting import wait_until
-from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
-
-_ROOT: Final = Path(__file__).parents[2]
-_CONFIG: Final = _ROOT / "examples" / "caching_proxy" / "nginx.conf"
-_CLIENTS: Final = 1_000
-_CHANGES: Final = 5
-_DEADLINE_S: Final = 120.0
-
-
-@dataclass
-class _Proxied:
-    """The server, and nginx in front of it: ``port`` for all shapes, ``keeper`` for the one that users may see."""
-
-    log: str
-    port: int
-    keeper: int
-    direct: int
-    status: int
-
-    def get(
-        self, address: str, headers: dict[str, str] | None = None, port: int | None = None
-    ) -> http.client.HTTPResponse:
-        """An answer whose body has been read into ``body``; the address is sent as it is."""
-        with closing(http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=60)) as connection:
-            connection.putrequest("GET", address, skip_accept_encoding=True)
-            for name, value in (headers or {}).items():
-                connection.putheader(name, value)
-            connection.endheaders()
-            response = connection.getresponse()
-            response.body = response.read()  # type: ignore[attr-defined]
-            return response
-
-    def asked(self) -> int:
-        """How many requests have reached the server."""
-        text = self.get("/metrics", port=self.status).body.decode()  # type: ignore[attr-defined]
-        return sum(
-            int(float(each)) for each in re.findall(r"^flushtracker_serve_answers_total\{.*\} (\S+)$", text, re.M)
-        )
-
-
-@contextmanager
-def _proxied() -> Iterator[_Proxied]:
-    """All files are in a folder that nginx' workers, of another user, may enter."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        root.chmod(0o755)
-        log = str(root / "log")
-        create_shape_log(log)
-        register(log, shape_entry(), shape_entry("orders"), table_entry())
-        append(log, [item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
-        append(log, [item((10, 0), "insert", "b", {"id": "2"}, shape_id="orders"), commit(10, shape_id="orders")])
-        found = _Proxied(log, *(free_port() for _ in range(4)))
-        text = _CONFIG.read_text()
-        for given, port in (("127.0.0.1:8080", found.port), ("127.0.0.1:8081", found.keeper)):
-            assert text.count(given) == 1
-            text = text.replace(given, f"127.0.0.1:{port}")
-        config = root / "nginx.conf"
-        config.write_text(text.replace("127.0.0.1:9470", f"127.0.0.1:{found.direct}"))
-        serve = root / "serve.yaml"
-        serve.write_text(
-            f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\nhttp: {{listen: "127.0.0.1:{found.direct}"}}\n'
-            f'poll: "100 ms"\nstatus: {{listen: "127.0.0.1:{found.status}"}}\n'
-        )
-        nginx = ["nginx", "-p", folder, "-c", str(config), "-e", "error.log", "-g", "daemon off; pid nginx.pid;"]
-        commands = ([sys.executable, "-m", "flushtracker", "serve", "--config", str(serve)], nginx)
-        processes = [subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.DEVNULL) for command in commands]
-        try:
-            wait_until(lambda: _is_there(found), "the proxy and the server answer", _DEADLINE_S, pause_s=0.2)
-            yield found
-        finally:
-            for process in reversed(processes):
-                process.terminate()
-                process.wait()
 
 
 @pytest.fixture
-def proxied() -> Iterator[_Proxied]:
-    with _proxied() as found:
+def proxied() -> Iterator[Proxied]:
+    with served_behind_nginx() as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def unchanged() -> Iterator[_Proxied]:
+def unchanged() -> Iterator[Proxied]:
     """For tests that write nothing."""
-    with _proxied() as found:
+    with served_behind_nginx() as found:
         yield found
 
 
-def _is_there(found: _Proxied) -> bool:
-    try:
-        return found.get("/v1/shape?shape=users&offset=now").status == 200
-    except OSError:
-        return False
-
-
-def test_thousand_live_clients_are_a_handful_of_requests_for_each_change(proxied: _Proxied) -> None:
+def test_thousand_live_clients_are_a_handful_of_requests_for_each_change(proxied: Proxied) -> None:
     """Each gets each change, in order, and the server is asked a few times for all of them."""
-    counts = asyncio.run(_follow(proxied))
+    counts = [asked for asked, _ in asyncio.run(follow(proxied, clients=1_000, changes=5))]
     assert max(counts) <= 8, f"requests that reached the server for each change: {counts}"
 
 
-async def _follow(proxied: _Proxied) -> list[int]:
-    seen = [0] * _CLIENTS
-    first = proxied.get("/v1/shape?shape=users&offset=-1")
-
-    async def client(number: int) -> None:
-        offset, cursor = first.headers["electric-offset"], ""
-        reader, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
-        while seen[number] < _CHANGES:
-            query = f"handle={first.headers['electric-handle']}&offset={offset}&live=true&cursor={cursor}"
-            writer.write(f"GET /v1/shape?shape=users&{query} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            assert head.startswith("http/1.1 200"), head
-            headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
-            messages = json.loads(await reader.readexactly(int(headers["content-length"])))
-            for message in messages[:-1]:
-                seen[number] += 1
-                assert message["value"]["id"] == str(seen[number])
-            offset, cursor = headers["electric-offset"], headers["electric-cursor"]
-        writer.close()
-
-    tasks = []
-    for number in range(_CLIENTS):
-        tasks.append(asyncio.create_task(client(number)))
-        if number % 100 == 0:
-            await asyncio.sleep(0.05)
-    await asyncio.sleep(3)
-    counts = []
-    for change in range(1, _CHANGES + 1):
-        before = await asyncio.to_thread(proxied.asked)
-        row = item((10 + 10 * change, 0), "update", "a", {"id": str(change)})
-        await asyncio.to_thread(append, proxied.log, [row, commit(10 + 10 * change)])
-        deadline = time.monotonic() + _DEADLINE_S
-        while min(seen) < change:
-            assert time.monotonic() < deadline, f"{sum(each < change for each in seen)} clients lack change {change}"
-            await asyncio.gather(*(task for task in tasks if task.done()))
-            await asyncio.sleep(0.05)
-        # Those who have it wait for the next one by now.
-        await asyncio.sleep(1)
-        counts.append(await asyncio.to_thread(proxied.asked) - before)
-    await asyncio.gather(*tasks)
-    return counts
-
-
-def test_rows_are_asked_for_once_and_known_ones_not_sent(proxied: _Proxied) -> None:
+def test_rows_are_asked_for_once_and_known_ones_not_sent(proxied: Proxied) -> None:
     """The proxy keeps what the server says may be kept, and answers 304 by its etag."""
     first = proxied.get("/v1/shape?shape=users&offset=-1")
     before = proxied.asked()
@@ -177,7 +46,7 @@ def test_rows_are_asked_for_once_and_known_ones_not_sent(proxied: _Proxied) -> N
     assert (other.status, other.headers["etag"]) == (200, first.headers["etag"])
 
 
-def test_all_who_must_begin_again_are_told_at_once(proxied: _Proxied) -> None:
+def test_all_who_must_begin_again_are_told_at_once(proxied: Proxied) -> None:
     """The 409 after a truncate is kept for a moment, so that nobody waits for those before; then each gets the rows."""
     first = proxied.get("/v1/shape?shape=users&offset=-1")
     old = first.headers["electric-handle"]
@@ -206,7 +75,7 @@ def test_all_who_must_begin_again_are_told_at_once(proxied: _Proxied) -> None:
     asyncio.run(test())
 
 
-def test_events_are_passed_on_as_they_come(proxied: _Proxied) -> None:
+def test_events_are_passed_on_as_they_come(proxied: Proxied) -> None:
     first = proxied.get("/v1/shape?shape=users&offset=-1")
     query = f"offset=10_0&live=true&live_sse=true&handle={first.headers['electric-handle']}"
     for port, path in ((proxied.port, "/v1/shape?shape=users&"), (proxied.keeper, "/orders?")):
@@ -246,7 +115,7 @@ def _until(response: http.client.HTTPResponse, wanted: bytes) -> bytes:
         "/readyz",
     ],
 )
-def test_only_the_path_as_it_is_written_is_passed_on(unchanged: _Proxied, address: str) -> None:
+def test_only_the_path_as_it_is_written_is_passed_on(unchanged: Proxied, address: str) -> None:
     """nginx compares a path that it has decoded and shortened, but sends the one it got; the server takes one only."""
     assert unchanged.get(address).status in {400, 404}
 
@@ -271,7 +140,7 @@ def test_only_the_path_as_it_is_written_is_passed_on(unchanged: _Proxied, addres
         "/?/v1/shape?shape=users&offset=-1",
     ],
 )
-def test_no_spelling_leads_around_the_gatekeeper(unchanged: _Proxied, address: str) -> None:
+def test_no_spelling_leads_around_the_gatekeeper(unchanged: Proxied, address: str) -> None:
     """Whatever a user sends, it is the one shape that is answered, or an error."""
     response: Any = unchanged.get(address, port=unchanged.keeper)
     assert response.status in {200, 400, 404}
@@ -279,7 +148,7 @@ def test_no_spelling_leads_around_the_gatekeeper(unchanged: _Proxied, address: s
         assert [message.get("key") for message in json.loads(response.body)] == ["b", None]
 
 
-def test_gatekeeper_lets_a_client_follow(proxied: _Proxied) -> None:
+def test_gatekeeper_lets_a_client_follow(proxied: Proxied) -> None:
     """It passes on all that a client needs, and what several ask for is asked for once."""
     first: Any = proxied.get("/orders?offset=-1", port=proxied.keeper)
     assert [message.get("key") for message in json.loads(first.body)] == ["b", None]

@@ -1,0 +1,147 @@
+"""The server of shapes behind nginx, configured as ``examples/caching_proxy`` is but for its ports."""
+
+import asyncio
+import http.client
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.local.postgres import free_port
+from tests.support.shape_log_rows import append, commit, item
+from tests.support.waiting import wait_until
+from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
+
+_ROOT: Final = Path(__file__).parents[2]
+_CONFIG: Final = _ROOT / "examples" / "caching_proxy" / "nginx.conf"
+_DEADLINE_S: Final = 120.0
+
+
+@dataclass
+class Proxied:
+    """The server, and nginx in front of it: ``port`` for all shapes, ``keeper`` for the one that users may see."""
+
+    log: str
+    port: int
+    keeper: int
+    direct: int
+    status: int
+
+    def get(
+        self, address: str, headers: dict[str, str] | None = None, port: int | None = None
+    ) -> http.client.HTTPResponse:
+        """An answer whose body has been read into ``body``; the address is sent as it is."""
+        with closing(http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=60)) as connection:
+            connection.putrequest("GET", address, skip_accept_encoding=True)
+            for name, value in (headers or {}).items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            response = connection.getresponse()
+            response.body = response.read()  # type: ignore[attr-defined]
+            return response
+
+    def asked(self) -> int:
+        """How many requests have reached the server."""
+        text = self.get("/metrics", port=self.status).body.decode()  # type: ignore[attr-defined]
+        return sum(
+            int(float(each)) for each in re.findall(r"^flushtracker_serve_answers_total\{.*\} (\S+)$", text, re.M)
+        )
+
+
+@contextmanager
+def served_behind_nginx() -> Iterator[Proxied]:
+    """All files are in a folder that nginx' workers, of another user, may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        log = str(root / "log")
+        create_shape_log(log)
+        register(log, shape_entry(), shape_entry("orders"), table_entry())
+        append(log, [item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
+        append(log, [item((10, 0), "insert", "b", {"id": "2"}, shape_id="orders"), commit(10, shape_id="orders")])
+        found = Proxied(log, *(free_port() for _ in range(4)))
+        text = _CONFIG.read_text()
+        for given, port in (("127.0.0.1:8080", found.port), ("127.0.0.1:8081", found.keeper)):
+            assert text.count(given) == 1
+            text = text.replace(given, f"127.0.0.1:{port}")
+        config = root / "nginx.conf"
+        config.write_text(text.replace("127.0.0.1:9470", f"127.0.0.1:{found.direct}"))
+        serve = root / "serve.yaml"
+        serve.write_text(
+            f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\nhttp: {{listen: "127.0.0.1:{found.direct}"}}\n'
+            f'poll: "100 ms"\nstatus: {{listen: "127.0.0.1:{found.status}"}}\n'
+        )
+        nginx = ["nginx", "-p", folder, "-c", str(config), "-e", "error.log", "-g", "daemon off; pid nginx.pid;"]
+        commands = ([sys.executable, "-m", "flushtracker", "serve", "--config", str(serve)], nginx)
+        processes = [subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.DEVNULL) for command in commands]
+        try:
+            wait_until(lambda: _is_there(found), "the proxy and the server answer", _DEADLINE_S, pause_s=0.2)
+            yield found
+        finally:
+            for process in reversed(processes):
+                process.terminate()
+                process.wait()
+
+
+def _is_there(found: Proxied) -> bool:
+    try:
+        return found.get("/v1/shape?shape=users&offset=now").status == 200
+    except OSError:
+        return False
+
+
+async def follow(proxied: Proxied, clients: int, changes: int) -> list[tuple[int, float]]:
+    """Let so many clients wait for changes of ``users``; how many requests reach the server for each, and in what time.
+
+    Each client checks that it gets each change, in order.
+    """
+    seen = [0] * clients
+    first = proxied.get("/v1/shape?shape=users&offset=-1")
+
+    async def client(number: int) -> None:
+        offset, cursor = first.headers["electric-offset"], ""
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
+        while seen[number] < changes:
+            query = f"handle={first.headers['electric-handle']}&offset={offset}&live=true&cursor={cursor}"
+            writer.write(f"GET /v1/shape?shape=users&{query} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            assert head.startswith("http/1.1 200"), head
+            headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
+            messages = json.loads(await reader.readexactly(int(headers["content-length"])))
+            for message in messages[:-1]:
+                seen[number] += 1
+                assert message["value"]["id"] == str(seen[number])
+            offset, cursor = headers["electric-offset"], headers["electric-cursor"]
+        writer.close()
+
+    tasks = []
+    for number in range(clients):
+        tasks.append(asyncio.create_task(client(number)))
+        if number % 100 == 0:
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(3)
+    found = []
+    for change in range(1, changes + 1):
+        before = await asyncio.to_thread(proxied.asked)
+        row = item((10 + 10 * change, 0), "update", "a", {"id": str(change)})
+        await asyncio.to_thread(append, proxied.log, [row, commit(10 + 10 * change)])
+        committed_s = time.monotonic()
+        deadline = committed_s + _DEADLINE_S
+        while min(seen) < change:
+            assert time.monotonic() < deadline, f"{sum(each < change for each in seen)} clients lack change {change}"
+            await asyncio.gather(*(task for task in tasks if task.done()))
+            await asyncio.sleep(0.05)
+        all_have_s = time.monotonic() - committed_s
+        # Those who have it wait for the next one by now.
+        await asyncio.sleep(1)
+        found.append((await asyncio.to_thread(proxied.asked) - before, all_have_s))
+    await asyncio.gather(*tasks)
+    return found
