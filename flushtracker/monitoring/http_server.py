@@ -10,7 +10,6 @@ asks in a tight loop leaves the interpreter to the program.
 
 import logging
 import re
-import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -23,7 +22,7 @@ from waitress.channel import HTTPChannel
 from waitress.server import create_server
 
 from flushtracker.config.status_config import StatusConfig
-from flushtracker.errors import ConfigError
+from flushtracker.monitoring.listener import open_listener
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -71,7 +70,7 @@ class HttpServer:
         self._waking = Lock()
         # Its warnings are about clients, such as a cut connection. They do not belong in the program's log.
         logging.getLogger("waitress").setLevel(logging.CRITICAL)
-        listener = _listen(config)
+        listener = open_listener(config, "status.listen", backlog=_BACKLOG, stalled_s=_SILENCE_S)
         self.port = int(listener.getsockname()[1])
         self._map: dict[int, Any] = {}
         self._server: Any = create_server(_throttled(app), self._map, sockets=[listener], **LIMITS)
@@ -142,24 +141,6 @@ def _throttled(app: "WSGIApplication") -> "WSGIApplication":
             time.sleep(min((time.monotonic() - started) * _SLEEP_FACTOR, _LONGEST_SLEEP_S))
 
     return throttled
-
-
-def _listen(config: StatusConfig) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(config.listen_host, config.listen_port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
-        both = config.listen_host == "::" and socket.has_dualstack_ipv6()
-        listener = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
-    except OSError as error:
-        reason = (error.strerror or str(error)).partition(" (")[0]
-        raise ConfigError(
-            f"status.listen is {config.listen}, where nothing can be served: {reason}; "
-            f"stop what listens there, or name another address"
-        ) from error
-    # Accepted connections inherit it: a client that reads nothing of its response is cut off, too.
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LIMITS["channel_timeout"] * 1_000)
-    return listener
 
 
 def is_meant_for(listen_host: str, host: str | None) -> bool:

@@ -65,9 +65,12 @@ _MOST_SENT_FILES: Final = 400
 
 
 class ServeApp:
-    """``answers`` has what shapes' clients get, ``watch`` whether the server is ready."""
+    """``answers`` has what shapes' clients get, ``watch`` whether the server is ready.
 
-    def __init__(self, config: HttpConfig, answers: ShapeAnswers, watch: Watch) -> None:
+    Files of answers that are being sent have at most ``most_sent_bytes``, or are one alone.
+    """
+
+    def __init__(self, config: HttpConfig, answers: ShapeAnswers, watch: Watch, most_sent_bytes: int) -> None:
         self._config = config
         self._answers = answers
         self._watch = watch
@@ -75,6 +78,7 @@ class ServeApp:
         self.answered: Counter[int] = Counter()
         self.sent_bytes = 0
         self._sent: Counter[PageFile] = Counter()
+        self._most_sent_bytes = most_sent_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever it is."""
@@ -171,7 +175,7 @@ class ServeApp:
         if file is None:
             yield
             return
-        if file not in self._sent and len(self._sent) >= _MOST_SENT_FILES:
+        if file not in self._sent and not self._has_room(file.length):
             raise UnavailableError("too many answers are being sent; try again", 5)
         self._sent[file] += 1
         try:
@@ -180,6 +184,11 @@ class ServeApp:
             self._sent[file] -= 1
             if not self._sent[file]:
                 del self._sent[file]
+
+    def _has_room(self, length: int) -> bool:
+        """Whether another file may be sent."""
+        sent_bytes = sum(each.length for each in self._sent)
+        return len(self._sent) < _MOST_SENT_FILES and (not self._sent or sent_bytes + length <= self._most_sent_bytes)
 
     @property
     def not_ready_because(self) -> str | None:

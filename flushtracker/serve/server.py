@@ -12,7 +12,8 @@ from typing import Any, Final
 import uvicorn
 
 from flushtracker.config.serve_config import HttpConfig, ServeConfig
-from flushtracker.errors import ConfigError
+from flushtracker.config.status_config import StatusConfig
+from flushtracker.monitoring.listener import open_listener
 from flushtracker.process.program import STOP_SIGNALS
 from flushtracker.serve.app import HEADER_BYTES, ServeApp
 from flushtracker.serve.connection import Connection
@@ -53,7 +54,7 @@ class Served:
             states=KeptStates(disk, _STATES_S),
         )
         self.answers = ShapeAnswers(self.parts, config.source)
-        self.app = ServeApp(config.http, self.answers, self.parts.watch)
+        self.app = ServeApp(config.http, self.answers, self.parts.watch, config.cache.disk_bytes)
         self.connections: Callable[[], int] = int
 
     def close(self) -> None:
@@ -79,7 +80,8 @@ def run_server(config: ServeConfig, served: Served, started: Callable[[str], Non
     """
     # Its warnings are about clients, and its errors are logged by the application.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
-    listener = _listen(config.http)
+    address = StatusConfig(config.http.listen_host, config.http.listen_port)
+    listener = open_listener(address, "http.listen", backlog=_BACKLOG, stalled_s=STALLED_S)
     port = listener.getsockname()[1]
     asyncio.run(_serve(config, served, listener, lambda: started(_url(config.http, port))))
 
@@ -142,24 +144,6 @@ def _connection_limit(wanted: int) -> int:
     if limit < wanted:
         logger.warning("connections are limited by open files limit=%s wanted=%s open_files=%s", limit, wanted, soft)
     return limit
-
-
-def _listen(config: HttpConfig) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(config.listen_host, config.listen_port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
-        both = config.listen_host == "::" and socket.has_dualstack_ipv6()
-        listener = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
-    except OSError as error:
-        reason = (error.strerror or str(error)).partition(" (")[0]
-        raise ConfigError(
-            f"http.listen is {config.listen}, where nothing can be served: {reason}; "
-            f"stop what listens there, or name another address"
-        ) from error
-    # Accepted connections inherit it: a client that is gone without a word is cut off, too.
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(STALLED_S * 1_000))
-    return listener
 
 
 def _url(config: HttpConfig, port: int) -> str:

@@ -45,7 +45,9 @@ class Server:
         self.served = Served(config)
         if live_s:
             self.served.answers = ShapeAnswers(self.served.parts, config.source, live_s)
-            self.served.app = ServeApp(config.http, self.served.answers, self.served.parts.watch)
+            self.served.app = ServeApp(
+                config.http, self.served.answers, self.served.parts.watch, config.cache.disk_bytes
+            )
 
     async def get(self, params: dict[str, Any], **more: Any) -> Response:
         return await self.request(urlencode(params).encode(), **more)

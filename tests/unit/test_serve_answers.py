@@ -785,6 +785,22 @@ def test_files_that_are_being_sent_are_limited(log: str, monkeypatch: pytest.Mon
     run(test)
 
 
+def test_bytes_that_are_being_sent_are_limited(log: str) -> None:
+    """Whatever they are, one file is sent."""
+    append(log, inserts(10, "a"))
+
+    async def test() -> None:
+        async with serving(log) as server:
+            app, slow = server.served.app, PageFile()
+            app._most_sent_bytes = 10
+            slow.append(b"123456789")
+            with app.sending(Body(b"", slow)), app.sending(Body(b"", slow)):
+                assert (await server.get({**USERS, "offset": "-1"})).status == 503
+            assert (await server.get({**USERS, "offset": "-1"})).status == 200
+
+    run(test)
+
+
 def test_unchanged_answer_is_not_sent_again(log: str) -> None:
     """By its etag; answers that may change are kept for seconds, pages that cannot for an hour, errors never."""
     append(log, inserts(10, "a"))

@@ -1,0 +1,31 @@
+"""``open_listener``: the socket on which a program of ours serves HTTP."""
+
+import socket
+
+from flushtracker.config.status_config import StatusConfig
+from flushtracker.errors import ConfigError
+
+
+def open_listener(config: StatusConfig, key: str, *, backlog: int, stalled_s: float) -> socket.socket:
+    """Listen at the address of ``config``, which the configuration has at ``key``.
+
+    A client that takes nothing of what it is sent for ``stalled_s`` is cut off.
+
+    Raises:
+        ConfigError: nothing can listen there.
+    """
+    try:
+        found = socket.getaddrinfo(config.listen_host, config.listen_port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        both = config.listen_host == "::" and socket.has_dualstack_ipv6()
+        listener = socket.create_server(address, family=family, backlog=backlog, dualstack_ipv6=both)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0]
+        raise ConfigError(
+            f"{key} is {config.listen}, where nothing can be served: {reason}; "
+            "stop what listens there, or name another address"
+        ) from error
+    # Accepted connections inherit it.
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stalled_s * 1_000))
+    return listener
