@@ -70,6 +70,4 @@ class FollowedLog:
     @property
     def may_have_rows(self) -> bool:
         """Whether there may be such rows."""
-        if self.difference is not None:
-            return False
         return self.after_tx is None or self.shape.has_more(self.after_tx)
