@@ -217,6 +217,23 @@ def test_damaged_log_is_a_sink_error(tmp_path: Path) -> None:
         table.last_acks()
 
 
+def test_log_that_cannot_be_read_under_an_open_table_is_a_sink_error(tmp_path: Path) -> None:
+    """An app transaction is looked up in the log's files, and whoever asks tries again later."""
+    folder = tmp_path / "acks"
+    table, reader = open_table(folder), AckReader(str(folder))
+    table.append(row(1000))
+    assert reader.last_ack(_SOURCE) == 1000
+    first, away = folder / "_delta_log" / f"{0:020}.json", tmp_path / "away"
+    first.rename(away)
+    for look in (reader.last_ack, table.last_ack):
+        with pytest.raises(SinkError, match=f"ack table {folder} cannot be read: "):
+            look("7302/1/shapes")
+    assert not reader.exists
+    away.rename(first)
+    assert (reader.last_ack("7302/1/shapes"), reader.last_ack(_SOURCE)) == (None, 1000)
+    assert table.last_ack(_SOURCE) == 1000
+
+
 @pytest.mark.parametrize("source", [FENCING_APP_ID, f"{FENCING_APP_ID} (source)"])
 def test_source_may_have_the_name_of_the_fencing_token(tmp_path: Path, source: str) -> None:
     """Its acks neither fence the driver nor pass for the token."""

@@ -78,12 +78,15 @@ class AckReader:
         before it could; after a power failure, the slot would be past it.
         """
         table = self._current_table()
-        if table is not None:
-            try:
-                self._commits.sync(table)
-            except OSError as error:
-                raise self._unreadable(error) from error
-        return None if table is None else table.transaction_version(app_id_of(source))
+        if table is None:
+            return None
+        try:
+            self._commits.sync(table)
+            # It may read the log again, even if the table is open.
+            return table.transaction_version(app_id_of(source))
+        except (DeltaError, OSError) as error:
+            self._table = None
+            raise self._unreadable(error) from error
 
     def last_row(self, source: str) -> Ack | None:
         """The row of a source's last ack; raises ``SinkError``.

@@ -120,7 +120,7 @@ class AckTable:
             return
         self._refresh()
         before = self._table.version()
-        token = (self._table.transaction_version(FENCING_APP_ID) or 0) + 1
+        token = (self._version_of(FENCING_APP_ID) or 0) + 1
         try:
             self._commits.claim(self._table, FENCING_APP_ID, token)
         except CommitFailedError as error:
@@ -137,7 +137,7 @@ class AckTable:
     def require_not_fenced(self) -> None:
         """Raise ``SinkError`` if another driver has fenced this one since :meth:`fence_others`."""
         self._refresh()
-        if self._table.transaction_version(FENCING_APP_ID) != self._fencing_token:
+        if self._version_of(FENCING_APP_ID) != self._fencing_token:
             raise SinkError(
                 "this driver has been fenced: another "
                 f"driver{committer(self._table, FENCING_APP_ID)} writes to ack table {self.uri}; let only one run"
@@ -150,13 +150,20 @@ class AckTable:
             raise self._error("read", error) from error
         require_readable(self._table, self.uri)
 
+    def _version_of(self, app_id: str) -> int | None:
+        """The last version of an app transaction; this may read the log again, although the table is open."""
+        try:
+            return self._table.transaction_version(app_id)
+        except (DeltaError, OSError) as error:
+            raise self._error("read", error) from error
+
     def _error(self, action: str, error: Exception) -> SinkError:
         return SinkError(f"ack table {self.uri} cannot be {action}: {storage_reason(error)}")
 
     def last_ack(self, source: str) -> int | None:
         """The current last ack of a source, or ``None``."""
         self._refresh()
-        return self._table.transaction_version(app_id_of(source))
+        return self._version_of(app_id_of(source))
 
     def last_acks(self) -> dict[str, int]:
         """The last ack of every source, from the table's log. It lists the log: for the start, not for each batch."""
@@ -165,7 +172,7 @@ class AckTable:
             found = sources(self._table, self._options)
         except (DeltaError, OSError) as error:
             raise self._error("read", error) from error
-        acks = {source: self._table.transaction_version(app_id_of(source)) for source in sorted(found)}
+        acks = {source: self._version_of(app_id_of(source)) for source in sorted(found)}
         return {source: ack for source, ack in acks.items() if ack is not None}
 
     def append(self, *rows: AckRow) -> int:
@@ -198,7 +205,7 @@ class AckTable:
         return len(rows)
 
     def _is_greater(self, row: AckRow) -> bool:
-        last_ack = self._table.transaction_version(app_id_of(row.source))
+        last_ack = self._version_of(app_id_of(row.source))
         return last_ack is None or row.ack_lsn > last_ack
 
     def _to_arrow(self, rows: Iterable[AckRow]) -> pa.Table:
