@@ -14,6 +14,7 @@ from flushtracker.capture.eviction.evictor import Evictor
 from flushtracker.capture.shapes_file_reader import ShapesFileReader
 from flushtracker.capture.silence_limit import SilenceLimit
 from flushtracker.capture.standby_status import StatusSender
+from flushtracker.capture.upgrade_drain import UpgradeDrain
 from flushtracker.postgres.replication_frames import Frame, WalData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
@@ -30,6 +31,7 @@ _START_CHECK_S: Final = 0.25
 _RETRY_PAUSE: Final = 20
 """The shapes that the catalog does not allow are tried again after so many times as long as it took to try them."""
 _EVICTION_CHECK_S: Final = 0.25
+_DRAIN_CHECK_S: Final = 0.5
 
 
 class CaptureConnection:
@@ -55,6 +57,7 @@ class CaptureConnection:
         self._shape_checks = Timer(intervals.shapes_ms / 1000, now_s)
         self._start_checks = Timer(_START_CHECK_S, now_s)
         self._evictions = Timer(_EVICTION_CHECK_S, now_s)
+        self._drain_checks = Timer(_DRAIN_CHECK_S, now_s)
         self._heartbeats = Timer(None if intervals.heartbeat_ms is None else intervals.heartbeat_ms / 1000, now_s)
         self._next_retry_s = now_s
         self._has_logged_standby = False
@@ -62,8 +65,16 @@ class CaptureConnection:
         self._progress_logs = Timer(_PROGRESS_LOG_S, now_s)
         self._silence = SilenceLimit(tables.wal_sender_timeout_s(), now_s)
 
-    def run(self, shapes: ShapesFileReader, stop: Event, evictor: Evictor | None = None) -> None:
+    def run(
+        self,
+        shapes: ShapesFileReader,
+        stop: Event,
+        evictor: Evictor | None = None,
+        drain: UpgradeDrain | None = None,
+    ) -> None:
         """Capture until ``stop`` is set; ``evictor``, if any, evicts shapes that hold the slot for too long.
+
+        With ``drain``, it ends by itself when that is done.
 
         Raises:
             PostgresUnavailableError: the connection is lost.
@@ -81,6 +92,8 @@ class CaptureConnection:
                 self._run_timers(shapes)
                 if evictor is not None:
                     self._evict(evictor)
+                if drain is not None and self._drain_checks.is_due(time.monotonic()) and drain.is_done():
+                    stop.set()
                 if frames:
                     self._silence.handle_frames(time.monotonic())
                 else:

@@ -16,15 +16,18 @@ from typing import Final
 from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.capture.capture_connection import CaptureConnection
 from flushtracker.capture.collector import Collector
+from flushtracker.capture.continuity import SlotPositions
 from flushtracker.capture.eviction.evictor import Evictor
 from flushtracker.capture.live_status import LiveStatus
+from flushtracker.capture.prior_state import Succession
 from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.shapes_file_reader import ShapesFileReader
 from flushtracker.capture.slot_poller import SlotPoller
 from flushtracker.capture.slot_takeover import SlotTakeover
 from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
-from flushtracker.capture.source_opening import SlotPositions, SourceOpening
+from flushtracker.capture.source_opening import SourceOpening
 from flushtracker.capture.standby_status import StandbyStatus, StatusSender
+from flushtracker.capture.upgrade_drain import UpgradeDrain
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.errors import BrokerUnavailableError, LostSlotError, PostgresUnavailableError
 from flushtracker.kafka.publisher import STOP_TIMEOUT_S, KafkaPublisher
@@ -35,6 +38,7 @@ from flushtracker.postgres.connection import connect
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, read_held_slot, read_slot
+from flushtracker.postgres.upgrade_seal import drop_seals, read_seal
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.lsn import format_lsn
@@ -51,11 +55,23 @@ _LOST_SLOT_S: Final = 60.0
 class CaptureLoop:
     """Captures as configured until ``stop`` is set; ``new_epoch`` continues under a new source.
 
-    With ``waits``, it waits while another process holds the slot.
+    So does ``upgraded_from``, on a server that was made from the one with this system identifier. ``before_upgrade``:
+    it stops by itself once everything is confirmed, and the slot is sealed. With ``waits``, it waits while another
+    process holds the slot.
     """
 
-    def __init__(self, config: CaptureConfig, stop: Event, *, new_epoch: bool = False, waits: bool = False) -> None:
+    def __init__(
+        self,
+        config: CaptureConfig,
+        stop: Event,
+        *,
+        new_epoch: bool = False,
+        upgraded_from: str | None = None,
+        before_upgrade: bool = False,
+        waits: bool = False,
+    ) -> None:
         self._config = config
+        self._before_upgrade = before_upgrade
         self._stop = stop
         self._takeover = SlotTakeover(config.postgres.slot, waits=waits)
         self._refused = RefusedShapes()
@@ -68,7 +84,7 @@ class CaptureLoop:
         self._opening = SourceOpening(
             *(config, self._publisher, self._refused, stop),
             lambda: TopicReader(config.kafka),
-            new_epoch=new_epoch,
+            Succession(new_epoch, upgraded_from),
         )
         self.has_answered = False
         """Whether the server was reached and is fit for capture; from then on, an unavailable server is retried."""
@@ -155,7 +171,12 @@ class CaptureLoop:
             confirmed_lsn = read_held_slot(control, postgres.slot, identity.pid).confirmed_lsn
             tables.hold_slot(identity.pid)
             tables.standby_timeline = identity.timeline if was_standby else None
-            positions = SlotPositions(confirmed_lsn, max(identity.wal_lsn, tables.wal_end()))
+            seal = read_seal(
+                *(control, postgres.slot, postgres.publication),
+                system_id=identity.system_id,
+                confirmed_lsn=confirmed_lsn,
+            )
+            positions = SlotPositions(confirmed_lsn, max(identity.wal_lsn, tables.wal_end()), seal)
             if self._opening.source is None:
                 tables.warn_of_refused_changes()
             status = StandbyStatus(confirmed_lsn)
@@ -176,11 +197,15 @@ class CaptureLoop:
                 return
             subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load, self._opening.holder)
             converter, last = self._converter(), source.last_transaction
-            collector = Collector(source.name, confirmed_lsn, subscriptions, source.outbox, converter, last)
+            drop_seals(control, postgres.slot)
+            # What the slot had confirmed before an upgrade is acknowledged, and followed by what it sends now.
+            follows_lsn = confirmed_lsn if last_ack is None else min(confirmed_lsn, last_ack + 1)
+            collector = Collector(source.name, follows_lsn, subscriptions, source.outbox, converter, last)
             logger.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
             self._status.handle_start(subscriptions, collector.counts)
             connection = CaptureConnection(source, collector, stream, sender, tables, intervals)
-            connection.run(self._shapes, self._stop, self._evictor)
+            drain = UpgradeDrain(control, postgres.slot, identity.system_id, subscriptions.tables.check)
+            connection.run(self._shapes, self._stop, self._evictor, drain if self._before_upgrade else None)
             source.release()
 
     def _acks(self, table: AckReader, source: str) -> SourceAcks:

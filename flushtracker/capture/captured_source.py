@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flushtracker.capture.bound_tables import Tables
-from flushtracker.capture.continuity import check_claimed, check_continues, check_slot
+from flushtracker.capture.carried_entries import carried_entries, carried_publication
+from flushtracker.capture.continuity import SlotPositions, check_claimed, check_continues, check_slot, check_upgraded
 from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import check_positions
@@ -24,7 +25,9 @@ from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.errors import SlotError, listed
 from flushtracker.events.registry_events import SourceEntry
 from flushtracker.kafka.kafka_config import Topics
+from flushtracker.postgres.upgrade_seal import UpgradeSeal
 from flushtracker.shapes.shapes_file import ShapesFile
+from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.timeline_history import TimelineHistory
 
@@ -46,8 +49,10 @@ class CapturedSource:
     ) -> None:
         self.source = prior.source
         self.name = str(prior.source)
+        self.server_id = prior.system_id
         self._prior = prior
         self._switch: int | None = None
+        self._seal: UpgradeSeal | None = None
         self._history = TimelineHistory(prior.source.timeline)
         self.last_transaction = prior.last_transaction
         self.status = StandbyStatus(0)
@@ -73,20 +78,37 @@ class CapturedSource:
             logger.warning("another process has changed the shape registry source=%s", self.name)
             self.subscriptions = None
         self._prior = prior
+        self.server_id = prior.system_id
 
     @property
     def holder(self) -> str | None:
         """The token of the capture that has claimed the source, as last read."""
         return None if self._prior.entries.source is None else self._prior.entries.source.holder
 
-    def check_timeline(self, history: TimelineHistory, *, confirmed_lsn: int, last_ack: int | None) -> bool:
-        """Check that the server's timeline, and its slot, continue the source; returns whether it is a later timeline.
+    def check_server(self, history: TimelineHistory, positions: SlotPositions, last_ack: int | None) -> bool:
+        """Check that the server's timeline, and its slot, continue the source; returns whether it is taken over.
+
+        That is to a later timeline, or to a server that was upgraded.
 
         Raises:
             SlotError: it does not, or what was published or acknowledged is not on it.
         """
-        entry, self._history, self._switch = self._prior.entries.source, history, None
-        if entry is not None:
+        entry, self._history, self._switch, self._seal = self._prior.entries.source, history, None, None
+        confirmed_lsn = positions.confirmed_lsn
+        if entry is not None and self._prior.is_upgrade:
+            self._seal = positions.seal
+            if self._seal is None:
+                raise SlotError(f"source {self.name}: the seal of the upgrade is gone from the server")
+            known_lsn = max(
+                self._prior.published_lsn, entry.starts_after.tx_offset, -1 if last_ack is None else last_ack
+            )
+            check_upgraded(
+                *(self.name, self._seal, self.last_transaction),
+                confirmed_lsn=confirmed_lsn,
+                known_lsn=known_lsn,
+                last_ack=last_ack,
+            )
+        elif entry is not None:
             recorded = TimelineHistory(self.source.timeline) if entry.history is None else entry.history
             safe_lsn = max(entry.starts_after.tx_offset, -1 if last_ack is None else last_ack)
             known_lsn = max(self._prior.published_lsn, safe_lsn)
@@ -96,7 +118,7 @@ class CapturedSource:
             self._switch = check_continues(self.name, recorded, history, known_lsn=known_lsn, is_exact=is_exact)
             if self._switch is not None:
                 check_slot(self.name, switch=self._switch, confirmed_lsn=confirmed_lsn, safe_lsn=safe_lsn)
-        return self._switch is not None
+        return self._switch is not None or self._seal is not None
 
     def may_be_published_by_another(self, holder: str) -> bool:
         """Whether another capture than ``holder`` has claimed the source, and not released it."""
@@ -121,10 +143,10 @@ class CapturedSource:
             return
         taken_to = None if self._switch is None else self._history
         published_lsn, ends = self._prior.published_lsn, self._prior.ends
-        if taken_to is None and self.may_be_published_by_another(holder):
+        if taken_to is None and self._seal is None and self.may_be_published_by_another(holder):
             published_lsn = max(published_lsn, wal_end - 1)
         claimed = replace(entry, holder=holder, published_lsn=published_lsn, ends=ends, claimed=taken_to)
-        if claimed.history is None and self._switch is None:
+        if claimed.history is None and self._switch is None and self._seal is None:
             claimed = replace(claimed, history=self._history)
         if claimed != entry:
             self._publish_source(claimed)
@@ -162,6 +184,9 @@ class CapturedSource:
             raise SlotError(f"source {self.name}: the shape registry has no table for {listed(unbound)}: {_RESTORE}")
         start_lsn = confirmed_lsn - 1 if source_entry is None else source_entry.starts_after.tx_offset
         safe_lsn = max(start_lsn, -1 if last_ack is None else last_ack)
+        if self._seal is not None:
+            # Nothing is between: that is proven.
+            safe_lsn = max(safe_lsn, confirmed_lsn - 1)
         check_positions(
             self.name,
             wal_lsn=wal_lsn,
@@ -190,6 +215,8 @@ class CapturedSource:
         """
         if self._switch is not None:
             self._move_entries(self._switch)
+        if self._seal is not None:
+            self._carry_entries(tables, self._seal, confirmed_lsn)
         subscriptions = self.subscriptions
         if subscriptions is None:
             subscriptions = Subscriptions(
@@ -211,7 +238,7 @@ class CapturedSource:
             shapes = load_shapes()
             subscriptions.apply_definitions(shapes.definitions, shapes.allow_removing, shapes.faults)
         # After the shapes: until this entry exists, nothing was routed, and they may start at the slot's position.
-        subscriptions.begin_source(self._history, holder, self._prior.ends)
+        subscriptions.begin_source(self.server_id, self._history, holder, self._prior.ends)
         self.subscriptions = subscriptions
         self._has_begun = True
         return subscriptions
@@ -233,6 +260,33 @@ class CapturedSource:
             )
             self._prior = replace(self._prior, entries=entries)
             self.subscriptions = None
+
+    def _carry_entries(self, tables: Tables, seal: UpgradeSeal, confirmed_lsn: int) -> None:
+        """Register the source, and its tables, as being on the server that was upgraded.
+
+        The source last: until then the next process does all of it again.
+        """
+        entries = self._prior.entries
+        if entries.source is None:
+            raise RuntimeError(f"source {self.name} is taken over without an entry")
+        carried = carried_entries(entries, tables, seal.is_carried)
+        source = replace(
+            entries.source,
+            starts_after=LogOffset.just_before(confirmed_lsn),
+            publication=carried_publication(entries.source.publication, tables.check_publication(), seal.is_carried),
+            history=self._history,
+            system_id=self.server_id,
+            earlier_timelines=entries.source.earlier_timelines
+            + (self.source.timeline if entries.source.history is None else entries.source.history.timeline),
+        )
+        self.outbox.publish_entries([*carried.tables, *carried.partitions])
+        self.outbox.publish_entries([source])
+        self._prior = replace(self._prior, entries=replace(carried, source=source))
+        self.subscriptions, self._seal = None, None
+        logger.warning(
+            "source continues on an upgraded server source=%s server=%s confirmed_lsn=%s",
+            *(self.name, self.server_id, format_lsn(confirmed_lsn)),
+        )
 
     def _require_registered(self, prior: PriorState) -> None:
         """Raise ``SlotError`` if the registry no longer has an entry that was confirmed to this process."""

@@ -9,11 +9,27 @@ them.
 Only a history can prove that. So it is recorded with the source, and a server continues the source if its own history
 goes through the recorded one. Two standbys that were both promoted to the same timeline have the same number; if they
 have left the primary at different places, their histories differ.
+
+A server that pg_upgrade has made has another identifier and begins its history anew. There a seal proves the same.
 """
 
+from typing import NamedTuple
+
+from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.errors import SlotError
+from flushtracker.postgres.upgrade_seal import UpgradeSeal
+from flushtracker.shapes.carried_binding import is_before
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.timeline_history import TimelineHistory
+
+
+class SlotPositions(NamedTuple):
+    """Where the slot is, and where the server's WAL ended once this process held it; and the seal of an upgrade."""
+
+    confirmed_lsn: int
+    wal_end: int
+    seal: UpgradeSeal | None = None
+
 
 _NEW_EPOCH = "start with --new-epoch, with which all shapes begin again under a new source"
 
@@ -83,6 +99,46 @@ def check_slot(source: str, *, switch: int, confirmed_lsn: int, safe_lsn: int) -
             "failover has lost the slot, and another one was created, which lacks the changes in between. "
             f"If no standby has the old slot, {_NEW_EPOCH}"
         )
+
+
+def check_upgraded(
+    source: str,
+    seal: UpgradeSeal,
+    last_transaction: TransactionIdentity | None,
+    *,
+    confirmed_lsn: int,
+    known_lsn: int,
+    last_ack: int | None,
+) -> None:
+    """Check that the slot of a server that pg_upgrade has made sends everything that was not published before.
+
+    The ``seal`` proves that nothing committed on the old server past what its slot had confirmed
+    (:mod:`flushtracker.postgres.upgrade_seal`); the rest proves that it is the source's server from after all that was
+    published, and not a copy from before. ``confirmed_lsn`` is the slot's, and ``known_lsn`` as for a promotion.
+
+    Raises:
+        SlotError: it is not proven.
+    """
+    begins = min(seal.confirmed_lsn, confirmed_lsn)
+    if seal.misses_changes:
+        fact = f"changes were made before its slot begins, at {format_lsn(confirmed_lsn)}: another one was created"
+    elif last_ack is None:
+        fact = "nothing is acknowledged. If the ack table was lost, restore it"
+    elif last_transaction is not None and last_transaction.lsn > last_ack:
+        fact = (
+            f"{last_transaction} was published, and only changes up to {format_lsn(last_ack)} are acknowledged. If the "
+            "ack table was lost or replaced, restore it"
+        )
+    elif known_lsn >= begins:
+        fact = f"its WAL begins at {format_lsn(begins)}, but up to {format_lsn(known_lsn)} was published"
+    elif last_transaction is not None and not is_before(last_transaction.xid, seal.old_xid):
+        fact = f"the old one had yet to assign xid {seal.old_xid}, but {last_transaction} was published: it was a copy"
+    else:
+        return
+    raise SlotError(
+        f"source {source}: the server was upgraded from that with the system identifier {seal.system_id}, but {fact}. "
+        f"To begin all shapes again, start with --upgraded-from {seal.system_id}"
+    )
 
 
 def _described(history: TimelineHistory) -> str:

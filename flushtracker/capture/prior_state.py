@@ -6,10 +6,11 @@ Read it only while holding the slot: until then another process may change it.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Protocol
+from typing import Final, Protocol
 
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.capture.shape_registry import SourceEntries, trimmed
+from flushtracker.errors import SlotError
 from flushtracker.events.registry_events import (
     PartitionEntry,
     RegistryEntry,
@@ -40,34 +41,58 @@ class Reader(Protocol):
 class PriorState:
     """The registry's entries of ``source``, and the last transaction in the topic of fragments.
 
-    ``published_lsn`` is the greatest LSN of all that was published of the source, -1 if nothing was. Shape changes may
-    be ahead of fragments. ``ends``: as in the source's entry, when that was read.
+    ``system_id`` is the server's; if the source was captured on another one, the server was upgraded from that.
+    ``published_lsn`` is the greatest LSN of all that was published of the source, -1 if
+    nothing was. Shape changes may be ahead of fragments. ``ends``: as in the source's entry, when that was read.
     """
 
     source: SourceName
+    system_id: str
     entries: SourceEntries
     last_transaction: TransactionIdentity | None
     published_lsn: int = -1
     ends: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
+    @property
+    def is_upgrade(self) -> bool:
+        return self.entries.source is not None and self.entries.source.server_id != self.system_id
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """What is known about which source is to be captured: ``new_epoch`` starts the epoch after the last one.
+
+    So does ``upgraded_from``, on a server that was made from the one with this system identifier, unless that was done
+    before. If a seal on this server names that one, ``sealed_from``, its source goes on.
+    """
+
+    new_epoch: bool = False
+    upgraded_from: str | None = None
+    sealed_from: str | None = None
+
+
+_NO_SUCCESSION: Final = Succession()
+
 
 def read_prior_state(
-    reader: Reader, topics: Topics, base: SourceName, *, new_epoch: bool = False, least: SourceName | None = None
+    reader: Reader,
+    topics: Topics,
+    base: SourceName,
+    succession: Succession = _NO_SUCCESSION,
+    *,
+    least: SourceName | None = None,
 ) -> PriorState:
-    """Read the state of the slot's current source, or of ``least`` if that is later.
+    """Read the state of the slot's current source on the server, or of ``least`` if that is later.
 
-    Without either it is ``base``, named by the server's timeline; a source keeps its name on later ones. ``new_epoch``
-    starts the epoch after the last one.
+    Without either it is ``base``, named by the server's timeline; a source keeps its name on later ones.
 
     Raises:
         BrokerError: a topic cannot be read.
         DecodeError: it has an entry that cannot be parsed.
+        SlotError: the slot's source is that of another server.
     """
     entries = last_entries(reader.values(topics.shapes))
-    names = (entry.source for entry in entries if isinstance(entry, SourceEntry))
-    current = current_sources(base.slot, names).get(base.system_id)
-    source = base if current is None else current
-    source = replace(source, epoch=source.epoch + new_epoch)
+    source = _current_source(entries, base, succession)
     if least is not None:
         source = max(source, least)
     name = str(source)
@@ -82,9 +107,44 @@ def read_prior_state(
     if found.source is None:
         # Nothing is read, but a missing privilege shows now rather than after the first lost connection.
         reader.lasts(topics.shape_changes, lambda *_: False, ends[1])
-        return PriorState(source, found, None, ends=ends)
+        return PriorState(source, base.system_id, found, None, ends=ends)
     last_transaction = _last_transaction(reader, topics.fragments, name)
-    return PriorState(source, found, last_transaction, _published_lsn(reader, topics, found.source), ends)
+    published_lsn = _published_lsn(reader, topics, found.source)
+    return PriorState(source, base.system_id, found, last_transaction, published_lsn, ends)
+
+
+def sources_by_server(entries: Iterable[RegistryEntry], slot: str) -> dict[str, SourceName]:
+    """The source that capture reads from ``slot`` now on each server, by the server's system identifier.
+
+    A source goes on over a major upgrade on another server than its name says.
+    """
+    servers = {entry.source: entry.server_id for entry in entries if isinstance(entry, SourceEntry)}
+    current = current_sources(slot, servers).values()
+    return {server: name for name in current if (server := servers[str(name)]) is not None}
+
+
+def _current_source(entries: Iterable[RegistryEntry], base: SourceName, succession: Succession) -> SourceName:
+    new_epoch, upgraded_from = succession.new_epoch, succession.upgraded_from
+    by_server = sources_by_server(entries, base.slot)
+    source = by_server.get(base.system_id)
+    if source is not None:
+        return replace(source, epoch=source.epoch + new_epoch)
+    if succession.sealed_from in by_server and not new_epoch:
+        return by_server[succession.sealed_from]
+    if upgraded_from is None and not by_server:
+        return replace(base, epoch=int(new_epoch))
+    known = ", ".join(f"{name} on server {server}" for server, name in sorted(by_server.items())) or "none"
+    if upgraded_from is None:
+        raise SlotError(
+            f"this is the server with the system identifier {base.system_id}, but slot {base.slot} was captured "
+            f"before: {known}. If this server was made from that one, by pg_upgrade or a dump, start with "
+            "--upgraded-from and that identifier: all shapes begin again. Otherwise correct postgres.connection; if "
+            "both servers are to be captured, use another postgres.slot here"
+        )
+    if upgraded_from not in by_server:
+        raise SlotError(f"--upgraded-from {upgraded_from}: slot {base.slot} has no source of that server: {known}")
+    before = by_server[upgraded_from]
+    return replace(before, epoch=before.epoch + 1)
 
 
 def last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:

@@ -36,7 +36,13 @@ def run(arguments: argparse.Namespace) -> int:
         _create_missing(config, partial(print_status, "flushtracker capture", log_format=arguments.log_format))
     else:
         require_topics(config.kafka, ROLES)
-    CaptureLoop(config, stop, new_epoch=arguments.new_epoch, waits=arguments.wait).run()
+    CaptureLoop(
+        *(config, stop),
+        new_epoch=arguments.new_epoch,
+        upgraded_from=arguments.upgraded_from,
+        before_upgrade=arguments.before_upgrade,
+        waits=arguments.wait,
+    ).run()
     return 0
 
 

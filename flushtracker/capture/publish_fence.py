@@ -20,7 +20,6 @@ on. They are a danger only if its server had sent it WAL that the promoted stand
 confirmed.
 """
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -29,8 +28,8 @@ from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from typing import Final, Protocol
 
-from flushtracker.errors import BrokerError, BrokerUnavailableError, DecodeError, FencedError, FlushtrackerError
-from flushtracker.events.registry_events import SourceEntry, parse_registry_entry
+from flushtracker.errors import BrokerError, BrokerUnavailableError, FencedError, FlushtrackerError
+from flushtracker.events.registry_events import SourceEntry, is_source_entry, parse_registry_entry
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +38,6 @@ LEASE_S: Final = 5.0
 _JOIN_S: Final = 1.0
 _ENFORCE_S: Final = 0.2
 """How late it may be discarded; less than ``CHECK_S``, which ``wait_s`` has for that."""
-_SOURCE: Final = b'"source"'
 
 
 class EntryReader(Protocol):
@@ -172,20 +170,10 @@ class PublishFence:
     def _entries(self, values: Iterable[bytes]) -> Iterable[SourceEntry]:
         """The entries of the source, but for that which was read before it was claimed."""
         for value in values:
-            entry = parse_registry_entry(value) if self._is_of_source(value) else None
+            # Any other entry may be of a newer release.
+            entry = parse_registry_entry(value) if is_source_entry(value, self._claim.source) else None
             if isinstance(entry, SourceEntry) and entry != self._claim.before:
                 yield entry
-
-    def _is_of_source(self, value: bytes) -> bool:
-        """Whether it is the source's entry; any other may be of a newer release."""
-        # Every entry has the key; that of a source has the text as its type, too.
-        if value.count(_SOURCE) < 2:
-            return False
-        try:
-            found = json.loads(value)
-        except ValueError as error:
-            raise DecodeError(f"the registry has an entry that is not JSON: {error}") from error
-        return isinstance(found, dict) and (found.get("type"), found.get("source")) == ("source", self._claim.source)
 
     def _enforce(self) -> None:
         while self._abandoned is None and not self._has_ended.wait(_ENFORCE_S):

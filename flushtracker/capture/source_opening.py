@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from threading import Event
 from types import TracebackType
 from typing import Final, NamedTuple
@@ -26,13 +27,15 @@ from typing import Final, NamedTuple
 from flushtracker.capture import publish_fence
 from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.capture.captured_source import CapturedSource
+from flushtracker.capture.continuity import SlotPositions
 from flushtracker.capture.outbox import Publisher
-from flushtracker.capture.prior_state import PriorState, read_prior_state
+from flushtracker.capture.prior_state import PriorState, Succession, read_prior_state
 from flushtracker.capture.publish_fence import Claim, PublishFence
 from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.source_acks import SourceAcks
 from flushtracker.errors import BrokerError, PostgresUnavailableError, SlotError
 from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.postgres.upgrade_seal import UpgradeSeal
 from flushtracker.wal.source_name import SourceName
 from flushtracker.wal.timeline_history import TimelineHistory
 
@@ -49,15 +52,8 @@ class OpenedSource(NamedTuple):
     last_ack: int | None
 
 
-class SlotPositions(NamedTuple):
-    """Where the slot is, and where the server's WAL ended once this process held it."""
-
-    confirmed_lsn: int
-    wal_end: int
-
-
 class SourceOpening:
-    """One for the life of the process; ``new_epoch`` begins a new epoch, once."""
+    """One for the life of the process; by ``succession`` it begins a new epoch, once."""
 
     def __init__(
         self,
@@ -66,8 +62,7 @@ class SourceOpening:
         refused: RefusedShapes,
         stop: Event,
         open_reader: Callable[[], TopicReader],
-        *,
-        new_epoch: bool = False,
+        succession: Succession,
     ) -> None:
         self._kafka = config.kafka
         self._publisher = publisher
@@ -75,7 +70,7 @@ class SourceOpening:
         self._refused = refused
         self._stop = stop
         self._open_reader = open_reader
-        self._new_epoch = new_epoch
+        self._succession = succession
         self._others_until_s = 0.0
         """Until then a capture that was fenced may still publish."""
         self.holder = uuid.uuid4().hex
@@ -101,13 +96,18 @@ class SourceOpening:
         """
         # The gate is that of the connection before, of which nothing is queued; here only the claim is published.
         self._publisher.gate = None
-        confirmed_lsn = positions.confirmed_lsn
         read_s = time.monotonic()
-        starts, prior = self._read(base)
+        starts, prior = self._read(base, positions.seal)
         source = self._resumed(prior)
         acks = acks_of(source.name)
         last_ack = acks.last_ack()
-        is_later = source.check_timeline(history, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
+        try:
+            is_later = source.check_server(history, positions, last_ack)
+        except SlotError as error:
+            if not prior.is_upgrade or self._succession.upgraded_from is None:
+                raise
+            logger.warning("upgrade not proven, so all shapes begin again source=%s reason=%s", source.name, error)
+            return self.open(base, history, positions._replace(seal=None), acks_of, connections)
         before, retry_timeout_s = prior.entries.source, self._kafka.retry_timeout_ms / 1000
         claim = Claim(source.name, self.holder, before, starts, read_s, retry_timeout_s)
         fence = PublishFence(self._open_reader, self._kafka.topics.shapes, claim, self._stop, self._publisher.abandon)
@@ -128,13 +128,13 @@ class SourceOpening:
             if not self._wait_for_others(fence, source.name):
                 source.retract(has_waited=False)
                 return None
-            _, prior = self._read(base)
+            _, prior = self._read(base, positions.seal)
             source = self._resumed(prior)
             if source.holder != self.holder:
                 raise PostgresUnavailableError(f"another capture has claimed source {source.name}")
             last_ack = acks.last_ack()
             try:
-                source.check_timeline(history, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
+                source.check_server(history, positions, last_ack)
             except SlotError:
                 source.retract(has_waited=True)
                 raise
@@ -158,15 +158,17 @@ class SourceOpening:
             self._stop.wait(_WAIT_SLICE_S)
         return not self._stop.is_set()
 
-    def _read(self, base: SourceName) -> tuple[dict[int, int], PriorState]:
+    def _read(self, base: SourceName, seal: UpgradeSeal | None) -> tuple[dict[int, int], PriorState]:
         """The Kafka offsets up to which the registry is there, and the source as the topics have it from there on."""
         known, topics = self.source, self._kafka.topics
-        is_known = known is not None and (known.source.system_id, known.source.slot) == (base.system_id, base.slot)
+        is_known = known is not None and (known.server_id, known.source.slot) == (base.system_id, base.slot)
         with closing(self._open_reader()) as reader:
             starts = reader.ends(topics.shapes)
             least = known.source if known is not None and is_known else None
-            prior = read_prior_state(reader, topics, base, new_epoch=self._new_epoch, least=least)
-        self._new_epoch = False
+            succession = replace(self._succession, sealed_from=None if seal is None else seal.system_id)
+            prior = read_prior_state(reader, topics, base, succession, least=least)
+        # From which server this one was made is kept until the source is registered.
+        self._succession = replace(self._succession, new_epoch=False)
         return starts, prior
 
     def _resumed(self, prior: PriorState) -> CapturedSource:

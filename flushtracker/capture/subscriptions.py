@@ -143,11 +143,15 @@ class Subscriptions:
 
     def begin_source(
         self,
+        system_id: str | None = None,
         history: TimelineHistory | None = None,
         holder: str | None = None,
         ends: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
     ) -> None:
-        """Register the source unless it has begun: fragments are published from here on, and shapes start later."""
+        """Register the source unless it has begun: fragments are published from here on, and shapes start later.
+
+        ``system_id`` and ``history`` are the server's.
+        """
         if self._source_entry is None:
             publication = self._server.check_publication()
             entry = SourceEntry(
@@ -157,6 +161,8 @@ class Subscriptions:
                 published_lsn=None if holder is None else -1,
                 ends=ends,
             )
+            if system_id != entry.server_id:
+                entry = replace(entry, system_id=system_id)
             self._outbox.publish_entries([entry])
             self._source_entry = entry
 

@@ -52,6 +52,18 @@ def add_capture(parser: Parser) -> None:
     parser.add_argument(
         "--new-epoch", action="store_true", help="continue as a new source, after the server was restored"
     )
+    parser.add_argument(
+        "--upgraded-from",
+        type=_name,
+        metavar="ID",
+        help="continue on a server that was made from the one with this system identifier, by pg_upgrade or a dump: if "
+        "it is not proven that nothing is missing, as a new source, unless this was done before",
+    )
+    parser.add_argument(
+        "--before-upgrade",
+        action="store_true",
+        help="stop once everything is confirmed, and seal the slot, so that its source continues after pg_upgrade",
+    )
     parser.add_argument("--wait", action="store_true", help="while another capture reads the slot, wait until it ends")
     _add_verbose(parser, "log in more detail, and print tracebacks of errors")
 
@@ -179,6 +191,11 @@ def add_status(parser: Parser) -> None:
         const=2,
         metavar="SECONDS",
         help="repeat every SECONDS (default: %(const)s) until Ctrl-C",
+    )
+    add(
+        "--safe-to-upgrade",
+        action="store_true",
+        help="say whether pg_upgrade would keep the slot now, and what is to be done before; exit with 1 if not yet",
     )
     add("--max-retained", type=_size, metavar="SIZE", help="exit with 1 if the slot retains more WAL than this")
     add(

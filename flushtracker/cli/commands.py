@@ -93,12 +93,13 @@ and confirm the acks to the slot.
 
 One process reads one slot. After a restart it continues from the slot's
 confirmed LSN; everything after that is sent again. A second process on the slot
-says which one reads it, and ends, or with --wait takes over when that ends.
+says which one reads it, and ends, or with --wait takes over when that ends. The
+runbook says how it continues after a major upgrade of the server.
 """,
-        """0 stopped by SIGTERM or Ctrl-C; 1 unexpected error; 2 the
-configuration, the shapes or the topics; 3 the stream cannot be read; 5 the ack
-table; 6 Kafka; 7 PostgreSQL, including a slot that is lost or whose history
-differs; 9 another capture reads the slot
+        """0 stopped by SIGTERM or Ctrl-C, or done with --before-upgrade; 1
+unexpected error; 2 the configuration, the shapes or the topics; 3 the stream
+cannot be read; 5 the ack table; 6 Kafka; 7 PostgreSQL, including a slot that is
+lost or whose history differs; 9 another capture reads the slot
 """,
         add_capture,
     ),
@@ -286,10 +287,11 @@ SIZE is a number with a unit: 5GB, 512MB (powers of 1000), 5GiB (of 1024). So is
 TIME: 90s, 10m, 6h. docs/operating.md describes the output.
 """,
         """0 no problem, or --watch was stopped by Ctrl-C; 1 a limit is
-exceeded, the slot is lost, about to be (unreserved) or inactive, or an
-unexpected error; 2 the arguments or the configuration; 5 the ack table cannot
-be read; 7 PostgreSQL does not answer, or has no such slot; 8 the job does not
-answer, or has not seen the source; of several the first of 1, 7, 8, 5
+exceeded, the slot is lost, about to be (unreserved) or inactive, or with
+--safe-to-upgrade not safe, or an unexpected error; 2 the arguments or the
+configuration; 5 the ack table cannot be read; 7 PostgreSQL does not answer, or
+has no such slot; 8 the job does not answer, or has not seen the source; of
+several the first of 1, 7, 8, 5
 """,
         add_status,
     ),

@@ -48,8 +48,14 @@ class Registry:
         if name is None:
             return None
         entry = self.entries.get((source, "source", ""))
-        history = entry.history if isinstance(entry, SourceEntry) else None
-        return name.server if history is None else f"{name.system_id}/{history.timeline}"
+        if not isinstance(entry, SourceEntry) or entry.history is None:
+            return name.server
+        return f"{entry.server_id}/{entry.history.timeline}"
+
+    def earlier_timelines(self, source: str) -> int:
+        """The sum of the timelines on which the servers from which the source's was upgraded were left."""
+        entry = self.entries.get((source, "source", ""))
+        return entry.earlier_timelines if isinstance(entry, SourceEntry) else 0
 
     def shape(self, source: str, shape_id: str) -> ShapeEntry | None:
         found = self.entries.get((source, "shape", shape_id))

@@ -5,6 +5,7 @@ definition. The entry of type ``source`` is capture's own record that a source e
 as strict as in :mod:`flushtracker.events.stream_events`.
 """
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -41,6 +42,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import PartitionBinding, TableBinding
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.source_name import SourceName
 from flushtracker.wal.timeline_history import TimelineHistory
 
 _LATER_VERSION: Final = 2
@@ -51,6 +53,8 @@ _INCARNATION_VERSION: Final = 3
 
 _ENDS: Final = ("fragments", "shape_changes")
 """The streams of which a claim has the ends."""
+
+_SOURCE: Final = b'"source"'
 
 NO_TABLE: Final = ("", "")
 """Of a shape of which little more is kept than its id."""
@@ -221,7 +225,9 @@ class SourceEntry:
     published before the claim, -1 if nothing was. ``ends`` has the Kafka offsets of the ends of the partitions, of
     fragments and of shape changes, from before that was read. Entries of earlier releases have none of the four.
     ``claimed``: the timelines to which the holder takes the source over, until they are its ``history``. A server that
-    is not on them does not continue the source.
+    is not on them does not continue the source. ``system_id``: the identifier of the server on which it is captured, if
+    that is not the one in its name, as after a major upgrade. ``earlier_timelines`` is then the sum of the timelines on
+    which the servers before were left.
     """
 
     source: str
@@ -233,6 +239,14 @@ class SourceEntry:
     published_lsn: int | None = None
     ends: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     claimed: TimelineHistory | None = None
+    system_id: str | None = None
+    earlier_timelines: int = 0
+
+    @property
+    def server_id(self) -> str | None:
+        """The system identifier of the server on which the source is captured; ``None`` if nothing tells it."""
+        name = SourceName.parse(self.source)
+        return self.system_id or (None if name is None else name.system_id)
 
     def unclaimed(self) -> "SourceEntry":
         """The entry without its claim."""
@@ -251,6 +265,10 @@ class SourceEntry:
             keys["ends"] = dict(zip(_ENDS, map(list, self.ends), strict=True))
         if self.claimed is not None:
             keys["claimed"] = _history_json(self.claimed)
+        if self.system_id is not None:
+            keys["system_id"] = self.system_id
+        if self.earlier_timelines:
+            keys["earlier_timelines"] = self.earlier_timelines
         return dump_event(
             self.source,
             type="source",
@@ -297,6 +315,23 @@ def _history(fields: dict[str, Any]) -> TimelineHistory | None:
         raise DecodeError(str(error)) from error
 
 
+def is_source_entry(value: bytes, source: str | None = None) -> bool:
+    """Whether a registry entry is that of a source, or of ``source``; others are not parsed.
+
+    Raises:
+        DecodeError: it may be one, but is not JSON.
+    """
+    # Every entry has the key; that of a source has the text as its type, too.
+    if value.count(_SOURCE) < 2:
+        return False
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise DecodeError(f"the registry has an entry that is not JSON: {error}") from error
+    is_one = isinstance(found, dict) and found.get("type") == "source"
+    return is_one and source in (None, found.get("source"))
+
+
 def parse_registry_entry(text: str | bytes) -> RegistryEntry:
     """Parse one entry; raises ``DecodeError``."""
     fields = load_event(text, "registry entry", _INCARNATION_VERSION)
@@ -332,6 +367,8 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
             published_lsn=integer_field(fields, "published_lsn", -1) if "published_lsn" in fields else None,
             ends=_ends(fields),
             claimed=_claimed(fields),
+            system_id=name_field(fields, "system_id") if "system_id" in fields else None,
+            earlier_timelines=integer_field({"earlier_timelines": 0, **fields}, "earlier_timelines", 0),
         )
     if kind != "shape":
         raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'removed_shape', 'table', 'partition' or 'source'")

@@ -28,6 +28,7 @@ _UNPRIVILEGED: Final = "nobody"
 _START_TIMEOUT_SECONDS: Final = 60
 _STOP_TIMEOUT_SECONDS: Final = 60
 _LOG_LINES_SHOWN: Final = 5
+_ROOT: Final = Path("/")
 
 # fsync only matters when the machine goes down, not when the server is killed.
 _SETTINGS: Final = {
@@ -57,7 +58,7 @@ class LocalPostgres:
         self.log = folder / "postgres.log"
         self.port = free_port()
         self.settings = {**_SETTINGS, **(settings or {})}
-        self._binaries = packaged_binaries() if binaries is None else binaries
+        self.binaries = packaged_binaries() if binaries is None else binaries
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -120,14 +121,14 @@ class LocalPostgres:
 
     def copy_to(self, folder: Path) -> "LocalPostgres":
         """A second server with a copy of this one's data, not started yet; this one must be stopped."""
-        copied = LocalPostgres(folder, binaries=self._binaries, settings=self.settings)
+        copied = LocalPostgres(folder, binaries=self.binaries, settings=self.settings)
         shutil.copytree(self.data, copied.data)
         copied._prepare_folder(folder)
         return copied
 
     def standby(self, folder: Path) -> "LocalPostgres":
         """A standby that streams from this running server; not started yet."""
-        standby = LocalPostgres(folder, binaries=self._binaries, settings=self.settings)
+        standby = LocalPostgres(folder, binaries=self.binaries, settings=self.settings)
         standby._prepare_folder(folder)
         server = ("--host", HOST, "--port", str(self.port), "--username", SUPERUSER)
         self.run("pg_basebackup", *server, "--pgdata", str(standby.data), "--write-recovery-conf", "--checkpoint=fast")
@@ -142,13 +143,14 @@ class LocalPostgres:
         arguments = (f"--target-pgdata={self.data}", f"--source-server={source}", f"--config-file={config}")
         self.run("pg_rewind", *arguments, "--write-recovery-conf", "--no-sync")
 
-    def run(self, program: str, *arguments: str) -> str:
-        """Run one of the server's programs and return its output."""
-        command = [str(self._binaries / program), *arguments]
+    def run(self, program: str, *arguments: str, cwd: Path = _ROOT) -> str:
+        """Run one of the server's programs in the folder ``cwd``, and return its output."""
+        command = [str(self.binaries / program), *arguments]
         # The caller chose the binaries.
-        done = subprocess.run(command, capture_output=True, check=False, cwd="/", timeout=120, **_user())  # noqa: S603
+        done = subprocess.run(command, capture_output=True, check=False, cwd=cwd, timeout=120, **_user())  # noqa: S603
         if done.returncode != 0:
-            output = " ".join(done.stderr.decode(errors="replace").split())
+            # Some programs write their errors to stdout.
+            output = " ".join((done.stderr or done.stdout).decode(errors="replace").split())
             raise PostgresError(f"{program} failed with {done.returncode}: {output[-400:]}")
         return str(done.stdout, "utf-8")
 
@@ -162,7 +164,7 @@ class LocalPostgres:
         self.stop()
 
     def _try_start(self, settings: list[str], deadline: float) -> bool:
-        command = [str(self._binaries / "postgres"), "-D", str(self.data), *settings]
+        command = [str(self.binaries / "postgres"), "-D", str(self.data), *settings]
         with self.log.open("ab") as log:
             # In its own session: a Ctrl-C at the terminal must reach only the program that started the server.
             self._process = subprocess.Popen(  # noqa: S603  the caller chose the binaries

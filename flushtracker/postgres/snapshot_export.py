@@ -145,15 +145,16 @@ def _next_xid(options: Mapping[str, str]) -> int:
     return int(next_xid)
 
 
-def attempt_number(server: str, next_xid: int) -> int:
+def attempt_number(server: str, next_xid: int, earlier_timelines: int = 0) -> int:
     """A number that is greater than those of earlier exports of the source, also after a failover.
 
     ``server``: the system identifier and the timeline. A promoted server may use xids again that its primary had used.
+    One that was upgraded continues the xids, but begins with timeline 1: ``earlier_timelines`` counts those before.
 
-    >>> attempt_number("7301/1", 2**40) < attempt_number("7301/2", 750)
+    >>> attempt_number("7301/1", 2**40) < attempt_number("7301/2", 750) < attempt_number("7302/1", 751, 2)
     True
     """
-    return (int(server.rpartition("/")[2]) << _XID_BITS) + next_xid
+    return (int(server.rpartition("/")[2]) + earlier_timelines << _XID_BITS) + next_xid
 
 
 def _require_source(connection: Connection, source: str) -> None:

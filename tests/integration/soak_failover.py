@@ -8,8 +8,7 @@ becomes the next standby: rewound, or from a base backup. The moments of the kil
 - ``at once``: as soon as they would;
 - ``syncing``: perhaps before, while they are made. If so, the primary starts again, as nobody may promote then;
 - ``large``: while a transaction of 100,000 rows is open, or has just been committed;
-- ``twice``: there is a second standby, which follows the new primary, and replaces that when it is killed as well;
-- ``restarted``: the new primary is killed as well, and starts again. Capture may have reached it or not.
+- ``twice``: the new primary is killed as well, before or after capture has reached it, and starts again.
 
 Capture, tracker and writers are killed beside: with the primary, or some time before.
 
@@ -41,7 +40,7 @@ from tests.support.loop_watch import LoopWatch
 from tests.support.loop_workload import LoopWorkload
 from tests.support.whole_loop import Part
 
-Moment = Literal["any", "at once", "syncing", "large", "twice", "restarted"]
+Moment = Literal["any", "at once", "syncing", "large", "twice"]
 
 _MOMENTS: Final[tuple[Moment, ...]] = get_args(Moment)
 _BESIDE: Final[tuple[Part, ...]] = ("capture", "tracker", "writers")
@@ -82,8 +81,7 @@ def _soak(folder: Path, promotions: int, seed: int) -> None:
                 LoopReaders(loop.log, watch.source, seed_of_rest) as readers,
                 LoopWorkload(lambda: loop.server, seed_of_rest) as workload,
             ):
-                rest_at = min(play.count + _REST_EVERY, promotions)
-                while play.count < rest_at:
+                for _ in range(min(_REST_EVERY, promotions - play.count)):
                     what = play.next()
                     readers.raise_failure()
                     _report(started, f"promotion={play.count} {what} {_counts(watch)}")
@@ -124,14 +122,9 @@ class Promotions:
         self.count += 1
         if is_with_capture:
             self._loop.start("capture")
-        if moment == "restarted":
-            self._sample()
-            self._loop.kill("server")
         if moment == "twice":
             self._sample()
-            assert self._pair.is_promotable()
-            self._loop.fail_over()
-            self.count += 1
+            self._loop.kill("server")
         self._watch.sample()
         self.done.update(done)
         return ", ".join(done)
@@ -146,8 +139,6 @@ class Promotions:
                 return ["promotable"]
             self._loop.server.start()
             done.append("not promotable")
-        if moment == "twice":
-            self._pair.add_spare()
         self._pair.wait_until_synced(self._watch.sample)
         if moment in {"syncing", "at once"}:
             return done

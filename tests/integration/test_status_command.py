@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,11 @@ import pytest
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.slot import system_identifier
+from flushtracker.postgres.upgrade_seal import create_seal
 from flushtracker.status.job_status import SourceStatus
 from tests.support.status_command import StatusCommand
 from tests.support.status_pages import ACK, SEEN, free_port, job_page, job_status
+from tests.support.waiting import wait_until
 
 CREATE = "SELECT lsn::text FROM pg_create_logical_replication_slot('shapes', 'pgoutput')"
 WRITE = "SELECT pg_logical_emit_message(true, 'test', repeat('x', 1000000))"
@@ -131,3 +133,26 @@ def test_server_that_hangs_or_is_down_is_told_in_time(postgres: LocalPostgres, c
     assert found["acks"]["last"]["ack_lsn"] == "0/37F1C5E"
     postgres.start()
     assert command.kinds() == (1, ["slot_inactive", "job_not_asked"])
+
+
+def test_it_is_safe_to_upgrade_once_everything_is_confirmed(postgres: LocalPostgres, command: StatusCommand) -> None:
+    """A transaction that is open may still commit; nobody need read the slot any more, nor answer."""
+    postgres.execute(WRITE)
+    connection = postgres.connect()
+    connection.autocommit = False
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE users (id int)")
+        code, found = command.json("--safe-to-upgrade")
+        kinds = [each["kind"] for each in found["verdict"]["problems"] if each["exit_code"]]
+        assert (code, kinds) == (1, ["upgrade_has_writers", "upgrade_unconfirmed", "upgrade_not_sealed"])
+        assert found["upgrade"]["server_version"] == 18
+    connection.close()
+
+    def is_safe() -> bool:
+        # The server logs the transactions in progress now and then.
+        postgres.execute("SELECT pg_replication_slot_advance('shapes', pg_current_wal_lsn())")
+        with closing(postgres.connect()) as connection:
+            create_seal(connection, "shapes", system_identifier(connection))
+        return command.run("--safe-to-upgrade").returncode == 0
+
+    wait_until(is_safe, "a slot that is confirmed to the end", 60)

@@ -140,10 +140,24 @@ class CaptureRig:
         capture.stop()
         return capture.loop.status().refused[0].reason
 
-    def start(self, *, new_epoch: bool = False, waits: bool = False) -> RunningCapture:
+    def start(
+        self,
+        *,
+        new_epoch: bool = False,
+        upgraded_from: str | None = None,
+        before_upgrade: bool = False,
+        waits: bool = False,
+    ) -> RunningCapture:
         """Start capture in a thread."""
         stop = Event()
-        capture = RunningCapture(CaptureLoop(self.config, stop, new_epoch=new_epoch, waits=waits), stop)
+        loop = CaptureLoop(
+            *(self.config, stop),
+            new_epoch=new_epoch,
+            upgraded_from=upgraded_from,
+            before_upgrade=before_upgrade,
+            waits=waits,
+        )
+        capture = RunningCapture(loop, stop)
         self._captures.append(capture)
         return capture
 

@@ -122,7 +122,10 @@ def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
     history = TimelineHistory(3, ((1, 5), (2, 5)))
     claim = SourceEntry("7/1/s", LogOffset(9, 0), "v", history=history, holder="5f", published_lsn=-1)
     taken_to = TimelineHistory(4, ((1, 5), (2, 5), (3, 9)))
-    entries += [replace(claim, ends=((0,), (7, 8))), replace(claim, claimed=taken_to)]
+    entries += [
+        replace(claim, ends=((0,), (7, 8))),
+        replace(claim, claimed=taken_to, system_id="8", earlier_timelines=2),
+    ]
     while True:
         yield "shapes", rng.choice(entries).to_json()
 

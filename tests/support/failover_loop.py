@@ -22,7 +22,7 @@ class FailoverLoop(WholeLoop):
 
     def __init__(self, folder: Path, *, flush: str, write_unit: str) -> None:
         super().__init__(folder, flush=flush, write_unit=write_unit)
-        self.pair = FailoverPair(folder / "servers", may_have_spare=True)
+        self.pair = FailoverPair(folder / "servers")
         self.server = self.pair.primary
 
     def fail_over(self) -> None:

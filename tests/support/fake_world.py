@@ -24,6 +24,7 @@ from flushtracker.kafka.records import record_of
 from flushtracker.postgres.replication_frames import Frame, WalData
 from flushtracker.postgres.replication_stream import SystemIdentity
 from flushtracker.postgres.slot import SlotFacts
+from flushtracker.postgres.upgrade_seal import UpgradeSeal
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.wal.changes import Commit
@@ -89,11 +90,12 @@ class Connection:
     is_on_the_same_server: bool = True
     wal_lsn: int = 1_000_000
     switches: tuple[tuple[int, int], ...] = ()
+    system_id: str = "7"
     flushed: list[int] = field(default_factory=list)
     """The flush position of each status update."""
 
     def identify_system(self) -> SystemIdentity:
-        return SystemIdentity("7", self.timeline, self.wal_lsn, PID)
+        return SystemIdentity(self.system_id, self.timeline, self.wal_lsn, PID)
 
     def timeline_history(self, timeline: int) -> TimelineHistory:
         assert timeline == self.timeline
@@ -138,6 +140,9 @@ class FakeWorld(QuietServer):
         self.partition: PartitionBinding | None = None
         """The partition that the table has."""
         self.while_reading_ends: Callable[[], object] = lambda: None
+        self.confirmed_lsn = CONFIRMED
+        self.seal: UpgradeSeal | None = None
+        """The seal of an upgrade that the server has."""
         self.is_closed = False
         self.abandoned: list[FlushtrackerError] = []
         """With what the publisher was made to discard what was queued."""
@@ -150,6 +155,8 @@ class FakeWorld(QuietServer):
             "ServerTables": lambda *_: self,
             "read_slot": lambda *_: SlotFacts(CONFIRMED, None),
             "read_held_slot": lambda *_: self._read_held_slot(),
+            "read_seal": lambda *_, **__: self.seal,
+            "drop_seals": lambda *_: None,
             "ReplicationStream": lambda _: self._next_connection(),
             "AckReader": self._ack_reader,
             "KafkaPublisher": lambda *_: Publisher(self),
@@ -183,11 +190,17 @@ class FakeWorld(QuietServer):
         """The first process begins a new epoch."""
         self.loop = self._new_loop("first", new_epoch=True)
 
-    def _new_loop(self, name: str, *, new_epoch: bool = False) -> CaptureLoop:
+    def start_upgraded(self, upgraded_from: str) -> None:
+        """The first process is started with ``--upgraded-from``."""
+        self.stop = Event()
+        self.loop = self._new_loop("first", upgraded_from=upgraded_from)
+
+    def _new_loop(self, name: str, *, new_epoch: bool = False, upgraded_from: str | None = None) -> CaptureLoop:
         files = {"shapes": str(self._folder / f"{name}-shapes.yaml"), "acks": str(self._folder / "acks")}
-        config = self._folder / f"{name}.yaml"
-        config.write_text(yaml.safe_dump(CONFIG | files))
-        return CaptureLoop(load_capture_config(config), self.stop, new_epoch=new_epoch)
+        file = self._folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(CONFIG | files))
+        config = load_capture_config(file)
+        return CaptureLoop(config, self.stop, new_epoch=new_epoch, upgraded_from=upgraded_from)
 
     def _write_shapes(self, name: str, shape_ids: Iterable[str]) -> None:
         shapes = [
@@ -225,7 +238,7 @@ class FakeWorld(QuietServer):
     def _read_held_slot(self) -> SlotFacts:
         if self._current is not None and not self._current.is_on_the_same_server:
             raise PostgresUnavailableError("the two connections lead to different servers")
-        return SlotFacts(CONFIRMED, PID)
+        return SlotFacts(self.confirmed_lsn, PID)
 
     # As the ordinary connection, the tables, the reader of topics and the reader of acks.
 

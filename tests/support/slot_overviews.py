@@ -10,6 +10,7 @@ from flushtracker.operate.status.overview import Overview
 from flushtracker.operate.status.question import Answer
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
+from flushtracker.status.upgrade_facts import UpgradeFacts
 from tests.support.status_pages import ACK, HELD, NOW_MS, SEEN, SOURCE, job_status
 
 URL: Final = "http://127.0.0.1:9464"
@@ -24,6 +25,8 @@ SLOT: Final = SlotStatus(
     retained_bytes=20_800_000,
     safe_wal_bytes=3_900_000_000,
 )
+FACTS: Final = UpgradeFacts(17, False, ACK + 1, 0, 0, (), ACK + 1)  # noqa: FBT003  a field
+"""All that this server has written is confirmed, and its slot is sealed."""
 NO_SERVER: Final = PostgresUnavailableError(f"{SERVER} cannot be reached: Connection refused")
 NO_JOB: Final = StatusError(f"job {URL} does not answer (connection refused)")
 NO_TABLE: Final = SinkError("ack table data/acks cannot be read: permission denied")

@@ -59,7 +59,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "operate": frozenset({*PURE, "delta.log", "kafka", "process"}),
     "operate.report": frozenset({*PURE, "delta.acks", "event_files"}),
     "operate.shapes": frozenset({*PURE, "capture", "disk_sync", "kafka", "postgres"}),
-    "operate.status": frozenset({*PURE, "capture", "delta.acks", "monitoring", "postgres", "process"}),
+    "operate.status": frozenset({*PURE, "capture", "delta.acks", "kafka", "monitoring", "postgres", "process"}),
     "recordings": frozenset({*PURE, "delta.log", "event_files", "kafka", "process"}),
     "serve": frozenset({*PURE, "delta", "delta.log", "monitoring", "process"}),
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),

@@ -2,11 +2,14 @@
 
 import random
 from dataclasses import dataclass
+from typing import Any, Final
 
 import pytest
 
-from flushtracker.capture.continuity import check_continues, check_slot
+from flushtracker.capture.continuity import check_continues, check_slot, check_upgraded
+from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.errors import DecodeError, SlotError
+from flushtracker.postgres.upgrade_seal import UpgradeSeal
 from flushtracker.wal.timeline_history import TimelineHistory
 
 ONE = TimelineHistory(1)
@@ -128,3 +131,37 @@ def test_a_server_is_continued_exactly_if_its_wal_has_all_that_was_published(see
                 assert not has_all or published_lsn < begun_lsn or second.history.switch_from(first.history) is None
             else:
                 assert has_all
+
+
+UPGRADE: Final[dict[str, Any]] = {
+    "seal": UpgradeSeal("7", confirmed_lsn=500, old_xid=60, own_xid=90),
+    "last_transaction": TransactionIdentity(300, 59, "2026-11-26T00:00:00.000000Z"),
+    "confirmed_lsn": 510,
+    "known_lsn": 499,
+    "last_ack": 300,
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seal": UpgradeSeal("7", 500, 60, 90, misses_changes=True)},
+        {"last_ack": 299},
+        {"last_ack": None},
+        {"known_lsn": 500},
+        {"known_lsn": 505},
+        {"confirmed_lsn": 499},
+        {"last_transaction": TransactionIdentity(300, 60, "2026-11-26T00:00:00.000000Z")},
+    ],
+    ids=["changes", "not acknowledged", "no ack", "LSN of the seal", "LSN past the seal", "LSN of the slot", "xid"],
+)
+def test_an_upgrade_is_refused_if_one_thing_is_not_proven(change: dict[str, Any]) -> None:
+    """The proof ends one byte, or one xid, before what was published."""
+    check_upgraded("s", **UPGRADE)
+    with pytest.raises(SlotError, match="was upgraded from that with the system identifier 7, but"):
+        check_upgraded("s", **{**UPGRADE, **change})
+
+
+def test_an_upgrade_without_a_published_transaction_is_proven_by_its_positions() -> None:
+    """A source of which only keepalives were published."""
+    check_upgraded("s", **{**UPGRADE, "last_transaction": None})

@@ -338,6 +338,11 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
     )
     taken_entry = replace(claimed_entry, claimed=TimelineHistory(3, ((1, 50331976), (2, 50332000))))
     assert (parse_registry_entry(taken), taken_entry.to_json()) == (taken_entry, taken)
+    upgraded, upgraded_entry = taken[:-1] + ',"system_id":"7302"}', replace(taken_entry, system_id="7302")
+    later_upgraded = replace(upgraded_entry, earlier_timelines=3)
+    assert later_upgraded.to_json() == upgraded[:-1] + ',"earlier_timelines":3}'
+    assert parse_registry_entry(later_upgraded.to_json()) == later_upgraded
+    assert (parse_registry_entry(upgraded), upgraded_entry.to_json()) == (upgraded_entry, upgraded)
     assert replace(source, routing=2).to_json() == later
 
 

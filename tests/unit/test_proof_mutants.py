@@ -5,6 +5,7 @@ Those that need a server are in ``tests/integration/test_proof_mutants.py``.
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -36,6 +37,10 @@ Mutant = tuple[Callable[..., Any], str, str, Callable[..., None]]
 _PUBLISHED: Final = partial(test_continuity.test_what_was_published_at_or_past_the_switch_point_is_lost, 500)
 _SUCCESSOR_OF_A_TWIN: Final = TimelineHistory(3, ((1, 499), (2, 900)))
 _SLOT: Final = test_continuity.test_a_slot_that_was_created_after_the_promotion_is_refused
+
+_UPGRADE: Final = test_continuity.test_an_upgrade_is_refused_if_one_thing_is_not_proven
+_SEAL: Final[Any] = test_continuity.UPGRADE["seal"]
+_LATER: Final[Any] = replace(test_continuity.UPGRADE["last_transaction"], xid=60)
 
 _IS_RESEND_CHECKED: Final[Any] = Collector.__dict__["is_resend_checked"].fget
 
@@ -106,6 +111,26 @@ _MUTANTS: Final[dict[str, Mutant]] = {
     "a shape that starts at the switch point": (
         *(lost_starts.lost_starts, "> switch", ">= switch"),
         test_failover.test_a_shape_that_starts_beyond_the_switch_point_misses_nothing,
+    ),
+    "a slot created after the upgrade": (
+        *(continuity.check_upgraded, "seal.misses_changes", "False"),
+        partial(_UPGRADE, {"seal": replace(_SEAL, misses_changes=True)}),
+    ),
+    "published and not acknowledged before an upgrade": (
+        *(continuity.check_upgraded, "lsn > last_ack", "lsn > last_ack + 1"),
+        partial(_UPGRADE, {"last_ack": 299}),
+    ),
+    "published where an upgraded server begins": (
+        *(continuity.check_upgraded, "known_lsn >= begins", "known_lsn > begins"),
+        partial(_UPGRADE, {"known_lsn": 500}),
+    ),
+    "published past the seal": (
+        *(continuity.check_upgraded, "min(seal.confirmed_lsn, confirmed_lsn)", "confirmed_lsn"),
+        partial(_UPGRADE, {"known_lsn": 505}),
+    ),
+    "a copy of the old server, by the xids of pg_upgrade": (
+        *(continuity.check_upgraded, "xid, seal.old_xid", "xid, seal.own_xid"),
+        partial(_UPGRADE, {"last_transaction": _LATER}),
     ),
 }
 _FOUND: Final = (AssertionError, FlushtrackerError, pytest.fail.Exception)

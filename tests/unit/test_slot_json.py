@@ -17,7 +17,7 @@ from flushtracker.operate.status.question import Answer
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.program_status import ProgramStatus
 from tests.support.sample_status import capturing, snapshotting, writing
-from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, ROW, SLOT, URL, overview
+from tests.support.slot_overviews import FACTS, NO_JOB, NO_SERVER, NO_TABLE, ROW, SLOT, URL, overview
 from tests.support.status_pages import HELD, IDLE, NOW_MS, job_status
 
 FOLDER: Final = Path(flushtracker.__file__).parents[1] / "docs"
@@ -39,6 +39,15 @@ def test_every_combination_of_answers_is_valid() -> None:
     """Each of the three may answer, have nothing, or be silent."""
     for slot, job, row in product((SLOT, None, NO_SERVER), (HELD, IDLE, None, NO_JOB), (ROW, None, NO_TABLE)):
         VALIDATOR.validate(document(slot=slot, job=job, row=row))
+
+
+def test_what_is_asked_before_an_upgrade_is_valid() -> None:
+    """Of a primary, of a standby, and of a server that does not answer."""
+    for facts in (FACTS, replace(FACTS, is_standby=True, written_lsn=None), None):
+        seen = replace(overview(), is_for_upgrade=True, upgrade=facts)
+        found = json.loads(json.dumps(overview_json(seen, judge(seen, Limits()))))
+        VALIDATOR.validate(found)
+        assert found["upgrade"] == (None if facts is None else facts.to_json())
 
 
 def test_each_part_has_its_time_and_its_error() -> None:

@@ -23,13 +23,15 @@ _CHARACTERS_PER_ATTEMPT: Final = 500_000
 class TableShapes:
     """Shapes of one source on one table; ``table`` is the registry's entry.
 
-    ``server``: the system identifier and the timeline on which the source is captured, if not those of its name.
+    ``server``: the system identifier and the timeline on which the source is captured, if not those of its name; and
+    ``earlier_timelines`` as the source's entry has it.
     """
 
     source: str
     table: TableBinding
     shapes: tuple[ShapeEntry, ...]
     server: str | None = None
+    earlier_timelines: int = 0
 
     @property
     def slot(self) -> str:
@@ -142,4 +144,4 @@ def _groups(
         entries.sort(key=lambda entry: entry.definition.id)
         table = registry.table_of(entries[0])
         if table is not None:
-            yield TableShapes(source, table, tuple(entries), server)
+            yield TableShapes(source, table, tuple(entries), server, registry.earlier_timelines(source))

@@ -92,7 +92,7 @@ class KafkaSnapshots:
             ) as (connection, exported),
             closing(KafkaPublisher(kafka, stop)) as publisher,
         ):
-            attempt = attempt_number(primary_server(connection), exported.next_xid)
+            attempt = attempt_number(primary_server(connection), exported.next_xid, group.earlier_timelines)
             shapes = readable_shapes(group, exported, outcome.failed)
             plan = read_plan(postgres, connection, group.source, exported, attempt, shapes)
             published = PublishedAttempt(publisher, self._topics, kafka.max_event_bytes, group.source, attempt)

@@ -8,6 +8,7 @@ from flushtracker.operate.status.question import Answer
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus
+from flushtracker.status.upgrade_facts import UpgradeFacts
 from flushtracker.wal.source_name import current_sources
 
 
@@ -17,7 +18,8 @@ class Overview:
 
     ``slot`` has no value and no error if the server has no such slot. ``job`` is ``None`` if no job was queried.
     ``acks`` has no value and no error if the table has no ack of the source, or the source is unknown. ``others`` are
-    the URLs of all other programs that were queried; those that do not answer only if the job does.
+    the URLs of all other programs that were queried; those that do not answer only if the job does. ``upgrade`` is
+    there if the look ``is_for_upgrade``, and PostgreSQL has answered.
     """
 
     at_ms: int
@@ -30,6 +32,8 @@ class Overview:
     acks_table: str
     acks: Answer[Ack]
     others: tuple[tuple[str, Answer[ProgramStatus]], ...] = ()
+    is_for_upgrade: bool = False
+    upgrade: UpgradeFacts | None = None
 
     @property
     def job_status(self) -> JobStatus | None:

@@ -26,6 +26,7 @@ def overview_json(overview: Overview, verdict: Verdict) -> dict[str, Any]:
             _part(answer, {"url": url, "status": None if answer.value is None else answer.value.to_json()})
             for url, answer in overview.others
         ],
+        "upgrade": None if overview.upgrade is None else overview.upgrade.to_json(),
         "verdict": {
             "exit_code": verdict.exit_code,
             "waiting_ms": overview.waiting_ms,

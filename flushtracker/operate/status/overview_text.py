@@ -22,6 +22,7 @@ _HEAD: Final = ("SHAPE", "SINCE", "HOLDS", "ACK IF REMOVED")
 _GAP: Final = "  "
 _NOTHING: Final = "–"
 _DAY_MS: Final = 86_400_000
+_SAFE: Final = "safe to upgrade: the slot is sealed, and confirmed to the end; stop the server at once, run pg_upgrade"
 
 
 def overview_lines(
@@ -38,6 +39,9 @@ def overview_lines(
     lines.extend(other_lines(overview))
     lines.extend(_texts(verdict, "others"))
     lines.extend(_texts(verdict, "limits"))
+    lines.extend(_texts(verdict, "upgrade"))
+    if overview.upgrade is not None and verdict.exit_code == 0:
+        lines.append(_SAFE)
     remedies = [_shapes_remedy(overview, verdict, config_arguments), *(each.remedy for each in verdict.problems)]
     lines.extend(f"remedy: {remedy}" for remedy in dict.fromkeys(remedies) if remedy)
     return [printable(line) for line in lines]

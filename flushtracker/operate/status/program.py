@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
         # The terminal's encoding may lack the dash, and names may contain any character.
         sys.stdout.reconfigure(errors="replace")
     config = load_capture_config(arguments.config)
-    view = SlotView(config, _job_urls(arguments, config))
+    view = SlotView(config, _job_urls(arguments, config), for_upgrade=arguments.safe_to_upgrade)
     exit_code = _Printer(view, arguments).run()
     if view.is_waiting:
         # A thread waits in a library. If it returned during interpreter shutdown, the process would abort.

@@ -1,22 +1,29 @@
 """``SlotView``: queries PostgreSQL, the programs and the ack table about a slot, in parallel and with deadlines."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
 from flushtracker.capture.capture_config import CaptureConfig
+from flushtracker.capture.prior_state import last_entries, sources_by_server
 from flushtracker.delta.acks.reader import Ack, AckReader
-from flushtracker.errors import PostgresUnavailableError, SinkError, StatusError
+from flushtracker.errors import BrokerUnavailableError, PostgresUnavailableError, SinkError, StatusError
+from flushtracker.events.registry_events import is_source_entry
+from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.operate.status.overview import Overview, source_of
 from flushtracker.operate.status.program_status_reader import read_program_status
 from flushtracker.operate.status.question import Answer, Question
 from flushtracker.postgres.connection import connect, limit_statements, server_name
 from flushtracker.postgres.slot import read_slot_status, system_identifier
+from flushtracker.postgres.upgrade_facts import read_upgrade_facts
 from flushtracker.process.clock import now_ms
 from flushtracker.status.capture_status import SlotStatus
+from flushtracker.status.current_sources import slot_of
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
+from flushtracker.status.upgrade_facts import UpgradeFacts
 
 DEADLINE_S: Final = 5.0
 """For PostgreSQL and each program."""
@@ -34,13 +41,18 @@ Programs: TypeAlias = Mapping[str, Answer[ProgramStatus]]
 class _ServerSlot:
     system_id: str
     slot: SlotStatus | None
+    upgrade: UpgradeFacts | None
 
 
 class SlotView:
-    """The slot of capture's configuration; ``job_urls`` are base URLs of programs, one of which may be the job."""
+    """The slot of capture's configuration; ``job_urls`` are base URLs of programs, one of which may be the job.
 
-    def __init__(self, config: CaptureConfig, job_urls: Sequence[str]) -> None:
+    ``for_upgrade``: the server is also asked what pg_upgrade will look at.
+    """
+
+    def __init__(self, config: CaptureConfig, job_urls: Sequence[str], *, for_upgrade: bool = False) -> None:
         self._config = config
+        self._for_upgrade = for_upgrade
         self._server = f"PostgreSQL at {server_name(config.postgres.connection)}"
         self._acks = AckReader(config.acks, config.storage_options)
         silent = PostgresUnavailableError(f"{self._server} has not answered for {DEADLINE_S:g} s")
@@ -49,6 +61,10 @@ class SlotView:
             f"ack table {config.acks} cannot be read: its storage has not answered for {ACKS_DEADLINE_S:g} s"
         )
         self._acks_question = Question(self._read_acks, ACKS_DEADLINE_S, unread)
+        unknown = BrokerUnavailableError(f"the registry was not readable within {DEADLINE_S:g} s")
+        self._registry_question = Question(self._read_registry, DEADLINE_S, unknown)
+        self._named: dict[str, str] = {}
+        """By system identifier of a server, the one in its source's name, of those that were asked for."""
         self._program_questions = {
             url: Question(
                 partial(read_program_status, url, _STEP_S),
@@ -70,7 +86,7 @@ class SlotView:
         jobs = (answer.value for answer in programs.values() if isinstance(answer.value, JobStatus))
         names = [source.source for job in jobs for source in job.sources]
         system_id = None if server.value is None else server.value.system_id
-        source = source_of(self._config.postgres.slot, system_id, [*names, *(acks.value or {})])
+        source = self._source(system_id, [*names, *(acks.value or {})])
         url, job = _job_among(programs, source)
         return Overview(
             at_ms=now_ms(),
@@ -83,13 +99,36 @@ class SlotView:
             acks_table=self._config.acks,
             acks=Answer(acks.at_ms, None if source is None else (acks.value or {}).get(source), acks.error),
             others=tuple(_others(programs, job)),
+            is_for_upgrade=self._for_upgrade,
+            upgrade=None if server.value is None else server.value.upgrade,
         )
 
     @property
     def is_waiting(self) -> bool:
         """Whether a query is still running."""
         is_job_open = any(question.is_open for question in self._program_questions.values())
-        return self._slot_question.is_open or self._acks_question.is_open or is_job_open
+        is_registry_open = self._registry_question.is_open
+        return self._slot_question.is_open or self._acks_question.is_open or is_job_open or is_registry_open
+
+    def _source(self, system_id: str | None, names: Sequence[str]) -> str | None:
+        """The slot's source among ``names``; after a major upgrade, only the registry knows which is the server's."""
+        slot = self._config.postgres.slot
+        source = source_of(slot, self._named.get(system_id or "", system_id), names)
+        if source is not None or system_id is None or not any(slot_of(name) == slot for name in names):
+            return source
+        self._registry_question.ask()
+        self._named.update(self._registry_question.answer().value or {})
+        return source_of(slot, self._named.get(system_id, system_id), names)
+
+    def _read_registry(self) -> dict[str, str]:
+        """By system identifier of a server, the one in the name of the slot's source there."""
+        kafka = replace(self._config.kafka, retry_timeout_ms=_STEP_S * 1000)
+        with closing(TopicReader(kafka)) as reader:
+            values = filter(is_source_entry, reader.values(kafka.topics.shapes))
+            entries = last_entries(values)
+        return {
+            server: name.system_id for server, name in sources_by_server(entries, self._config.postgres.slot).items()
+        }
 
     def _read_slot(self) -> _ServerSlot:
         postgres = self._config.postgres
@@ -97,7 +136,10 @@ class SlotView:
         connection = connect({**postgres.connection, **own})
         try:
             limit_statements(connection, statement_timeout_s=_STEP_S, lock_timeout_s=_STEP_S)
-            return _ServerSlot(system_identifier(connection), read_slot_status(connection, postgres.slot, now_ms()))
+            # The facts first: what is written after them may be confirmed, but not the reverse.
+            upgrade = read_upgrade_facts(connection, postgres.slot) if self._for_upgrade else None
+            slot = read_slot_status(connection, postgres.slot, now_ms())
+            return _ServerSlot(system_identifier(connection), slot, upgrade)
         finally:
             connection.close()
 

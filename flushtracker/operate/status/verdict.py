@@ -5,7 +5,7 @@ table (5).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
@@ -13,6 +13,7 @@ from flushtracker.errors import PostgresError, SinkError, StatusError
 from flushtracker.operate.status.other_programs import other_problems
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.status.problems import Problem, idle_cause, long_batch, records_behind, slot_problems
+from flushtracker.status.upgrade_facts import upgrade_problems
 from flushtracker.wal.lsn import format_lsn
 
 _PRECEDENCE: Final = (1, PostgresError.exit_code, StatusError.exit_code, SinkError.exit_code)
@@ -51,17 +52,22 @@ class Verdict:
 
 
 def judge(overview: Overview, limits: Limits) -> Verdict:
-    """The verdict on one overview."""
-    return Verdict(
-        (
-            *_slot_problems(overview),
-            *_job_problems(overview, limits),
-            *_acks_problems(overview),
-            *other_problems(overview),
-            *_exceeded(overview, limits),
-            *_causes(overview, limits),
-        )
+    """The verdict on one overview; if that is for an upgrade, whether that is safe."""
+    slot_problems = tuple(_slot_problems(overview))
+    problems = (
+        *_job_problems(overview, limits),
+        *_acks_problems(overview),
+        *other_problems(overview),
+        *_exceeded(overview, limits),
+        *_causes(overview, limits),
     )
+    if not overview.is_for_upgrade:
+        return Verdict((*slot_problems, *problems))
+    # What is confirmed needs nobody any more: they only explain what is not.
+    explained = (replace(problem, exit_code=0) for problem in problems)
+    slot, facts = overview.slot.value, overview.upgrade
+    found = () if slot is None or facts is None else upgrade_problems(facts, slot)
+    return Verdict((*(each for each in slot_problems if each.kind != "slot_inactive"), *explained, *found))
 
 
 def _slot_problems(overview: Overview) -> Iterator[Problem]:

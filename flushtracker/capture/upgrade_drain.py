@@ -1,0 +1,70 @@
+"""``UpgradeDrain``: ends capture once everything is confirmed, and seals the slot (``--before-upgrade``).
+
+pg_upgrade keeps a slot if nothing has committed past what it has confirmed. So capture goes on until that is the whole
+WAL of the server, and nothing is open that could still commit. Then it compares the tables of the shapes with the
+catalog once more, and makes the seal (:mod:`flushtracker.postgres.upgrade_seal`), which must be at the same place: what
+commits after it makes pg_upgrade refuse, and what committed before the comparison was confirmed.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from flushtracker.errors import PostgresError
+from flushtracker.postgres.connection import Connection
+from flushtracker.postgres.slot import read_slot_status
+from flushtracker.postgres.upgrade_facts import read_upgrade_facts
+from flushtracker.postgres.upgrade_seal import create_seal, drop_seals
+from flushtracker.process.clock import now_ms
+from flushtracker.status.upgrade_facts import KEEPS_SLOTS_SINCE, upgrade_problems
+from flushtracker.wal.lsn import format_lsn
+
+logger = logging.getLogger(__name__)
+
+_LOG_S: Final = 10.0
+_LEFT: Final = frozenset({"upgrade_other_slots", "upgrade_not_sealed"})
+"""What capture need not wait for."""
+
+
+class UpgradeDrain:
+    """One connection's; ``check_tables`` compares the tables of the shapes with the catalog."""
+
+    def __init__(self, connection: Connection, slot: str, system_id: str, check_tables: Callable[[], None]) -> None:
+        self._connection = connection
+        self._slot = slot
+        self._system_id = system_id
+        self._check_tables = check_tables
+        self._next_log_s = 0.0
+
+    def is_done(self) -> bool:
+        """Whether everything is confirmed, and the slot is sealed now; if not, it logs why, now and then.
+
+        Raises:
+            PostgresError: pg_upgrade keeps no slots of this server.
+        """
+        facts = read_upgrade_facts(self._connection, self._slot)
+        if facts.is_standby or facts.version < KEEPS_SLOTS_SINCE:
+            raise PostgresError(
+                f"pg_upgrade keeps no slot of this server (PostgreSQL {facts.version}, standby: {facts.is_standby}): "
+                f"upgrade, and start capture with --create --upgraded-from {self._system_id}: all shapes begin again"
+            )
+        slot = read_slot_status(self._connection, self._slot, now_ms())
+        if slot is None:
+            return False
+        own = [each for each in upgrade_problems(facts, slot) if each.kind not in _LEFT]
+        if own:
+            self._log(own[0].text)
+            return False
+        self._check_tables()
+        if (seal_lsn := create_seal(self._connection, self._slot, self._system_id)) != facts.written_lsn:
+            drop_seals(self._connection, self._slot)
+            self._log(f"the slot was confirmed to {format_lsn(seal_lsn)} meanwhile")
+            return False
+        logger.warning("slot sealed for an upgrade slot=%s confirmed_lsn=%s", self._slot, format_lsn(seal_lsn))
+        return True
+
+    def _log(self, reason: str) -> None:
+        if time.monotonic() >= self._next_log_s:
+            self._next_log_s = time.monotonic() + _LOG_S
+            logger.info("not drained yet slot=%s reason=%s", self._slot, reason)

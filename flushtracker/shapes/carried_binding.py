@@ -1,0 +1,102 @@
+"""What pg_upgrade makes of the identities in a binding: it keeps OIDs of tables, types and labels, and no xids.
+
+A binding knows by the xids of catalog rows whether a column, a label or a link was altered. pg_upgrade writes all of
+these rows anew, with xids of its own, and gives constraints and publications other OIDs. So after an upgrade a binding
+gets the new identities, as far as their rows were written by pg_upgrade. A row that was written since keeps the old one
+in the binding, and then the comparison with the catalog finds that it was altered, as ever. Nothing else of the binding
+is touched: what differs otherwise was altered, too.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from flushtracker.shapes.key_binding import KeyBinding
+from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
+
+IsCarried: TypeAlias = Callable[[int], bool]
+"""Whether pg_upgrade has written a row of the catalog, by the 32-bit xid that wrote it."""
+
+_XIDS: Final = 2**32
+_FIRST_XID: Final = 3
+"""Lower ones are of rows that are as old as the cluster."""
+
+
+def is_before(xid: int, other: int) -> bool:
+    """Whether one 32-bit xid was assigned before another one, neither being more than 2**31 ahead.
+
+    >>> is_before(7, 8), is_before(8, 8), is_before(2**32 - 5, 8), is_before(8, 2**32 - 5), is_before(2, 8)
+    (True, False, True, False, True)
+    """
+    return xid < _FIRST_XID or 0 < (other - xid) % _XIDS < 2**31
+
+
+def carried_table(
+    before: TableBinding, now: TableBinding, is_carried: IsCarried, *, is_published_as_before: bool
+) -> TableBinding:
+    """``before`` with the identities that pg_upgrade has given to what it has of the table.
+
+    ``is_published_as_before``: pg_upgrade has written all rows that publish the table or its partitions.
+    """
+    since = _carried(before.schema_since, now.schema_since, is_carried)
+    keys = _carried_keys(before.keys, now.keys, is_carried)
+    return replace(
+        before,
+        key_oid=keys[0].oid if keys else before.key_oid,
+        columns=_carried_columns(before.columns, now.columns, is_carried),
+        schema_since=since,
+        published_by=now.published_by if is_published_as_before else before.published_by,
+        types=_carried_types(before.types, now.types, is_carried),
+        keys=keys,
+    )
+
+
+def carried_partition(
+    before: PartitionBinding, now: PartitionBinding | None, is_carried: IsCarried, *, is_published_as_before: bool
+) -> PartitionBinding:
+    """The same of a partition; one that the table no longer has is left as it was."""
+    if now is None:
+        return before
+    # Each link has its xid after a slash.
+    links = [int(xid) for xid in now.attached.split("/")[1:]]
+    is_attached = now.attached.count("/") == before.attached.count("/") and all(map(is_carried, links))
+    return replace(
+        before,
+        attached=now.attached if is_attached else before.attached,
+        schema_since=_carried(before.schema_since, now.schema_since, is_carried),
+        published_by=now.published_by if is_published_as_before else before.published_by,
+    )
+
+
+def _carried(before: int, now: int, is_carried: IsCarried) -> int:
+    return now if is_carried(now) else before
+
+
+def _carried_columns(
+    before: Iterable[ColumnBinding], now: Iterable[ColumnBinding], is_carried: IsCarried
+) -> tuple[ColumnBinding, ...]:
+    versions = {column.number: column.version for column in now if is_carried(column.version)}
+    return tuple(replace(column, version=versions.get(column.number, column.version)) for column in before)
+
+
+def _carried_keys(
+    before: Iterable[KeyBinding], now: Iterable[KeyBinding], is_carried: IsCarried
+) -> tuple[KeyBinding, ...]:
+    """Keys are the same if they are of the same index, whose OID is kept."""
+    found: Mapping[int, KeyBinding] = {key.index: key for key in now if is_carried(key.version)}
+    return tuple(
+        replace(key, oid=found[key.index].oid, version=found[key.index].version) if key.index in found else key
+        for key in before
+    )
+
+
+def _carried_types(
+    before: Iterable[TypeBinding], now: Iterable[TypeBinding], is_carried: IsCarried
+) -> tuple[TypeBinding, ...]:
+    labels = {label.oid: label for binding in now for label in binding.labels if is_carried(label.version)}
+
+    def carried(label: EnumLabel) -> EnumLabel:
+        return replace(label, version=labels[label.oid].version) if label.oid in labels else label
+
+    return tuple(replace(each, labels=tuple(map(carried, each.labels))) for each in before)

@@ -1,0 +1,94 @@
+"""``UpgradeFacts``: what decides whether pg_upgrade keeps a slot, and what is missing for that."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flushtracker.config.units import bytes_text
+from flushtracker.errors import PostgresError, listed
+from flushtracker.status.capture_status import SlotStatus
+from flushtracker.status.json_document import lsn_to_json
+from flushtracker.status.problems import Problem
+
+KEEPS_SLOTS_SINCE: Final = 17
+"""The first major version from which pg_upgrade keeps logical slots."""
+_NOT_YET: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeFacts:
+    """The server's major ``version``, and what may not be confirmed.
+
+    ``written_lsn`` is the end of its WAL, flushed or not; ``None`` on a standby. ``other_slots`` are logical slots of
+    the whole server that are not confirmed to there, or are lost. ``sealed_lsn``: where the slot is sealed
+    (:mod:`flushtracker.postgres.upgrade_seal`), if it is.
+    """
+
+    version: int
+    is_standby: bool
+    written_lsn: int | None
+    open_transactions: int
+    prepared_transactions: int
+    other_slots: tuple[str, ...]
+    sealed_lsn: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "server_version": self.version,
+            "is_standby": self.is_standby,
+            "written_lsn": lsn_to_json(self.written_lsn),
+            "open_transactions": self.open_transactions,
+            "prepared_transactions": self.prepared_transactions,
+            "other_slots": list(self.other_slots),
+            "sealed_lsn": lsn_to_json(self.sealed_lsn),
+        }
+
+
+def upgrade_problems(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Problem]:
+    """What keeps pg_upgrade from being safe, in the order in which it is to be dealt with."""
+    if facts.is_standby or facts.written_lsn is None:
+        text = "the server is a standby, and pg_upgrade is run on its primary"
+        yield _problem("upgrade_on_standby", text, "name the primary in postgres.connection", PostgresError.exit_code)
+        return
+    if facts.version < KEEPS_SLOTS_SINCE:
+        yield _problem(
+            "upgrade_keeps_no_slots",
+            f"pg_upgrade does not keep slots of PostgreSQL {facts.version}, only of {KEEPS_SLOTS_SINCE} and later: all "
+            "shapes will begin again, with the same ids",
+            "upgrade at any time; then start capture with --create --upgraded-from",
+        )
+        return
+    if facts.open_transactions or facts.prepared_transactions:
+        count, prepared = facts.open_transactions, facts.prepared_transactions
+        yield _problem(
+            "upgrade_has_writers",
+            f"{count:,} transactions are open that write, and {prepared:,} are prepared",
+            "stop the applications, and end what is open: SELECT pid, xact_start, query FROM pg_stat_activity WHERE "
+            "backend_xid IS NOT NULL; SELECT * FROM pg_prepared_xacts",
+        )
+    confirmed_lsn = -1 if slot.confirmed_lsn is None else slot.confirmed_lsn
+    if confirmed_lsn < facts.written_lsn:
+        yield _problem(
+            "upgrade_unconfirmed",
+            f"the server has written {bytes_text(facts.written_lsn - max(confirmed_lsn, 0))} since what the slot has "
+            "confirmed",
+            "leave capture, track and the writers running until all of it is confirmed"
+            + ("" if slot.is_active else "; capture is not connected: start it"),
+        )
+    if facts.other_slots:
+        yield _problem(
+            "upgrade_other_slots",
+            f"pg_upgrade also refuses slots of others that are not confirmed, or lost: {listed(facts.other_slots)}",
+            "let their consumers confirm everything, or drop them",
+        )
+    if facts.sealed_lsn is None:
+        yield _problem(
+            "upgrade_not_sealed",
+            "the slot is not sealed: after pg_upgrade nothing would prove that it misses nothing, and all shapes would "
+            "begin again",
+            "last of all, stop capture, and run flushtracker capture with --before-upgrade",
+        )
+
+
+def _problem(kind: str, text: str, remedy: str, exit_code: int = _NOT_YET) -> Problem:
+    return Problem("upgrade", kind, text, remedy, exit_code)

@@ -1,0 +1,133 @@
+"""The seal of an upgrade, and what the real pg_upgrade makes of the catalog, from PostgreSQL 17 to 18."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flushtracker.capture.upgrade_drain import UpgradeDrain
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.publication_rows import read_publication_rows
+from flushtracker.postgres.slot import read_slot
+from flushtracker.postgres.table_bindings import read_bindings
+from flushtracker.postgres.upgrade_seal import UpgradeSeal, drop_seals, read_seal
+from flushtracker.shapes.carried_binding import carried_partition, carried_table
+from flushtracker.shapes.table_binding import TableBinding, reason_to_end
+from tests.support.major_upgrade import old_server, upgraded
+from tests.support.waiting import wait_until
+
+_ID = "7301"
+_TABLES = (
+    "CREATE SCHEMA app",
+    "CREATE TYPE mood AS ENUM ('sad', 'glad')",
+    "ALTER TYPE mood ADD VALUE 'mad' BEFORE 'glad'",
+    "CREATE TABLE users (id serial PRIMARY KEY, gone int, m mood, u int NOT NULL UNIQUE, n int NOT NULL)",
+    "CREATE UNIQUE INDEX plain ON users (n)",
+    "ALTER TABLE users DROP COLUMN gone",
+    "ALTER TABLE users ADD COLUMN later int DEFAULT 7",
+    "CREATE TABLE app.parts (id int PRIMARY KEY, t text) PARTITION BY RANGE (id)",
+    "CREATE TABLE app.low PARTITION OF app.parts FOR VALUES FROM (0) TO (100)",
+    "CREATE TABLE high (id int PRIMARY KEY, t text)",
+    "ALTER TABLE app.parts ATTACH PARTITION high FOR VALUES FROM (100) TO (200)",
+    "CREATE TABLE plainly (id int PRIMARY KEY, t text)",
+    "VACUUM FULL plainly",
+    "CREATE PUBLICATION shapes FOR TABLE users, plainly, TABLES IN SCHEMA app",
+    "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput', failover => true)",
+)
+_ADVANCE = "SELECT pg_replication_slot_advance('shapes', pg_current_wal_insert_lsn())"
+_OIDS = "SELECT oid::bigint FROM pg_class WHERE relname IN ('users', 'parts', 'plainly')"
+
+
+@pytest.fixture
+def servers() -> Iterator[ExitStack]:
+    """Stops the servers that a test has started."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def bindings(server: LocalPostgres) -> dict[int, TableBinding]:
+    with closing(server.connect()) as connection:
+        return read_bindings(connection, "shapes", [oid for (oid,) in server.execute(_OIDS)])
+
+
+def seal_of(server: LocalPostgres) -> UpgradeSeal | None:
+    with closing(server.connect()) as connection:
+        confirmed_lsn = read_slot(connection, "shapes").confirmed_lsn
+        return read_seal(connection, "shapes", "shapes", system_id="9999", confirmed_lsn=confirmed_lsn)
+
+
+def seal(server: LocalPostgres) -> None:
+    """Seal the slot, once everything is confirmed, with a writer that is open at first."""
+    checks: list[str] = []
+    with closing(server.connect()) as connection, closing(server.connect()) as writer:
+        drain = UpgradeDrain(connection, "shapes", _ID, lambda: checks.append("checked"))
+        writer.autocommit = False
+        with writer.cursor() as cursor:
+            cursor.execute("INSERT INTO users (u, n) VALUES (1, 1)")
+            server.execute(_ADVANCE)
+            assert not drain.is_done(), "a transaction is open"
+            writer.commit()
+        assert not drain.is_done(), "its commit is not confirmed"
+        assert checks == []
+        wait_until(lambda: server.execute(_ADVANCE) and drain.is_done(), "the seal", 60)
+        assert checks
+
+
+def carried(server: LocalPostgres, before: dict[int, TableBinding], found: UpgradeSeal) -> dict[int, TableBinding]:
+    """The bindings of before, carried over to the server."""
+    now = bindings(server)
+    with closing(server.connect()) as connection:
+        rows = read_publication_rows(connection, "shapes", list(before))
+    tables = {}
+    for oid, binding in before.items():
+        is_as_before = all(found.is_carried(row.xid) for row in rows[oid])
+        table = carried_table(binding, now[oid], found.is_carried, is_published_as_before=is_as_before)
+        members = {each.oid: each for each in now[oid].partitions}
+        partitions = tuple(
+            carried_partition(each, members.get(each.oid), found.is_carried, is_published_as_before=is_as_before)
+            for each in binding.partitions
+        )
+        tables[oid] = replace(table, partitions=partitions)
+    return tables
+
+
+def test_pg_upgrade_brings_the_seal_and_what_bindings_know(servers: ExitStack, postgres_folder: Path) -> None:
+    """Bindings that are carried over are those of the new catalog; what is altered there since is still found."""
+    old = servers.enter_context(old_server(postgres_folder / "old"))
+    old.execute(*_TABLES)
+    before = bindings(old)
+    seal(old)
+    ((next_xid,),) = old.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
+    old.stop()
+    new = servers.enter_context(upgraded(old, postgres_folder / "new"))
+    found = seal_of(new)
+    assert found is not None
+    assert (found.system_id, found.old_xid, found.misses_changes) == (_ID, next_xid, False)
+    assert found.own_xid > found.old_xid
+    assert bindings(new) != before
+    assert carried(new, before, found) == bindings(new)
+    new.execute(
+        "ALTER TYPE mood RENAME VALUE 'mad' TO 'angry'",
+        "ALTER TYPE mood RENAME VALUE 'angry' TO 'mad'",
+        "ALTER TABLE app.parts DETACH PARTITION high",
+        "ALTER TABLE app.parts ATTACH PARTITION high FOR VALUES FROM (100) TO (200)",
+        "ALTER PUBLICATION shapes DROP TABLE plainly",
+        "ALTER PUBLICATION shapes ADD TABLE plainly",
+    )
+    now = bindings(new)
+    reasons = {
+        now[oid].table[1]: reason_to_end(None, bound, now[oid]) for oid, bound in carried(new, before, found).items()
+    }
+    assert "label 'mad' of type public.mood was altered" in (reasons["users"] or "")
+    assert "detached and attached again" in (reasons["parts"] or "")
+    assert "was not in the publication for a time" in (reasons["plainly"] or "")
+    new.execute("SELECT pg_drop_replication_slot('shapes')", "INSERT INTO users (u, n) VALUES (2, 2)")
+    new.execute("SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')")
+    later = seal_of(new)
+    assert later is not None
+    assert later.misses_changes
+    with closing(new.connect()) as connection:
+        drop_seals(connection, "shapes")
+    assert seal_of(new) is None
