@@ -1,9 +1,12 @@
 """Capture over a major upgrade of a real server, from PostgreSQL 17 to 18, by the real pg_upgrade."""
 
+import random
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -14,13 +17,33 @@ from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.operate.status.slot_view import SlotView
 from tests.support.brokers import Broker
-from tests.support.capture_rig import INSERT_USER, CaptureRig
+from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
 from tests.support.major_upgrade import old_server, upgraded
 from tests.support.waiting import wait_until
 
 _DROP_SLOT = "SELECT pg_drop_replication_slot('shapes')"
 _CREATE_SLOT = "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')"
 _DEADLINE_S = 60
+_SHAPES = 4
+_TABLES = (
+    "CREATE TYPE mood AS ENUM ('sad', 'glad')",
+    "ALTER TYPE mood ADD VALUE 'mad' BEFORE 'glad'",
+    "CREATE TABLE moods (id int PRIMARY KEY, m mood, gone int)",
+    "ALTER TABLE moods DROP COLUMN gone",
+    "ALTER TABLE moods ADD COLUMN later int DEFAULT 7",
+    "ALTER TABLE moods REPLICA IDENTITY FULL",
+    "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+    "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100)",
+    "CREATE TABLE high PARTITION OF parts FOR VALUES FROM (100) TO (200)",
+    "CREATE TABLE altered (id int PRIMARY KEY)",
+)
+_LOAD = (
+    INSERT_USER,
+    "INSERT INTO parts SELECT number FROM (SELECT count(*) / 2 AS number FROM parts) n",
+    "INSERT INTO parts SELECT number + 100 FROM (SELECT count(*) / 2 AS number FROM parts) n",
+    "INSERT INTO moods SELECT count(*), 'sad' FROM moods",
+    "INSERT INTO altered SELECT count(*) FROM altered",
+)
 
 
 @pytest.fixture
@@ -47,6 +70,10 @@ def rig(
 def system_id(server: LocalPostgres) -> str:
     ((found,),) = server.execute("SELECT system_identifier::text FROM pg_control_system()")
     return str(found)
+
+
+def shape_on(table: str) -> dict[str, Any]:
+    return shape(table, f"public.{table}")
 
 
 def drop_slot(server: LocalPostgres) -> None:
@@ -110,6 +137,53 @@ def ids(rig: CaptureRig, table: str) -> list[int]:
     return sorted(number for (number,) in rig.server.execute(f"SELECT id FROM {table}"))  # noqa: S608  a constant
 
 
+def test_the_source_continues_over_an_upgrade_that_has_kept_the_slot(
+    rig: CaptureRig, servers: ExitStack, postgres_folder: Path
+) -> None:
+    """Under load, with kills, and with what others write on the new server before capture is there.
+
+    Shapes live on, on tables whose catalog rows pg_upgrade has all written anew. What was altered since ends its shape.
+    """
+    rig.server.execute(*_TABLES)
+    rig.define(shape("users"), shape("moods", "public.moods", where="m = 'sad'"), *map(shape_on, ("parts", "altered")))
+    rng = random.Random(3)  # noqa: S311  reproducible
+    with Acker(rig) as acker:
+        capture = rig.start()
+        rig.wait(lambda: len(rig.registry()) == _SHAPES, "the shapes")
+        before, first = system_id(rig.server), rig.source()
+        for _ in range(20):
+            rig.server.execute(*_LOAD)
+        capture.stop()
+        rig.server.execute(*[INSERT_USER] * 20)
+        drain(rig)
+        old = rig.server
+        new = upgrade(rig, servers, postgres_folder / "new")
+        new.execute(INSERT_USER, "INSERT INTO moods VALUES (1000, 'sad')", "INSERT INTO parts VALUES (50), (150)")
+        new.execute("ALTER TABLE altered ALTER COLUMN id TYPE bigint")
+        for _ in range(3):
+            process = rig.start_process()
+            Event().wait(rng.uniform(1, 4))
+            process.send_signal(signal.SIGKILL)
+            process.wait(_DEADLINE_S)
+        capture = rig.start()
+        rig.execute_and_wait(INSERT_USER, "INSERT INTO parts VALUES (60), (160)", "TRUNCATE moods")
+        rig.wait(lambda: rig.registry()["altered"].removed_at, "the end of the shape on the altered table")
+        lsn = max(event.lsn for event in rig.fragments())
+        rig.wait(lambda: rig.confirmed_lsn() > lsn, "the slot past everything")
+        capture.stop()
+    assert {event.source for event in rig.fragments()} == {first} == {rig.source()}
+    assert system_id(new) != before
+    assert [entry.definition.id for entry in rig.registry().values() if entry.removed_at is not None] == ["altered"]
+    assert published_ids(rig, "users") == ids(rig, "users")
+    assert published_ids(rig, "parts") == ids(rig, "parts")
+    assert rig.operations("moods") == [*["insert"] * 21, "truncate"]
+    assert acker.acks == sorted(acker.acks)
+    assert not new.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name <> 'shapes'")
+    new.stop()
+    old.start()
+    assert f"{first} on server" in rig.start().failure()
+
+
 def test_what_commits_after_the_mark_makes_pg_upgrade_refuse(
     rig: CaptureRig, servers: ExitStack, postgres_folder: Path
 ) -> None:
@@ -129,6 +203,23 @@ def test_what_commits_after_the_mark_makes_pg_upgrade_refuse(
         capture.stop()
     assert {event.source for event in rig.fragments()} == {first}
     assert published_ids(rig, "users") == ids(rig, "users")
+
+
+def test_a_slot_that_was_created_after_the_upgrade_is_not_taken_for_the_one_before(
+    rig: CaptureRig, servers: ExitStack, postgres_folder: Path
+) -> None:
+    """As a tool may do; it misses what was written before. Told so, capture begins all shapes again."""
+    with Acker(rig):
+        rig.server.execute(INSERT_USER)
+        drain(rig)
+        first, before = rig.source(), system_id(rig.server)
+        new = upgrade(rig, servers, postgres_folder / "new")
+        new.execute(_DROP_SLOT, INSERT_USER, _CREATE_SLOT)
+        assert "changes were made before its slot begins" in rig.start().failure()
+        capture = rig.start(upgraded_from=before)
+        rig.execute_and_wait(INSERT_USER)
+        capture.stop()
+    assert rig.source() == f"{first}/1"
 
 
 def test_an_upgraded_server_is_no_source_of_its_own(rig: CaptureRig, servers: ExitStack, postgres_folder: Path) -> None:

@@ -1,93 +1,15 @@
 """Shapes begin again, with the real server, broker, capture, tracker and writers, and their followers just continue."""
 
-import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flushtracker.cli import main
 from flushtracker.delta.log.reader import read_shape, read_shape_log
-from flushtracker.errors import FlushtrackerError, ShapeEndedError, SnapshotMissingError
-from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
-from flushtracker.local.postgres import LocalPostgres, free_port
+from flushtracker.local.postgres import free_port
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.capture_rig import shape
 from tests.support.log_follower import Follower
-from tests.support.waiting import wait_until
-from tests.support.whole_loop import WholeLoop
-
-_DEADLINE_S = 180
-_ID = "whole users"
-
-
-class ResyncLoop(WholeLoop):
-    """The loop with one shape on a table that has rows, whose snapshots the writers' job takes."""
-
-    def _start(self) -> None:
-        self.writing["snapshot"] = "auto"
-        self.writing["postgres"] = {"connection": dict(self.server.options), "publication": "shapes"}
-        self.rig.settings["intervals"]["keepalive"] = "1 second"
-        self.rig.create()
-        self.server.execute(
-            "CREATE TABLE public.users (id int PRIMARY KEY, n int NOT NULL)",
-            "INSERT INTO public.users SELECT n, n FROM generate_series(1, 50) AS n",
-        )
-        self.rig.define(shape(_ID))
-        self._write_configurations()
-        for name in ("capture", "tracker", "writers"):
-            self.start(name)
-
-    def wait(self, condition: Callable[[], object], what: str) -> None:
-        def holds() -> bool:
-            self.raise_failure()
-            return bool(condition())
-
-        wait_until(holds, what, _DEADLINE_S)
-
-    def expected(self) -> list[tuple[str, str]]:
-        return [(str(key), str(n)) for key, n in self.server.execute("SELECT id, n FROM public.users")]
-
-    def has_followed(self, follower: Follower) -> bool:
-        """Poll, as long as the shape has ended or waits for its snapshot; whether it has the query's rows."""
-        try:
-            follower.poll()
-        except (ShapeEndedError, SnapshotMissingError):
-            return False
-        rows = sorted((row["id"] or "", row["n"] or "") for row in follower.table.values())
-        return rows == sorted(self.expected())
-
-    def begin_epoch(self, *arguments: str) -> None:
-        """Start capture once with ``--new-epoch``, until it has registered the shape, and then as before."""
-        epochs = self.sources()
-        self._processes["capture"].kill()
-        process = self.rig.start_process("flushtracker", "capture", *arguments, "--new-epoch")
-        wait_until(lambda: process.poll() is not None or self.sources() > epochs, "the new source", _DEADLINE_S)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, (self.rig.folder / "capture.log").read_text()[-2000:]
-        self.start("capture")
-
-    def sources(self) -> set[str]:
-        """Those under which the shape is registered."""
-        entries = [parse_registry_entry(value) for value in self.rig.values("shapes")]
-        return {entry.source for entry in entries if isinstance(entry, ShapeEntry)}
-
-    def use(self, server: LocalPostgres) -> None:
-        """Let all programs connect to another server, once they are started again."""
-        self.server = self.rig.server = server
-        self.rig.settings["postgres"]["connection"] = dict(server.options)
-        self.writing["postgres"]["connection"] = dict(server.options)
-        assert self.rig.config
-        self._write_configurations()
-
-    def is_current(self) -> bool:
-        """Whether the shape's rows are those of its query."""
-        expected = self.expected()
-        try:
-            rows = read_shape(str(self.log), _ID, shapes=str(self.folder / "log_shapes")).rows
-        except FlushtrackerError:
-            return False
-        return sorted((row["id"], row["n"]) for row in rows.to_pylist()) == sorted(expected)
+from tests.support.resync_loop import SHAPE_ID, ResyncLoop
 
 
 def test_a_shape_that_a_schema_change_has_ended_begins_again_under_its_id(
@@ -98,35 +20,35 @@ def test_a_shape_that_a_schema_change_has_ended_begins_again_under_its_id(
     What was changed while the shape had ended is in its new snapshot, and in no event: a follower gets it with the
     difference, and continues. An older offset is still what was true then.
     """
-    loop = ResyncLoop(postgres_folder, flush="batch", write_unit="txn_fragment")
+    loop = ResyncLoop(postgres_folder)
     with loop:
         loop.wait(loop.is_current, "the first snapshot")
         loop.server.execute("UPDATE public.users SET n = -n WHERE id % 5 = 0")
         loop.wait(loop.is_current, "the first changes")
-        follower = Follower(str(loop.log), shape_id=_ID)
+        follower = Follower(str(loop.log), shape_id=SHAPE_ID)
         assert loop.has_followed(follower)
         then, rows_then = LogOffset.last_of(follower.poll().tx_offset), loop.expected()
         loop.server.execute("ALTER TABLE public.users ALTER COLUMN n TYPE bigint")
         loop.server.execute("DELETE FROM public.users WHERE id % 7 = 0")
-        loop.wait(lambda: loop.rig.registry()[_ID].removed_at, "the end of the shape")
-        assert main(["resync", _ID, "--config", str(loop.rig.config_file), "--yes", "--no-wait"]) == 0
-        assert f"shape {_ID} has incarnation 2" in capsys.readouterr().out
+        loop.wait(lambda: loop.rig.registry()[SHAPE_ID].removed_at, "the end of the shape")
+        assert main(["resync", SHAPE_ID, "--config", str(loop.rig.config_file), "--yes", "--no-wait"]) == 0
+        assert f"shape {SHAPE_ID} has incarnation 2" in capsys.readouterr().out
         loop.kill("capture")
-        loop.wait(lambda: loop.rig.registry()[_ID].removed_at is None, "its next incarnation")
-        assert loop.rig.registry()[_ID].definition.incarnation == 2
+        loop.wait(lambda: loop.rig.registry()[SHAPE_ID].removed_at is None, "its next incarnation")
+        assert loop.rig.registry()[SHAPE_ID].definition.incarnation == 2
         loop.kill("writers")
         loop.server.execute("INSERT INTO public.users VALUES (1000, 1)")
         loop.wait(loop.is_current, "the new snapshot, and what follows it")
         loop.wait(lambda: loop.has_followed(follower), "the follower")
         assert (follower.restarts, len(follower.table)) == (0, len(loop.expected()))
-        before = read_shape(str(loop.log), _ID, then).rows.to_pylist()
+        before = read_shape(str(loop.log), SHAPE_ID, then).rows.to_pylist()
         assert sorted((row["id"], row["n"]) for row in before) == sorted(rows_then)
-        later = read_shape_log(str(loop.log), _ID).position
+        later = read_shape_log(str(loop.log), SHAPE_ID).position
         lsn = loop.rig.commit_lsn("INSERT INTO public.users VALUES (1001, 1)")
         loop.wait(loop.is_current, "a later change")
-        assert [row["key"] for row in read_shape_log(str(loop.log), _ID, later).rows.to_pylist() if row["key"]] == [
-            '"public"."users"/"1001"'
-        ]
+        assert [
+            row["key"] for row in read_shape_log(str(loop.log), SHAPE_ID, later).rows.to_pylist() if row["key"]
+        ] == ['"public"."users"/"1001"']
         loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past it")
 
 
@@ -143,29 +65,29 @@ class EvictingLoop(ResyncLoop):
 
 def test_a_shape_that_was_evicted_begins_again_and_its_follower_continues(postgres_folder: Path) -> None:
     """Its writer was down. Meanwhile the slot goes on, so what is changed is in no event, and in the new snapshot."""
-    loop = EvictingLoop(postgres_folder, flush="batch", write_unit="txn_fragment")
+    loop = EvictingLoop(postgres_folder)
     with loop:
         loop.wait(loop.is_current, "the first snapshot")
-        follower = Follower(str(loop.log), shape_id=_ID)
+        follower = Follower(str(loop.log), shape_id=SHAPE_ID)
         assert loop.has_followed(follower)
         loop.end("writers")
 
         def is_evicted() -> bool:
             loop.server.execute("UPDATE public.users SET n = n + 1")
-            return loop.rig.registry()[_ID].evicted_at_ms is not None
+            return loop.rig.registry()[SHAPE_ID].evicted_at_ms is not None
 
         loop.wait(is_evicted, "the eviction")
         lsn = loop.rig.commit_lsn(
             "DELETE FROM public.users WHERE id % 7 = 0", "INSERT INTO public.users VALUES (1000, 1)"
         )
         loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past what the shape lacks")
-        assert main(["resync", _ID, "--config", str(loop.rig.config_file), "--yes", "--no-wait"]) == 0
+        assert main(["resync", SHAPE_ID, "--config", str(loop.rig.config_file), "--yes", "--no-wait"]) == 0
         loop.start("writers")
         loop.wait(lambda: loop.has_followed(follower), "the follower")
         lsn = loop.rig.commit_lsn("INSERT INTO public.users VALUES (1001, 1)")
         loop.wait(lambda: loop.has_followed(follower) and loop.is_current(), "a later change")
         loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past it")
-        assert (follower.restarts, loop.rig.registry()[_ID].definition.incarnation) == (0, 2)
+        assert (follower.restarts, loop.rig.registry()[SHAPE_ID].definition.incarnation) == (0, 2)
 
 
 def test_followers_continue_when_the_server_is_restored_and_when_the_slot_is_lost(postgres_folder: Path) -> None:
@@ -174,10 +96,10 @@ def test_followers_continue_when_the_server_is_restored_and_when_the_slot_is_los
     Then the slot is dropped, with changes that it has not sent. The follower is stopped meanwhile, and killed parts
     do not matter: it has the rows of the query after each, and gets no change that cannot follow.
     """
-    loop = ResyncLoop(postgres_folder, flush="batch", write_unit="txn_fragment")
+    loop = ResyncLoop(postgres_folder)
     with loop:
         loop.wait(loop.is_current, "the first snapshot")
-        follower, behind = (Follower(str(loop.log), short_lived=True, shape_id=_ID) for _ in range(2))
+        follower, behind = (Follower(str(loop.log), short_lived=True, shape_id=SHAPE_ID) for _ in range(2))
         assert loop.has_followed(follower)
         assert loop.has_followed(behind)
         original = loop.server
@@ -195,17 +117,15 @@ def test_followers_continue_when_the_server_is_restored_and_when_the_slot_is_los
         with copy:
             loop.use(copy)
             copy.execute("UPDATE public.users SET n = 0 WHERE id = 9")
-            loop.begin_epoch()
+            loop.begin_epoch("--new-epoch")
             loop.kill("writers")
             loop.wait(lambda: loop.has_followed(follower), "the follower after the restore")
             copy.execute("INSERT INTO public.users VALUES (2000, 2)")
             loop.wait(lambda: loop.has_followed(follower), "a change after the restore")
-            loop._processes["capture"].kill()
+            loop.stop_capture()
             copy.execute("DELETE FROM public.users WHERE id % 2 = 0", "INSERT INTO public.users VALUES (3000, 3)")
-            active = "SELECT 1 FROM pg_replication_slots WHERE active"
-            wait_until(lambda: not copy.execute(active), "the slot is free", _DEADLINE_S)
             copy.execute("SELECT pg_drop_replication_slot('shapes')")
-            loop.begin_epoch("--create")
+            loop.begin_epoch("--create", "--new-epoch")
             loop.kill("tracker")
             loop.wait(lambda: loop.has_followed(follower), "the follower after the slot was lost")
             assert loop.has_followed(behind), "one that has read nothing since before the restore"

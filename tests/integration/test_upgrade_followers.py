@@ -1,0 +1,102 @@
+"""Followers of a shape log over a major upgrade of the server, by the real pg_upgrade, with all programs."""
+
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from flushtracker.local.postgres import LocalPostgres
+from tests.support.log_follower import Follower
+from tests.support.major_upgrade import old_server, upgraded
+from tests.support.resync_loop import DEADLINE_S, SHAPE_ID, ResyncLoop
+
+_DROP_SLOT = "SELECT pg_drop_replication_slot('shapes')"
+_DEADLINE_S = 60
+
+
+@pytest.fixture
+def servers() -> Iterator[ExitStack]:
+    """Stops the servers that a test has started."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def system_id(server: LocalPostgres) -> str:
+    ((found,),) = server.execute("SELECT system_identifier::text FROM pg_control_system()")
+    return str(found)
+
+
+def test_a_follower_continues_over_an_upgrade_that_has_kept_the_slot(postgres_folder: Path, servers: ExitStack) -> None:
+    """In the log that it reads, from the same snapshot: no table is read again. Writers are killed meanwhile."""
+    loop = ResyncLoop(postgres_folder, old_server(postgres_folder / "old"))
+    with loop:
+        loop.wait(loop.is_current, "the first snapshot")
+        old, before = loop.server, system_id(loop.server)
+        follower = Follower(str(loop.log), short_lived=True, shape_id=SHAPE_ID)
+        assert loop.has_followed(follower)
+        attempt = follower.poll().attempt
+        loop.stop_capture()
+        old.execute("UPDATE public.users SET n = -n WHERE id % 5 = 0", "DELETE FROM public.users WHERE id = 7")
+        process = loop.rig.start_process("flushtracker", "capture", "--before-upgrade")
+        assert process.wait(DEADLINE_S) == 0, loop.rig.log()[-2000:]
+        old.stop()
+        new = servers.enter_context(upgraded(old, postgres_folder / "new"))
+        new.execute("DELETE FROM public.users WHERE id = 9", "INSERT INTO public.users VALUES (2000, 2)")
+        loop.use(new)
+        loop.start("capture")
+        loop.kill("writers")
+        loop.wait(lambda: loop.has_followed(follower), "the follower after the upgrade")
+        lsn = loop.rig.commit_lsn("INSERT INTO public.users VALUES (4000, 4)", "DELETE FROM public.users WHERE id = 10")
+        loop.wait(lambda: loop.has_followed(follower), "later changes")
+        loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past them")
+        assert follower.restarts == 0
+        assert follower.position is not None
+        assert (follower.position.source, follower.position.attempt) == (f"{before}/1/shapes", attempt)
+
+
+def test_a_follower_continues_over_an_upgrade_that_has_not_kept_the_slot(
+    postgres_folder: Path, servers: ExitStack
+) -> None:
+    """By the difference, under the same id: with what was written before the upgrade and after it, and not captured.
+
+    Capture and the writers are killed meanwhile; capture gets the flag again each time.
+    """
+    loop = ResyncLoop(postgres_folder, old_server(postgres_folder / "old"))
+    rng = random.Random(5)  # noqa: S311  reproducible
+    with loop:
+        loop.wait(loop.is_current, "the first snapshot")
+        old, before = loop.server, system_id(loop.server)
+        follower, behind = (Follower(str(loop.log), short_lived=True, shape_id=SHAPE_ID) for _ in range(2))
+        assert loop.has_followed(behind)
+        old.execute("UPDATE public.users SET n = -n WHERE id % 5 = 0")
+        loop.wait(lambda: loop.has_followed(follower), "the first changes")
+        loop.stop_capture()
+        old.execute(
+            "INSERT INTO public.users VALUES (1000, 1)",
+            "DELETE FROM public.users WHERE id = 7",
+            "UPDATE public.users SET n = 0 WHERE id = 8",
+            _DROP_SLOT,
+        )
+        old.stop()
+        new = servers.enter_context(upgraded(old, postgres_folder / "new"))
+        new.execute("DELETE FROM public.users WHERE id = 9", "INSERT INTO public.users VALUES (2000, 2)")
+        loop.use(new)
+        for _ in range(3):
+            process = loop.rig.start_process("flushtracker", "capture", "--create", "--upgraded-from", before)
+            Event().wait(rng.uniform(0.5, 3))
+            process.send_signal(signal.SIGKILL)
+            process.wait(_DEADLINE_S)
+        loop.start("capture")
+        loop.kill("writers")
+        loop.wait(lambda: loop.has_followed(follower), "the follower after the upgrade")
+        assert loop.has_followed(behind), "one that has read little before the upgrade"
+        lsn = loop.rig.commit_lsn("INSERT INTO public.users VALUES (4000, 4)", "DELETE FROM public.users WHERE id = 10")
+        loop.wait(lambda: loop.has_followed(follower), "later changes")
+        loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past them")
+        assert [each.restarts for each in (follower, behind)] == [0, 0]
+        assert follower.position is not None
+        assert follower.position.source == f"{before}/1/shapes/1"
