@@ -11,7 +11,7 @@ TRUNCATE of all partitions that is yet to arrive.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -24,6 +24,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.partition_map import PartitionMap
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.changes import TableName
+from flushtracker.wal.mvcc_snapshot import CatalogRow
 
 
 class Tables(Transactions, PublishableTables, Protocol):
@@ -52,6 +53,9 @@ class Tables(Transactions, PublishableTables, Protocol):
 
         ``None``: it has or had rows, or had some before it was published and the stream may not send new ones.
         """
+
+    def publication_path(self, oids: Iterable[int]) -> Mapping[int, frozenset[CatalogRow]]:
+        """The rows of the catalog because of which tables are published, whatever partitions they have, by OID."""
 
     def emit_transaction(self) -> None:
         """Have the server send a transaction that commits from now on; a standby may do nothing."""

@@ -74,12 +74,14 @@ class CaptureConnection:
     ) -> None:
         """Capture until ``stop`` is set; ``evictor``, if any, evicts shapes that hold the slot for too long.
 
-        With ``drain``, it ends by itself when that is done.
+        With ``drain``, it ends by itself when that is done, and writes no heartbeats, which would have to be confirmed.
 
         Raises:
             PostgresUnavailableError: the connection is lost.
             FlushtrackerError: anything else that stops the stream.
         """
+        if drain is not None:
+            self._heartbeats = Timer(None, 0)
         self._source.status.is_held = not self._collector.is_resend_checked
         try:
             while not stop.is_set():

@@ -204,7 +204,9 @@ class CaptureLoop:
             logger.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
             self._status.handle_start(subscriptions, collector.counts)
             connection = CaptureConnection(source, collector, stream, sender, tables, intervals)
-            drain = UpgradeDrain(control, postgres.slot, identity.system_id, subscriptions.tables.check)
+            drain = UpgradeDrain(
+                *(control, postgres.slot, identity.system_id, subscriptions.tables.check, subscriptions.seal)
+            )
             connection.run(self._shapes, self._stop, self._evictor, drain if self._before_upgrade else None)
             source.release()
 

@@ -103,7 +103,7 @@ class CapturedSource:
                 self._prior.published_lsn, entry.starts_after.tx_offset, -1 if last_ack is None else last_ack
             )
             check_upgraded(
-                *(self.name, self._seal, self.last_transaction),
+                *(entry, self._seal, self.last_transaction),
                 confirmed_lsn=confirmed_lsn,
                 known_lsn=known_lsn,
                 last_ack=last_ack,
@@ -136,7 +136,7 @@ class CapturedSource:
 
         On a later timeline, servers that are not on it are refused from then on. On the same one, a capture that was
         not stopped may still publish what it has got from this server, which is before ``wal_end``: the end of the WAL
-        once this process had the slot.
+        once this process had the slot. The token of a seal is cleared, unless this server was made from the sealed one.
         """
         entry = self._prior.entries.source
         if entry is None:
@@ -146,6 +146,8 @@ class CapturedSource:
         if taken_to is None and self._seal is None and self.may_be_published_by_another(holder):
             published_lsn = max(published_lsn, wal_end - 1)
         claimed = replace(entry, holder=holder, published_lsn=published_lsn, ends=ends, claimed=taken_to)
+        if self._seal is None:
+            claimed = replace(claimed, sealed=None)
         if claimed.history is None and self._switch is None and self._seal is None:
             claimed = replace(claimed, history=self._history)
         if claimed != entry:
@@ -276,6 +278,7 @@ class CapturedSource:
             publication=carried_publication(entries.source.publication, tables.check_publication(), seal.is_carried),
             history=self._history,
             system_id=self.server_id,
+            sealed=None,
             earlier_timelines=entries.source.earlier_timelines
             + (self.source.timeline if entries.source.history is None else entries.source.history.timeline),
         )

@@ -5,20 +5,32 @@ Their tables are as they were: nothing has committed on the old server since the
 the old identities (:mod:`flushtracker.shapes.carried_binding`).
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
-from flushtracker.capture.bound_tables import Tables
 from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.shapes.carried_binding import IsCarried, carried_partition, carried_table
+from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.wal.mvcc_snapshot import CatalogRow
 
 
-def carried_entries(entries: SourceEntries, tables: Tables, is_carried: IsCarried) -> SourceEntries:
+class UpgradedTables(Protocol):
+    """The part of ``Tables`` that is used here."""
+
+    def bindings(self, oids: Iterable[int]) -> Mapping[int, TableBinding]: ...
+
+    def publication_path(self, oids: Iterable[int]) -> Mapping[int, frozenset[CatalogRow]]: ...
+
+
+def carried_entries(entries: SourceEntries, tables: UpgradedTables, is_carried: IsCarried) -> SourceEntries:
     """The entries of tables and partitions with the new identities; what is gone is left as it was."""
     oids = [entry.binding.oid for entry in entries.tables]
     now = tables.bindings(oids)
-    as_before = {
-        oid: all(is_carried(row.xid) for row in publishing) for oid, publishing in tables.publication_rows(oids).items()
-    }
+    # A partition that was created since has rows of its own, which say nothing of the others.
+    member_oids = {entry.binding.oid for entry in entries.partitions}
+    publishing = tables.publication_path({*oids, *member_oids})
+    as_before = {oid: all(is_carried(row.xid) for row in rows) for oid, rows in publishing.items()}
     members = {(oid, each.oid): each for oid, binding in now.items() for each in binding.partitions}
     return replace(
         entries,
@@ -43,7 +55,7 @@ def carried_entries(entries: SourceEntries, tables: Tables, is_carried: IsCarrie
                     entry.binding,
                     members.get((entry.table_oid, entry.binding.oid)),
                     is_carried,
-                    is_published_as_before=as_before.get(entry.table_oid, False),
+                    is_published_as_before=as_before.get(entry.binding.oid, False),
                 ),
             )
             for entry in entries.partitions

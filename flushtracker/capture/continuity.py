@@ -10,13 +10,15 @@ Only a history can prove that. So it is recorded with the source, and a server c
 goes through the recorded one. Two standbys that were both promoted to the same timeline have the same number; if they
 have left the primary at different places, their histories differ.
 
-A server that pg_upgrade has made has another identifier and begins its history anew. There a seal proves the same.
+A server that pg_upgrade has made has another identifier and begins its history anew. There a seal proves the same, as
+long as the old server was not captured after it was sealed.
 """
 
 from typing import NamedTuple
 
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.errors import SlotError
+from flushtracker.events.registry_events import SourceEntry
 from flushtracker.postgres.upgrade_seal import UpgradeSeal
 from flushtracker.shapes.carried_binding import is_before
 from flushtracker.wal.lsn import format_lsn
@@ -102,7 +104,7 @@ def check_slot(source: str, *, switch: int, confirmed_lsn: int, safe_lsn: int) -
 
 
 def check_upgraded(
-    source: str,
+    entry: SourceEntry,
     seal: UpgradeSeal,
     last_transaction: TransactionIdentity | None,
     *,
@@ -113,14 +115,17 @@ def check_upgraded(
     """Check that the slot of a server that pg_upgrade has made sends everything that was not published before.
 
     The ``seal`` proves that nothing committed on the old server past what its slot had confirmed
-    (:mod:`flushtracker.postgres.upgrade_seal`); the rest proves that it is the source's server from after all that was
-    published, and not a copy from before. ``confirmed_lsn`` is the slot's, and ``known_lsn`` as for a promotion.
+    (:mod:`flushtracker.postgres.upgrade_seal`). Each capture of the old server clears the token of the source's
+    ``entry``, so if it is that of the seal, nothing was published since. The rest proves the same by positions and
+    xids. ``confirmed_lsn`` is the slot's, and ``known_lsn`` as for a promotion.
 
     Raises:
         SlotError: it is not proven.
     """
     begins = min(seal.confirmed_lsn, confirmed_lsn)
-    if seal.misses_changes:
+    if seal.token != entry.sealed:
+        fact = "capture was started on the old server again, or for another one, after it had sealed this slot"
+    elif seal.misses_changes:
         fact = f"changes were made before its slot begins, at {format_lsn(confirmed_lsn)}: another one was created"
     elif last_ack is None:
         fact = "nothing is acknowledged. If the ack table was lost, restore it"
@@ -136,8 +141,8 @@ def check_upgraded(
     else:
         return
     raise SlotError(
-        f"source {source}: the server was upgraded from that with the system identifier {seal.system_id}, but {fact}. "
-        f"To begin all shapes again, start with --upgraded-from {seal.system_id}"
+        f"source {entry.source}: the server was upgraded from that with the system identifier {seal.system_id}, but "
+        f"{fact}. To begin all shapes again, start with --upgraded-from {seal.system_id}"
     )
 
 

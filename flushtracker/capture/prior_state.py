@@ -137,9 +137,9 @@ def _current_source(entries: Iterable[RegistryEntry], base: SourceName, successi
     if upgraded_from is None:
         raise SlotError(
             f"this is the server with the system identifier {base.system_id}, but slot {base.slot} was captured "
-            f"before: {known}. If this server was made from that one, by pg_upgrade or a dump, start with "
-            "--upgraded-from and that identifier: all shapes begin again. Otherwise correct postgres.connection; if "
-            "both servers are to be captured, use another postgres.slot here"
+            f"before: {known}. If this server does not have the data of that one, correct postgres.connection, or use "
+            "another postgres.slot here. If it was made from that one, by pg_upgrade or a dump, start with "
+            "--upgraded-from and that identifier: all shapes begin again"
         )
     if upgraded_from not in by_server:
         raise SlotError(f"--upgraded-from {upgraded_from}: slot {base.slot} has no source of that server: {known}")

@@ -127,6 +127,13 @@ class Subscriptions:
             self._source_entry = replace(self._source_entry, holder=None)
             self._outbox.publish_entries([self._source_entry])
 
+    def seal(self, token: str) -> None:
+        """Record the seal with which the server may be upgraded; the next capture of the server clears it."""
+        if self._source_entry is None:
+            raise RuntimeError(f"source {self._source} is sealed before it has begun")
+        self._source_entry = replace(self._source_entry, sealed=token)
+        self._outbox.publish_entries([self._source_entry])
+
     def follow_switch(self, history: TimelineHistory, switch: int) -> None:
         """Record that the source goes on with ``history``, which has left the timeline before at ``switch``.
 

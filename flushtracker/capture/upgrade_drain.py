@@ -3,7 +3,8 @@
 pg_upgrade keeps a slot if nothing has committed past what it has confirmed. So capture goes on until that is the whole
 WAL of the server, and nothing is open that could still commit. Then it compares the tables of the shapes with the
 catalog once more, and makes the seal (:mod:`flushtracker.postgres.upgrade_seal`), which must be at the same place: what
-commits after it makes pg_upgrade refuse, and what committed before the comparison was confirmed.
+commits after it makes pg_upgrade refuse, and what committed before the comparison was confirmed. The token of the seal
+is recorded in the registry, where the next capture of this server clears it.
 """
 
 import logging
@@ -17,7 +18,7 @@ from flushtracker.postgres.slot import read_slot_status
 from flushtracker.postgres.upgrade_facts import read_upgrade_facts
 from flushtracker.postgres.upgrade_seal import create_seal, drop_seals
 from flushtracker.process.clock import now_ms
-from flushtracker.status.upgrade_facts import KEEPS_SLOTS_SINCE, upgrade_problems
+from flushtracker.status.upgrade_facts import FREE_A_SLOT, KEEPS_SLOTS_SINCE, upgrade_problems
 from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
@@ -28,20 +29,32 @@ _LEFT: Final = frozenset({"upgrade_other_slots", "upgrade_not_sealed"})
 
 
 class UpgradeDrain:
-    """One connection's; ``check_tables`` compares the tables of the shapes with the catalog."""
+    """One connection's.
 
-    def __init__(self, connection: Connection, slot: str, system_id: str, check_tables: Callable[[], None]) -> None:
+    ``check_tables`` compares the tables of the shapes with the catalog. ``record`` publishes a seal's token with the
+    source, and returns once that is confirmed.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        slot: str,
+        system_id: str,
+        check_tables: Callable[[], None],
+        record: Callable[[str], None],
+    ) -> None:
         self._connection = connection
         self._slot = slot
         self._system_id = system_id
         self._check_tables = check_tables
+        self._record = record
         self._next_log_s = 0.0
 
     def is_done(self) -> bool:
         """Whether everything is confirmed, and the slot is sealed now; if not, it logs why, now and then.
 
         Raises:
-            PostgresError: pg_upgrade keeps no slots of this server.
+            PostgresError: pg_upgrade keeps no slots of this server, or it has no free slot for the seal.
         """
         facts = read_upgrade_facts(self._connection, self._slot)
         if facts.is_standby or facts.version < KEEPS_SLOTS_SINCE:
@@ -49,6 +62,8 @@ class UpgradeDrain:
                 f"pg_upgrade keeps no slot of this server (PostgreSQL {facts.version}, standby: {facts.is_standby}): "
                 f"upgrade, and start capture with --create --upgraded-from {self._system_id}: all shapes begin again"
             )
+        if facts.free_slots < 1:
+            raise PostgresError(f"this server has no free slot for the seal of slot {self._slot}: {FREE_A_SLOT}")
         slot = read_slot_status(self._connection, self._slot, now_ms())
         if slot is None:
             return False
@@ -57,11 +72,16 @@ class UpgradeDrain:
             self._log(own[0].text)
             return False
         self._check_tables()
-        if (seal_lsn := create_seal(self._connection, self._slot, self._system_id)) != facts.written_lsn:
+        seal = create_seal(self._connection, self._slot, self._system_id)
+        if seal.confirmed_lsn != facts.written_lsn:
             drop_seals(self._connection, self._slot)
-            self._log(f"the slot was confirmed to {format_lsn(seal_lsn)} meanwhile")
+            self._log(f"the slot was confirmed to {format_lsn(seal.confirmed_lsn)} meanwhile")
             return False
-        logger.warning("slot sealed for an upgrade slot=%s confirmed_lsn=%s", self._slot, format_lsn(seal_lsn))
+        self._record(seal.token)
+        logger.warning(
+            "slot sealed for an upgrade, stop the server now slot=%s seal=%s confirmed_lsn=%s",
+            *(self._slot, seal.name, format_lsn(seal.confirmed_lsn)),
+        )
         return True
 
     def _log(self, reason: str) -> None:

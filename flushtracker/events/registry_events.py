@@ -227,7 +227,8 @@ class SourceEntry:
     ``claimed``: the timelines to which the holder takes the source over, until they are its ``history``. A server that
     is not on them does not continue the source. ``system_id``: the identifier of the server on which it is captured, if
     that is not the one in its name, as after a major upgrade. ``earlier_timelines`` is then the sum of the timelines on
-    which the servers before were left.
+    which the servers before were left. ``sealed``: the token of the seal with which its server may be upgraded
+    (:mod:`flushtracker.postgres.upgrade_seal`), until that is captured again.
     """
 
     source: str
@@ -241,6 +242,7 @@ class SourceEntry:
     claimed: TimelineHistory | None = None
     system_id: str | None = None
     earlier_timelines: int = 0
+    sealed: str | None = None
 
     @property
     def server_id(self) -> str | None:
@@ -269,6 +271,8 @@ class SourceEntry:
             keys["system_id"] = self.system_id
         if self.earlier_timelines:
             keys["earlier_timelines"] = self.earlier_timelines
+        if self.sealed is not None:
+            keys["sealed"] = self.sealed
         return dump_event(
             self.source,
             type="source",
@@ -369,6 +373,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
             claimed=_claimed(fields),
             system_id=name_field(fields, "system_id") if "system_id" in fields else None,
             earlier_timelines=integer_field({"earlier_timelines": 0, **fields}, "earlier_timelines", 0),
+            sealed=name_field(fields, "sealed") if "sealed" in fields else None,
         )
     if kind != "shape":
         raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'removed_shape', 'table', 'partition' or 'source'")

@@ -11,11 +11,14 @@ from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.inheritance import EVER_BELOW
 from flushtracker.wal.mvcc_snapshot import CatalogRow
 
-_RELATED: Final = f"""
-WITH RECURSIVE {EVER_BELOW}, above AS (
+_ABOVE: Final = """
+above AS (
   SELECT w.oid AS root, w.oid AS relid FROM unnest(%(oids)s::oid[]) AS w(oid)
   UNION ALL SELECT a.root, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.relid
-), related AS (
+)"""
+_PATH: Final = f"WITH RECURSIVE {_ABOVE}, related AS (SELECT root, relid FROM above)"  # noqa: S608  a constant
+_RELATED: Final = f"""
+WITH RECURSIVE {EVER_BELOW}, {_ABOVE}, related AS (
   SELECT root, relid FROM below UNION SELECT root, relid FROM above
 )
 """  # noqa: S608  a constant
@@ -94,8 +97,21 @@ def read_publication_rows(
     connection: Connection, publication: str, oids: Iterable[int]
 ) -> dict[int, frozenset[CatalogRow]]:
     """The rows because of which these tables and their partitions are published, by the tables' OIDs."""
+    return _read_rows(connection, publication, oids, _RELATED)
+
+
+def read_publication_path(
+    connection: Connection, publication: str, oids: Iterable[int]
+) -> dict[int, frozenset[CatalogRow]]:
+    """The rows because of which these tables themselves are published, whatever partitions they have, by OID."""
+    return _read_rows(connection, publication, oids, _PATH)
+
+
+def _read_rows(
+    connection: Connection, publication: str, oids: Iterable[int], related: str
+) -> dict[int, frozenset[CatalogRow]]:
     has_schemas = connection.server_version >= _SCHEMAS_SINCE
-    statement = _ROWS.format(related=_RELATED, schemas=_SCHEMAS if has_schemas else "")
+    statement = _ROWS.format(related=related, schemas=_SCHEMAS if has_schemas else "")
     found = defaultdict[int, set[CatalogRow]](set)
     for oid, name, xid in rows(connection, statement, {"oids": list(oids), "publication": publication}):
         found[oid].add(CatalogRow(name, xid))

@@ -8,7 +8,12 @@ from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
 from flushtracker.postgres.publication import Publication
-from flushtracker.postgres.publication_rows import read_publication_rows, read_unnoticed_rows, read_writers
+from flushtracker.postgres.publication_rows import (
+    read_publication_path,
+    read_publication_rows,
+    read_unnoticed_rows,
+    read_writers,
+)
 from flushtracker.postgres.shape_resolution import resolve_shapes
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
@@ -163,6 +168,10 @@ class ServerTables:
     def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
         """The rows of the catalog because of which tables and their partitions are published, by the tables' OIDs."""
         return read_publication_rows(self._connection, self._name, oids)
+
+    def publication_path(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
+        """The same of the tables themselves, whatever partitions they have."""
+        return read_publication_path(self._connection, self._name, oids)
 
     def unnoticed_rows(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
         """The 32-bit xids of rows by which tables, or partitions of them, were published after their creation, by OID.

@@ -6,12 +6,19 @@ nothing. But a slot does not tell who has created it, and one that a person or a
 since misses what was written before, on either. Nobody else creates the seal: its name has the old server's system
 identifier. It is a copy of the slot at a moment when everything was confirmed.
 
+The name also has a token, for one use. The source's entry in the registry has the same one until the old server is
+captured again: a seal without it is of a server whose later changes were published from elsewhere, as from the server
+of which this one is a copy.
+
 An old seal does no harm. As long as it is there, pg_upgrade refuses if anything has committed since it was made.
 """
 
+import re
+import secrets
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from psycopg2.extensions import quote_ident
 
@@ -19,9 +26,11 @@ from flushtracker.postgres.connection import Connection, rows
 from flushtracker.shapes.carried_binding import is_before
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 
-_DROP: Final = """
-SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE starts_with(slot_name, %s) AND NOT active
-"""
+_SEAL_NAME: Final = re.compile("flushtracker_[0-9a-f]{8}_from_[0-9]+_[0-9a-f]+")
+_OWN: Final = "SELECT slot_name FROM pg_replication_slots WHERE starts_with(slot_name, %s) AND NOT active"
+_DROP: Final = "SELECT pg_drop_replication_slot(%s)"
+# With it, a name has at most 60 characters, of which PostgreSQL allows 63.
+_TOKEN_BYTES: Final = 6
 _COPY: Final = "SELECT (pg_copy_logical_replication_slot(%s, %s)).lsn::text"
 # pg_upgrade sets relfrozenxid of all system catalogs to the next xid of the old cluster, but of large objects, whose
 # rows it copies. VACUUM raises it, of those that have rows to freeze.
@@ -31,19 +40,20 @@ SELECT slot_name, confirmed_flush_lsn::text, catalog_xmin::text::bigint, (
   WHERE oid < 16384 AND relkind = 'r' AND relname NOT LIKE 'pg_largeobject%%' ORDER BY age(relfrozenxid) DESC LIMIT 1
 )
 FROM pg_replication_slots
-WHERE starts_with(slot_name, %s) AND slot_name <> %s AND plugin = 'pgoutput' AND database = current_database()
-  AND NOT temporary AND wal_status <> 'lost' AND confirmed_flush_lsn IS NOT NULL
+WHERE starts_with(slot_name, %s) AND NOT starts_with(slot_name, %s) AND plugin = 'pgoutput'
+  AND database = current_database() AND NOT temporary AND wal_status <> 'lost' AND confirmed_flush_lsn IS NOT NULL
 """
+# One transaction is enough: there may be as many as the new server has written.
 _MISSED: Final = """
 SELECT count(*) FROM pg_logical_slot_peek_binary_changes(
-  %s, %s::pg_lsn, NULL, 'proto_version', '1', 'publication_names', %s
+  %s, %s::pg_lsn, 1, 'proto_version', '1', 'publication_names', %s
 )
 """
 
 
 @dataclass(frozen=True, slots=True)
 class UpgradeSeal:
-    """The seal that pg_upgrade has brought from the server ``system_id``.
+    """The seal that pg_upgrade has brought from the server ``system_id``, with its ``token``.
 
     ``confirmed_lsn`` is where its cluster begins, as far as others can write. Xids below ``own_xid`` were assigned
     before that: up to ``old_xid`` on the old server, and then by pg_upgrade. ``misses_changes``: the slot itself begins
@@ -51,6 +61,7 @@ class UpgradeSeal:
     """
 
     system_id: str
+    token: str
     confirmed_lsn: int
     old_xid: int
     own_xid: int
@@ -61,16 +72,27 @@ class UpgradeSeal:
         return is_before(xid, self.own_xid)
 
 
-def create_seal(connection: Connection, slot: str, system_id: str) -> int:
-    """Seal the slot of this server, in place of an earlier seal; returns what the slot had confirmed then."""
+class NewSeal(NamedTuple):
+    """A seal that was just created, with what the slot had confirmed then."""
+
+    name: str
+    token: str
+    confirmed_lsn: int
+
+
+def create_seal(connection: Connection, slot: str, system_id: str) -> NewSeal:
+    """Seal the slot of this server, in place of an earlier seal."""
     drop_seals(connection, slot)
-    ((lsn,),) = rows(connection, _COPY, (slot, seal_prefix(slot) + system_id))
-    return parse_lsn(lsn)
+    token = secrets.token_hex(_TOKEN_BYTES)
+    name = f"{seal_prefix(slot)}{system_id}_{token}"
+    ((lsn,),) = rows(connection, _COPY, (slot, name))
+    return NewSeal(name, token, parse_lsn(lsn))
 
 
 def drop_seals(connection: Connection, slot: str) -> None:
     """Drop the slot's seals, if there are any."""
-    rows(connection, _DROP, (seal_prefix(slot),))
+    for (name,) in rows(connection, _OWN, (seal_prefix(slot),)):
+        rows(connection, _DROP, (name,))
 
 
 def read_seal(
@@ -81,7 +103,7 @@ def read_seal(
     ``confirmed_lsn`` is the slot's own.
     """
     prefix = seal_prefix(slot)
-    found = rows(connection, _SEAL, (prefix, prefix + system_id))
+    found = rows(connection, _SEAL, (prefix, f"{prefix}{system_id}_"))
     if len(found) != 1:
         return None
     ((name, seal_lsn, own_xid, frozen_xid),) = found
@@ -92,7 +114,19 @@ def read_seal(
         ((count,),) = rows(connection, _MISSED, arguments)
         misses_changes = count > 0
     old_xid = frozen_xid if is_before(frozen_xid, own_xid) else own_xid
-    return UpgradeSeal(name.removeprefix(prefix), lsn, old_xid, own_xid, misses_changes)
+    sealed_from, _, token = name.removeprefix(prefix).partition("_")
+    return UpgradeSeal(sealed_from, token, lsn, old_xid, own_xid, misses_changes)
+
+
+def is_sealed(name: str, names: Iterable[str]) -> bool:
+    """Whether a slot is a seal, of any slot, or has one among the ``names`` of slots.
+
+    >>> names = ("shapes", "flushtracker_93dba512_from_7301_d4a1", "audit")
+    >>> [is_sealed(name, names) for name in names]
+    [True, True, False]
+    """
+    prefix = seal_prefix(name)
+    return _SEAL_NAME.fullmatch(name) is not None or any(each.startswith(prefix) for each in names)
 
 
 def seal_prefix(slot: str) -> str:

@@ -37,7 +37,7 @@ def carried_table(
 ) -> TableBinding:
     """``before`` with the identities that pg_upgrade has given to what it has of the table.
 
-    ``is_published_as_before``: pg_upgrade has written all rows that publish the table or its partitions.
+    ``is_published_as_before``: pg_upgrade has written all rows that publish the table itself.
     """
     since = _carried(before.schema_since, now.schema_since, is_carried)
     keys = _carried_keys(before.keys, now.keys, is_carried)

@@ -12,6 +12,7 @@ from flushtracker.status.problems import Problem
 
 KEEPS_SLOTS_SINCE: Final = 17
 """The first major version from which pg_upgrade keeps logical slots."""
+FREE_A_SLOT: Final = "drop a slot that nobody needs, or raise max_replication_slots, which needs a restart"
 _NOT_YET: Final = 1
 
 
@@ -19,9 +20,10 @@ _NOT_YET: Final = 1
 class UpgradeFacts:
     """The server's major ``version``, and what may not be confirmed.
 
-    ``written_lsn`` is the end of its WAL, flushed or not; ``None`` on a standby. ``other_slots`` are logical slots of
-    the whole server that are not confirmed to there, or are lost. ``sealed_lsn``: where the slot is sealed
-    (:mod:`flushtracker.postgres.upgrade_seal`), if it is.
+    ``written_lsn`` is the end of its WAL, flushed or not; ``None`` on a standby. ``free_slots`` is how many more slots
+    it may have. ``other_slots`` are logical slots of the whole server that are not confirmed to there, or are lost,
+    and neither seals nor sealed.
+    ``sealed_lsn``: where the slot is sealed (:mod:`flushtracker.postgres.upgrade_seal`), if it is.
     """
 
     version: int
@@ -29,6 +31,7 @@ class UpgradeFacts:
     written_lsn: int | None
     open_transactions: int
     prepared_transactions: int
+    free_slots: int
     other_slots: tuple[str, ...]
     sealed_lsn: int | None
 
@@ -39,6 +42,7 @@ class UpgradeFacts:
             "written_lsn": lsn_to_json(self.written_lsn),
             "open_transactions": self.open_transactions,
             "prepared_transactions": self.prepared_transactions,
+            "free_slots": self.free_slots,
             "other_slots": list(self.other_slots),
             "sealed_lsn": lsn_to_json(self.sealed_lsn),
         }
@@ -67,7 +71,8 @@ def upgrade_problems(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Problem]
             "backend_xid IS NOT NULL; SELECT * FROM pg_prepared_xacts",
         )
     confirmed_lsn = -1 if slot.confirmed_lsn is None else slot.confirmed_lsn
-    if confirmed_lsn < facts.written_lsn:
+    # What a sealed server writes by itself, as at a checkpoint, is not confirmed, and a capture would drop the seal.
+    if facts.sealed_lsn is None and confirmed_lsn < facts.written_lsn:
         yield _problem(
             "upgrade_unconfirmed",
             f"the server has written {bytes_text(facts.written_lsn - max(confirmed_lsn, 0))} since what the slot has "
@@ -81,6 +86,8 @@ def upgrade_problems(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Problem]
             f"pg_upgrade also refuses slots of others that are not confirmed, or lost: {listed(facts.other_slots)}",
             "let their consumers confirm everything, or drop them",
         )
+    if facts.sealed_lsn is None and facts.free_slots < 1:
+        yield _problem("upgrade_no_free_slot", "the server has no free slot for the seal", FREE_A_SLOT)
     if facts.sealed_lsn is None:
         yield _problem(
             "upgrade_not_sealed",

@@ -160,6 +160,7 @@ def test_the_source_continues_over_an_upgrade_that_has_kept_the_slot(
         new = upgrade(rig, servers, postgres_folder / "new")
         new.execute(INSERT_USER, "INSERT INTO moods VALUES (1000, 'sad')", "INSERT INTO parts VALUES (50), (150)")
         new.execute("ALTER TABLE altered ALTER COLUMN id TYPE bigint")
+        new.execute("CREATE TABLE more PARTITION OF parts FOR VALUES FROM (200) TO (300)")
         for _ in range(3):
             process = rig.start_process()
             Event().wait(rng.uniform(1, 4))
@@ -203,6 +204,31 @@ def test_what_commits_after_the_mark_makes_pg_upgrade_refuse(
         capture.stop()
     assert {event.source for event in rig.fragments()} == {first}
     assert published_ids(rig, "users") == ids(rig, "users")
+
+
+def test_a_capture_of_the_old_server_after_its_seal_ends_the_proof(
+    rig: CaptureRig, servers: ExitStack, postgres_folder: Path
+) -> None:
+    """As when it is started again by mistake: what it publishes is on no new server, and would stay in the shapes."""
+    with Acker(rig):
+        rig.server.execute(INSERT_USER)
+        drain(rig)
+        first, before, old = rig.source(), system_id(rig.server), rig.server
+        new = upgrade(rig, servers, postgres_folder / "new")
+        new.stop()
+        old.start()
+        rig.server = old
+        capture = rig.start()
+        rig.execute_and_wait(INSERT_USER)
+        capture.stop()
+        old.stop()
+        new.start()
+        rig.server = new
+        assert "capture was started on the old server again" in rig.start().failure()
+        capture = rig.start(upgraded_from=before)
+        rig.execute_and_wait(INSERT_USER)
+        capture.stop()
+    assert rig.source() == f"{first}/1"
 
 
 def test_a_slot_that_was_created_after_the_upgrade_is_not_taken_for_the_one_before(

@@ -148,11 +148,15 @@ def test_it_is_safe_to_upgrade_once_everything_is_confirmed(postgres: LocalPostg
         assert found["upgrade"]["server_version"] == 18
     connection.close()
 
+    postgres.execute("SELECT pg_create_logical_replication_slot('drained', 'pgoutput')")
+
     def is_safe() -> bool:
         # The server logs the transactions in progress now and then.
         postgres.execute("SELECT pg_replication_slot_advance('shapes', pg_current_wal_lsn())")
         with closing(postgres.connect()) as connection:
-            create_seal(connection, "shapes", system_identifier(connection))
+            # Also of a capture of the same server that was drained before: nothing confirms its slot any more.
+            for slot in ("shapes", "drained"):
+                create_seal(connection, slot, system_identifier(connection))
         return command.run("--safe-to-upgrade").returncode == 0
 
     wait_until(is_safe, "a slot that is confirmed to the end", 60)

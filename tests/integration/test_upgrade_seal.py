@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from flushtracker.capture.carried_entries import carried_entries
+from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.upgrade_drain import UpgradeDrain
+from flushtracker.events.registry_events import PartitionEntry, TableEntry
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.postgres.publication_rows import read_publication_rows
+from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import read_slot
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.postgres.upgrade_seal import UpgradeSeal, drop_seals, read_seal
-from flushtracker.shapes.carried_binding import carried_partition, carried_table
 from flushtracker.shapes.table_binding import TableBinding, reason_to_end
 from tests.support.major_upgrade import old_server, upgraded
 from tests.support.waiting import wait_until
@@ -58,11 +60,12 @@ def seal_of(server: LocalPostgres) -> UpgradeSeal | None:
         return read_seal(connection, "shapes", "shapes", system_id="9999", confirmed_lsn=confirmed_lsn)
 
 
-def seal(server: LocalPostgres) -> None:
-    """Seal the slot, once everything is confirmed, with a writer that is open at first."""
+def seal(server: LocalPostgres) -> str:
+    """Seal the slot, once everything is confirmed, with a writer that is open at first; returns the seal's token."""
     checks: list[str] = []
+    tokens: list[str] = []
     with closing(server.connect()) as connection, closing(server.connect()) as writer:
-        drain = UpgradeDrain(connection, "shapes", _ID, lambda: checks.append("checked"))
+        drain = UpgradeDrain(connection, "shapes", _ID, lambda: checks.append("checked"), tokens.append)
         writer.autocommit = False
         with writer.cursor() as cursor:
             cursor.execute("INSERT INTO users (u, n) VALUES (1, 1)")
@@ -70,27 +73,29 @@ def seal(server: LocalPostgres) -> None:
             assert not drain.is_done(), "a transaction is open"
             writer.commit()
         assert not drain.is_done(), "its commit is not confirmed"
-        assert checks == []
+        assert checks == tokens == []
         wait_until(lambda: server.execute(_ADVANCE) and drain.is_done(), "the seal", 60)
         assert checks
+    (token,) = tokens
+    return token
 
 
 def carried(server: LocalPostgres, before: dict[int, TableBinding], found: UpgradeSeal) -> dict[int, TableBinding]:
     """The bindings of before, carried over to the server."""
-    now = bindings(server)
+    tables = tuple(TableEntry("s", binding) for binding in before.values())
+    partitions = tuple(
+        PartitionEntry("s", oid, each, None) for oid, binding in before.items() for each in binding.partitions
+    )
     with closing(server.connect()) as connection:
-        rows = read_publication_rows(connection, "shapes", list(before))
-    tables = {}
-    for oid, binding in before.items():
-        is_as_before = all(found.is_carried(row.xid) for row in rows[oid])
-        table = carried_table(binding, now[oid], found.is_carried, is_published_as_before=is_as_before)
-        members = {each.oid: each for each in now[oid].partitions}
-        partitions = tuple(
-            carried_partition(each, members.get(each.oid), found.is_carried, is_published_as_before=is_as_before)
-            for each in binding.partitions
+        server_tables = ServerTables(connection, "shapes", "shapes")
+        entries = carried_entries(SourceEntries(None, (), tables, partitions), server_tables, found.is_carried)
+    return {
+        entry.binding.oid: replace(
+            entry.binding,
+            partitions=tuple(each.binding for each in entries.partitions if each.table_oid == entry.binding.oid),
         )
-        tables[oid] = replace(table, partitions=partitions)
-    return tables
+        for entry in entries.tables
+    }
 
 
 def test_pg_upgrade_brings_the_seal_and_what_bindings_know(servers: ExitStack, postgres_folder: Path) -> None:
@@ -98,16 +103,20 @@ def test_pg_upgrade_brings_the_seal_and_what_bindings_know(servers: ExitStack, p
     old = servers.enter_context(old_server(postgres_folder / "old"))
     old.execute(*_TABLES)
     before = bindings(old)
-    seal(old)
+    token = seal(old)
     ((next_xid,),) = old.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
     old.stop()
     new = servers.enter_context(upgraded(old, postgres_folder / "new"))
     found = seal_of(new)
     assert found is not None
-    assert (found.system_id, found.old_xid, found.misses_changes) == (_ID, next_xid, False)
+    assert (found.system_id, found.token) == (_ID, token)
+    assert (found.old_xid, found.misses_changes) == (next_xid, False)
     assert found.own_xid > found.old_xid
     assert bindings(new) != before
     assert carried(new, before, found) == bindings(new)
+    new.execute("CREATE TABLE app.more PARTITION OF app.parts FOR VALUES FROM (200) TO (300)")
+    now = bindings(new)
+    assert all(reason_to_end(None, bound, now[oid]) is None for oid, bound in carried(new, before, found).items())
     new.execute(
         "ALTER TYPE mood RENAME VALUE 'mad' TO 'angry'",
         "ALTER TYPE mood RENAME VALUE 'angry' TO 'mad'",

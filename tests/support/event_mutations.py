@@ -124,7 +124,7 @@ def sample_entries(rng: Random) -> Iterator[tuple[str, str]]:
     taken_to = TimelineHistory(4, ((1, 5), (2, 5), (3, 9)))
     entries += [
         replace(claim, ends=((0,), (7, 8))),
-        replace(claim, claimed=taken_to, system_id="8", earlier_timelines=2),
+        replace(claim, claimed=taken_to, system_id="8", earlier_timelines=2, sealed="5ea1"),
     ]
     while True:
         yield "shapes", rng.choice(entries).to_json()

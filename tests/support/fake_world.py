@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from struct import pack, unpack
 from threading import Event
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -38,13 +39,14 @@ USERS_OID: Final = 7
 USERS: Final = TableBinding(
     USERS_OID, ("public", "users"), ("id",), (ColumnBinding(1, "id", 25, -1, 700),), published_by=("all tables",)
 )
+INTERVALS: Final = {"status": "10 ms", "acks": "10 ms", "keepalive": "10 ms", "shapes": "10 ms"}
 CONFIG: Final = {
     "postgres": {"connection": {"host": "db"}, "slot": "s", "publication": "p"},
     "kafka": {
         "bootstrap_servers": "k:9092",
         "topics": {"fragments": "fragments", "flushes": "flushes", "shapes": "shapes", "shape_changes": "changes"},
     },
-    "intervals": {"status": "10 ms", "acks": "10 ms", "keepalive": "10 ms", "shapes": "10 ms"},
+    "intervals": INTERVALS,
 }
 
 PUBLICATION: Final = "1/1"
@@ -143,6 +145,7 @@ class FakeWorld(QuietServer):
         self.confirmed_lsn = CONFIRMED
         self.seal: UpgradeSeal | None = None
         """The seal of an upgrade that the server has."""
+        self.heartbeats = 0
         self.is_closed = False
         self.abandoned: list[FlushtrackerError] = []
         """With what the publisher was made to discard what was queued."""
@@ -195,12 +198,17 @@ class FakeWorld(QuietServer):
         self.stop = Event()
         self.loop = self._new_loop("first", upgraded_from=upgraded_from)
 
-    def _new_loop(self, name: str, *, new_epoch: bool = False, upgraded_from: str | None = None) -> CaptureLoop:
+    def start_draining(self) -> None:
+        """The first process is started with ``--before-upgrade``, and with heartbeats configured."""
+        self.stop = Event()
+        self.loop = self._new_loop("first", before_upgrade=True, intervals={"heartbeat": "10 ms"})
+
+    def _new_loop(self, name: str, intervals: Mapping[str, str] = MappingProxyType({}), **starts: Any) -> CaptureLoop:
         files = {"shapes": str(self._folder / f"{name}-shapes.yaml"), "acks": str(self._folder / "acks")}
         file = self._folder / f"{name}.yaml"
-        file.write_text(yaml.safe_dump(CONFIG | files))
+        file.write_text(yaml.safe_dump(CONFIG | files | {"intervals": {**INTERVALS, **intervals}}))
         config = load_capture_config(file)
-        return CaptureLoop(config, self.stop, new_epoch=new_epoch, upgraded_from=upgraded_from)
+        return CaptureLoop(config, self.stop, **starts)
 
     def _write_shapes(self, name: str, shape_ids: Iterable[str]) -> None:
         shapes = [
@@ -277,6 +285,10 @@ class FakeWorld(QuietServer):
 
     def require_open(self) -> None:
         pass
+
+    def emit_heartbeat(self) -> bool:
+        self.heartbeats += 1
+        return True
 
     def wal_end(self) -> int:
         return self.wal_ends_at

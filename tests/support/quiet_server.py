@@ -44,6 +44,9 @@ class QuietServer(UnmanagedPublication):
     def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
         return dict.fromkeys(oids, frozenset({CatalogRow("publication 1", 500)}))
 
+    def publication_path(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
+        return self.publication_rows(oids)
+
     def wal_end(self) -> int:
         raise AssertionError("this server has no WAL")
 

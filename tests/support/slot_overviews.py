@@ -25,7 +25,7 @@ SLOT: Final = SlotStatus(
     retained_bytes=20_800_000,
     safe_wal_bytes=3_900_000_000,
 )
-FACTS: Final = UpgradeFacts(17, False, ACK + 1, 0, 0, (), ACK + 1)  # noqa: FBT003  a field
+FACTS: Final = UpgradeFacts(17, False, ACK + 1, 0, 0, 1, (), ACK + 1)  # noqa: FBT003  a field
 """All that this server has written is confirmed, and its slot is sealed."""
 NO_SERVER: Final = PostgresUnavailableError(f"{SERVER} cannot be reached: Connection refused")
 NO_JOB: Final = StatusError(f"job {URL} does not answer (connection refused)")

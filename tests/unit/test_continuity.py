@@ -1,7 +1,7 @@
 """The proof that a promoted server continues a source, and what it refuses; judged by a search of the WAL itself."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
@@ -9,7 +9,9 @@ import pytest
 from flushtracker.capture.continuity import check_continues, check_slot, check_upgraded
 from flushtracker.capture.history_check import TransactionIdentity
 from flushtracker.errors import DecodeError, SlotError
+from flushtracker.events.registry_events import SourceEntry
 from flushtracker.postgres.upgrade_seal import UpgradeSeal
+from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.timeline_history import TimelineHistory
 
 ONE = TimelineHistory(1)
@@ -133,8 +135,10 @@ def test_a_server_is_continued_exactly_if_its_wal_has_all_that_was_published(see
                 assert has_all
 
 
+ENTRY: Final = SourceEntry("7/1/s", LogOffset(99, 0), "7.1", sealed="5ea1")
 UPGRADE: Final[dict[str, Any]] = {
-    "seal": UpgradeSeal("7", confirmed_lsn=500, old_xid=60, own_xid=90),
+    "entry": ENTRY,
+    "seal": UpgradeSeal("7", "5ea1", confirmed_lsn=500, old_xid=60, own_xid=90),
     "last_transaction": TransactionIdentity(300, 59, "2026-11-26T00:00:00.000000Z"),
     "confirmed_lsn": 510,
     "known_lsn": 499,
@@ -145,7 +149,9 @@ UPGRADE: Final[dict[str, Any]] = {
 @pytest.mark.parametrize(
     "change",
     [
-        {"seal": UpgradeSeal("7", 500, 60, 90, misses_changes=True)},
+        {"seal": UpgradeSeal("7", "5ea1", 500, 60, 90, misses_changes=True)},
+        {"entry": replace(ENTRY, sealed=None)},
+        {"entry": replace(ENTRY, sealed="07e4")},
         {"last_ack": 299},
         {"last_ack": None},
         {"known_lsn": 500},
@@ -153,15 +159,25 @@ UPGRADE: Final[dict[str, Any]] = {
         {"confirmed_lsn": 499},
         {"last_transaction": TransactionIdentity(300, 60, "2026-11-26T00:00:00.000000Z")},
     ],
-    ids=["changes", "not acknowledged", "no ack", "LSN of the seal", "LSN past the seal", "LSN of the slot", "xid"],
+    ids=[
+        "changes",
+        "captured again",
+        "sealed again",
+        "not acknowledged",
+        "no ack",
+        "LSN of the seal",
+        "LSN past the seal",
+        "LSN of the slot",
+        "xid",
+    ],
 )
 def test_an_upgrade_is_refused_if_one_thing_is_not_proven(change: dict[str, Any]) -> None:
     """The proof ends one byte, or one xid, before what was published."""
-    check_upgraded("s", **UPGRADE)
+    check_upgraded(**UPGRADE)
     with pytest.raises(SlotError, match="was upgraded from that with the system identifier 7, but"):
-        check_upgraded("s", **{**UPGRADE, **change})
+        check_upgraded(**{**UPGRADE, **change})
 
 
 def test_an_upgrade_without_a_published_transaction_is_proven_by_its_positions() -> None:
     """A source of which only keepalives were published."""
-    check_upgraded("s", **{**UPGRADE, "last_transaction": None})
+    check_upgraded(**{**UPGRADE, "last_transaction": None})

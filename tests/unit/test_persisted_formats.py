@@ -342,6 +342,8 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
     later_upgraded = replace(upgraded_entry, earlier_timelines=3)
     assert later_upgraded.to_json() == upgraded[:-1] + ',"earlier_timelines":3}'
     assert parse_registry_entry(later_upgraded.to_json()) == later_upgraded
+    sealed, sealed_entry = upgraded[:-1] + ',"sealed":"5ea1"}', replace(upgraded_entry, sealed="5ea1")
+    assert (parse_registry_entry(sealed), sealed_entry.to_json()) == (sealed_entry, sealed)
     assert (parse_registry_entry(upgraded), upgraded_entry.to_json()) == (upgraded_entry, upgraded)
     assert replace(source, routing=2).to_json() == later
 

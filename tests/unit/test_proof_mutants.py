@@ -112,6 +112,10 @@ _MUTANTS: Final[dict[str, Mutant]] = {
         *(lost_starts.lost_starts, "> switch", ">= switch"),
         test_failover.test_a_shape_that_starts_beyond_the_switch_point_misses_nothing,
     ),
+    "a capture of the old server after the seal": (
+        *(continuity.check_upgraded, "seal.token != entry.sealed", "False"),
+        partial(_UPGRADE, {"entry": replace(test_continuity.UPGRADE["entry"], sealed=None)}),
+    ),
     "a slot created after the upgrade": (
         *(continuity.check_upgraded, "seal.misses_changes", "False"),
         partial(_UPGRADE, {"seal": replace(_SEAL, misses_changes=True)}),

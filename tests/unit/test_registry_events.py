@@ -110,6 +110,7 @@ PARTITION = PartitionEntry("7/1/s", 7, PartitionBinding(9, ("public", "q"), 6, "
         SourceEntry("7/1/s", LogOffset(99, 0), "7.1", holder="5f", published_lsn=7, ends=((), (0,))),
         SourceEntry("7/1/s", LogOffset(99, 0), "7.1", holder="5f", claimed=TimelineHistory(2, ((1, 5),))),
         SourceEntry("7/1/s", LogOffset(99, 0), "7.1", history=TimelineHistory(1), system_id="8", earlier_timelines=3),
+        SourceEntry("7/1/s", LogOffset(99, 0), "7.1", history=TimelineHistory(1), sealed="5ea1"),
         SourceEntry("7/1/s", LogOffset(99, 0), "7.1", history=TimelineHistory(3, ((1, 5), (2, 5)))),
         replace(PARTITION, joined=None, left_at=7),
         replace(PARTITION, left_at=7, lost_with=9),

@@ -32,10 +32,20 @@ def test_it_is_safe_once_all_is_confirmed_and_nothing_is_open() -> None:
         assert any(line.startswith("safe to upgrade: ") for line in overview_lines(found, judge(found, Limits())))
 
 
+def test_a_sealed_slot_is_safe_whatever_the_server_writes_by_itself() -> None:
+    """As at its checkpoints, which pg_upgrade accepts. A capture that is started would drop the seal."""
+    found = seen(replace(FACTS, written_lsn=ACK + 500, free_slots=0), job=NO_JOB, slot=slot(is_active=False))
+    assert verdict(found) == (0, [])
+    lines = overview_lines(found, judge(found, Limits()))
+    assert any(
+        "sealed at 0/" in line and "stop the server now" in line and "499 B written since" in line for line in lines
+    )
+    assert not any("start" in line and "capture" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("facts", "kind", "code"),
     [
-        (replace(FACTS, written_lsn=ACK + 2), "upgrade_unconfirmed", 1),
         (replace(FACTS, open_transactions=1), "upgrade_has_writers", 1),
         (replace(FACTS, prepared_transactions=1), "upgrade_has_writers", 1),
         (replace(FACTS, other_slots=("audit",)), "upgrade_other_slots", 1),
@@ -45,7 +55,7 @@ def test_it_is_safe_once_all_is_confirmed_and_nothing_is_open() -> None:
     ],
 )
 def test_each_reason_not_to_upgrade_has_its_name(facts: UpgradeFacts, kind: str, code: int) -> None:
-    """And says what to do; one byte that is not confirmed may be a commit."""
+    """And says what to do."""
     found = seen(facts, job=IDLE)
     assert verdict(found) == (code, [kind])
     lines = overview_lines(found, judge(found, Limits()))
@@ -54,10 +64,12 @@ def test_each_reason_not_to_upgrade_has_its_name(facts: UpgradeFacts, kind: str,
 
 
 def test_what_is_to_be_done_is_in_order() -> None:
-    """First nobody must write any more; only then can all be confirmed."""
-    facts = replace(FACTS, written_lsn=ACK + 50, open_transactions=2, other_slots=("audit",), sealed_lsn=None)
+    """First nobody must write any more; only then can all be confirmed. One byte may be a commit."""
+    facts = replace(FACTS, written_lsn=ACK + 2, open_transactions=2, other_slots=("audit",), sealed_lsn=None)
     kinds = ["upgrade_has_writers", "upgrade_unconfirmed", "upgrade_other_slots", "upgrade_not_sealed"]
     assert verdict(seen(facts, job=IDLE)) == (1, kinds)
+    facts = replace(FACTS, free_slots=0, sealed_lsn=None)
+    assert verdict(seen(facts, job=IDLE)) == (1, ["upgrade_no_free_slot", "upgrade_not_sealed"])
 
 
 def test_a_slot_that_cannot_be_looked_at_is_not_safe() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flushtracker.capture import publish_fence
+from flushtracker.capture import capture_loop, publish_fence
 from flushtracker.capture.capture_loop import CaptureLoop
 from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.errors import SlotError
@@ -26,7 +26,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
     monkeypatch.setattr(publish_fence, "wait_s", lambda _: 0.05)
     world = FakeWorld(tmp_path, monkeypatch)
     world.define("users")
-    world.register(shape_entry("users"), replace(BEGUN, published_lsn=-1))
+    world.register(shape_entry("users"), replace(BEGUN, published_lsn=-1, sealed=SEAL.token))
     world.topics["fragments"].append(published("7/1/s", 2000, 50))
     world.acks["7/1/s"] = 2000
     return world
@@ -94,7 +94,7 @@ def test_a_server_that_was_never_captured_is_not_upgraded_from(world: FakeWorld)
     assert list(sources(world)) == ["7/1/s"]
 
 
-SEAL = UpgradeSeal("7", confirmed_lsn=2410, old_xid=70, own_xid=600)
+SEAL = UpgradeSeal("7", "5ea1", confirmed_lsn=2410, old_xid=70, own_xid=600)
 UPGRADED = 2400
 """What the slot of the new server has confirmed: all of the WAL that pg_upgrade has written before."""
 
@@ -143,6 +143,8 @@ def test_a_capture_that_runs_on_over_an_upgrade_continues(world: FakeWorld) -> N
 
     def pg_upgrade() -> None:
         world.acks["7/1/s"] = 2199
+        # Another process has drained it meanwhile.
+        world.register(replace(sources(world)["7/1/s"], sealed=SEAL.token))
         upgrade(world)
 
     old.at_the_end = pg_upgrade
@@ -151,9 +153,35 @@ def test_a_capture_that_runs_on_over_an_upgrade_continues(world: FakeWorld) -> N
     assert world.routed(2100) == world.routed(2500) == [["users"]]
 
 
+def test_a_capture_of_the_old_server_after_the_seal_ends_its_proof(world: FakeWorld) -> None:
+    """As when it is started again by mistake: its shape changes are in the topic, below where the new server begins.
+
+    Neither LSNs nor xids show that, as no fragment was published. The same is a copy of the disk from after the seal
+    that was upgraded, while the original went on.
+    """
+    world.confirmed_lsn = 2001
+    world.capture(Connection(1, [], system_id="7"))
+    assert (sources(world)["7/1/s"].server_id, sources(world)["7/1/s"].sealed) == ("7", None)
+    upgrade(world)
+    world.start_again()
+    with pytest.raises(SlotError, match="capture was started on the old server again"):
+        world.capture(on_server("8", 2500))
+    world.start_upgraded("7")
+    world.capture(on_server("8", 2500))
+    assert [*sources(world)] == ["7/1/s", "7/1/s/1"]
+
+
+def test_what_a_seal_has_proven_needs_it_no_more(world: FakeWorld) -> None:
+    """Its token is gone once the source is that of the new server, which can be sealed and upgraded in turn."""
+    upgrade(world)
+    world.capture(on_server("8", 2500))
+    assert sources(world)["7/1/s"].sealed is None
+
+
 @pytest.mark.parametrize(
     ("seal", "ack", "reason"),
     [
+        (UpgradeSeal("7", "07e4", 2410, 70, 600), 2000, "capture was started on the old server again"),
         (replace(SEAL, misses_changes=True), 2000, "changes were made before its slot begins"),
         (SEAL, None, "nothing is acknowledged"),
         (SEAL, 1999, "transaction 50 at 0/7D0 .* was published"),
@@ -162,7 +190,16 @@ def test_a_capture_that_runs_on_over_an_upgrade_continues(world: FakeWorld) -> N
         (replace(SEAL, system_id="9"), 2000, "7/1/s on server 7"),
         (None, 2000, "7/1/s on server 7"),
     ],
-    ids=["slot created later", "no ack", "old acks", "LSNs used again", "restored copy", "another server", "no seal"],
+    ids=[
+        "sealed again",
+        "slot created later",
+        "no ack",
+        "old acks",
+        "LSNs used again",
+        "restored copy",
+        "another server",
+        "no seal",
+    ],
 )
 def test_what_is_not_proven_is_refused_and_healed_if_told(
     world: FakeWorld, seal: UpgradeSeal | None, ack: int | None, reason: str
@@ -209,3 +246,38 @@ def test_a_fault_of_the_takeover_is_found(world: FakeWorld, function: Callable[.
     """Each by the test of what goes right."""
     with mutated(function, old, new), pytest.raises((AssertionError, SlotError)):
         test_the_source_goes_on_over_an_upgrade_that_has_brought_the_seal(world)
+
+
+class Drain:
+    """Seals the slot at its first check."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._record: Callable[[str], None] = arguments[-1]
+
+    def is_done(self) -> bool:
+        self._record("d4a1")
+        return True
+
+
+def test_a_drain_ends_with_its_seal_recorded_and_writes_nothing_itself(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat would have to be confirmed, then the next one. The token outlives the release of the source."""
+    monkeypatch.setattr(capture_loop, "UpgradeDrain", Drain)
+    world.confirmed_lsn = 2001
+    world.start_draining()
+    world.capture(Connection(1, [], until=lambda: False, system_id="7"))
+    entry = sources(world)["7/1/s"]
+    assert (entry.sealed, entry.holder) == ("d4a1", None)
+    assert world.heartbeats == 0
+    upgrade(world, UpgradeSeal("7", "d4a1", 2410, 70, 600))
+    world.start_again()
+    world.capture(on_server("8", 2500))
+    assert list(sources(world)) == ["7/1/s"]
+    assert sources(world)["7/1/s"].system_id == "8"
+
+
+def test_a_claim_that_keeps_the_token_is_found(world: FakeWorld) -> None:
+    """Then a seal would prove what it cannot know of."""
+    with mutated(CapturedSource.claim, "sealed=None", "sealed=entry.sealed"), pytest.raises(AssertionError):
+        test_a_capture_of_the_old_server_after_the_seal_ends_its_proof(world)

@@ -15,6 +15,7 @@ from flushtracker.status.job_status import Holder, SourceStatus
 from flushtracker.status.problems import Part, are_holders_true
 from flushtracker.status.shapes_remedy import shapes_remedy, would_move
 from flushtracker.status.stall import is_waiting_long
+from flushtracker.status.upgrade_facts import UpgradeFacts
 from flushtracker.status.write_status import WriteStatus
 from flushtracker.wal.lsn import format_lsn
 
@@ -22,7 +23,6 @@ _HEAD: Final = ("SHAPE", "SINCE", "HOLDS", "ACK IF REMOVED")
 _GAP: Final = "  "
 _NOTHING: Final = "–"
 _DAY_MS: Final = 86_400_000
-_SAFE: Final = "safe to upgrade: the slot is sealed, and confirmed to the end; stop the server at once, run pg_upgrade"
 
 
 def overview_lines(
@@ -41,10 +41,17 @@ def overview_lines(
     lines.extend(_texts(verdict, "limits"))
     lines.extend(_texts(verdict, "upgrade"))
     if overview.upgrade is not None and verdict.exit_code == 0:
-        lines.append(_SAFE)
+        lines.append(_safe_line(overview.upgrade))
     remedies = [_shapes_remedy(overview, verdict, config_arguments), *(each.remedy for each in verdict.problems)]
     lines.extend(f"remedy: {remedy}" for remedy in dict.fromkeys(remedies) if remedy)
     return [printable(line) for line in lines]
+
+
+def _safe_line(facts: UpgradeFacts) -> str:
+    sealed_lsn = facts.sealed_lsn or 0
+    written = (facts.written_lsn or 0) - sealed_lsn
+    since = f"; pg_upgrade refuses if any of the {bytes_text(written)} written since is a commit" if written > 0 else ""
+    return f"safe to upgrade: sealed at {format_lsn(sealed_lsn)}: stop the server now, and run pg_upgrade{since}"
 
 
 def utc_text(at_ms: int, now_ms: int) -> str:
