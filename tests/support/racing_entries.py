@@ -17,7 +17,7 @@ URI: Final = "s3://b/shapes"
 
 
 def main() -> None:
-    """Append the entries ``NAME0``, ``NAME1``, …, each in a commit of its own."""
+    """Append entries, named by the argument and a number, each in a commit of its own."""
     port, name, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     registry = RegistryTable(URI, store_options(port), create=True)
     print("ready", flush=True)  # noqa: T201
