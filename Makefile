@@ -138,7 +138,7 @@ python:
 	  echo "install it (on Debian or Ubuntu: apt install python3-venv), or name another: make PYTHON=python3.12" >&2; exit 2; }
 
 verifytools: | python
-	@"$(PYTHON)" -m tests.verify.tools
+	@"$(PYTHON)" -m tests.verify.tools > /dev/null
 
 java: | python
 	@"$(PYTHON)" -m flushtracker.jvm.java

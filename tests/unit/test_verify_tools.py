@@ -21,6 +21,7 @@ def test_missing_packages_are_named_and_the_exit_code_is_2(tmp_path: Path, insta
     )
     missing = {"prometheus", "chromium", "chromium-driver", "nodejs", "npm", "nginx-light"} - set(installed)
     assert done.returncode == 2
+    assert done.stdout.split() == sorted(missing)
     assert done.stderr.strip().endswith(f"apt-get install {' '.join(sorted(missing))}")
 
 

@@ -1,4 +1,4 @@
-"""``python -m tests.verify.tools``: says which packages ``make verify`` lacks, and then exits with 2."""
+"""``python -m tests.verify.tools``: prints which packages ``make verify`` lacks, and then exits with 2."""
 
 import shutil
 import sys
@@ -21,9 +21,10 @@ def missing_packages() -> list[str]:
 
 
 if __name__ == "__main__":
-    if missing := missing_packages():
+    if missing := " ".join(missing_packages()):
+        print(missing)  # noqa: T201
         print(  # noqa: T201
-            f"make verify needs programs that are not installed; on Debian: apt-get install {' '.join(missing)}",
+            f"make verify needs programs that are not installed; on Debian: apt-get install {missing}",
             file=sys.stderr,
         )
         sys.exit(2)
