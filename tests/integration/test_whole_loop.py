@@ -32,4 +32,3 @@ def test_what_the_loop_decides_under_kills_is_what_the_models_allow(postgres_fol
     steps = watch.log_trace.counts
     assert steps["claims"] == 2
     assert min(steps["appends"], steps["notifications"]) > len(_KILLED)
-    assert steps["merges"] + steps["folds"] > 0

@@ -150,7 +150,7 @@ def test_rules_name_the_jobs_of_the_example() -> None:
     """``up`` and ``absent`` go by the names of Prometheus' scrape jobs."""
     config = yaml.safe_load((_FOLDER / "prometheus.yaml").read_text())
     jobs = {scrape["job_name"] for scrape in config["scrape_configs"]}
-    assert jobs == {"flushtracker_track", "flushtracker_capture", "flushtracker_write"}
+    assert jobs == {"flushtracker_track", "flushtracker_capture", "flushtracker_write", "flushtracker_serve"}
     named = {name for rule in _RULES for name in re.findall(r'job=~?"(\w+)"', rule["expr"])}
     assert named == {"flushtracker_track", "flushtracker_capture", "flushtracker_write", "flushtracker_snapshot"}
     absent = {name for rule in _RULES for name in re.findall(r'absent\(up\{job="(\w+)"\}\)', rule["expr"])}
