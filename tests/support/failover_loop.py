@@ -58,7 +58,7 @@ class FailoverLoop(WholeLoop):
     def _create(self) -> None:
         self.rig.settings["max_batch_size"] = 1000
         self.rig.settings["postgres"]["connection"] = self.pair.options
-        # A capture that is killed with its primary is waited for as long as this.
+        # The wait for a capture that was killed with its primary.
         self.rig.settings["kafka"]["retry_timeout"] = "10 seconds"
         self.rig.create_topics()
         self.server.execute("CREATE PUBLICATION shapes FOR ALL TABLES", *TABLES)
