@@ -22,22 +22,18 @@ change that cannot follow.
 the result. A seed repeats the workload and what is killed, not the moments.
 """
 
-import argparse
 import random
-import shutil
-import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from flushtracker.errors import FlushtrackerError
 from flushtracker.wal.lsn import format_lsn
 from tests.support.failover_loop import FailoverLoop
 from tests.support.loop_readers import LoopReaders
 from tests.support.loop_watch import LoopWatch
 from tests.support.loop_workload import LoopWorkload
+from tests.support.seeded_soak import main
 from tests.support.whole_loop import Part
 
 Moment = Literal["any", "at once", "syncing", "large", "twice"]
@@ -51,19 +47,6 @@ _KILL_CHANCE: Final = 0.25
 """The probability that capture, the tracker or the writers are killed before the primary is."""
 _CAPTURE_CHANCE: Final = 0.2
 """The probability that capture is killed with the primary."""
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--promotions", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
-    arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="flushtracker-"))
-    try:
-        _soak(folder, arguments.promotions, arguments.seed)
-    except (AssertionError, FlushtrackerError) as error:
-        sys.exit(f"violated with seed {arguments.seed}; all data and logs are in {folder}: {error}")
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _soak(folder: Path, promotions: int, seed: int) -> None:
@@ -180,4 +163,4 @@ def _report(started: float, line: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "promotions", _soak)

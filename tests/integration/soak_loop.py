@@ -18,21 +18,17 @@ DuckDB, Polars and followers of ours read the shapes all the time, and must have
 seed repeats the workload and what is killed, not the moments.
 """
 
-import argparse
 import random
-import shutil
-import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from flushtracker.errors import FlushtrackerError
 from flushtracker.wal.lsn import format_lsn
 from tests.support.loop_readers import LoopReaders
 from tests.support.loop_watch import LoopWatch
 from tests.support.loop_workload import LoopWorkload
+from tests.support.seeded_soak import main
 from tests.support.whole_loop import Part, WholeLoop
 
 _WEIGHTS: Final[dict[Part, int]] = {"tracker": 3, "writers": 3, "capture": 2, "broker": 1, "server": 1}
@@ -40,19 +36,6 @@ _PROGRESS_CHANCE: Final = 0.6
 """The probability that a kill waits until the slot has advanced since the last one; other kills may be in a start."""
 _LONGEST_DELAY_S: Final = 8.0
 _REST_EVERY: Final = 10
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
-    arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="flushtracker-"))
-    try:
-        _soak(folder, arguments.kills, arguments.seed)
-    except (AssertionError, FlushtrackerError) as error:
-        sys.exit(f"violated with seed {arguments.seed}; all data and logs are in {folder}: {error}")
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _soak(folder: Path, kills: int, seed: int) -> None:
@@ -105,4 +88,4 @@ def _report(started: float, line: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "kills", _soak)

@@ -1,0 +1,25 @@
+"""``main``: the command line of a soak that plays so many of something from one seed, and what it leaves behind."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from flushtracker.errors import FlushtrackerError
+
+
+def main(description: str | None, unit: str, soak: Callable[[Path, int, int], None]) -> None:
+    """Call ``soak`` with a new folder, how many of ``unit``, and the seed. After a violation, the folder is kept."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(f"--{unit}", dest="count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="flushtracker-"))
+    try:
+        soak(folder, arguments.count, arguments.seed)
+    except (AssertionError, FlushtrackerError) as error:
+        sys.exit(f"violated with seed {arguments.seed}; all data and logs are in {folder}: {error}")
+    shutil.rmtree(folder, ignore_errors=True)
