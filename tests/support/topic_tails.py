@@ -1,6 +1,5 @@
 """Topics read on from where the last reading ended: for tests that look at them again and again."""
 
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
@@ -27,10 +26,10 @@ class TopicTails:
     """Topics of so many partitions each; close it when done."""
 
     def __init__(self, bootstrap_servers: str, topics: list[str], partitions: int = 1) -> None:
-        servers: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap_servers}
+        self._servers: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap_servers}
         # Its own connection, on which no fetch that waits for records delays a request.
-        self._admin = AdminClient(servers)
-        self._consumer = Consumer({**servers, "group.id": "unused", "fetch.wait.max.ms": 20})
+        self._admin = AdminClient(self._servers)
+        self._consumer = Consumer({**self._servers, "group.id": "unused", "fetch.wait.max.ms": 20})
         self._next = {(topic, number): 0 for topic in topics for number in range(partitions)}
         self._consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in self._next])
 
@@ -59,7 +58,11 @@ class TopicTails:
         """Where each partition ends; empty while a new topic has no leader yet."""
         end = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         latest = {TopicPartition(*place): end for place in self._next}
-        with suppress(KafkaException):
+        try:
             futures = self._admin.list_offsets(latest, request_timeout=_REQUEST_TIMEOUT_S)
             return {(each.topic, each.partition): future.result().offset for each, future in futures.items()}
-        return {}
+        except KafkaException as error:
+            # A client that saw the broker without a controller went on failing for minutes.
+            print(f"the ends of the topics, once more: {error}", flush=True)  # noqa: T201  for the log of a soak
+            self._admin = AdminClient(self._servers)
+            return {}
