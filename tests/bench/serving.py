@@ -3,7 +3,6 @@
 import asyncio
 import http.client
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.bench.measure import Table
 from tests.bench.reads import append_rows
-from tests.support.caching_proxy import follow, served_behind_nginx
+from tests.support.caching_proxy import PROXIES, follow, has_proxy, served_behind
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 
 _CLIENTS_AT_ONCE = 200
@@ -36,10 +35,10 @@ def tables(*, quick: bool) -> Iterator[Table]:
     header = ["clients", "KB for each", "CPU % while they wait", "commit to the first client, s", "to the last, s"]
     counts = [100] if quick else [1_000, 10_000, 50_000]
     yield Table("serve: clients that wait for one shape", header, [_waiting(count) for count in counts])
-    if shutil.which("nginx") is not None:
-        header = ["clients", "requests that reach the server for a change", "most", "commit to the last client, s"]
-        counts = [50] if quick else [1_000, 10_000]
-        yield Table("serve: clients behind nginx", header, [_proxied(count, 2 if quick else 10) for count in counts])
+    header = ["proxy", "clients", "requests that reach the server for a change", "most", "commit to the last client, s"]
+    counts, changes = ([50], 2) if quick else ([1_000, 10_000], 10)
+    lines = [_proxied(proxy, count, changes) for proxy in PROXIES if has_proxy(proxy) for count in counts]
+    yield Table("serve: clients behind a caching proxy", header, lines)
 
 
 class _Process:
@@ -131,11 +130,11 @@ def _waiting(count: int) -> list[str]:
         return asyncio.run(_wait(server, log, count, request))
 
 
-def _proxied(clients: int, changes: int) -> list[str]:
-    with served_behind_nginx() as proxied:
+def _proxied(proxy: str, clients: int, changes: int) -> list[str]:
+    with served_behind(proxy) as proxied:
         found = asyncio.run(follow(proxied, clients, changes))
     asked, times = zip(*found, strict=True)
-    return [f"{clients:,}", f"{median(asked):.0f}", f"{max(asked)}", f"{median(times):.2f}"]
+    return [proxy, f"{clients:,}", f"{median(asked):.0f}", f"{max(asked)}", f"{median(times):.2f}"]
 
 
 async def _wait(server: _Process, log: str, count: int, request: bytes) -> list[str]:

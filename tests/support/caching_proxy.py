@@ -1,14 +1,15 @@
-"""The server of shapes behind nginx, configured as ``examples/caching_proxy`` is but for its ports."""
+"""The server of shapes behind a caching proxy, configured as ``examples/caching_proxy`` is but for its ports."""
 
 import asyncio
 import http.client
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,14 @@ from tests.support.waiting import wait_until
 from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
 
 _ROOT: Final = Path(__file__).parents[2]
-_CONFIG: Final = _ROOT / "examples" / "caching_proxy" / "nginx.conf"
+_CONFIGS: Final = _ROOT / "examples" / "caching_proxy"
+PROXIES: Final = ("nginx", "varnish")
 _DEADLINE_S: Final = 120.0
 
 
 @dataclass
 class Proxied:
-    """The server, and nginx in front of it: ``port`` for all shapes, ``keeper`` for the one that users may see."""
+    """The server, and a proxy in front of it: ``port`` for all shapes, ``keeper`` for the one that users may see."""
 
     log: str
     port: int
@@ -36,14 +38,20 @@ class Proxied:
     status: int
 
     def get(
-        self, address: str, headers: dict[str, str] | None = None, port: int | None = None
+        self,
+        address: str,
+        headers: dict[str, str] | None = None,
+        port: int | None = None,
+        *,
+        method: str = "GET",
+        body: bytes = b"",
     ) -> http.client.HTTPResponse:
         """An answer whose body has been read into ``body``; the address is sent as it is."""
         with closing(http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=60)) as connection:
-            connection.putrequest("GET", address, skip_accept_encoding=True)
+            connection.putrequest(method, address, skip_accept_encoding=True)
             for name, value in (headers or {}).items():
                 connection.putheader(name, value)
-            connection.endheaders()
+            connection.endheaders(body or None)
             response = connection.getresponse()
             response.body = response.read()  # type: ignore[attr-defined]
             return response
@@ -56,9 +64,14 @@ class Proxied:
         )
 
 
+def has_proxy(proxy: str) -> bool:
+    """Whether the program of one of ``PROXIES`` is installed."""
+    return shutil.which({"nginx": "nginx", "varnish": "varnishd"}[proxy]) is not None
+
+
 @contextmanager
-def served_behind_nginx() -> Iterator[Proxied]:
-    """All files are in a folder that nginx' workers, of another user, may enter."""
+def served_behind(proxy: str) -> Iterator[Proxied]:
+    """One of ``PROXIES``. All files are in a folder that its workers, of another user, may enter."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         root.chmod(0o755)
@@ -68,19 +81,13 @@ def served_behind_nginx() -> Iterator[Proxied]:
         append(log, [item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
         append(log, [item((10, 0), "insert", "b", {"id": "2"}, shape_id="orders"), commit(10, shape_id="orders")])
         found = Proxied(log, *(free_port() for _ in range(4)))
-        text = _CONFIG.read_text()
-        for given, port in (("127.0.0.1:8080", found.port), ("127.0.0.1:8081", found.keeper)):
-            assert text.count(given) == 1
-            text = text.replace(given, f"127.0.0.1:{port}")
-        config = root / "nginx.conf"
-        config.write_text(text.replace("127.0.0.1:9470", f"127.0.0.1:{found.direct}"))
         serve = root / "serve.yaml"
         serve.write_text(
             f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\nhttp: {{listen: "127.0.0.1:{found.direct}"}}\n'
             f'poll: "100 ms"\nstatus: {{listen: "127.0.0.1:{found.status}"}}\n'
         )
-        nginx = ["nginx", "-p", folder, "-c", str(config), "-e", "error.log", "-g", "daemon off; pid nginx.pid;"]
-        commands = ([sys.executable, "-m", "flushtracker", "serve", "--config", str(serve)], nginx)
+        in_front = {"nginx": _nginx, "varnish": _varnish}[proxy](root, found)
+        commands = ([sys.executable, "-m", "flushtracker", "serve", "--config", str(serve)], in_front)
         processes = [subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.DEVNULL) for command in commands]
         try:
             wait_until(lambda: _is_there(found), "the proxy and the server answer", _DEADLINE_S, pause_s=0.2)
@@ -89,6 +96,33 @@ def served_behind_nginx() -> Iterator[Proxied]:
             for process in reversed(processes):
                 process.terminate()
                 process.wait()
+
+
+def _nginx(root: Path, found: Proxied) -> list[str]:
+    ports = {
+        "127.0.0.1:8080": f"127.0.0.1:{found.port}",
+        "127.0.0.1:8081": f"127.0.0.1:{found.keeper}",
+        "127.0.0.1:9470": f"127.0.0.1:{found.direct}",
+    }
+    config = _configured(root, "nginx.conf", ports)
+    return ["nginx", "-p", str(root), "-c", str(config), "-e", "error.log", "-g", "daemon off; pid nginx.pid;"]
+
+
+def _varnish(root: Path, found: Proxied) -> list[str]:
+    config = _configured(root, "varnish.vcl", {'"9470"': f'"{found.direct}"'})
+    listen = [f"-ashapes=127.0.0.1:{found.port}", f"-aorders=127.0.0.1:{found.keeper}"]
+    return ["varnishd", "-F", "-n", str(root / "varnish"), "-f", str(config), "-s", "malloc,100m", *listen]
+
+
+def _configured(root: Path, name: str, ports: Mapping[str, str]) -> Path:
+    """The configuration of the example, with other ports, each of which it has once."""
+    text = (_CONFIGS / name).read_text()
+    for given, port in ports.items():
+        assert text.count(given) == 1, given
+        text = text.replace(given, port)
+    path = root / name
+    path.write_text(text)
+    return path
 
 
 def _is_there(found: Proxied) -> bool:

@@ -1,6 +1,7 @@
-"""nginx in front of the server, with the configuration of ``examples/caching_proxy`` as it is, except for its ports."""
+"""nginx and Varnish in front of the server, with the configurations of ``examples/caching_proxy`` except for ports."""
 
 import asyncio
+import gzip
 import http.client
 import json
 import time
@@ -10,20 +11,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.caching_proxy import Proxied, follow, served_behind_nginx
+from tests.support.caching_proxy import PROXIES, Proxied, follow, served_behind
 from tests.support.shape_log_rows import append, commit, item
+from tests.support.waiting import wait_until
 
 
-@pytest.fixture
-def proxied() -> Iterator[Proxied]:
-    with served_behind_nginx() as found:
+@pytest.fixture(params=PROXIES)
+def proxied(request: pytest.FixtureRequest) -> Iterator[Proxied]:
+    with served_behind(request.param) as found:
         yield found
 
 
-@pytest.fixture(scope="module")
-def unchanged() -> Iterator[Proxied]:
+@pytest.fixture(scope="module", params=PROXIES)
+def unchanged(request: pytest.FixtureRequest) -> Iterator[Proxied]:
     """For tests that write nothing."""
-    with served_behind_nginx() as found:
+    with served_behind(request.param) as found:
         yield found
 
 
@@ -159,3 +161,44 @@ def test_gatekeeper_lets_a_client_follow(proxied: Proxied) -> None:
     before = proxied.asked()
     assert proxied.get(f"/orders?x=1&{query}&live=true&cursor=1", port=proxied.keeper).status == 200
     assert proxied.asked() == before
+
+
+def test_rows_are_compressed_for_those_who_take_that(proxied: Proxied) -> None:
+    """They are the same rows, and known by their etag, which says that it is weak then."""
+    rows = [item((20, 2 * n), "insert", f"k{n}", {"id": str(n)}) for n in range(200)]
+    append(proxied.log, [*rows, commit(20)])
+    address = "/v1/shape?shape=users&offset=-1"
+    wait_until(lambda: len(json.loads(proxied.get(address).body)) > 200, "the rows are there", 60, pause_s=0.5)  # type: ignore[attr-defined]
+    plain, packed = proxied.get(address), proxied.get(address, {"accept-encoding": "gzip"})
+    assert (plain.headers["content-encoding"], packed.headers["content-encoding"]) == (None, "gzip")
+    assert "accept-encoding" in packed.headers["vary"].lower()
+    assert gzip.decompress(packed.body) == plain.body  # type: ignore[attr-defined]
+    assert len(packed.body) * 5 < len(plain.body)  # type: ignore[attr-defined]
+    assert packed.headers["etag"] == f"W/{plain.headers['etag'].removeprefix('W/')}"
+    known = proxied.get(address, {"accept-encoding": "gzip", "if-none-match": packed.headers["etag"]})
+    assert (known.status, known.body) == (304, b"")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [("POST", {}, 405), ("PURGE", {}, 405), ("GET", {"content-length": "2"}, 413), ("HEAD", {}, 200)],
+)
+def test_what_the_server_refuses_does_not_pass(
+    unchanged: Proxied, method: str, headers: dict[str, str], status: int
+) -> None:
+    """A method or a body that another one could read as a second request, at either port."""
+    for port, address in ((unchanged.port, "/v1/shape?shape=users&offset=-1"), (unchanged.keeper, "/orders?offset=-1")):
+        response = unchanged.get(address, headers, port, method=method, body=b"xy" if headers else b"")
+        assert response.status == status
+
+
+def test_client_gets_past_an_answer_that_is_kept(unchanged: Proxied) -> None:
+    """Electric's client adds ``cache-buster`` to an address whose answer it takes for an outdated one."""
+    for port, address in ((unchanged.port, "/v1/shape?shape=users&offset=-1"), (unchanged.keeper, "/orders?offset=-1")):
+        for asked in (1, 0):
+            before = unchanged.asked()
+            assert unchanged.get(f"{address}&cache-buster=1", port=port).status == 200
+            assert unchanged.asked() - before == asked
+        before = unchanged.asked()
+        assert unchanged.get(f"{address}&cache-buster=2", port=port).status == 200
+        assert unchanged.asked() - before == 1

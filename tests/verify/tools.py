@@ -12,6 +12,7 @@ _PACKAGES: Final = {
     "node": "nodejs",
     "npm": "npm",
     "nginx": "nginx-light",
+    "varnishd": "varnish",
 }
 
 

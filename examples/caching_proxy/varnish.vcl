@@ -1,0 +1,65 @@
+# Varnish in front of `flushtracker serve`: what nginx.conf beside it does, and a change reaches all who wait at once.
+#   varnishd -f varnish.vcl -s malloc,2g -a shapes=127.0.0.1:8080 -a orders=127.0.0.1:8081
+# The socket `shapes` serves all shapes to whoever reaches it, `orders` one shape to those whom you let in.
+vcl 4.1;
+import std;
+
+backend server {
+  .host = "127.0.0.1";
+  .port = "9470";
+  # A request waits up to 20 s for a change, and a client that gets events gets a comment every 20 s.
+  .first_byte_timeout = 60s;
+  .between_bytes_timeout = 60s;
+}
+
+# Each of these ends with `return`, so nothing of Varnish's own rules follows: cookies would make each request its own, and
+# unknown methods would be passed on as they are, with whatever follows them.
+sub vcl_recv {
+  if (req.method != "GET" && req.method != "HEAD" && req.method != "OPTIONS") {
+    return (synth(405));
+  }
+  if (req.http.Transfer-Encoding || (req.http.Content-Length && req.http.Content-Length != "0")) {
+    return (synth(413));
+  }
+  if (local.socket == "orders") {
+    # The gatekeeper. What authenticates users belongs here. Of what they send, these parameters are passed on as they
+    # are; all others are dropped. The server decodes each once, and refuses one that occurs twice.
+    if (req.url !~ "^/orders(\?|$)") {
+      return (synth(404));
+    }
+    set req.url = regsub(req.url, "^/orders\??", "");
+    set req.url = regsuball(req.url, "(^|&)(?!(offset|handle|expired_handle|live|cursor|live_sse|log|cache-buster)=)[^&]*", "");
+    set req.url = "/v1/shape?shape=orders&" + regsub(req.url, "^&+", "");
+  } else if (req.url !~ "^/v1/shape(\?|$)") {
+    return (synth(404));
+  }
+  set req.http.Host = "localhost";
+  unset req.http.Cookie;
+  unset req.http.Authorization;
+  # What is never kept need not be waited for: events, and rows for clients that were told to begin again.
+  if (req.method == "OPTIONS" || req.url ~ "[?&](experimental_)?live_sse=true"
+      || (req.url ~ "[?&]offset=(-1|now)(&|$)" && req.url ~ "[?&](expired_)?handle=")) {
+    return (pass);
+  }
+  return (hash);
+}
+
+sub vcl_hash {
+  hash_data(req.url);
+  return (lookup);
+}
+
+sub vcl_backend_response {
+  # A 409 says how long it may be kept, for which Varnish does not look.
+  if (beresp.status == 409 && beresp.http.Cache-Control ~ "max-age=5") {
+    set beresp.ttl = 5s;
+  }
+  if (beresp.ttl <= 0s || beresp.http.Cache-Control ~ "no-store") {
+    # For so long those who ask for the same do not wait for each other, although this answer is not kept.
+    set beresp.uncacheable = true;
+    set beresp.ttl = 1s;
+  }
+  # Rows get several times smaller, and are kept so. Events have no length.
+  set beresp.do_gzip = std.integer(beresp.http.Content-Length, 0) > 1000;
+  return (deliver);
+}
