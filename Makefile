@@ -15,7 +15,7 @@ STEPS     ?= 10000
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test verify soak unit mutants model bench bench-long check format jars brokerjars serverjars s3jars classes dist warmup clean distclean python java verifytools
+.PHONY: help run demo test verify soak unit mutants model bench bench-long check format jars brokerjars serverjars s3jars s3server classes dist warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -42,13 +42,13 @@ run: java $(READY) jars ## replay the recorded WAL, write and track its shapes s
 demo: java $(READY) jars brokerjars warmup ## run PostgreSQL, Kafka, capture, tracker and writers here, with a live view; Ctrl-C stops and verifies
 	@$(BIN)/flushtracker demo
 
-test: java $(READY) jars brokerjars serverjars warmup ## run all tests, two at a time
+test: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" flushtracker tests/unit tests/spark tests/integration
 
 verify: verifytools java $(READY) jars brokerjars warmup ## try alerts, pages and clients in a real Prometheus, Chromium and Node, which Debian has
 	$(BIN)/python -m pytest tests/verify
 
-soak: java $(READY) jars brokerjars serverjars warmup ## a million simulated histories, ten million mutated inputs, then 500 kills under load; takes hours
+soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a million simulated histories, ten million mutated inputs, then 500 kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
 	$(BIN)/python -m tests.integration.soak_small_scope
 	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
@@ -109,6 +109,9 @@ s3jars: java $(READY) ## fetch what Spark needs for checkpoints on S3 into .jars
 
 serverjars: java $(READY) ## fetch a PostgreSQL server of each version for the tests into .jars/postgres; other targets do this when needed
 	@$(BIN)/python -m tests.support.server_versions
+
+s3server: $(READY) ## build a server with the API of S3 for the tests into .jars/store, with Go; other targets do this when needed
+	@$(BIN)/python -m tests.support.s3_build
 
 classes: java $(READY) jars brokerjars ## archive Spark's classes, for a faster start, into .jars; other targets do this when needed
 	@$(BIN)/python -m flushtracker.jobs.warmup.program

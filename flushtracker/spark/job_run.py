@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from flushtracker.config.spark_config import SparkConfig
 from flushtracker.config.storage_path import is_uri, local_folder
 from flushtracker.config.transport import KafkaTransport, Transport
+from flushtracker.delta.conditional_writes import require_conditional_writes
 from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.kafka.first_contact import first_contact
 from flushtracker.process.log_format import LogFormat
@@ -81,16 +82,22 @@ def run_job(
     return 0
 
 
-def check_start(transport: Transport | None, folders: Mapping[str, str]) -> None:
-    """Check that the local ``folders``, by their keys, can be written; warn if no broker answers.
+def check_start(
+    transport: Transport | None, folders: Mapping[str, str], storage_options: Mapping[str, str] | None = None
+) -> None:
+    """Check that the ``folders``, by their keys, can be written; warn if no broker answers.
+
+    A local folder is tried; of an object store with tables, of the section ``sink``, only that it replaces no commit.
 
     On a cluster, a path without a scheme is in Spark's default file system, which may not be the local one. Only Spark
     knows, so there such a path only causes a warning.
 
     Raises:
-        ConfigError: a folder can neither be created nor written.
+        ConfigError: a folder can neither be created nor written, or its object store replaces commits.
     """
     for key, path in folders.items():
+        if key.startswith("sink."):
+            require_conditional_writes(key, path, storage_options or {})
         refusal = _refusal(key, path)
         if refusal is not None and (is_uri(path) or not _CLUSTER & os.environ.keys()):
             raise refusal

@@ -14,25 +14,26 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import IO, ClassVar
 from urllib.parse import parse_qs, unquote, urlparse
 
+from flushtracker.config.storage_config import S3Config
+
 _ENTRY = "<Contents><Key>{}</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified><Size>{}</Size></Contents>"
-_UPLOAD = "<R><Bucket>b</Bucket><Key>{0}</Key><UploadId>{0}</UploadId><ETag>x</ETag><Location>x</Location></R>"
+_UPLOAD = "<R><Bucket>bucket</Bucket><Key>{0}</Key><UploadId>{0}</UploadId><ETag>x</ETag><Location>x</Location></R>"
+
+
+def store_config(port: int) -> S3Config:
+    """The section ``storage.s3`` for a store on this machine."""
+    return S3Config(f"http://127.0.0.1:{port}", "test", "test", "test")
 
 
 def store_options(port: int) -> dict[str, str]:
-    """deltalake's options for a store on this machine."""
-    return {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "test",
-    }
+    """deltalake's options for it."""
+    return store_config(port).deltalake_options()
 
 
 @contextmanager
-def running_store() -> Iterator[tuple[int, IO[str]]]:
-    """A store of its own: its port, and what it prints."""
-    command = [sys.executable, "-m", "tests.support.object_store"]
+def running_store(*, replaces: bool = False) -> Iterator[tuple[int, IO[str]]]:
+    """A store of its own: its port, and what it prints. With ``replaces`` it ignores each condition."""
+    command = [sys.executable, "-m", "tests.support.object_store", *(["--replaces"] if replaces else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as store:
         assert store.stdout is not None
         try:
@@ -42,8 +43,9 @@ def running_store() -> Iterator[tuple[int, IO[str]]]:
 
 
 class Bucket(BaseHTTPRequestHandler):
-    """Handles requests for objects of the bucket ``b``."""
+    """Handles requests for objects of the bucket ``bucket``."""
 
+    replaces: ClassVar = "--replaces" in sys.argv
     objects: ClassVar[dict[str, bytes]] = {}
     lock: ClassVar = threading.Lock()
     parts: ClassVar[dict[str, dict[int, bytes]]] = {}
@@ -97,12 +99,12 @@ class Bucket(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def _key(self) -> str:
-        return unquote(urlparse(self.path).path).removeprefix("/b/")
+        return unquote(urlparse(self.path).path).removeprefix("/bucket/")
 
     def _put(self, key: str, condition: str, content: bytes) -> bool:
         """Put an object, unless the condition forbids it; returns whether it was put."""
         with self.lock:
-            if condition == "*" and key in self.objects:
+            if condition == "*" and key in self.objects and not self.replaces:
                 return False
             self.objects[key] = content
             print(key, condition, flush=True)  # noqa: T201

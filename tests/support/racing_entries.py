@@ -13,7 +13,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.object_store import store_options
 
-URI: Final = "s3://b/shapes"
+URI: Final = "s3://bucket/shapes"
 
 
 def main() -> None:

@@ -80,6 +80,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "psycopg2": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta", "delta.acks", "delta.log"}),
+    "obstore": frozenset({"delta"}),
     "pyarrow": frozenset(
         {"delta", "delta.acks", "delta.log", "jobs.track", "jobs.write", "jobs.snapshot", "operate", "serve", "spark"}
     ),

@@ -33,8 +33,8 @@ def test_commit_to_an_object_store_cannot_replace_another() -> None:
     """Each is a PUT that fails if the version exists, without a lock or an option of the user's."""
     with running_store() as (port, printed):
         options = store_options(port)
-        AckTable("s3://b/acks", options).fence_others()
-        AckTable("s3://b/acks", options).fence_others()
+        AckTable("s3://bucket/acks", options).fence_others()
+        AckTable("s3://bucket/acks", options).fence_others()
         found = [printed.readline().split() for _ in range(3)]
     assert found == [[f"acks/_delta_log/{version:020}.json", "*"] for version in range(3)]
 

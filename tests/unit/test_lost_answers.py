@@ -57,13 +57,13 @@ def _ack(lsn: int) -> AckRow:
 def test_driver_goes_on_after_a_lost_answer_to_its_claim_and_its_ack(fault: Fault) -> None:
     """No conflict with itself, which would stop the job, and one row for each ack."""
     with _store() as (proxy, options):
-        acks = AckTable("s3://b/acks", options)
+        acks = AckTable("s3://bucket/acks", options)
         with _each_lost(proxy, fault):
             acks.fence_others()
         with _each_lost(proxy, fault):
             assert acks.append(_ack(100)) == 1
         assert acks.append(_ack(200)) == 1
-        table = DeltaTable("s3://b/acks", storage_options=options)
+        table = DeltaTable("s3://bucket/acks", storage_options=options)
         assert table.version() == 3
         assert sorted(table_rows(table, ["ack_lsn"])["ack_lsn"].to_pylist()) == [100, 200]
 
@@ -72,7 +72,7 @@ def test_driver_goes_on_after_a_lost_answer_to_its_claim_and_its_ack(fault: Faul
 def test_writer_goes_on_after_a_lost_answer_to_its_claim_and_its_append(fault: Fault) -> None:
     """The rows are in the log once, and the next batch follows."""
     with _store() as (proxy, options):
-        table = create_shape_log("s3://b/log", options)
+        table = create_shape_log("s3://bucket/log", options)
         claim, files = LogClaim(table), row_files(table, options)
         with _each_lost(proxy, fault):
             claim.take()
@@ -81,7 +81,7 @@ def test_writer_goes_on_after_a_lost_answer_to_its_claim_and_its_append(fault: F
             written = list(files.write([rows]))
             with _each_lost(proxy, fault):
                 claim.append(written, claim.version_of(batch_id))
-        found = table_rows(DeltaTable("s3://b/log", storage_options=options), ["tx_offset"])
+        found = table_rows(DeltaTable("s3://bucket/log", storage_options=options), ["tx_offset"])
         assert sorted(found["tx_offset"].to_pylist()) == [100, 100, 200, 200]
 
 
@@ -89,13 +89,13 @@ def test_writer_goes_on_after_a_lost_answer_to_its_claim_and_its_append(fault: F
 def test_dead_letters_are_stored_once_after_a_lost_answer(fault: Fault) -> None:
     """They are not reported as not stored, and a rerun of the batch finds them."""
     with _store() as (proxy, options):
-        letters = DeadLetterTable("s3://b/letters", options)
+        letters = DeadLetterTable("s3://bucket/letters", options)
         row = {"batch_id": 7, "place": "p", "reason": "r", "value": "v", "written_at": _NOW}
         files = list(letters.files().write([pa.Table.from_pylist([row], schema=dead_letter_table.SCHEMA)]))
         with _each_lost(proxy, fault):
             letters.append(files, "query", 7)
         assert letters.has("query", 7)
-        table = DeltaTable("s3://b/letters", storage_options=options)
+        table = DeltaTable("s3://bucket/letters", storage_options=options)
         assert table_rows(table, ["value"])["value"].to_pylist() == ["v"]
 
 
@@ -103,11 +103,11 @@ def test_dead_letters_are_stored_once_after_a_lost_answer(fault: Fault) -> None:
 def test_registry_has_an_entry_once_after_a_lost_answer(fault: Fault) -> None:
     """An append without an app transaction conflicts with nothing, not even with itself."""
     with _store() as (proxy, options):
-        registry = RegistryTable("s3://b/shapes", options, create=True)
+        registry = RegistryTable("s3://bucket/shapes", options, create=True)
         entry = ShapeEntry(SOURCE, ShapeDefinition("users", ("public", "users")), 7, LogOffset(9, 0)).to_json()
         with _each_lost(proxy, fault):
             assert registry.append([entry], _NOW) == 1
-        table = DeltaTable("s3://b/shapes", storage_options=options)
+        table = DeltaTable("s3://bucket/shapes", storage_options=options)
         assert table_rows(table, ["id"])["id"].to_pylist() == ["users"]
 
 
@@ -115,11 +115,11 @@ def test_registry_has_an_entry_once_after_a_lost_answer(fault: Fault) -> None:
 def test_merge_is_known_to_be_done_after_a_lost_answer(fault: Fault) -> None:
     """It is not taken for another process's."""
     with _store() as (proxy, options):
-        acks = AckTable("s3://b/acks", options)
+        acks = AckTable("s3://bucket/acks", options)
         acks.fence_others()
         for lsn in (100, 200):
             acks.append(_ack(lsn))
-        table, commits = DeltaTable("s3://b/acks", storage_options=options), Commits()
+        table, commits = DeltaTable("s3://bucket/acks", storage_options=options), Commits()
         paths = pa.table(table.get_add_actions()).to_pylist()
         removed = [(path["path"], path["size_bytes"]) for path in paths]
         with _each_lost(proxy, fault):
@@ -130,7 +130,7 @@ def test_merge_is_known_to_be_done_after_a_lost_answer(fault: Fault) -> None:
 def test_commit_that_never_arrived_is_an_error() -> None:
     """Nothing is taken for durable because it was sent."""
     with _store() as (proxy, options):
-        acks = AckTable("s3://b/acks", options)
+        acks = AckTable("s3://bucket/acks", options)
         acks.fence_others()
         proxy.add(Fault(_COMMIT, RESET))
         with pytest.raises(SinkError, match="cannot be written"):
@@ -142,8 +142,8 @@ def test_commit_that_never_arrived_is_an_error() -> None:
 def test_other_drivers_commit_is_not_taken_for_ones_own() -> None:
     """Both would claim the same, and one of them must know that it has not."""
     with _store() as (_, options):
-        AckTable("s3://b/acks", options)
-        ours, others = (DeltaTable("s3://b/acks", storage_options=options) for _ in range(2))
+        AckTable("s3://bucket/acks", options)
+        ours, others = (DeltaTable("s3://bucket/acks", storage_options=options) for _ in range(2))
         Commits().claim(others, "claim", 1)
         with pytest.raises(CommitFailedError):
             Commits().claim(ours, "claim", 1)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from socket import create_connection, create_server, socket
 from threading import Event
@@ -21,6 +22,7 @@ from flushtracker.kafka import first_contact, topic_admin
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.spark.job_run import check_start
+from tests.support.object_store import running_store, store_config
 
 ROOT: Final = Path(__file__).parents[2]
 FILES: Final = {
@@ -78,6 +80,20 @@ def test_newcomer_names_a_folder_that_cannot_be_written(tmp_path: Path, program:
         f"flushtracker {program}: {key}: {tmp_path}/file/folder cannot be written: Not a directory at {tmp_path}/file; "
         "name a folder that can be created and written\n"
     )
+
+
+@pytest.mark.parametrize(("program", "key"), [("track", "sink.acks"), ("write", "sink.log"), ("snapshot", "sink.log")])
+def test_newcomer_has_a_store_that_replaces_commits(tmp_path: Path, program: str, key: str) -> None:
+    """Nothing starts, and it says which key names the store."""
+    file = written_config(tmp_path, program, key, Path("TABLE"))
+    with running_store(replaces=True) as (port, _):
+        s3 = {name: value for name, value in asdict(store_config(port)).items() if value is not None}
+        storage = yaml.safe_dump({"storage": {"s3": s3}})
+        file.write_text(file.read_text().replace("TABLE", "s3://bucket/table") + storage)
+        command = [sys.executable, "-m", "flushtracker", program, "--config", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+    assert f"{key}: the object store of s3://bucket/table ignores If-None-Match" in done.stderr
+    assert done.returncode == ConfigError.exit_code
 
 
 def test_a_check_leaves_nothing_behind_and_asks_no_other_storage(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def _write_to_log(arguments: argparse.Namespace) -> int:
         lambda spark, stop: _take(
             log_snapshots(spark, config, stop, arguments.shapes, again=arguments.again), config.status
         ),
-        lambda: check_start(None, {"sink.log": config.sink.log}),
+        lambda: check_start(None, {"sink.log": config.sink.log}, config.sink.storage_options),
         verbose=arguments.verbose,
         log_format=arguments.log_format,
     )

@@ -22,6 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
                 "sink.acks": config.sink.acks,
                 "sink.dead_letters": config.sink.dead_letters,
             },
+            config.sink.storage_options,
         ),
         verbose=arguments.verbose,
         log_format=arguments.log_format,

@@ -15,7 +15,7 @@ def run(arguments: argparse.Namespace) -> int:
         "write",
         JobSession(config.state.shuffle_partitions, config.spark, [config.state.checkpoint, config.sink.log]),
         lambda spark, stop: write_shapes(spark, config, stop),
-        lambda: check_start(config.transport, _folders(config)),
+        lambda: check_start(config.transport, _folders(config), config.sink.storage_options),
         verbose=arguments.verbose,
         log_format=arguments.log_format,
     )

@@ -1,0 +1,93 @@
+"""Checks that an object store has conditional writes, which alone keep two writers of a table apart.
+
+A store that ignores ``If-None-Match`` replaces one writer's commit by another's, without an error. deltalake cannot
+show that: it lists a table's log before it commits. So an object is put twice on the condition that there is none.
+"""
+
+import logging
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, cast
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import S3Store
+
+from flushtracker.delta.storage import storage_reason
+from flushtracker.errors import ConfigError
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
+
+logger = logging.getLogger(__name__)
+
+_SCHEMES: Final = ("s3://", "s3a://")
+_TRIED: Final = ".flushtracker-tried-"
+_LOCKED: Final = "AWS_S3_LOCKING_PROVIDER"
+"""deltalake's option for a lock of the user's in place of conditional writes."""
+
+_OPTIONS: Final = {
+    "AWS_ENDPOINT_URL",
+    "AWS_REGION",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+}
+"""The options that say where a store is, and who asks; both packages know them."""
+
+
+def require_conditional_writes(key: str, uri: str, storage_options: Mapping[str, str]) -> None:
+    """Try a conditional write at ``uri``, which the configuration names at ``key``, if that is on S3.
+
+    Where this cannot be tried, the table itself reports why, if it cannot be written either.
+
+    Raises:
+        ConfigError: the store has replaced an object that it must not replace.
+    """
+    options = {name.upper(): value for name, value in storage_options.items()}
+    if not uri.startswith(_SCHEMES) or _LOCKED in options:
+        return
+    try:
+        is_refused = _is_second_write_refused(_store(uri, options))
+    except (BaseError, OSError, ValueError) as error:
+        logger.warning(
+            "it is unknown whether the object store has conditional writes uri=%s reason=%s", uri, storage_reason(error)
+        )
+        return
+    if not is_refused:
+        raise ConfigError(
+            f"{key}: the object store of {uri} ignores If-None-Match, so two programs would replace each other's "
+            "commits; use a store, or a version of it, with conditional writes"
+        )
+
+
+def _store(uri: str, options: Mapping[str, str]) -> S3Store:
+    config = {name.lower(): value for name, value in options.items() if name in _OPTIONS}
+    limit = timedelta(seconds=10)
+    store: S3Store = S3Store.from_url(
+        uri,
+        # Not every store deletes several objects in one request.
+        config=cast("S3Config", {**config, "disable_bulk_delete": "true"}),
+        client_options={"allow_http": True, "timeout": limit, "connect_timeout": limit},
+        retry_config={"max_retries": 3, "retry_timeout": limit},
+    )
+    return store
+
+
+def _is_second_write_refused(store: S3Store) -> bool:
+    name = _TRIED + uuid.uuid4().hex
+    try:
+        # The answer to the first one may be lost, and its retry be refused.
+        with suppress(AlreadyExistsError):
+            obstore.put(store, name, b"1", mode="create")
+        try:
+            obstore.put(store, name, b"2", mode="create")
+        except AlreadyExistsError:
+            return True
+        return False
+    finally:
+        with suppress(BaseError, OSError):
+            obstore.delete(store, name)

@@ -1,0 +1,198 @@
+"""The tables on a real server with the API of S3, without Spark; ``tests/spark/test_s3_jobs.py`` has the jobs.
+
+Every path that a configuration can put on such a store, and what is tried of it:
+
+===================  ====================================================================================
+acks                 created once, fenced, appended, compacted, vacuumed, read as capture and status do
+registry table       programs that race
+dead letters         appended once
+shape log            claimed, appended, merged and vacuumed beside appends, read, followed
+rows from before     appended by the snapshots' job beside the writer
+checkpoints          by the jobs
+===================  ====================================================================================
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from threading import Event, Thread
+from typing import Final
+
+import obstore
+import pytest
+from deltalake import DeltaTable
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import S3Store
+
+from flushtracker.delta.acks import table as ack_table
+from flushtracker.delta.acks.reader import AckReader
+from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.delta.data_file import WrittenFile
+from flushtracker.delta.log import upkeep as shape_log_upkeep
+from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.files import LogFiles
+from flushtracker.delta.log.reader import read_shape_log
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.log.upkeep import ShapeLogUpkeep
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.delta.storage import table_rows
+from flushtracker.errors import SinkError
+from flushtracker.shape_log.merge_plan import MergeSettings
+from tests.support.object_store import store_options
+from tests.support.racing_entries import URI
+from tests.support.s3_server import S3Server, running_s3
+from tests.support.shape_log_rows import SOURCE, arrow, commit, item
+
+_NOW: Final = datetime.now(timezone.utc)
+_DAY_S: Final = 86_400
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with running_s3() as server:
+        yield server
+
+
+@pytest.fixture
+def options(s3: S3Server) -> dict[str, str]:
+    return store_options(s3.port)
+
+
+def test_server_accepts_exactly_one_of_several_conditional_writes(options: dict[str, str]) -> None:
+    """What all commits rest on, so that the tests below say something: of 8 at the same moment, 40 times."""
+    store = S3Store(
+        "bucket",
+        client_options={"allow_http": True},
+        endpoint=options["AWS_ENDPOINT_URL"],
+        region=options["AWS_REGION"],
+        access_key_id=options["AWS_ACCESS_KEY_ID"],
+        secret_access_key=options["AWS_SECRET_ACCESS_KEY"],
+    )
+
+    def is_accepted(name: str, number: int) -> bool:
+        try:
+            obstore.put(store, name, str(number).encode(), mode="create")
+        except AlreadyExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        for name in (f"race{number}" for number in range(40)):
+            accepted = list(threads.map(is_accepted, [name] * 8, range(8)))
+            assert accepted.count(True) == 1
+            assert int(bytes(obstore.get(store, name).bytes())) == accepted.index(True)
+
+
+def test_programs_that_race_replace_no_commit(s3: S3Server, options: dict[str, str]) -> None:
+    """Each entry of each program is there, whoever was first."""
+    RegistryTable(URI, options, create=True)
+    command = [sys.executable, "-m", "tests.support.racing_entries", str(s3.port)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    programs = [subprocess.Popen([*command, name, "12"], **pipes) for name in "abc"]  # type: ignore[call-overload]
+    for program in programs:
+        assert program.stdout.readline() == "ready\n"
+    for program in programs:
+        program.stdin.write("go\n")
+        program.stdin.flush()
+    assert [program.wait(120) for program in programs] == [0, 0, 0]
+    found = RegistryTable(URI, options).written()
+    assert sorted(key[2] for key in found) == sorted(f"{name}{number}" for name in "abc" for number in range(12))
+
+
+def test_second_driver_and_second_writer_fence_the_first(options: dict[str, str]) -> None:
+    """A stale one appends nothing more, and knows it."""
+    first, second = (AckTable("s3://bucket/fenced", options) for _ in range(2))
+    first.fence_others()
+    assert first.append(_ack(1)) == 1
+    second.fence_others()
+    with pytest.raises(SinkError, match="this driver has been fenced"):
+        first.append(_ack(2))
+    stale, current = (LogClaim(create_shape_log("s3://bucket/fenced_log", options)) for _ in range(2))
+    stale.take()
+    current.take()
+    with pytest.raises(SinkError, match="this writer has been fenced"):
+        stale.append([], stale.version_of(0))
+    assert second.append(_ack(3)) == 1
+    assert second.last_acks() == {SOURCE: 3}
+
+
+def test_ack_table_stays_small_and_readers_see_each_ack(
+    s3: S3Server, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are merged, and a checkpoint replaces old commits; a reader that began before goes on."""
+    monkeypatch.setattr(ack_table, "COMPACT_EVERY", 20)
+    monkeypatch.setitem(ack_table.CONFIGURATION, "delta.checkpointInterval", "20")
+    acks, reader = AckTable("s3://bucket/acks", options), AckReader("s3://bucket/acks", options)
+    acks.fence_others()
+    for lsn in range(1, 41):
+        assert acks.append(_ack(lsn)) == 1
+        if lsn % 10 == 0:
+            assert reader.last_ack(SOURCE) == lsn
+    s3.age("acks/", _DAY_S)
+    for lsn in range(41, 66):
+        assert acks.append(_ack(lsn)) == 1
+    assert reader.last_ack(SOURCE) == AckTable("s3://bucket/acks", options).last_acks()[SOURCE] == 65
+    table = DeltaTable("s3://bucket/acks", storage_options=options)
+    assert sorted(table_rows(table, ["ack_lsn"])["ack_lsn"].to_pylist()) == list(range(1, 66))
+    log = {path.name for path in (s3.folder / "acks/_delta_log").iterdir()}
+    assert {"_last_checkpoint", f"{59:020}.checkpoint.parquet"} <= log
+    # The first ones had expired, and a checkpoint of their time replaces them.
+    assert f"{5:020}.json" not in log
+    assert len(table.file_uris()) < 20
+
+
+def test_log_is_merged_and_vacuumed_beside_appends(
+    s3: S3Server, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row is there once, also for a reader meanwhile; what is old and not the table's is deleted."""
+    monkeypatch.setattr(shape_log_upkeep, "VACUUM_EVERY", 2)
+    log, count, is_done = "s3://bucket/log", 40, Event()
+    table = create_shape_log(log, options)
+    claim, files = LogClaim(table), LogFiles(table, options)
+    claim.take()
+    reports = []
+
+    def keep() -> None:
+        upkeep = ShapeLogUpkeep(log, settings=MergeSettings(merge_files=3), storage_options=options)
+        while not is_done.is_set():
+            reports.append(upkeep.run(_NOW))
+
+    thread = Thread(target=keep)
+    thread.start()
+    left = s3.folder / "log" / "part-left-behind.parquet"
+    try:
+        for number in range(count):
+            tx = 1000 + 10 * number
+            rows = [item((tx, 0), "insert", f"k{number}", {"id": f"k{number}"}), commit(tx)]
+            claim.append([WrittenFile(files.write(arrow(rows), None, is_change=True))], claim.version_of(number))
+            if number % 10 == 5:
+                assert read_shape_log(log, "users", storage_options=options).rows.num_rows == 2 * (number + 1)
+            if number == 20:
+                left.write_bytes(b"rows")
+                s3.age("log/part-left-behind.parquet", _DAY_S)
+    finally:
+        is_done.set()
+        thread.join(60)
+    assert sum(report.merges for report in reports) > 2
+    assert not left.exists()
+    found = table_rows(DeltaTable(log, storage_options=options), ["tx_offset"], "operation = 'commit'")
+    assert sorted(found["tx_offset"].to_pylist()) == [1000 + 10 * number for number in range(count)]
+
+
+def test_vacuum_finds_more_files_than_a_page_of_a_listing_has(s3: S3Server, options: dict[str, str]) -> None:
+    """A listing has a thousand names at most; what killed processes have left is deleted all the same."""
+    acks = AckTable("s3://bucket/many", options)
+    acks.fence_others()
+    assert acks.append(_ack(1)) == 1
+    for number in range(1100):
+        (s3.folder / f"many/part-{number:04}.parquet").write_bytes(b"rows")
+    s3.age("many/", _DAY_S)
+    acks.compact()
+    assert len(list((s3.folder / "many").glob("*.parquet"))) == 1
+    assert AckReader("s3://bucket/many", options).last_ack(SOURCE) == 1
+
+
+def _ack(lsn: int) -> AckRow:
+    return AckRow(SOURCE, lsn, lsn, lsn, 0, None, None, _NOW)

@@ -1,0 +1,69 @@
+"""A real server with the API of S3, which :mod:`tests.support.s3_build` has built.
+
+It has the bucket and the keys of the stand-in, which are in :mod:`tests.support.object_store`.
+"""
+
+import os
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from flushtracker.local.postgres import free_port
+from tests.support.object_store import store_config
+from tests.support.s3_build import SERVER
+from tests.support.waiting import wait_until
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running server; ``folder`` has the objects of its bucket as files, whose times are those of the objects."""
+
+    port: int
+    folder: Path
+
+    def age(self, key: str, seconds: float) -> None:
+        """Make an object, or all below a key that ends in a slash, that much older."""
+        path = self.folder / key
+        for file in path.rglob("*") if key.endswith("/") else [path]:
+            if file.is_file():
+                then = file.stat().st_mtime - seconds
+                os.utime(file, (then, then))
+
+
+@contextmanager
+def running_s3() -> Iterator[S3Server]:
+    """A server of its own, with an empty bucket."""
+    with tempfile.TemporaryDirectory(prefix="flushtracker-s3-") as scratch:
+        root, metadata = Path(scratch, "root"), Path(scratch, "metadata")
+        for folder in (root / "bucket", metadata):
+            folder.mkdir(parents=True)
+        port = free_port()
+        config = {name: str(value) for name, value in asdict(store_config(port)).items()}
+        options = ["--port", f"127.0.0.1:{port}", "--region", config["region"], "--quiet", "--keep-alive"]
+        # Not every file system has the attributes that it would use otherwise.
+        command = [str(SERVER), *options, "posix", "--sidecar", str(metadata), str(root)]
+        keys = {"ROOT_ACCESS_KEY_ID": config["access_key_id"], "ROOT_SECRET_ACCESS_KEY": config["secret_access_key"]}
+        output = subprocess.DEVNULL
+        with subprocess.Popen(command, env={**os.environ, **keys}, stdout=output, stderr=output) as server:
+            try:
+                wait_until(lambda: server.poll() is not None or _answers(port), "the server of S3 answers", 30)
+                assert server.poll() is None, f"the server of S3 ended with {server.returncode}"
+                yield S3Server(port, root / "bucket")
+            finally:
+                server.kill()
+
+
+def _answers(port: int) -> bool:
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/bucket")
+    except urllib.error.HTTPError:
+        # It refuses what is not signed.
+        return True
+    except OSError:
+        return False
+    return True
