@@ -12,7 +12,7 @@ from flushtracker.local.postgres import LocalPostgres
 from tests.support.capture_rig import shape
 from tests.support.log_follower import Follower
 from tests.support.waiting import wait_until
-from tests.support.whole_loop import WholeLoop
+from tests.support.whole_loop import INTERVALS, WholeLoop
 
 SHAPE_ID: Final = "whole users"
 DEADLINE_S: Final = 180
@@ -31,7 +31,7 @@ class ResyncLoop(WholeLoop):
     def _start(self) -> None:
         self.writing["snapshot"] = "auto"
         self.writing["postgres"] = {"connection": dict(self.server.options), "publication": "shapes"}
-        self.rig.settings["intervals"]["keepalive"] = "1 second"
+        self.rig.settings["intervals"] = dict(INTERVALS)
         self.rig.create()
         self.server.execute(
             "CREATE TABLE public.users (id int PRIMARY KEY, n int NOT NULL)",

@@ -22,6 +22,8 @@ Part = Literal["capture", "tracker", "writers", "broker", "server"]
 
 _COMMANDS: Final = {"capture": "capture", "tracker": "track", "writers": "write"}
 _DEADLINE_S: Final = 120
+# Each keepalive is a batch of the tracker, and each look at the ack table takes from the jobs what they need.
+INTERVALS: Final = {"status": "200 ms", "acks": "200 ms", "keepalive": "2 seconds", "shapes": "500 ms"}
 # Each shuffle partition more makes a micro-batch slower, and a JVM that is killed soon need not optimize.
 _STATE: Final = {"shape_groups": 2, "shuffle_partitions": 1}
 
@@ -103,8 +105,7 @@ class WholeLoop:
     def _start(self) -> None:
         """Every shape has all rows of its table, because nothing is written before capture has registered it."""
         self.rig.settings["max_batch_size"] = 20
-        # Each keepalive is a batch of the tracker.
-        self.rig.settings["intervals"]["keepalive"] = "1 second"
+        self.rig.settings["intervals"] = dict(INTERVALS)
         self._create()
         self.rig.define(*(shape.definition for shape in SHAPES))
         self._write_configurations()
