@@ -19,11 +19,13 @@ COPY conf conf
 COPY docs/runbook.md docs/
 RUN pip install --no-cache-dir --root-user-action ignore -c constraints.txt '.[spark,capture,serve]'
 
-# Spark's extra jars go next to its own, where each driver and executor finds them without --jars.
+# Spark's extra jars, also those for S3, go next to its own, where each driver and executor finds them without --jars. A
+# program that is started without spark-submit looks for the latter in a folder of theirs.
 ENV SPARK_HOME=/opt/spark
 RUN ln -s "$(python -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent)')" "$SPARK_HOME" \
- && python -m flushtracker.jvm.jars spark \
- && mv .jars/*.jar "$SPARK_HOME/jars/"
+ && python -m flushtracker.jvm.jars spark s3 \
+ && mv .jars/*.jar .jars/s3/*.jar "$SPARK_HOME/jars/" \
+ && ln -s . "$SPARK_HOME/jars/s3"
 ENV FLUSHTRACKER_JARS=$SPARK_HOME/jars
 
 WORKDIR /opt/flushtracker
