@@ -7,16 +7,19 @@ acks                 created once, fenced, appended, compacted, vacuumed, read a
 registry table       programs that race
 dead letters         appended once
 shape log            claimed, appended, merged and vacuumed beside appends, read, followed
-rows from before     appended by the snapshots' job beside the writer
+all of them          read by ``flushtracker read`` and ``flushtracker serve``
+rows from before     by the jobs
 checkpoints          by the jobs
 ===================  ====================================================================================
 """
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
+from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
@@ -26,6 +29,7 @@ from deltalake import DeltaTable
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import S3Store
 
+from flushtracker.cli import main
 from flushtracker.delta.acks import table as ack_table
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.delta.acks.table import AckRow, AckTable
@@ -40,10 +44,12 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.merge_plan import MergeSettings
-from tests.support.object_store import store_options
+from tests.support.object_store import storage_section, store_options
 from tests.support.racing_entries import URI
 from tests.support.s3_server import S3Server, running_s3
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
+from tests.unit.test_serve_program import Process
+from tests.unit.test_shape_log_reader import shape_entry, table_entry
 
 _NOW: Final = datetime.now(timezone.utc)
 _DAY_S: Final = 86_400
@@ -179,6 +185,39 @@ def test_log_is_merged_and_vacuumed_beside_appends(
     assert not left.exists()
     found = table_rows(DeltaTable(log, storage_options=options), ["tx_offset"], "operation = 'commit'")
     assert sorted(found["tx_offset"].to_pylist()) == [1000 + 10 * number for number in range(count)]
+
+
+def test_read_and_serve_get_a_shape_from_a_store(
+    options: dict[str, str],
+    s3: S3Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``read`` has the environment's settings, and ``serve`` those of its configuration."""
+    log = "s3://bucket/served"
+    table = create_shape_log(log, options)
+    entries = [entry.to_json() for entry in (shape_entry(), table_entry())]
+    RegistryTable(f"{log}_shapes", options, create=True).append(entries, _NOW)
+    claim, files = LogClaim(table), LogFiles(table, options)
+    claim.take()
+    rows = arrow([item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
+    claim.append([WrittenFile(files.write(rows, None, is_change=True))], claim.version_of(0))
+    config = tmp_path / "serve.yaml"
+    config.write_text(
+        f"{storage_section(s3.port)}sink: {{log: '{log}', shapes: '{log}_shapes'}}\nhttp: {{listen: '127.0.0.1:0'}}\n"
+    )
+    server = Process(config)
+    try:
+        status, _, body = server.get("/v1/shape?shape=users&offset=-1")
+    finally:
+        server.process.kill()
+        server.process.wait()
+    assert (status, json.loads(body)[0]["value"]) == (200, {"id": "1"})
+    for name, value in options.items():
+        monkeypatch.setenv(name, value)
+    assert main(["read", "users", "--log", log, "--format", "jsonl"]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == "1"
 
 
 def test_vacuum_finds_more_files_than_a_page_of_a_listing_has(s3: S3Server, options: dict[str, str]) -> None:

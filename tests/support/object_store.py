@@ -25,6 +25,13 @@ def store_config(port: int) -> S3Config:
     return S3Config(f"http://127.0.0.1:{port}", "test", "test", "test")
 
 
+def storage_section(port: int) -> str:
+    """The same as a line of a configuration."""
+    s3 = store_config(port)
+    keys = f"access_key_id: {s3.access_key_id}, secret_access_key: {s3.secret_access_key}"
+    return f"storage: {{s3: {{endpoint: '{s3.endpoint}', region: {s3.region}, {keys}}}}}\n"
+
+
 def store_options(port: int) -> dict[str, str]:
     """deltalake's options for it."""
     return store_config(port).deltalake_options()
