@@ -81,10 +81,10 @@ def test_monitoring_reads_that_the_slot_is_lost_before_capture_ends(
         finally:
             stopped = time.monotonic()
             world.stop.set()
-        error = capturing.exception(10)
+        error = capturing.exception(30)
     assert 'flushtracker_connected{program="capture",slot="s",source="7/1/s"} 0.0' in found
     assert (type(error), str(error)) == (LostSlotError, "replication slot s is lost")
-    assert time.monotonic() - stopped < 5
+    assert time.monotonic() - stopped < 30
     assert world.is_closed
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "status readable until capture ends ends_in_s=60 reason=replication slot s is lost" in record.getMessage()

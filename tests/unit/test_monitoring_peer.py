@@ -1,7 +1,6 @@
 """Another program's status: whatever it answers, or does not, what is known of it is kept with its date."""
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,6 +18,7 @@ from flushtracker.process.clock import now_ms
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.status.program_status import parse_status
+from tests.support.own_time import OwnTime
 from tests.support.status_pages import raw_server
 from tests.support.waiting import wait_until
 
@@ -130,9 +130,9 @@ def test_a_peer_that_answers_slowly_is_given_up(monkeypatch: pytest.MonkeyPatch)
     thread = Thread(target=server.handle_request)
     thread.start()
     peer = StatusPeer(f"http://127.0.0.1:{server.server_port}")
-    started = time.monotonic()
-    peer.ask()
-    assert time.monotonic() - started < 5
+    with OwnTime() as own:
+        peer.ask()
+    assert own.seconds < 5
     assert peer.answer.error == "its answer took longer than 0.3 s"
     stop.set()
     thread.join()
@@ -167,12 +167,11 @@ def test_a_silent_peer_does_not_delay_the_start_the_page_and_the_end() -> None:
     """It accepts the connection and says nothing."""
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent:
         config = StatusConfig("127.0.0.1", 0, (f"http://127.0.0.1:{silent.server_port}",))
-        started = time.monotonic()
-        with StatusServer(config, lambda: JOB) as server, answering(b"") as _:
+        with OwnTime() as own, StatusServer(config, lambda: JOB) as server, answering(b"") as _:
             peer = StatusPeer(server.url.rstrip("/"))
             peer.ask()
             assert peer.answer.status == JOB
-        assert time.monotonic() - started < 2
+        assert own.seconds < 2
 
 
 def test_jobs_page_has_the_document_of_capture() -> None:

@@ -1,7 +1,6 @@
 """Asking the job for its status: whatever answers, or does not."""
 
 import json
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from flushtracker.errors import StatusError
 from flushtracker.operate.status.program_status_reader import read_program_status
 from flushtracker.status.capture_status import CaptureStatus
+from tests.support.own_time import OwnTime
 from tests.support.status_pages import HELD, HOLDER, IDLE, free_port, job_page, job_status, raw_server, status_page
 
 NO_STATUS = "it is not the status of a flushtracker program, version 1"
@@ -62,9 +62,9 @@ def test_unknown_host_is_told() -> None:
 def test_job_that_accepts_and_says_nothing_is_left_in_time() -> None:
     """A JVM that hangs: its kernel still answers."""
     with raw_server() as port:
-        begin = time.monotonic()
-        assert refusal(f"http://127.0.0.1:{port}", 0.5) == "URL does not answer (timed out)"
-        assert time.monotonic() - begin < 5
+        with OwnTime() as own:
+            assert refusal(f"http://127.0.0.1:{port}", 0.5) == "URL does not answer (timed out)"
+        assert own.seconds < 5
 
 
 def test_job_that_stops_in_the_middle_is_left_in_time() -> None:
