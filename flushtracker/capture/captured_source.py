@@ -126,6 +126,12 @@ class CapturedSource:
         is_released = entry is not None and entry.holder is None and entry.published_lsn is not None
         return entry is not None and entry.holder != holder and not is_released
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether a claim clears the token of a seal, on the server with which another one may prove an upgrade."""
+        entry = self._prior.entries.source
+        return entry is not None and entry.sealed is not None and self._seal is None
+
     def release(self) -> None:
         """Give up the claim, with everything confirmed: a capture that follows need not wait for this one."""
         if self.subscriptions is not None:

@@ -10,8 +10,15 @@ delays, discards what is queued (``abandon``): at once when there is another cla
 of a lease that was not renewed, whatever was confirmed meanwhile. Either ends capture. The fence lasts as long as
 something may be queued: at the end of a connection that is awaited, or discarded (``source_opening``).
 
-A capture that takes a source over to another timeline claims it, and then waits until the one before must have ended
-(``wait_s``). Only then does it prove that the server continues what was published.
+A claim replaces the entry that its capture has read, and the brokers may confirm it much later. Of two that cross, only
+the first one holds: whoever publishes one looks at the registry once more after its confirmation, and ends if another
+one came in between. But the later one has put back what the first one has changed. So a claim that was not confirmed
+is discarded once the last look is ``LEASE_S`` old (``claiming``), and a capture that changes more than the holder, or
+clears the token of a seal, goes on only ``CLAIM_WAIT_S`` after its own claim was confirmed: by then it sees any that
+was made without knowing of it.
+
+A capture that takes a source over to another timeline also waits until the one before must have ended (``wait_s``).
+Only then does it prove that the server continues what was published.
 
 That goes by clocks, and by what a client can discard. A request that is in a broker's socket may still be executed, if
 late. And a process that was frozen between asking and queuing, or with records in its queue, may send them once it goes
@@ -22,8 +29,8 @@ confirmed.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from typing import Final, Protocol
@@ -35,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 CHECK_S: Final = 1.0
 LEASE_S: Final = 5.0
+CLAIM_WAIT_S: Final = LEASE_S + CHECK_S
+"""How long after its own claim a capture may still find one that was made without knowing of it."""
 _JOIN_S: Final = 1.0
 _ENFORCE_S: Final = 0.2
 """How late it may be discarded; less than ``CHECK_S``, which ``wait_s`` has for that."""
@@ -113,6 +122,13 @@ class PublishFence:
         self._thread.join(_JOIN_S)
         self._enforcer.join(_JOIN_S)
 
+    @contextmanager
+    def claiming(self) -> Iterator[None]:
+        """Until this ends, the claim is discarded as soon as the last look at the registry is ``LEASE_S`` old."""
+        self._deadline_s = LEASE_S
+        yield
+        self._deadline_s = LEASE_S + self._claim.retry_timeout_s
+
     def is_open(self) -> bool:
         """Whether capture may publish now; if not, ask again soon.
 
@@ -163,9 +179,10 @@ class PublishFence:
         started_s = self._now_s()
         values, self._starts = reader.since(self._topic, self._starts)
         # Also one from before this claim: it was not known when this capture read how far the source is.
-        self._is_fenced = any(entry.holder != self._claim.holder for entry in self._entries(values))
-        if not self._is_fenced:
-            self._checked_s = started_s
+        if any(entry.holder != self._claim.holder for entry in self._entries(values)):
+            self._is_fenced = True
+        elif not self._is_fenced:
+            self._checked_s = max(self._checked_s, started_s)
 
     def _entries(self, values: Iterable[bytes]) -> Iterable[SourceEntry]:
         """The entries of the source, but for that which was read before it was claimed."""

@@ -5,10 +5,11 @@ In this order, once the slot is held:
 1. what the topics have of the source is read (``prior_state``);
 2. the server's timeline is compared with the source's (``continuity``);
 3. the source is claimed, which fences other captures (``publish_fence``);
-4. on a later timeline, if another capture may still publish, it is waited for, and 1 and 2 are repeated. So nobody is
-   fenced by a server that is behind what was published, and nothing is published between the proof and what follows.
-   Meanwhile the claim has the new timeline, and a server that is not on it is refused. A capture that is stopped, or
-   has no proof the second time, retracts that.
+4. on a later timeline, it waits for claims that were made at the same time, and for another capture that may still
+   publish, and 1 and 2 are repeated. So nobody is fenced by a server that is behind what was published, and nothing is
+   published between the proof and what follows. Meanwhile the claim has the new timeline, and a server that is not on
+   it is refused. A capture that is stopped, or has no proof the second time, retracts that. So does one that clears the
+   token of a seal, but it waits for claims only.
 
 The source's entry gets the new timeline only after that, with its shapes (``CapturedSource.begin``), and before the
 first fragment. A process that dies in between leaves a source that is claimed, and otherwise as it was.
@@ -17,7 +18,7 @@ first fragment. A process that dies in between leaves a source that is claimed, 
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from threading import Event
@@ -71,6 +72,8 @@ class SourceOpening:
         self._stop = stop
         self._open_reader = open_reader
         self._succession = succession
+        self._claims_until_s = 0.0
+        """Until then a claim may follow that was made without knowing of the last one."""
         self._others_until_s = 0.0
         """Until then a capture that was fenced may still publish."""
         self.holder = uuid.uuid4().hex
@@ -108,26 +111,13 @@ class SourceOpening:
                 raise
             logger.warning("upgrade not proven, so all shapes begin again source=%s reason=%s", source.name, error)
             return self.open(base, history, positions._replace(seal=None), acks_of, connections)
-        before, retry_timeout_s = prior.entries.source, self._kafka.retry_timeout_ms / 1000
-        claim = Claim(source.name, self.holder, before, starts, read_s, retry_timeout_s)
-        fence = PublishFence(self._open_reader, self._kafka.topics.shapes, claim, self._stop, self._publisher.abandon)
-        # The topics may take long to read. A claim from what was read before another one would undo that.
-        with closing(self._open_reader()) as reader:
-            fence.check(reader)
-        fence.is_open()
-        has_others = source.may_be_published_by_another(self.holder)
-        source.claim(self.holder, positions.wal_end)
-        if has_others:
-            # Only now: until the claim is confirmed, which may take long, it fences nobody.
-            self._others_until_s = time.monotonic() + publish_fence.wait_s(self._kafka.retry_timeout_ms)
-        connections.enter_context(fence)
-        # Before the fence ends.
-        connections.push(self._settle)
-        self._publisher.gate = fence.is_open
-        if is_later and time.monotonic() < self._others_until_s:
-            if not self._wait_for_others(fence, source.name):
-                source.retract(has_waited=False)
-                return None
+        fence = self._fence(source.name, prior, starts, read_s)
+        must_wait = is_later or source.is_sealed
+        self._claim(source, fence, positions.wal_end, connections)
+        if must_wait and not self._wait(fence, source.name, has_others=is_later):
+            source.retract(has_waited=time.monotonic() >= self._others_until_s)
+            return None
+        if must_wait:
             _, prior = self._read(base, positions.seal)
             source = self._resumed(prior)
             if source.holder != self.holder:
@@ -136,9 +126,36 @@ class SourceOpening:
             try:
                 source.check_server(history, positions, last_ack)
             except SlotError:
-                source.retract(has_waited=True)
+                source.retract(has_waited=time.monotonic() >= self._others_until_s)
                 raise
         return OpenedSource(source, acks, last_ack)
+
+    def _fence(self, source: str, prior: PriorState, starts: Mapping[int, int], read_s: float) -> PublishFence:
+        claim = Claim(*(source, self.holder, prior.entries.source, starts, read_s), self._kafka.retry_timeout_ms / 1000)
+        return PublishFence(self._open_reader, self._kafka.topics.shapes, claim, self._stop, self._publisher.abandon)
+
+    def _claim(self, source: CapturedSource, fence: PublishFence, wal_end: int, connections: ExitStack) -> None:
+        """Claim the source; raises ``FencedError`` if another capture has claimed it since the registry was read."""
+        has_others = source.may_be_published_by_another(self.holder)
+        with closing(self._open_reader()) as reader:
+            # The topics may take long to read. A claim from what was read before another one would undo that.
+            fence.check(reader)
+            while not fence.is_open():
+                fence.check(reader)
+            connections.enter_context(fence)
+            # Before the fence ends.
+            connections.push(self._settle)
+            self._publisher.gate = fence.is_open
+            with fence.claiming():
+                source.claim(self.holder, wal_end)
+            claimed_s = time.monotonic()
+            # It may have come after another one that was made at the same time.
+            fence.check(reader)
+        fence.is_open()
+        # Only from its confirmation on does it fence anybody, which may take long.
+        self._claims_until_s = claimed_s + publish_fence.CLAIM_WAIT_S
+        if has_others:
+            self._others_until_s = claimed_s + publish_fence.wait_s(self._kafka.retry_timeout_ms)
 
     def _settle(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         """Leave nothing queued at the end of a connection: later nobody would watch whether it may still be sent."""
@@ -147,13 +164,16 @@ class SourceOpening:
         else:
             self._publisher.abandon(BrokerError("capture has ended, and what was not confirmed is discarded"))
 
-    def _wait_for_others(self, fence: PublishFence, source: str) -> bool:
-        """Wait until a capture that was fenced can publish nothing more; returns whether it is not to stop."""
+    def _wait(self, fence: PublishFence, source: str, *, has_others: bool) -> bool:
+        """Wait until no claim can follow that was made without knowing of this one; returns whether it is not to stop.
+
+        With ``has_others``, also until a capture that was fenced can publish nothing more.
+        """
+        until_s = max(self._claims_until_s, self._others_until_s if has_others else 0.0)
         logger.warning(
-            "waiting for the capture before the failover to end source=%s seconds=%.0f",
-            *(source, self._others_until_s - time.monotonic()),
+            "waiting until no other capture publishes source=%s seconds=%.0f", source, until_s - time.monotonic()
         )
-        while time.monotonic() < self._others_until_s and not self._stop.is_set():
+        while time.monotonic() < until_s and not self._stop.is_set():
             fence.is_open()
             self._stop.wait(_WAIT_SLICE_S)
         return not self._stop.is_set()

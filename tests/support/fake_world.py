@@ -19,7 +19,13 @@ from flushtracker.capture import capture_loop
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
 from flushtracker.errors import FlushtrackerError, PostgresUnavailableError
-from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, TableEntry
+from flushtracker.events.registry_events import (
+    RegistryEntry,
+    ShapeEntry,
+    SourceEntry,
+    TableEntry,
+    parse_registry_entry,
+)
 from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.records import record_of
 from flushtracker.postgres.replication_frames import Frame, WalData
@@ -142,6 +148,10 @@ class FakeWorld(QuietServer):
         self.partition: PartitionBinding | None = None
         """The partition that the table has."""
         self.while_reading_ends: Callable[[], object] = lambda: None
+        self.before_delivery: Callable[[str], object] = lambda _: None
+        """Runs before a record is added to a topic, which it is given."""
+        self.after_look: Callable[[], object] = lambda: None
+        """Runs after a fence has read the registry."""
         self.confirmed_lsn = CONFIRMED
         self.seal: UpgradeSeal | None = None
         """The seal of an upgrade that the server has."""
@@ -317,6 +327,7 @@ class FakeWorld(QuietServer):
 
     def since(self, topic: str, starts: Mapping[int, int]) -> tuple[list[bytes], dict[int, int]]:
         values = list(self.topics[topic])
+        self.after_look()
         return values[starts.get(0, 0) :], {0: len(values)}
 
     def lasts(self, topic: str, is_wanted: Callable[[bytes, bytes], bool], starts: Sequence[int]) -> list[bytes]:
@@ -360,6 +371,7 @@ class Publisher:
 
     def _deliver(self, topic: str, value: str | None, on_confirmed: Callable[[], None] | None) -> None:
         if value is not None:
+            self._world.before_delivery(topic)
             self._world.topics[topic].append(value.encode())
         if on_confirmed is not None:
             on_confirmed()
@@ -378,6 +390,25 @@ class Publisher:
 
     def close(self) -> None:
         self._world.is_closed = True
+
+
+def source_entry(world: FakeWorld) -> SourceEntry:
+    entries = map(parse_registry_entry, world.topics["shapes"])
+    return [entry for entry in entries if isinstance(entry, SourceEntry)][-1]
+
+
+def land_late(world: FakeWorld, late: SourceEntry) -> None:
+    """Once the next capture has claimed the source, and has had some time, a claim lands that was made before."""
+    claimed_s: list[float] = []
+
+    def land() -> None:
+        if not claimed_s and source_entry(world).holder is not None:
+            claimed_s.append(time.monotonic())
+        if claimed_s and (world.fragments() or time.monotonic() - claimed_s[0] > 0.1):
+            world.after_look = lambda: None
+            world.register(late)
+
+    world.after_look = land
 
 
 class LiveConnection(Connection):

@@ -13,7 +13,6 @@ from flushtracker.errors import BrokerError, FencedError, SlotError
 from flushtracker.events.registry_events import (
     PartitionEntry,
     ShapeEntry,
-    SourceEntry,
     TableEntry,
     parse_registry_entry,
 )
@@ -30,8 +29,10 @@ from tests.support.fake_world import (
     Connection,
     FakeWorld,
     Publisher,
+    land_late,
     published,
     shape_entry,
+    source_entry,
     transaction,
 )
 
@@ -40,6 +41,7 @@ from tests.support.fake_world import (
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
     """No source was captured yet; fences are checked often, and other captures are waited for briefly."""
     monkeypatch.setattr(publish_fence, "CHECK_S", 0.005)
+    monkeypatch.setattr(publish_fence, "CLAIM_WAIT_S", 0.05)
     monkeypatch.setattr(publish_fence, "wait_s", lambda _: 0.3)
     return FakeWorld(tmp_path, monkeypatch)
 
@@ -49,11 +51,6 @@ def promoted(*frames: Frame, switch: int, timeline: int = 2) -> Connection:
     connection = Connection(timeline, list(frames))
     connection.switches = ((1, switch),)
     return connection
-
-
-def source_entry(world: FakeWorld) -> SourceEntry:
-    entries = map(parse_registry_entry, world.topics["shapes"])
-    return [entry for entry in entries if isinstance(entry, SourceEntry)][-1]
 
 
 def test_the_source_goes_on_under_its_name_after_a_promotion(world: FakeWorld) -> None:
@@ -302,6 +299,58 @@ def test_a_claim_from_an_outdated_reading_is_not_made(world: FakeWorld) -> None:
     with pytest.raises(FencedError):
         world.capture(old)
     assert source_entry(world) == taken
+
+
+def test_claims_that_cross_do_not_put_the_source_back_to_the_timeline_before(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a planned switchover, a capture of the old primary starts, and its claim lands after that of the new one.
+
+    Both end, with nothing published. When the new primary's starts again, it goes on.
+    """
+    released = replace(BEGUN, published_lsn=-1, history=TimelineHistory(1))
+    world.register(released)
+    land_late(world, replace(released, holder="late"))
+    new = promoted(*transaction(2200, 50), switch=2150)
+    new.until = lambda: False
+    with monkeypatch.context() as patched:
+        patched.setattr(publish_fence, "CLAIM_WAIT_S", 1_000.0)
+        with pytest.raises(FencedError):
+            world.capture(new)
+    assert world.fragments() == []
+    world.start_again()
+    world.capture(promoted(*transaction(2200, 50), switch=2150))
+    assert [event.lsn for event in world.fragments()] == [2200]
+    assert source_entry(world).history == TimelineHistory(2, ((1, 2150),))
+
+
+def test_of_claims_that_cross_only_the_first_one_holds(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one looks again once its claim is confirmed, and publishes nothing in between."""
+    monkeypatch.setattr(publish_fence, "CHECK_S", 1_000.0)
+    world.register(replace(BEGUN, published_lsn=-1))
+
+    def claim_first(topic: str) -> None:
+        world.before_delivery = lambda _: None
+        assert topic == "shapes"
+        world.register(replace(source_entry(world), holder="first"))
+
+    world.before_delivery = claim_first
+    with pytest.raises(FencedError):
+        world.capture(Connection(1, transaction(2000, 50)))
+    assert world.fragments() == []
+
+
+def test_a_takeover_of_a_released_source_that_is_stopped_releases_it(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has fenced nobody who may still publish, so the next one need wait for claims only."""
+    monkeypatch.setattr(publish_fence, "CLAIM_WAIT_S", 1_000.0)
+    world.register(replace(BEGUN, published_lsn=-1, history=TimelineHistory(1)))
+    threading.Timer(0.3, world.stop.set).start()
+    world.capture(promoted(*transaction(2200, 50), switch=2150))
+    entry = source_entry(world)
+    assert (entry.history, entry.claimed, entry.holder) == (TimelineHistory(1), None, None)
+    assert world.fragments() == []
 
 
 def test_the_wait_begins_when_the_claim_is_confirmed(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from flushtracker.capture.publish_fence import LEASE_S, Claim, PublishFence, wait_s
+from flushtracker.capture.publish_fence import CLAIM_WAIT_S, LEASE_S, Claim, PublishFence, wait_s
 from flushtracker.errors import BrokerError, BrokerUnavailableError, FencedError, FlushtrackerError
 from flushtracker.events.registry_events import SourceEntry
 from flushtracker.wal.log_offset import LogOffset
@@ -133,6 +133,37 @@ def test_what_is_queued_is_discarded_at_a_deadline_that_no_confirmation_moves() 
             fence.is_open()
         is_over.set()
     assert len(world.abandoned) == 1
+
+
+def test_a_claim_that_is_not_confirmed_is_discarded_when_the_last_look_is_old() -> None:
+    """A capture that has claimed the source meanwhile waits for as long; after its confirmation, the lease is kept."""
+    assert CLAIM_WAIT_S > LEASE_S
+    world = World()
+    fence = world.fence()
+    with fence.claiming():
+        world.now_s += LEASE_S - 0.1
+        fence.enforce()
+        fence.check(world)
+        world.now_s += LEASE_S - 0.1
+        fence.enforce()
+        assert not world.abandoned
+    world.now_s += 0.1
+    fence.enforce()
+    assert not world.abandoned
+    with fence.claiming():
+        fence.enforce()
+    assert [type(error) for error in world.abandoned] == [BrokerUnavailableError]
+
+
+def test_a_fence_that_has_seen_another_claim_stays_closed() -> None:
+    """Also if another thread looks at the same time, from a later place on."""
+    world = World()
+    fence = world.fence()
+    world.entries += [replace(BEFORE, holder="other"), OWN]
+    fence.check(world)
+    fence.check(world)
+    with pytest.raises(FencedError):
+        fence.is_open()
 
 
 def newer(entry: SourceEntry) -> bytes:

@@ -10,13 +10,21 @@ import pytest
 from flushtracker.capture import capture_loop, publish_fence
 from flushtracker.capture.capture_loop import CaptureLoop
 from flushtracker.capture.captured_source import CapturedSource
-from flushtracker.errors import SlotError
+from flushtracker.errors import FencedError, SlotError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import SourceEntry, parse_registry_entry
 from flushtracker.postgres.replication_frames import Keepalive
 from flushtracker.postgres.upgrade_seal import UpgradeSeal
 from flushtracker.wal.timeline_history import TimelineHistory
-from tests.support.fake_world import BEGUN, Connection, FakeWorld, published, shape_entry, transaction
+from tests.support.fake_world import (
+    BEGUN,
+    Connection,
+    FakeWorld,
+    land_late,
+    published,
+    shape_entry,
+    transaction,
+)
 from tests.support.mutated import mutated
 
 
@@ -24,6 +32,8 @@ from tests.support.mutated import mutated
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
     """Source 7/1/s was captured, with one shape, up to 2000. Other captures are waited for briefly."""
     monkeypatch.setattr(publish_fence, "wait_s", lambda _: 0.05)
+    monkeypatch.setattr(publish_fence, "CLAIM_WAIT_S", 0.05)
+    monkeypatch.setattr(publish_fence, "CHECK_S", 0.005)
     world = FakeWorld(tmp_path, monkeypatch)
     world.define("users")
     world.register(shape_entry("users"), replace(BEGUN, published_lsn=-1, sealed=SEAL.token))
@@ -246,6 +256,30 @@ def test_a_fault_of_the_takeover_is_found(world: FakeWorld, function: Callable[.
     """Each by the test of what goes right."""
     with mutated(function, old, new), pytest.raises((AssertionError, SlotError)):
         test_the_source_goes_on_over_an_upgrade_that_has_brought_the_seal(world)
+
+
+def test_claims_that_cross_bring_back_no_seal_of_a_server_that_was_captured_since(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A capture of the old server clears the token, and a claim that is late puts it back: both end.
+
+    The one that has cleared it has published nothing by then, so the seal still proves what it says.
+    """
+    sealed = sources(world)["7/1/s"]
+    land_late(world, replace(sealed, holder="late"))
+    old = on_server("7", 2300)
+    old.until = lambda: False
+    with monkeypatch.context() as patched:
+        patched.setattr(publish_fence, "CLAIM_WAIT_S", 1_000.0)
+        with pytest.raises(FencedError):
+            world.capture(old)
+    assert [event.lsn for event in world.fragments()] == [2000]
+    assert sources(world)["7/1/s"].sealed == SEAL.token
+    upgrade(world)
+    world.start_again()
+    world.capture(on_server("8", 2500))
+    assert sources(world)["7/1/s"].system_id == "8"
+    assert world.routed(2500) == [["users"]]
 
 
 class Drain:
