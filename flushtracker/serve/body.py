@@ -25,7 +25,7 @@ SLICE_BYTES: Final = 64 << 10
 
 
 class PageFile:
-    """A temporary file that is written once and read by many; it is deleted with this object."""
+    """A temporary file that one appends to and many read; it is deleted with this object."""
 
     def __init__(self) -> None:
         try:
@@ -41,15 +41,15 @@ class PageFile:
             raise _failed(error) from error
         self.length += len(data)
 
-    def finish(self) -> None:
-        """Everything is written."""
+    def flush(self) -> None:
+        """Let what was appended be read."""
         try:
             self._file.flush()
         except OSError as error:
             raise _failed(error) from error
 
     def read(self, start: int, length: int) -> bytes:
-        """Some bytes of a finished file; raises ``SinkError``."""
+        """Some bytes that were flushed; raises ``SinkError``."""
         try:
             return os.pread(self._file.fileno(), length, start)
         except OSError as error:

@@ -90,11 +90,15 @@ class KeptPages:
 
 
 class KeptStates:
-    """The rows of shapes for new clients, by handle and transaction, and the newest of each shape."""
+    """The rows of shapes for new clients, by handle and transaction, and the newest of each shape.
+
+    Those used last are kept even if they are larger than the limit: they are taken page by page, each of which would
+    have to be made from the shape's beginning.
+    """
 
     def __init__(self, disk_bytes: int, keep_s: float) -> None:
         self._limit, self._keep_s = disk_bytes, keep_s
-        self._states: OrderedDict[tuple[str, int, int], tuple[StateRows, float]] = OrderedDict()
+        self._states: OrderedDict[tuple[str, int, int], tuple[StateRows, float, int]] = OrderedDict()
         self._newest: dict[str, tuple[str, int, int]] = {}
         self._least: OrderedDict[str, int] = OrderedDict()
         self.disk_bytes = 0
@@ -135,22 +139,28 @@ class KeptStates:
             self._least.popitem(last=False)
 
     def add(self, state: StateRows, now_s: float) -> None:
-        """Keep rows; those that were made again for an old offset are none for new clients."""
+        """Keep rows, as many as there are by now, or forget those that are broken.
+
+        Those that were made again for an old offset are none for new clients.
+        """
         key = state.handle.digest, state.handle.attempt, state.tx
-        if state.version < 0 and key in self._states:
+        found = self._states.get(key)
+        if found is not None and found[0] is not state and (state.version < 0 or state.is_broken):
             return
         self._drop(key)
-        self._states[key] = state, now_s
-        self.disk_bytes += state.disk_bytes
+        if state.is_broken:
+            return
+        self._states[key] = state, now_s, state.disk_bytes
+        self.disk_bytes += self._states[key][2]
         newest = self._newest.get(state.handle.digest)
         if state.version >= 0 and (newest is None or newest[1:] <= key[1:]):
             self._newest[state.handle.digest] = key
-        while self._states and (self.disk_bytes > self._limit or len(self._states) > _MOST_FILES):
+        while len(self._states) > 1 and (self.disk_bytes > self._limit or len(self._states) > _MOST_FILES):
             self._drop(next(iter(self._states)))
 
     def _drop(self, key: tuple[str, int, int]) -> None:
         found = self._states.pop(key, None)
         if found is not None:
-            self.disk_bytes -= found[0].disk_bytes
+            self.disk_bytes -= found[2]
             if self._newest.get(key[0]) == key:
                 del self._newest[key[0]]

@@ -9,8 +9,7 @@ from typing import Final
 
 from flushtracker.events.registry import Registry
 from flushtracker.serve.definitions import Definitions
-from flushtracker.serve.flights import Flights
-from flushtracker.serve.reads import Check
+from flushtracker.serve.flights import Flight, Flights
 from flushtracker.serve.shape_request import AskedDefinition
 
 _MOST_KNOWN: Final = 10_000
@@ -42,7 +41,7 @@ class Matching:
             known.move_to_end(key)
             return known[key]
 
-        def find(_check: Check) -> str | None:
+        def find(_flight: Flight[str | None]) -> str | None:
             return self._in(registry).shape_id(asked)
 
         def keep(found: str | None) -> None:

@@ -116,8 +116,12 @@ class LogReads:
                     return pages.cut()
             return pages.end(reached, now.found.version)
 
-    def state(self, seen: SeenShape, begun: Handle | None, at: int | None, check: Check) -> StateRows:
+    def state(
+        self, seen: SeenShape, begun: Handle | None, at: int | None, check: Check, show: Callable[[StateRows], None]
+    ) -> StateRows:
         """The rows of a shape after the last transaction, or those of a client that has ``begun`` with them at ``at``.
+
+        They are given to ``show`` whenever another page of them is there.
 
         Raises:
             RefetchError: the rows at ``at`` are not known any more, or have another order than those of ``begun``.
@@ -138,10 +142,11 @@ class LogReads:
             # Rows of an earlier transaction are not the newest in any version of the table.
             version = found.version if at is None else -1
             state = StateRows(now.handle, now.facts, now.tx, file, version)
-            for rows in tables.reader.row_tables(found, check):
-                check()
-                state.add(row_messages(rows, now.facts.relation))
-            state.finish()
+            with state.made():
+                for rows in tables.reader.row_tables(found, check):
+                    check()
+                    if state.add(row_messages(rows, now.facts.relation)):
+                        show(state)
             return state
 
     @contextmanager
@@ -215,4 +220,4 @@ class _LogPages:
 
     def _finish(self) -> None:
         if self._file is not None:
-            self._file.finish()
+            self._file.flush()

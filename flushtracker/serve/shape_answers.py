@@ -19,12 +19,12 @@ from typing import Final
 
 from flushtracker.errors import PositionError
 from flushtracker.serve.body import Body, Page
-from flushtracker.serve.flights import Flights
+from flushtracker.serve.flights import Flight, Flights
 from flushtracker.serve.gone import GoneError, until_gone
 from flushtracker.serve.handle import Handle, Place, following
 from flushtracker.serve.kept import KeptPages, KeptStates, PageKey
 from flushtracker.serve.matching import Matching
-from flushtracker.serve.reads import Check, LogReads
+from flushtracker.serve.reads import LogReads
 from flushtracker.serve.refusals import RefetchError, RefusalError, UnavailableError
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.shape_request import NOW, AskedDefinition, ShapeRequest
@@ -185,8 +185,8 @@ class ShapeAnswers:
         if page is not None and (not page.is_end or self.is_up_to_date(page, follower)):
             return page
 
-        def read(check: Check) -> list[Page]:
-            return parts.reads.log_pages(seen, position, check)
+        def read(flight: Flight[list[Page]]) -> list[Page]:
+            return parts.reads.log_pages(seen, position, flight.check)
 
         def keep(pages: list[Page]) -> None:
             parts.pages.add(key, pages)
@@ -240,12 +240,12 @@ class ShapeAnswers:
         seen.found.require_snapshot()
         state = await self._newest_state(seen, seen.tx if request.is_told else 0)
         is_newest = _is_newest(state.tx, state.version, seen)
-        return _state_answer(state, _begun(request, state.handle), 0, is_newest=is_newest)
+        return await _state_answer(state, _begun(request, state.handle), 0, is_newest=is_newest)
 
     async def _rows(self, seen: SeenShape, handle: Handle, place: Place) -> Answer:
         """What follows in the rows that a client has begun to take."""
         state = self._parts.states.at(handle, place.tx) or await self._state(seen, handle, place.tx)
-        return _state_answer(state, handle, place.rows, is_newest=_is_newest(state.tx, state.version, seen))
+        return await _state_answer(state, handle, place.rows, is_newest=_is_newest(state.tx, state.version, seen))
 
     async def _newest_state(self, seen: SeenShape, least: int) -> StateRows:
         """Rows to begin with, after the transaction ``least`` or a later one."""
@@ -261,11 +261,12 @@ class ShapeAnswers:
     async def _state(self, seen: SeenShape, begun: Handle | None, at: int | None) -> StateRows:
         parts = self._parts
 
-        def read(check: Check) -> StateRows:
-            return parts.reads.state(seen, begun, at, check)
+        def read(flight: Flight[StateRows]) -> StateRows:
+            return parts.reads.state(seen, begun, at, flight.check, flight.show)
 
         def keep(state: StateRows) -> None:
             parts.states.add(state, self._now_s())
+            state.wake()
 
         # Rows that another client waits for are right for this one too, even if the log has got longer since.
         key = seen.handle if begun is None else replace(begun, turn=0)
@@ -309,8 +310,8 @@ def _is_newest(tx: int, version: int, seen: SeenShape) -> bool:
     return version >= seen.found.version or tx >= seen.tx
 
 
-def _state_answer(state: StateRows, handle: Handle, rows: int, *, is_newest: bool) -> Answer:
-    page = state.page(rows)
+async def _state_answer(state: StateRows, handle: Handle, rows: int, *, is_newest: bool) -> Answer:
+    page = await state.page(rows)
     if page is None:
         raise RefetchError
     is_up_to_date = page.is_end and is_newest

@@ -1,14 +1,20 @@
 """``StateRows``: the rows that a shape had after some transaction, as pages in a temporary file.
 
+A thread adds them, and each page can be sent once the next one has begun, while the rest is made.
+
 A page begins after so many rows, in the order of their inserts, and a client goes on there with any server: the order
 is the same wherever the rows are made, as long as the shape has the same snapshot.
 """
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from flushtracker.serve.body import PAGE_BYTES, Body, Page, PageFile
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.messages import SEPARATOR
+from flushtracker.serve.refusals import UnavailableError
 from flushtracker.serve.seen_shape import ShapeFacts
 
 
@@ -26,6 +32,10 @@ class StateRows:
         self._file = file
         self._pages: dict[int, Page] = {}
         self._first = self._start = self._rows = self._held = 0
+        self._is_complete = False
+        self.is_broken = False
+        """Whether it has failed after it was shown: it gets no more pages."""
+        self._waiting = list[asyncio.Future[None]]()
 
     @property
     def disk_bytes(self) -> int:
@@ -35,8 +45,22 @@ class StateRows:
     def rows(self) -> int:
         return self._rows
 
-    def add(self, messages: list[bytes]) -> None:
-        """Add rows; a page ends before the row that would make it too large."""
+    # In the thread that makes them.
+
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """While rows are added; then there are no more."""
+        try:
+            yield
+            self._end_page(is_end=True)
+            self._is_complete = True
+        except BaseException:
+            self.is_broken = True
+            raise
+
+    def add(self, messages: list[bytes]) -> bool:
+        """Add rows, and say whether a page has ended: before the row that would make it too large."""
+        pages = len(self._pages)
         parts = list[bytes]()
         for message in messages:
             size = len(message) + len(SEPARATOR)
@@ -48,21 +72,37 @@ class StateRows:
             self._held += size
             self._rows += 1
         self._write(parts)
-
-    def finish(self) -> None:
-        """All rows are added."""
-        self._end_page(is_end=True)
-        self._file.finish()
-
-    def page(self, rows: int) -> Page | None:
-        """The page that begins after so many rows; ``None`` if none does."""
-        return self._pages.get(rows)
+        return len(self._pages) > pages
 
     def _write(self, parts: list[bytes]) -> None:
         if parts:
             self._file.append(b"".join(parts))
 
     def _end_page(self, *, is_end: bool) -> None:
+        self._file.flush()
         body = Body(b"", self._file, self._start, self._file.length - self._start)
         self._pages[self._first] = Page(body, self.tx, 0 if is_end else self._rows, is_end, self.version)
         self._first, self._start, self._held = self._rows, self._file.length, 0
+
+    # On the event loop.
+
+    async def page(self, rows: int) -> Page | None:
+        """The page that begins after so many rows, once it is there; ``None`` if none does.
+
+        Raises:
+            UnavailableError: the rows could not be made.
+        """
+        while rows not in self._pages and not self._is_complete:
+            if self.is_broken:
+                raise UnavailableError("the rows could not be made; try again")
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            await future
+        return self._pages.get(rows)
+
+    def wake(self) -> None:
+        """Let all who wait for a page look again."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
