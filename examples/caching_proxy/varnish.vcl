@@ -1,6 +1,9 @@
 # Varnish in front of `flushtracker serve`: what nginx.conf beside it does, and a change reaches all who wait at once.
-#   varnishd -f varnish.vcl -s malloc,2g -a shapes=127.0.0.1:8080 -a orders=127.0.0.1:8081
-# The socket `shapes` serves all shapes to whoever reaches it, `orders` one shape to those whom you let in.
+#   varnishd -f varnish.vcl -s malloc,2g -a shapes=127.0.0.1:8080 -a orders=127.0.0.1:8081 \
+#     -p http_resp_hdr_len=64k -p http_resp_size=128k -p http_req_hdr_len=32k -p http_req_size=64k \
+#     -p workspace_backend=256k -p workspace_client=256k -p feature=+http2
+# The socket `shapes` serves all shapes to whoever reaches it, `orders` one shape to those whom you let in. The types of a
+# shape's columns are a header, some 50 bytes for each, and an address may be as long as the server takes.
 vcl 4.1;
 import std;
 

@@ -76,6 +76,9 @@ def refusal_headers(error: RefusalError) -> Headers:
         headers["retry-after"] = str(error.retry_after_s)
     if error.status == 405:
         headers["allow"] = _ALLOWED
+    if error.status == 401:
+        # HTTP wants to know how; no browser asks its user for this.
+        headers["www-authenticate"] = 'secret realm="shapes"'
     if error.status == 413:
         headers["connection"] = "close"
     return headers
@@ -91,9 +94,10 @@ def begin_again_headers(handle: Handle) -> Headers:
 
 
 def is_known(request_headers: Mapping[bytes, bytes], headers: Headers) -> bool:
-    """Whether the client has this answer already."""
+    """Whether the client has this answer already; ``*`` stands for any."""
     given = request_headers.get(b"if-none-match", b"").decode("latin-1")
-    return "etag" in headers and headers["etag"] in {each.strip().removeprefix("W/") for each in given.split(",")}
+    known = {each.strip().removeprefix("W/") for each in given.split(",")}
+    return "etag" in headers and not known.isdisjoint({headers["etag"], "*"})
 
 
 class StalledError(Exception):
@@ -167,8 +171,10 @@ PREFLIGHT: Final[Mapping[str, str]] = {
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    """A request's headers by name; the last of several."""
-    found: dict[bytes, bytes] = dict(scope["headers"])
+    """A request's headers by name; several of one name as a list."""
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        found[name] = found[name] + b", " + value if name in found else value
     return found
 
 

@@ -11,31 +11,39 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from flushtracker.delta.log.table import create_shape_log
+from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.local.postgres import free_port
-from tests.support.shape_log_rows import append, commit, item
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from tests.support.shape_log_rows import SOURCE, append, commit, item
 from tests.support.waiting import wait_until
 from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
 
 _ROOT: Final = Path(__file__).parents[2]
 _CONFIGS: Final = _ROOT / "examples" / "caching_proxy"
 PROXIES: Final = ("nginx", "varnish")
+WIDE_COLUMNS: Final = 300
 _DEADLINE_S: Final = 120.0
 
 
 @dataclass
 class Proxied:
-    """The server, and a proxy in front of it: ``port`` for all shapes, ``keeper`` for the one that users may see."""
+    """The server, and a proxy in front of it: ``port`` for all shapes, ``keeper`` for the one that users may see.
+
+    ``http2`` is as ``port``, for clients that begin with HTTP/2.
+    """
 
     log: str
     port: int
     keeper: int
     direct: int
     status: int
+    http2: int
 
     def get(
         self,
@@ -63,6 +71,11 @@ class Proxied:
             int(float(each)) for each in re.findall(r"^flushtracker_serve_answers_total\{.*\} (\S+)$", text, re.M)
         )
 
+    def waiting(self) -> int:
+        """How many wait at the server for a change."""
+        text = self.get("/metrics", port=self.status).body.decode()  # type: ignore[attr-defined]
+        return int(float(re.findall(r"^flushtracker_serve_waiting_clients\S* (\S+)$", text, re.M)[0]))
+
 
 def has_proxy(proxy: str) -> bool:
     """Whether the program of one of ``PROXIES`` is installed."""
@@ -77,10 +90,10 @@ def served_behind(proxy: str) -> Iterator[Proxied]:
         root.chmod(0o755)
         log = str(root / "log")
         create_shape_log(log)
-        register(log, shape_entry(), shape_entry("orders"), table_entry())
+        register(log, shape_entry(), shape_entry("orders"), table_entry(), *_wide())
         append(log, [item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
         append(log, [item((10, 0), "insert", "b", {"id": "2"}, shape_id="orders"), commit(10, shape_id="orders")])
-        found = Proxied(log, *(free_port() for _ in range(4)))
+        found = Proxied(log, *(free_port() for _ in range(5)))
         serve = root / "serve.yaml"
         serve.write_text(
             f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\nhttp: {{listen: "127.0.0.1:{found.direct}"}}\n'
@@ -98,6 +111,14 @@ def served_behind(proxy: str) -> Iterator[Proxied]:
                 process.wait()
 
 
+def _wide() -> tuple[ShapeEntry, TableEntry]:
+    """A shape of so many columns that their types are 14 KB in a header."""
+    columns = tuple(ColumnBinding(number, f"column_{number}", 1043, 204, 0) for number in range(1, WIDE_COLUMNS + 1))
+    definition = ShapeDefinition("wide", ("public", "wide"))
+    table = TableBinding(8, definition.table, ("column_1",), columns)
+    return replace(shape_entry(), definition=definition, table_oid=8), TableEntry(SOURCE, table)
+
+
 def _nginx(root: Path, found: Proxied) -> list[str]:
     ports = {
         "127.0.0.1:8080": f"127.0.0.1:{found.port}",
@@ -105,13 +126,24 @@ def _nginx(root: Path, found: Proxied) -> list[str]:
         "127.0.0.1:9470": f"127.0.0.1:{found.direct}",
     }
     config = _configured(root, "nginx.conf", ports)
+    # It speaks HTTP/2 where it is told to, which needs a certificate for browsers.
+    given = f"listen 127.0.0.1:{found.port} backlog=4096;"
+    assert given in config.read_text()
+    config.write_text(config.read_text().replace(given, f"{given} listen 127.0.0.1:{found.http2} http2;"))
     return ["nginx", "-p", str(root), "-c", str(config), "-e", "error.log", "-g", "daemon off; pid nginx.pid;"]
 
 
 def _varnish(root: Path, found: Proxied) -> list[str]:
-    config = _configured(root, "varnish.vcl", {'"9470"': f'"{found.direct}"'})
-    listen = [f"-ashapes=127.0.0.1:{found.port}", f"-aorders=127.0.0.1:{found.keeper}"]
-    return ["varnishd", "-F", "-n", str(root / "varnish"), "-f", str(config), "-s", "malloc,100m", *listen]
+    ports = {
+        "127.0.0.1:8080": f"127.0.0.1:{found.port}",
+        "127.0.0.1:8081": f"127.0.0.1:{found.keeper}",
+        '"9470"': f'"{found.direct}"',
+    }
+    config = _configured(root, "varnish.vcl", ports)
+    found.http2 = found.port
+    # The command is a comment there, in several lines.
+    _, _, command = config.read_text().replace("\\\n#", "").partition("#   varnishd -f varnish.vcl ")
+    return ["varnishd", "-F", "-n", str(root / "varnish"), "-f", str(config), *command.partition("\n")[0].split()]
 
 
 def _configured(root: Path, name: str, ports: Mapping[str, str]) -> Path:

@@ -319,6 +319,7 @@ def test_secret_is_required_and_not_shown(log: str) -> None:
             ):
                 response = await server.get({**query, **wrong})
                 assert (response.status, response.headers["cache-control"]) == (401, "no-store")
+                assert response.headers["www-authenticate"] == 'secret realm="shapes"'
             assert (await server.get({**query, "secret": "correct-horse"})).status == 200
             assert "correct" not in repr(server.served.app._config)
             # What is wrong besides is told only to who has it.

@@ -4,14 +4,17 @@ import asyncio
 import gzip
 import http.client
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.caching_proxy import PROXIES, Proxied, follow, served_behind
+from tests.support.caching_proxy import PROXIES, WIDE_COLUMNS, Proxied, follow, served_behind
 from tests.support.shape_log_rows import append, commit, item
 from tests.support.waiting import wait_until
 
@@ -202,3 +205,31 @@ def test_client_gets_past_an_answer_that_is_kept(unchanged: Proxied) -> None:
         before = unchanged.asked()
         assert unchanged.get(f"{address}&cache-buster=2", port=port).status == 200
         assert unchanged.asked() - before == 1
+
+
+def test_types_of_many_columns_pass(unchanged: Proxied) -> None:
+    """All are in one header, which is larger than proxies take by themselves; so may be an address."""
+    response = unchanged.get("/v1/shape?shape=wide&offset=now")
+    assert response.status == 200
+    assert len(json.loads(response.headers["electric-schema"])) == WIDE_COLUMNS
+    where = " OR ".join(f"column_1 = '{n}'" for n in range(400))
+    assert len(where) < 8_000
+    response = unchanged.get(f"/v1/shape?{urlencode({'table': 'wide', 'where': where, 'offset': 'now'})}")
+    assert response.status == 404
+    assert "defined" in json.loads(response.body)["message"]  # type: ignore[attr-defined]
+
+
+def test_page_follows_many_shapes_over_one_connection(proxied: Proxied) -> None:
+    """With HTTP/2, where a browser would open no more than six connections, and each waits for a change."""
+    first = proxied.get("/v1/shape?shape=users&offset=-1")
+    address = f"/v1/shape?shape=users&offset=10_0&live=true&handle={first.headers['electric-handle']}"
+    command = ["node", str(Path(__file__).with_name("many_streams.mjs")), str(proxied.http2), address, "20"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        try:
+            wait_until(lambda: proxied.waiting() == 20, "all wait for a change", 60, pause_s=0.2)
+            append(proxied.log, [item((20, 0), "insert", "c", {"id": "3"}), commit(20)])
+            answers = json.loads(client.communicate(timeout=60)[0])
+        finally:
+            client.kill()
+    assert [answer["status"] for answer in answers] == [200] * 20
+    assert all('"id":"3"' in answer["body"] for answer in answers)
