@@ -6,6 +6,10 @@ of the four tables, and every flush at once. A transaction has four changes. An 
 row of each transaction, waits for changes as Electric's does. Rate 0 is as fast as it goes. ``held`` is the WAL that
 the slot keeps: the median of the first half, and of the second. A rate that is not sustained has latencies and WAL that
 grow to the end. All parts share this machine's cores.
+
+It ends: with the table, whose lines are also printed as they are measured, or with an error that says what has not
+happened in time. On a machine that does nothing else, the start and the first warm-up take two to three minutes, and
+each rate a minute more than its ``--seconds``; at most it takes ten minutes more.
 """
 
 import argparse
@@ -34,7 +38,10 @@ from flushtracker.wal.lsn import parse_lsn
 from tests.bench.measure import Table
 
 _STEP_S = 0.1
-_WARM_UP_S = 60.0
+_START_S = 300.0
+_WARM_UPS = 3
+_GRACE_S = 60.0
+"""For pgbench to end after its time."""
 _TABLES = ("accounts", "branches", "history", "tellers")
 _CHANGED = (
     ("flush: hold", "flush: batch"),
@@ -132,31 +139,58 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_loop", description=__doc__)
     parser.add_argument("--rates", type=int, nargs="+", default=[1000], help="transactions per second (default: 1000)")
     parser.add_argument("--seconds", type=int, default=60, help="for each rate (default: %(default)s)")
+    parser.add_argument("--warm-up", type=int, default=60, help="before each rate, seconds (default: %(default)s)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # The server runs as another user.
         conf = Path(folder) / "conf"
         conf.mkdir()
-        for path in services._CONF.glob("*.yaml"):
-            text = path.read_text()
-            for old, new in _CHANGED:
-                text = text.replace(old, new)
-            (conf / path.name).write_text(_SHAPES if path.name == "shapes.yaml" else text)
-        services._CONF = conf  # type: ignore[misc]  # final, but for this program
-        services.TABLES = _SQL  # type: ignore[assignment,attr-defined]
+        _configure(conf)
         found: list[list[str]] = []
         with Demo(Path(folder) / "demo", _say) as demo:
             demo.stop_workload()
-            # Spark starts, and its code becomes fast.
-            while "nan s" in _measure(demo, 300, _WARM_UP_S):
-                pass
+            _wait_for_start(demo)
+            # Spark's code becomes fast.
+            if all("nan s" in _measure(demo, 300, arguments.warm_up) for _ in range(_WARM_UPS)):
+                raise TimeoutError(f"no commit was read, confirmed and at a client in {_WARM_UPS} warm-ups")
             for rate in arguments.rates:
-                _measure(demo, rate or 1_000, _WARM_UP_S)
+                _measure(demo, rate or 1_000, arguments.warm_up)
                 found.append(_measure(demo, rate, arguments.seconds))
     latencies = [cell for name in ("readable", "HTTP client", "confirmed") for cell in (f"{name} p50", "p99")]
     header = ["transactions/s", "reached", *latencies, "held", "held later"]
     sys.stdout.write(f"{Table('commit to readable, to an HTTP client, and to confirmed', header, found)}\n")
     return 0
+
+
+def _configure(conf: Path) -> None:
+    """Let the demo have other tables and shapes, and write sooner."""
+    texts = {path.name: path.read_text() for path in services._CONF.glob("*.yaml")}
+    for old, new in _CHANGED:
+        if not any(old in text for text in texts.values()):
+            raise ValueError(f"the demo's configuration has no {old}")
+        texts = {name: text.replace(old, new) for name, text in texts.items()}
+    for name, text in (texts | {"shapes.yaml": _SHAPES}).items():
+        (conf / name).write_text(text)
+    services._CONF = conf  # type: ignore[misc]  # final, but for this program
+    services.TABLES = _SQL  # type: ignore[assignment,attr-defined]
+
+
+def _wait_for_start(demo: Demo) -> None:
+    """Until all parts run, and the HTTP server, which the demo starts once the tables are there."""
+    deadline_s = time.monotonic() + _START_S
+    while not (demo.check_startup(has_ack=True) and Path(demo.log).is_dir() and _answers(demo.shapes_url)):
+        demo.raise_failure()
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"not all parts of the demo have started in {_START_S:.0f} s")
+        time.sleep(1)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urlopen(f"{url}?shape=history&offset=now", timeout=30) as answer:  # noqa: S310  our own
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def _say(line: str) -> None:
@@ -166,13 +200,6 @@ def _say(line: str) -> None:
 def _measure(demo: Demo, rate: int, seconds: float) -> list[str]:
     options = demo.config.postgres.connection
     with closing(connect(options)) as connection:
-        while not Path(demo.log).is_dir() or not rows(connection, _SLOT):
-            demo.raise_failure()
-            time.sleep(1)
-        # It starts the HTTP server once the tables are there.
-        while not demo.check_startup(has_ack=True):
-            demo.raise_failure()
-            time.sleep(1)
         latencies = Latencies(demo.log, connection)
         latencies.poll()
         latencies = Latencies(demo.log, connection, latencies.last)
@@ -181,13 +208,18 @@ def _measure(demo: Demo, rate: int, seconds: float) -> list[str]:
         client = HttpClient(demo.shapes_url)
         client.start()
         with _pgbench(options, *command) as workload:
+            deadline_s = time.monotonic() + seconds + _GRACE_S
             while workload.poll() is None:
                 demo.raise_failure()
                 latencies.poll()
+                if time.monotonic() > deadline_s:
+                    workload.kill()
+                    raise TimeoutError(f"pgbench has not ended {_GRACE_S:.0f} s after its {seconds:.0f} s")
                 time.sleep(_STEP_S)
             done = re.search(r"actually processed: (\d+)", workload.stdout.read() if workload.stdout else "")
     client.stopped = True
-    assert done, workload.returncode
+    if done is None:
+        raise OSError(f"pgbench has ended with {workload.returncode}, and says nothing of transactions")
     seen_s = [at_s - latencies.committed_s[tx] for tx, at_s in client.got_s.items() if tx in latencies.committed_s]
     cells = [f"{rate:,}" if rate else "as it goes", f"{int(done[1]) / seconds:,.0f}"]
     for found in (latencies.readable_s, seen_s, latencies.confirmed_s):
@@ -195,7 +227,7 @@ def _measure(demo: Demo, rate: int, seconds: float) -> list[str]:
         cells += [f"{cuts[49]:.2f} s", f"{cuts[98]:.2f} s"]
     half = len(latencies.held_bytes) // 2
     held = (latencies.held_bytes[:half], latencies.held_bytes[half:])
-    cells += [f"{median(part) / 1e6:.1f} MB" for part in held]
+    cells += [f"{median(part or [float('nan')]) / 1e6:.1f} MB" for part in held]
     _say(" ".join(cells))
     return cells
 

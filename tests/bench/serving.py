@@ -1,17 +1,24 @@
-"""The HTTP server of shapes, in its own process: rows for new clients, and clients that wait for a change."""
+"""The HTTP server of shapes, in its own process: rows for new clients, and clients that wait for a change.
+
+The server may use one core; its clients are in this process, on the others. Each step has a deadline, and a line that
+misses one says so instead of its figures, so the bench ends in any case: by default after some ten minutes on a machine
+that does nothing else.
+"""
 
 import asyncio
 import http.client
+import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
+from typing import Final
 
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
@@ -24,66 +31,104 @@ from tests.bench.reads import append_rows
 from tests.support.caching_proxy import PROXIES, follow, has_proxy, served_behind
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 
-_CLIENTS_AT_ONCE = 200
+_CLIENTS_AT_ONCE: Final = 200
+_OTHER_FILES: Final = 1_100
+"""Open files of a process with so many connections besides these."""
+
+_START_S: Final = 60.0
+_ROWS_S: Final = 300.0
+"""For all rows of one client."""
+_CONNECT_S: Final = 120.0
+_CHANGE_S: Final = 60.0
+_SETTLED_S: Final = 20.0
+"""As long as a request waits: so each client has asked once in this time."""
 
 
 def tables(*, quick: bool) -> Iterator[Table]:
-    """The server may use one core; the clients are in this process."""
-    header = ["rows", "MB", "s to the first byte", "s", "rows/s", "MB/s", "CPU s of the server", "its MB resident"]
-    sizes = [10_000] if quick else [100_000, 1_000_000, 4_000_000]
-    yield Table("serve: rows for one new client", header, [_initial(rows) for rows in sizes])
-    header = ["clients", "KB for each", "CPU % while they wait", "commit to the first client, s", "to the last, s"]
-    counts = [100] if quick else [1_000, 10_000, 50_000]
-    yield Table("serve: clients that wait for one shape", header, [_waiting(count) for count in counts])
+    """Rows for one client, clients that wait, and clients behind proxies."""
+    sizes = [10_000] if quick else [100_000, 1_000_000, 10_000_000]
+    header = ["rows", "MB", "s to the first byte", "s", "rows/s", "MB/s", "CPU s of the server", "its most MB resident"]
+    yield Table("serve: rows for one new client", header, [_line([f"{n:,}"], header, _initial, n) for n in sizes])
+    counts, settled_s = ([100], 1.0) if quick else ([1_000, 10_000, 18_000, 50_000], _SETTLED_S)
+    header = ["clients", "KB for each", "CPU % while they wait", "commit to the first client, s", "median", "last"]
+    lines = [_line([f"{count:,}"], header, _waiting, count, settled_s) for count in counts]
+    yield Table("serve: clients that wait for one shape", header, lines)
     header = ["proxy", "clients", "requests that reach the server for a change", "most", "commit to the last client, s"]
     counts, changes = ([50], 2) if quick else ([1_000, 10_000], 10)
-    lines = [_proxied(proxy, count, changes) for proxy in PROXIES if has_proxy(proxy) for count in counts]
+    pairs = [(proxy, count) for proxy in PROXIES if has_proxy(proxy) for count in counts]
+    lines = [_line([proxy, f"{count:,}"], header, _proxied, proxy, count, changes) for proxy, count in pairs]
     yield Table("serve: clients behind a caching proxy", header, lines)
 
 
+def _line(names: list[str], header: list[str], measure: Callable[..., list[str]], *arguments: object) -> list[str]:
+    """The figures, or why there are none."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {measure.__name__.strip('_')} {' '.join(names)}\n")
+    try:
+        figures = measure(*arguments)
+    except (OSError, EOFError, asyncio.TimeoutError) as error:
+        figures = [f"none: {error or type(error).__name__}"]
+    line = [*names, *figures]
+    return line + [""] * (len(header) - len(line))
+
+
 class _Process:
+    """``flushtracker serve`` on the first core."""
+
     def __init__(self, folder: Path, log: str, clients: int) -> None:
-        self.port = free_port()
+        self.port, self._status = free_port(), free_port()
         config = folder / "serve.yaml"
         config.write_text(
-            f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\n'
+            f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\nstatus: {{listen: "127.0.0.1:{self._status}"}}\n'
             f'http: {{listen: "127.0.0.1:{self.port}", connections: {clients + 10}}}\n'
         )
         command = ["taskset", "-c", "0", sys.executable, "-m", "flushtracker", "serve", "--config", str(config)]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        while True:
-            try:
-                if self.get("/readyz")[0] == 200:
-                    return
-            except OSError:
-                pass
+        deadline_s = time.monotonic() + _START_S
+        while not self._is_ready():
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                self.stop()
+                raise TimeoutError(f"the server has not started in {_START_S:.0f} s")
             time.sleep(0.1)
+
+    def _is_ready(self) -> bool:
+        try:
+            return self.get("/readyz")[0] == 200
+        except OSError:
+            return False
 
     def get(self, path: str) -> tuple[int, dict[str, str], int, float]:
         """Status, headers, bytes, and when the first byte came."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        connection.request("GET", path)
-        response = connection.getresponse()
-        first_s = time.monotonic()
-        size = 0
-        while data := response.read(1 << 20):
-            size += len(data)
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        connection.close()
-        return response.status, headers, size, first_s
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=_ROWS_S)) as connection:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            first_s = time.monotonic()
+            size = 0
+            while data := response.read(1 << 20):
+                size += len(data)
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return response.status, headers, size, first_s
+
+    def waiting(self) -> int:
+        """Clients that wait for a change."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self._status, timeout=_CONNECT_S)) as connection:
+            connection.request("GET", "/metrics")
+            found = re.search(
+                r"^flushtracker_serve_waiting_clients\S* (\S+)$", connection.getresponse().read().decode(), re.M
+            )
+        return 0 if found is None else int(float(found[1]))
 
     @property
     def cpu_s(self) -> float:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / 100
 
-    @property
-    def resident_kb(self) -> int:
+    def resident_kb(self, name: str = "VmRSS") -> int:
+        """``VmHWM``: the most until now."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0])
+        return int(status.partition(f"{name}:")[2].split()[0])
 
     def stop(self) -> None:
-        self._process.terminate()
+        self._process.kill()
         self._process.wait()
 
 
@@ -108,68 +153,103 @@ def _initial(rows: int) -> list[str]:
         path, size, first_s = "/v1/shape?shape=users&offset=-1", 0, 0.0
         while True:
             status, headers, page, at_s = server.get(path)
-            assert status == 200
+            if status != 200 or time.monotonic() - started_s > _ROWS_S:
+                raise TimeoutError(f"{size / 1e6:,.0f} MB after {time.monotonic() - started_s:.0f} s, then a {status}")
             size, first_s = size + page, first_s or at_s - started_s
             if "electric-up-to-date" in headers:
                 break
             path = f"/v1/shape?shape=users&offset={headers['electric-offset']}&handle={headers['electric-handle']}"
         spent_s = time.monotonic() - started_s
-        rate = float(f"{rows / spent_s:.3g}")
-        cpu_s, resident = server.cpu_s - before_s, server.resident_kb / 1e3
-    figures = [f"{rows:,}", f"{size / 1e6:,.0f}", f"{first_s:.2f}", f"{spent_s:.2f}", f"{rate:,.0f}"]
-    return [*figures, f"{size / 1e6 / spent_s:.0f}", f"{cpu_s:.1f}", f"{resident:,.0f}"]
+        cpu_s, resident = server.cpu_s - before_s, server.resident_kb("VmHWM") / 1e3
+    rate = float(f"{rows / spent_s:.3g}")
+    figures = [f"{size / 1e6:,.0f}", f"{first_s:.2f}", f"{spent_s:.2f}", f"{rate:,.0f}", f"{size / 1e6 / spent_s:.0f}"]
+    return [*figures, f"{cpu_s:.1f}", f"{resident:,.0f}"]
 
 
-def _waiting(count: int) -> list[str]:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+def _waiting(count: int, settled_s: float) -> list[str]:
+    _require_files(count)
     with _serving(10, count) as (server, log):
         _, headers, _, _ = server.get("/v1/shape?shape=users&offset=-1")
         query = f"offset={headers['electric-offset']}&handle={headers['electric-handle']}&live=true"
         request = f"GET /v1/shape?shape=users&{query} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
-        return asyncio.run(_wait(server, log, count, request))
+        return asyncio.run(_Clients(server, log, request, count).measure(settled_s))
 
 
 def _proxied(proxy: str, clients: int, changes: int) -> list[str]:
+    _require_files(clients)
     with served_behind(proxy) as proxied:
         found = asyncio.run(follow(proxied, clients, changes))
     asked, times = zip(*found, strict=True)
-    return [proxy, f"{clients:,}", f"{median(asked):.0f}", f"{max(asked)}", f"{median(times):.2f}"]
+    return [f"{median(asked):.0f}", f"{max(asked)}", f"{median(times):.2f}"]
 
 
-async def _wait(server: _Process, log: str, count: int, request: bytes) -> list[str]:
-    before_kb = server.resident_kb
-    answered: list[float] = []
-    stopped = False
+def _require_files(connections: int) -> None:
+    """Let this process and those that it starts open as many files; raises ``OSError``."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < connections + _OTHER_FILES:
+        raise OSError(f"a process may have {hard:,} files open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
-    async def client(number: int) -> None:
-        # Each has an address of its own range: 50,000 connections need more ports than one address has.
+
+class _Clients:
+    """So many that wait for the same change, each on a connection of its own."""
+
+    def __init__(self, server: _Process, log: str, request: bytes, count: int) -> None:
+        self._server, self._log, self._request, self._count = server, log, request, count
+        self._answered_s: list[float] = []
+
+    async def measure(self, settled_s: float) -> list[str]:
+        """Connect, wait, commit, and wait for all; raises ``OSError`` or ``EOFError``."""
+        before_kb = self._server.resident_kb()
+        tasks = await self._connect()
+        try:
+            before_s, at_s = self._server.cpu_s, time.monotonic()
+            await asyncio.wait(tasks, timeout=settled_s, return_when="FIRST_EXCEPTION")
+            idle = 100 * (self._server.cpu_s - before_s) / (time.monotonic() - at_s)
+            each_kb = (self._server.resident_kb() - before_kb) / self._count
+            committed_s = time.monotonic()
+            rows = [item((10_000_000, 0), "insert", "new", {"id": "new"}), commit(10_000_000)]
+            await asyncio.to_thread(append, self._log, rows)
+            await self._until(lambda: len(self._answered_s), self._count, tasks, _CHANGE_S, "have the change")
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        times = [each - committed_s for each in self._answered_s]
+        return [f"{each_kb:.1f}", f"{idle:.0f}", f"{min(times):.2f}", f"{median(times):.2f}", f"{max(times):.2f}"]
+
+    async def _connect(self) -> "list[asyncio.Task[None]]":
+        """All of them, once they wait, but for a few that ask again at the moment."""
+        tasks = []
+        for number in range(self._count):
+            tasks.append(asyncio.create_task(self._client(number)))
+            if number % _CLIENTS_AT_ONCE == 0:
+                await asyncio.sleep(0.1)
+        await self._until(self._server.waiting, self._count * 99 // 100, tasks, _CONNECT_S, "wait")
+        return tasks
+
+    async def _until(
+        self, found: Callable[[], int], wanted: int, tasks: "list[asyncio.Task[None]]", limit_s: float, what: str
+    ) -> None:
+        deadline_s = time.monotonic() + limit_s
+        while (count := await asyncio.to_thread(found)) < wanted:
+            for task in tasks:
+                if task.done():
+                    task.result()
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"{count:,} of {self._count:,} clients {what} after {limit_s:.0f} s")
+            await asyncio.sleep(0.1)
+
+    async def _client(self, number: int) -> None:
+        # Each has an address of its own range: so many connections need more ports than one address has.
         address = f"127.0.{number // 20_000 + 1}.1"
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(address, 0))
-        is_waiting = True
-        while is_waiting:
-            writer.write(request)
-            head = await reader.readuntil(b"\r\n\r\n")
-            size = int(head.lower().partition(b"content-length:")[2].split()[0])
-            body = await reader.readexactly(size)
-            is_waiting = b'"key"' not in body and not stopped
-        answered.append(time.monotonic())
-        writer.close()
-
-    tasks = []
-    for number in range(count):
-        tasks.append(asyncio.create_task(client(number)))
-        if number % _CLIENTS_AT_ONCE == 0:
-            await asyncio.sleep(0.05)
-    await asyncio.sleep(5)
-    before_s, at_s = server.cpu_s, time.monotonic()
-    await asyncio.sleep(10)
-    idle = 100 * (server.cpu_s - before_s) / (time.monotonic() - at_s)
-    each_kb = (server.resident_kb - before_kb) / count
-    committed_s = time.monotonic()
-    rows = [item((10_000_000, 0), "insert", "new", {"id": "new"}), commit(10_000_000)]
-    await asyncio.to_thread(append, log, rows)
-    await asyncio.gather(*tasks)
-    stopped = True
-    times = [each - committed_s for each in answered]
-    return [f"{count:,}", f"{each_kb:.1f}", f"{idle:.0f}", f"{min(times):.2f}", f"{max(times):.2f}"]
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._server.port, local_addr=(address, 0))
+        with closing(writer):
+            body = b""
+            while b'"key"' not in body:
+                writer.write(self._request)
+                head = await reader.readuntil(b"\r\n\r\n")
+                if not head.startswith(b"HTTP/1.1 200"):
+                    raise OSError(f"a client got {head[:40].decode().strip()}")
+                body = await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split()[0]))
+        self._answered_s.append(time.monotonic())

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.bench import serving
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -33,3 +35,15 @@ def test_an_unknown_bench_is_refused_with_the_known_ones() -> None:
     assert (
         "unknown benchmark rooting; choose from beam, fan_out, layouts, polls, reads, removed, routing, " in done.stderr
     )
+
+
+def test_bench_of_http_has_figures_or_says_why_not() -> None:
+    """A size that is too large for the machine, or a step that takes too long, leaves the others their lines."""
+    header = ["clients", "a", "b"]
+    assert len(serving._initial(1_000)) == 7
+    assert len(serving._waiting(20, 0.1)) == 5
+
+    def late() -> list[str]:
+        raise TimeoutError("3 of 10 clients wait after 120 s")
+
+    assert serving._line(["many"], header, late) == ["many", "none: 3 of 10 clients wait after 120 s", ""]
