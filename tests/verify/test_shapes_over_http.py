@@ -5,6 +5,7 @@ The client comes from the lock file of ``examples/shape_page``.
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -195,6 +196,7 @@ def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: P
                 assert follower.last.get("types") == "numberbigint", follower.last
             _write_while_servers_are_killed(demo, database, servers, followers)
             _show(node, servers[0].url, "steps", followers[0].last["rows"])
+            _run_readme(node, demo.shapes_url)
         finally:
             for follower in followers:
                 follower.stop()
@@ -281,6 +283,24 @@ def _transaction(tx: int, n: int, *, begins: bool) -> list[Row]:
     rows = [item((tx, 0), "truncate")] if begins and tx > 1 else []
     rows += [item((tx, 2 * key), operation, f"k{key}", {"id": str(key), "n": str(n)}) for key in range(1, _ROWS + 1)]
     return dated([*rows, commit(tx)])
+
+
+def _run_readme(folder: Path, url: str) -> None:
+    """The README's lines as they are, but for the address that the demo has said, in a page: rows, and then others."""
+    (lines,) = re.findall(r"^```js\n(.*?)^```", (_ROOT / "README.md").read_text(), re.M | re.S)
+    given = "'http://127.0.0.1:9470/v1/shape'"
+    assert lines.count(given) == 1
+    client = json.dumps({"imports": {"@electric-sql/client": "./node_modules/@electric-sql/client/dist/index.mjs"}})
+    (folder / "readme.html").write_text(
+        f"<!doctype html><script type=importmap>{client}</script>"
+        "<script>const shown = []; console.log = (rows) => shown.push(rows)</script>"
+        f"<script type=module>{lines.replace(given, repr(url))}</script>"
+    )
+    with page_server(folder) as address, browser() as page:
+        page.open(f"{address}/readme.html")
+        wait_until(lambda: page.script("return shown.length") > 2, "the page shows changes", _DEADLINE_S)
+        assert page.script("return shown.at(-1).length && shown.every((rows) => rows.every((row) => row.region))")
+        assert not [each for each in page.errors() if "favicon" not in each]
 
 
 def _show(folder: Path, url: str, shape: str, rows: int) -> None:
