@@ -2,6 +2,9 @@
 
 The row of a (source, type, id) with the greatest ``written_at`` is current. ``written_at`` never goes back, even if the
 clock does. Only changed entries are appended, and few ever change, so the table stays small.
+
+Once the table has the end of a shape, or its next incarnation, no row counts that lacks it, wherever it is: a writer
+that has lost its checkpoint reads old entries again, and one that was replaced may append one late.
 """
 
 import logging
@@ -22,7 +25,7 @@ from flushtracker.delta.data_file import write_file
 from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import DecodeError, SinkError
-from flushtracker.events.registry import EntryKey, Registry, entry_key
+from flushtracker.events.registry import EntryKey, Registry, entry_key, goes_back
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, parse_registry_entry
 
 logger = logging.getLogger(__name__)
@@ -118,7 +121,9 @@ class RegistryTable:
                 raise DecodeError(
                     f"registry table {self.uri}: entry {row['type']} {row['id']} of source {row['source']}: {error}"
                 ) from error
-            found[row["source"], row["type"], row["id"]] = WrittenEntry(entry, row["entry"], row["written_at"])
+            key = row["source"], row["type"], row["id"]
+            if key not in found or not goes_back(entry, found[key].entry):
+                found[key] = WrittenEntry(entry, row["entry"], row["written_at"])
         self._registry, self._written = Registry.of(each.entry for each in found.values()), found
         self._read_version = self._table.version()
         return self._registry
@@ -145,7 +150,9 @@ class RegistryTable:
             key = entry_key(entry)
             known = changed.pop(key, None) or current.get(key)
             written = WrittenEntry(entry, text, written_at + number * _STEP)
-            if known is not None and isinstance(entry, ShapeEntry) and entry.is_condensed:
+            if known is not None and goes_back(entry, known.entry):
+                written = known
+            elif known is not None and isinstance(entry, ShapeEntry) and entry.is_condensed:
                 written = _not_condensed(entry, known, written.written_at)
             if key not in current or current[key].text != written.text:
                 changed[key] = written

@@ -73,6 +73,20 @@ class Registry:
         return (shape.source, "table", str(shape.table_oid)) in self.entries
 
 
+def goes_back(entry: RegistryEntry, known: RegistryEntry) -> bool:
+    """Whether the entry of a shape is from before the known one of it, because that has its end or a later incarnation.
+
+    Neither is ever taken back. So whoever reads old entries again, or after another reader, ignores them.
+    """
+    if not (isinstance(entry, ShapeEntry) and isinstance(known, ShapeEntry)):
+        return False
+    return _progress(entry) < _progress(known)
+
+
+def _progress(entry: ShapeEntry) -> tuple[int, bool]:
+    return entry.definition.incarnation, entry.removed_at is not None
+
+
 def entry_key(entry: RegistryEntry) -> EntryKey:
     """What the entry is about; a later entry with the same key replaces it."""
     match entry:

@@ -69,6 +69,25 @@ def test_a_writer_that_missed_a_removal_learns_of_it_from_the_condensed_entry(tm
     assert table.entries().shape(_SOURCE, "c") == entry("c", LogOffset(40, 0))
 
 
+def test_the_end_of_a_shape_is_never_taken_back(tmp_path: Path) -> None:
+    """A writer without its checkpoint reads old entries again; one that was replaced may append late."""
+    table, replaced = (RegistryTable(str(tmp_path / "shapes"), create=True) for _ in range(2))
+    live, removed = entry("a"), entry("a", LogOffset(20, 0))
+    assert table.append([live.to_json()], _NOW) == 1
+    again = replace(live, definition=replace(live.definition, incarnation=2, snapshot=True))
+    visible = replace(live, starts_visible=True)
+    late = replaced.written()
+    assert table.append([removed.to_json()], _NOW) == 1
+    assert table.append([live.to_json(), visible.to_json()], _NOW) == 0
+    assert table.append([removed.to_json(), visible.to_json()], _NOW) == 0
+
+    replaced.written = lambda: late  # type: ignore[method-assign]
+    assert replaced.append([visible.to_json()], _NOW) == 1
+    assert RegistryTable(str(tmp_path / "shapes")).entries().shape(_SOURCE, "a") == removed
+    assert table.append([again.to_json(), removed.to_json()], _NOW) == 1
+    assert table.entries().shape(_SOURCE, "a") == again
+
+
 def test_unreadable_entry_is_not_appended(tmp_path: Path) -> None:
     """Nor the others of its batch: the caller decides what to do."""
     table = RegistryTable(str(tmp_path / "shapes"), create=True)
