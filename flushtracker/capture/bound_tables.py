@@ -43,7 +43,10 @@ class Tables(Transactions, PublishableTables, Protocol):
         """Flush the WAL of all that is visible by now, and wait for that."""
 
     def resolve(self, definitions: Iterable[ShapeDefinition]) -> Sequence[tuple[ShapeDefinition, TableBinding]]:
-        """Each definition, completed from the catalog, and its table as it is now; raises ``ShapeError``."""
+        """Each definition, completed from the catalog, and its table as it is now; raises ``ShapeError``.
+
+        One with subqueries is followed by itself with each of its other tables.
+        """
 
     def ancestors(self, oid: int, xid: int) -> frozenset[int]:
         """The OIDs of a table's partitioned ancestors, as of the committed transaction ``xid``."""

@@ -7,8 +7,9 @@ starts after their commits.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final, Protocol
 
 from flushtracker.capture.partly_sent import PartlySent, PublishedTables
@@ -49,18 +50,25 @@ class PublishableTables(PublishedTables, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NewShape:
-    """A shape that can be added; ``starts_at_slot``: it gets everything that the slot of a new source has."""
+    """A shape that can be added, with all of its ``tables``, its own first.
+
+    ``starts_at_slot``: it gets everything that the slot of a new source has.
+    """
 
     definition: ShapeDefinition
-    table: TableBinding
+    tables: tuple[TableBinding, ...]
     starts_at_slot: bool
 
 
 @dataclass(slots=True)
 class _Delay:
-    """What a shape waits for: a table that is ``unpublished``, or the end of the transactions ``xids``."""
+    """What a shape waits for: its ``table``, which is ``unpublished``, or the end of the transactions ``xids``.
+
+    ``table`` is the first of its ``tables`` that it waits for.
+    """
 
     definition: ShapeDefinition
+    tables: tuple[TableBinding, ...]
     table: TableBinding
     unpublished: Unpublished | None
     xids: frozenset[int]
@@ -87,7 +95,7 @@ class DelayedShapes:
     @property
     def table_oids(self) -> Set[int]:
         """The OIDs of their tables."""
-        return {delay.table.oid for delay in self._delays.values()}
+        return {table.oid for delay in self._delays.values() for table in delay.tables}
 
     def connect(self, server: PublishableTables) -> None:
         """Continue over a new connection."""
@@ -112,16 +120,18 @@ class DelayedShapes:
         oids -= unnoticed
         waits = self._partly_sent.transactions(oids)
         new, delays = list[NewShape](), dict[str, _Delay]()
-        for definition, binding in resolved:
-            oid, starts_at_slot = binding.oid, binding.oid in at_slot
+        for definition, tables in tables_by_shape(resolved):
+            starts_at_slot = all(table.oid in at_slot for table in tables)
             # Without a snapshot, it would miss what it has between the slot's position and a later start.
-            if oid in oids and (oid not in waits or (starts_at_slot and definition.snapshot is False)):
-                new.append(NewShape(definition, binding, starts_at_slot))
+            ignores_waits = starts_at_slot and definition.snapshot is False
+            blocked = (each for each in tables if each.oid not in oids or (each.oid in waits and not ignores_waits))
+            if (table := next(blocked, None)) is None:
+                new.append(NewShape(definition, tables, starts_at_slot))
                 continue
-            known = self._delays.get(definition.id)
+            oid, known = table.oid, self._delays.get(definition.id)
             slow = SlowWait() if known is None else known.slow
             missing = None if oid in oids else unpublished.get(oid, _TAKEN_OUT)
-            delays[definition.id] = _Delay(definition, binding, missing, waits.get(oid, frozenset()), slow)
+            delays[definition.id] = _Delay(definition, tables, table, missing, waits.get(oid, frozenset()), slow)
         before, self._delays = self.waiting, delays
         self.waiting = tuple(self._waiting())
         _log_unpublished(set(self.waiting) - set(before))
@@ -160,6 +170,15 @@ class DelayedShapes:
                 slow.setdefault(_slow_reason(delay), []).append(shape_id)
         for reason, shape_ids in slow.items():
             logger.warning("shapes not added yet shape_ids=%s reason=%s", listed(shape_ids), reason)
+
+
+def tables_by_shape(
+    resolved: Iterable[tuple[ShapeDefinition, TableBinding]],
+) -> Iterator[tuple[ShapeDefinition, tuple[TableBinding, ...]]]:
+    """Each definition with all of its tables, which follow each other in ``resolved``, its own first."""
+    for _, pairs in groupby(resolved, key=lambda pair: pair[0].id):
+        found = tuple(pairs)
+        yield found[0][0], tuple(table for _, table in found)
 
 
 def _slow_reason(delay: _Delay) -> str:

@@ -23,6 +23,7 @@ from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, create_slot, has_slot
 from flushtracker.process.program import StopFlag, log_to_stderr, print_status, set_on_signals
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.shape_parts import tables_of
 from flushtracker.shapes.shapes_file import read_shapes
 
 
@@ -92,7 +93,7 @@ def _create_publication(
     # One snapshot for all the catalog's queries, as a body of one_snapshot would have; it must be able to write.
     rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ")
     tables = ServerTables(connection, postgres.publication, postgres.slot)
-    is_new = tables.create_publication({definition.table for definition in definitions})
+    is_new = tables.create_publication({table for definition in definitions for table in tables_of(definition)})
     tables.check_publication()
     resolved = tables.resolve(definitions) if is_first else ()
     rows(connection, "COMMIT")

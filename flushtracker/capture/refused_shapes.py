@@ -17,7 +17,7 @@ from flushtracker.status.capture_status import RefusedShape
 logger = logging.getLogger(__name__)
 
 Resolved: TypeAlias = Sequence[tuple[ShapeDefinition, TableBinding]]
-"""Definitions, completed from the catalog, each with its table."""
+"""Definitions, completed from the catalog, each with its table; one with subqueries also with each other table."""
 Resolve: TypeAlias = Callable[[Sequence[ShapeDefinition]], Resolved]
 """Raises an error that has those of all definitions that it refuses."""
 

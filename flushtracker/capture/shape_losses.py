@@ -37,8 +37,8 @@ class ShapeLosses:
 
     def by_drop(self, table: int) -> Reasons:
         """The shapes on a table that was dropped."""
-        live = self._registry.live_on(table)
-        return {each.definition.id: f"table {'.'.join(each.definition.table)} was dropped" for each in live}
+        reason = f"table {'.'.join(self._tables[table].table)} was dropped"
+        return {each.definition.id: reason for each in self._registry.live_on(table)}
 
     def by_difference(self, now: TableBinding) -> Reasons:
         """The shapes on a table that do not survive the difference between how it is recorded and how it is now."""
@@ -46,14 +46,16 @@ class ShapeLosses:
         returned = [".".join(name) for name in self._tables.returned(now)]
         reasons = {}
         for entry in self._registry.live_on(now.oid):
-            definition, used = entry.definition, self._router.used_columns(entry.definition.id)
-            filtered, can_lose = self._router.filtered_columns(definition.id), definition.keys_have_partitions
-            reason = reason_to_end(used, bound, now, definition.primary_key, filtered, can_lose_partitions=can_lose)
+            part = self._router.part(entry.definition.id, now.oid)
+            reason = reason_to_end(
+                *(part.used_columns, bound, now, part.definition.primary_key, part.filtered_columns),
+                can_lose_partitions=part.definition.keys_have_partitions,
+            )
             if reason is None and returned:
                 name = ".".join(bound.table)
                 reason = f"partition {listed(returned)} of table {name} was detached and attached again"
             if reason is not None:
-                reasons[definition.id] = reason
+                reasons[entry.definition.id] = reason
         return reasons
 
     def by_unclear_partition(self, table: int, partition: Relation, transaction: TransactionIdentity) -> Reasons:
@@ -70,7 +72,7 @@ class ShapeLosses:
         found = {} if name is None else conflicts(self._tables[table], name, relation, transaction.lsn, order)
         reasons = {}
         for entry in self._that_get(table, transaction) if found else ():
-            reason = conflict_for(self._router.used_columns(entry.definition.id), found)
+            reason = conflict_for(self._router.part(entry.definition.id, table).used_columns, found)
             if reason is not None:
                 reasons[entry.definition.id] = reason
         return reasons
@@ -79,10 +81,11 @@ class ShapeLosses:
         """The shapes that get ``transaction`` and read ``column``, of which a value cannot be decoded."""
         reasons = {}
         for entry in self._that_get(table, transaction):
-            definition, used = entry.definition, self._router.used_columns(entry.definition.id)
-            if used is None or column in used or definition.primary_key is None:
-                name = ".".join(definition.table)
-                reasons[definition.id] = (
+            part = self._router.part(entry.definition.id, table)
+            used = part.used_columns
+            if used is None or column in used or part.definition.primary_key is None:
+                name = ".".join(part.definition.table)
+                reasons[entry.definition.id] = (
                     f"{transaction} wrote text that is not UTF-8 to column {column} of table {name}"
                 )
         return reasons

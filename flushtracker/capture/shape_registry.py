@@ -42,7 +42,7 @@ class SourceEntries:
         """The live shapes without an entry of their table, which capture publishes before theirs."""
         bound = {entry.binding.oid for entry in self.tables}
         live = (entry for entry in self.shapes if entry.removed_at is None)
-        return sorted(entry.definition.id for entry in live if entry.table_oid not in bound)
+        return sorted(entry.definition.id for entry in live if not bound.issuperset(entry.table_oids))
 
 
 def trimmed(entry: ShapeEntry) -> ShapeEntry:
@@ -124,21 +124,22 @@ class ShapeRegistry:
         self._removed.pop(shape_id, None)
         self._whole.pop(shape_id, None)
         self._live[shape_id] = entry
-        self._by_oid.setdefault(entry.table_oid, set()).add(shape_id)
+        for oid in entry.table_oids:
+            self._by_oid.setdefault(oid, set()).add(shape_id)
         if entry.definition.depends_on:
             self._dependent.add(shape_id)
 
     def _unlist(self, shape_id: str) -> None:
         self._dependent.discard(shape_id)
         last = self._live.get(shape_id)
-        if last is not None:
-            shapes = self._by_oid[last.table_oid]
+        for oid in () if last is None else last.table_oids:
+            shapes = self._by_oid[oid]
             shapes.discard(shape_id)
             if not shapes:
-                del self._by_oid[last.table_oid]
+                del self._by_oid[oid]
 
     def live_on(self, table_oid: int) -> tuple[ShapeEntry, ...]:
-        """The live shapes on the table with this OID. O(those shapes)."""
+        """The live shapes that have rows of the table with this OID. O(those shapes)."""
         return tuple(self._live[shape_id] for shape_id in sorted(self._by_oid.get(table_oid, ())))
 
     def last_ended(self, shape_id: str) -> ShapeEntry | None:

@@ -205,7 +205,7 @@ class Subscriptions:
             )
         new = self._admit(diff.added)
         if new or diff.updated or diff.removed:
-            self.tables.bind([shape.table for shape in new])
+            self.tables.bind([table for shape in new for table in shape.tables])
             # Again, as binding a changed table may have ended the shapes that it had.
             diff = self._registry.compare(defined, max(allow_removing, len(diff.removed)), faults)
             if any(shape.definition.snapshot is False for shape in new):
@@ -343,11 +343,11 @@ class Subscriptions:
         starts_after = self._first_starts_after if new.starts_at_slot else now
         before = self._registry.last_ended(definition.id)
         if before is None or before.removed_at is None:
-            return ShapeEntry(self._source, definition, new.table.oid, starts_after)
+            return ShapeEntry(self._source, definition, new.tables[0].oid, starts_after)
         # The end may be the end of the WAL, and the next commit record may start there.
         starts_after = max(starts_after, before.removed_at)
         evicted_at_ms = before.evicted_at_ms
-        return ShapeEntry(self._source, definition, new.table.oid, starts_after, evicted_at_ms=evicted_at_ms)
+        return ShapeEntry(self._source, definition, new.tables[0].oid, starts_after, evicted_at_ms=evicted_at_ms)
 
     def _remove(self, entries: Collection[ShapeEntry]) -> None:
         for entry in entries:

@@ -51,7 +51,8 @@ class TableChanges:
 
     def check_of(self, shape_ids: Collection[str]) -> bool:
         """Compare the tables of shapes with the catalog, and return whether anything differs; shapes may have ended."""
-        before = {oid: self._tables[oid] for oid in {self._registry[shape_id].table_oid for shape_id in shape_ids}}
+        oids = {oid for shape_id in shape_ids for oid in self._registry[shape_id].table_oids}
+        before = {oid: self._tables[oid] for oid in oids}
         self._check(before)
         return any(self._tables[oid] != binding for oid, binding in before.items()) or not all(
             map(self._registry.is_live, shape_ids)

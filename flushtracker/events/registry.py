@@ -63,14 +63,19 @@ class Registry:
 
     def table_of(self, shape: ShapeEntry) -> TableBinding | None:
         """The shape's table, as it was when the shape was last correct on it."""
-        found = self.entries.get((shape.source, "table", str(shape.table_oid)))
+        return self._table(shape.source, shape.table_oid)
+
+    def _table(self, source: str, oid: int) -> TableBinding | None:
+        found = self.entries.get((source, "table", str(oid)))
         if not isinstance(found, TableEntry):
             return None
-        return bound_now(found.binding, self.partitions.get((shape.source, shape.table_oid), ()))
+        return bound_now(found.binding, self.partitions.get((source, oid), ()))
 
-    def has_table_of(self, shape: ShapeEntry) -> bool:
-        """Whether :meth:`table_of` has a table."""
-        return (shape.source, "table", str(shape.table_oid)) in self.entries
+    def tables_of(self, shape: ShapeEntry) -> tuple[TableBinding, ...] | None:
+        """All tables of the shape, its own first, as :meth:`table_of`; ``None`` unless all are known."""
+        found = [self._table(shape.source, oid) for oid in shape.table_oids]
+        tables = tuple(table for table in found if table is not None)
+        return tables if len(tables) == len(found) else None
 
 
 def goes_back(entry: RegistryEntry, known: RegistryEntry) -> bool:

@@ -50,6 +50,8 @@ _LATER_VERSION: Final = 2
 partition; and of a removed shape's condensed entry."""
 _INCARNATION_VERSION: Final = 3
 """Of a shape that was resynced, which a program that does not know that would take for what it was before."""
+_JOINED_VERSION: Final = 4
+"""Of a shape with subqueries, whose log has rows that a program that does not know that would take for the shape's."""
 
 _ENDS: Final = ("fragments", "shape_changes")
 """The streams of which a claim has the ends."""
@@ -93,6 +95,11 @@ class ShapeEntry:
     joined: tuple[tuple[TableName, int], ...] = ()
     is_condensed: bool = False
 
+    @property
+    def table_oids(self) -> tuple[int, ...]:
+        """The OIDs of all of its tables, its own first."""
+        return tuple(dict.fromkeys((self.table_oid, *(inner.table_oid for inner in self.definition.inner_tables))))
+
     def condensed(self) -> "ShapeEntry":
         """What is kept of a removed shape once nothing needs its definition."""
         return _condensed(
@@ -107,6 +114,8 @@ class ShapeEntry:
         version = _LATER_VERSION if is_later else VERSION
         if self.definition.incarnation > 1:
             version = _INCARNATION_VERSION
+        if self.definition.inner_tables:
+            version = _JOINED_VERSION
         if self.is_condensed:
             return dump_event(
                 self.source,
@@ -338,7 +347,7 @@ def is_source_entry(value: bytes, source: str | None = None) -> bool:
 
 def parse_registry_entry(text: str | bytes) -> RegistryEntry:
     """Parse one entry; raises ``DecodeError``."""
-    fields = load_event(text, "registry entry", _INCARNATION_VERSION)
+    fields = load_event(text, "registry entry", _JOINED_VERSION)
     kind = typed_field(fields, "type", str)
     source = name_field(fields, "source")
     if kind == "table":

@@ -7,6 +7,8 @@ from flushtracker.errors import DecodeError
 from flushtracker.events.strict_json import (
     incarnation_field,
     incarnation_json,
+    integer_field,
+    objects_field,
     optional_integer,
     optional_text,
     optional_texts,
@@ -16,7 +18,7 @@ from flushtracker.events.strict_json import (
     text_field,
     typed_field,
 )
-from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
+from flushtracker.shapes.definition import FlushPolicy, InnerTable, ShapeDefinition
 from flushtracker.wal.changes import TableName
 
 
@@ -43,6 +45,8 @@ def definition_json(definition: ShapeDefinition, joins: Iterable[tuple[TableName
         **incarnation_json(definition.incarnation),
         # Only a shape on a partitioned table has the key.
         **({"keys_have_partitions": True} if definition.keys_have_partitions else {}),
+        # Only a shape with subqueries has the key.
+        **({"inner_tables": list(map(_inner_json, definition.inner_tables))} if definition.inner_tables else {}),
     }
 
 
@@ -67,4 +71,15 @@ def parse_definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
         keys_have_partitions="keys_have_partitions" in fields and typed_field(fields, "keys_have_partitions", bool),
         snapshot=typed_field(fields, "snapshot", bool),
         incarnation=incarnation_field(fields),
+        inner_tables=tuple(map(_parse_inner, objects_field({"inner_tables": [], **fields}, "inner_tables"))),
+    )
+
+
+def _inner_json(inner: InnerTable) -> dict[str, object]:
+    return {"table": inner.table, "table_oid": inner.table_oid, "primary_key": inner.primary_key}
+
+
+def _parse_inner(fields: dict[str, Any]) -> InnerTable:
+    return InnerTable(
+        table_field(fields, "table"), integer_field(fields, "table_oid", 0), strings_field(fields, "primary_key")
     )

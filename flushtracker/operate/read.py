@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from itertools import chain
 from typing import Any, Final, TextIO
@@ -17,7 +18,7 @@ from typing import Any, Final, TextIO
 import pyarrow as pa
 
 from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead
-from flushtracker.errors import ShapeEndedError, SnapshotMissingError, printable
+from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError, printable
 from flushtracker.process.program import StopRequest, print_status
 from flushtracker.wal.log_offset import LogOffset
 
@@ -64,7 +65,9 @@ class _Printer:
         except ShapeEndedError:
             # What was written before it ended is still printed.
             if self._printed is not None:
-                self._print(self._read(even_if_ended=True))
+                # Without the tables as they were, one with subqueries cannot be read any more.
+                with suppress(ConfigError):
+                    self._print(self._read(even_if_ended=True))
             raise
         except SnapshotMissingError as error:
             # A shape that begins again: whoever has read it continues once its new snapshot is there.

@@ -292,7 +292,8 @@ class ServerTables:
     def resolve(self, definitions: Iterable[ShapeDefinition]) -> list[tuple[ShapeDefinition, TableBinding]]:
         """Fill in the keys, so that they do not depend on the table later; check that shapes can be kept.
 
-        Returns each definition with its table, as both were at one moment.
+        Returns each definition with its table, as both were at one moment. One with subqueries is followed by itself
+        with each of its other tables.
 
         Raises:
             ShapeError: there is no such table, or its columns or replica identity do not allow the shape.

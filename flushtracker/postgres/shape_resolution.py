@@ -5,7 +5,7 @@ Shapes of one form (:attr:`~flushtracker.shapes.shape.Shape.form`) can all be ke
 their literals, so one of them is bound, and of the others only the literals are read.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,12 +14,14 @@ from flushtracker.postgres.catalog import Catalog, TableFacts
 from flushtracker.postgres.connection import Connection, one_snapshot, server_encoding
 from flushtracker.postgres.missing_tables import read_missing_tables
 from flushtracker.postgres.table_bindings import read_bindings
-from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.key_binding import NEEDED
 from flushtracker.shapes.shape import Shape
+from flushtracker.shapes.shape_parts import has_subqueries, parts_of, queried_tables, tables_of
 from flushtracker.shapes.table_binding import TableBinding, filter_reason, unkept_reason
 from flushtracker.shapes.type_binding import user_types
-from flushtracker.wal.changes import Relation
+from flushtracker.shapes.where import parse_where
+from flushtracker.wal.changes import Relation, TableName
 
 _UNFLAGGED: Final = {"full", "nothing"}
 """Replica identities under which the columns' flags do not show the key."""
@@ -28,33 +30,75 @@ _UNFLAGGED: Final = {"full", "nothing"}
 def resolve_shapes(
     connection: Connection, publication: str | None, definitions: Sequence[ShapeDefinition]
 ) -> list[tuple[ShapeDefinition, TableBinding]]:
-    """Each definition, completed, with its table; raises as ``ServerTables.resolve`` does.
+    """Each definition, completed, with its table, and then with each other one that its subqueries read.
+
+    Raises as ``ServerTables.resolve`` does.
 
     Without a publication, tables need not be published. The error has those of all definitions that are refused
     (:func:`~flushtracker.errors.first_of`): the others can be resolved without them.
     """
     with one_snapshot(connection):
-        facts = Catalog(connection, publication).tables({definition.table for definition in definitions})
+        names = {table for definition in definitions for table in tables_of(definition)}
+        facts = Catalog(connection, publication).tables(names)
         bindings = read_bindings(connection, publication, [table.oid for table in facts.values()])
     encoding = server_encoding(connection)
     tables = {
         name: _Table(found, bindings[found.oid], encoding) for name, found in facts.items() if found.oid in bindings
     }
-    missing = {definition.table for definition in definitions} - tables.keys()
+    missing = names - tables.keys()
     reasons = read_missing_tables(connection, missing) if missing else {}
     resolved, errors = [], dict[str, FlushtrackerError]()
     for definition in definitions:
-        if definition.table in missing:
-            errors[definition.id] = ShapeError(f"{definition.subject('table')}: {reasons[definition.table]}")
+        own = tables_of(definition)
+        lacking = [table for table in own if table in missing]
+        if lacking:
+            key = "table" if definition.table in lacking else "where"
+            errors[definition.id] = ShapeError(f"{definition.subject(key)}: {reasons[lacking[0]]}")
             continue
-        table = tables[definition.table]
         try:
-            resolved.append((table.completed(definition), table.binding))
+            completed = _completed(definition, {table: tables[table] for table in own})
+            resolved += [(completed, tables[table].binding) for table in own]
         except (ShapeError, PostgresError) as error:
             errors[definition.id] = error
     if errors:
         raise first_of(errors)
     return resolved
+
+
+def _completed(definition: ShapeDefinition, tables: Mapping[TableName, "_Table"]) -> ShapeDefinition:
+    """The definition with its keys; raises as ``_Table.completed``, with the faults of all of its parts."""
+    if not has_subqueries(definition):
+        return tables[definition.table].completed(definition)
+    faults, parts = list[FlushtrackerError](), dict[TableName, ShapeDefinition]()
+    if definition.snapshot is False:
+        fact = (
+            "snapshot is false, but which rows a shape with subqueries has depends on those that its tables had before"
+        )
+        faults.append(ShapeError(f"{definition.subject('snapshot')}: {fact}; leave it out, or set it to true"))
+    for part in parts_of(definition):
+        table = tables[part.table]
+        if table.binding.is_partitioned:
+            name = ".".join(part.table)
+            fact = f"table {name} is partitioned, which a shape with subqueries cannot depend on; name a partition"
+            faults.append(ShapeError(f"{definition.subject('where')}: {fact}"))
+            continue
+        try:
+            parts[part.table] = table.completed(part)
+        except (ShapeError, PostgresError) as error:
+            faults += [error, *error.also]
+    if not faults and definition.where is not None:
+        try:
+            parse_where(definition.where).joined(
+                definition.table, {name: table.relation for name, table in tables.items()}
+            )
+        except ShapeError as error:
+            faults.append(ShapeError(f"{definition.subject('where')}: {error}"))
+    if faults:
+        raise combined(faults)
+    inner = tuple(
+        InnerTable(name, tables[name].binding.oid, parts[name].primary_key or ()) for name in queried_tables(definition)
+    )
+    return replace(definition, primary_key=parts[definition.table].primary_key, partitions=(), inner_tables=inner)
 
 
 class _Table:
@@ -71,6 +115,7 @@ class _Table:
         for relation in relations:
             layouts.setdefault((relation.columns, relation.replica_identity), relation.with_types(types))
         self._relations = tuple(layouts.values())
+        self.relation = self._relations[0]
         self._key = _default_key(binding, relations)
         self._unsent = facts.unsent
         self._forms: set[Hashable] = set()

@@ -14,9 +14,9 @@ clock is read then, too, while an advisory lock excludes other exports of the ta
 this clock has the later snapshot, which contains all that the other one contains.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from psycopg2 import sql
@@ -73,8 +73,16 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
+class InnerExport:
+    """Another table in the same snapshot."""
+
+    binding: TableBinding
+    leaves: tuple[Leaf, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ExportedTable:
-    """A table in an exported snapshot.
+    """A table in an exported snapshot, and the ``inner`` ones that the subqueries of its shapes read.
 
     ``snapshot_id`` is for ``SET TRANSACTION SNAPSHOT``, and ``visible`` is the same snapshot. ``lsn`` is the end of the
     WAL after it was taken, and ``taken_us`` the server's time then, in µs since 1970. What commits up to there has an
@@ -88,6 +96,12 @@ class ExportedTable:
     next_xid: int
     binding: TableBinding
     leaves: tuple[Leaf, ...]
+    inner: tuple[InnerExport, ...] = ()
+
+    @property
+    def all_leaves(self) -> tuple[Leaf, ...]:
+        """Those of the table, and then of each inner one."""
+        return (*self.leaves, *(leaf for each in self.inner for leaf in each.leaves))
 
 
 def primary_server(connection: Connection) -> str:
@@ -107,11 +121,19 @@ def primary_server(connection: Connection) -> str:
 
 
 @contextmanager
-def exported_table(
-    options: Mapping[str, str], source: str, table: TableName, oid: int, *, publication: str, lock_timeout_s: float
+def exported_table(  # noqa: PLR0913  all but the first ones by name
+    options: Mapping[str, str],
+    source: str,
+    table: TableName,
+    oid: int,
+    inner: Sequence[TableBinding] = (),
+    *,
+    publication: str,
+    lock_timeout_s: float,
 ) -> Iterator[tuple[Connection, ExportedTable]]:
     """Lock the table with this OID and export a snapshot of it; both last until the body ends, as does the connection.
 
+    So are the ``inner`` tables. Other exports are excluded by the table itself, which all attempts of a shape have.
     ``source`` is named by the timeline on which it is captured now.
 
     Raises:
@@ -130,9 +152,11 @@ def exported_table(
                 f"another snapshot of table {'.'.join(table)} is being taken; let only one job run"
             )
         rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        name = sql.Identifier(*table)
-        rows(connection, sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name).as_string(connection))
-        yield connection, _export(connection, options, table, oid, publication)
+        names = sql.SQL(", ").join(sql.Identifier(*each) for each in (table, *(each.table for each in inner)))
+        rows(connection, sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names).as_string(connection))
+        exported = _export(connection, options, table, oid, publication)
+        others = (_read(connection, each.table, each.oid, publication) for each in inner)
+        yield connection, replace(exported, inner=tuple(InnerExport(*each) for each in others))
 
 
 def _next_xid(options: Mapping[str, str]) -> int:
@@ -178,6 +202,14 @@ def _export(
     lsn = parse_lsn(rows(connection, _WAL_END)[0][0])
     ((taken_us,),) = rows(connection, _CLOCK)
     next_xid = _next_xid(options)
+    binding, leaves = _read(connection, table, oid, publication)
+    return ExportedTable(snapshot_id, MvccSnapshot.parse(visible), lsn, taken_us, next_xid, binding, leaves)
+
+
+def _read(
+    connection: Connection, table: TableName, oid: int, publication: str
+) -> tuple[TableBinding, tuple[Leaf, ...]]:
+    """A table, which was locked by its name, and what has its rows."""
     binding = read_bindings(connection, publication, [oid]).get(oid)
     if binding is None:
         raise ShapeError(f"table {'.'.join(table)} was dropped")
@@ -189,8 +221,7 @@ def _export(
     facts = Catalog(connection, publication).table(table)
     if facts is None or facts.oid != oid:
         raise ShapeError(f"table {'.'.join(table)} is not the same table as when the shape was bound to it")
-    leaves = _leaves(connection, facts, binding, oids)
-    return ExportedTable(snapshot_id, MvccSnapshot.parse(visible), lsn, taken_us, next_xid, binding, leaves)
+    return binding, _leaves(connection, facts, binding, oids)
 
 
 def _leaves(

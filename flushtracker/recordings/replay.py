@@ -17,6 +17,7 @@ from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
 from flushtracker.recordings.recording import RecordedMessage
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.shape_parts import has_subqueries
 from flushtracker.wal.changes import TableName, TransactionFragment
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
@@ -133,7 +134,8 @@ def require_tables(definitions: Iterable[ShapeDefinition], frames: Iterable[Reco
     """Check that the recording describes the table of every shape, or one of its partitions.
 
     Raises:
-        ShapeError: a shape's table is not in the recording: it is misspelled, or nothing changed in it.
+        ShapeError: a shape's table is not in the recording: it is misspelled, or nothing changed in it. Or a shape has
+            subqueries.
         DecodeError: the description of a table cannot be read.
     """
     tables: set[TableName] = set()
@@ -141,6 +143,11 @@ def require_tables(definitions: Iterable[ShapeDefinition], frames: Iterable[Reco
         if frame.data[:1] == _RELATION and isinstance(message := _decode_frame(number, frame), RelationMessage):
             tables.add(message.relation.table)
     for definition in definitions:
+        if has_subqueries(definition):
+            raise ShapeError(
+                f"{definition.subject('where')}: where has subqueries, whose columns need types that only a catalog "
+                "has; a recording is replayed without"
+            )
         if tables.isdisjoint((definition.table, *definition.partitions)):
             names = listed([".".join(table) for table in sorted(tables)], 10) or "no table at all"
             raise ShapeError(

@@ -9,6 +9,8 @@ from flushtracker.errors import DecodeError
 from flushtracker.recordings.recording import RecordedMessage
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
+from flushtracker.shapes.shape_parts import has_subqueries
+from flushtracker.shapes.where import parse_where
 from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, TableName, Truncate, Update
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.pgoutput import decode
@@ -53,6 +55,8 @@ class RecordedTables:
 
     def rows_of(self, definition: ShapeDefinition) -> list[Row]:
         """The rows of the shape's query over its table."""
+        if has_subqueries(definition):
+            return self._joined_rows(definition)
         shape = Shape(definition)
         found: list[Row] = []
         for table in shape.tables:
@@ -64,6 +68,21 @@ class RecordedTables:
                     if bound.matches is None or bound.matches(row) is True
                 ]
         return found
+
+    def _joined_rows(self, definition: ShapeDefinition) -> list[Row]:
+        """The rows of the query of a shape with subqueries; none if no row of its table was ever changed."""
+        relation = self._relations.get(definition.table)
+        if relation is None or definition.where is None:
+            return []
+        condition = parse_where(definition.where).joined(definition.table, self._relations)
+        for table in condition.inner_tables:
+            for row in self._rows[table].values():
+                condition.add(table, row)
+        condition.settle()
+        names = [column.name for column in relation.columns]
+        chosen = names if definition.columns is None else {*definition.columns, *(definition.primary_key or ())}
+        rows = (row for row in self._rows[definition.table].values() if condition.matches(row))
+        return [{name: row[name] for name in names if name in chosen} for row in rows]
 
 
 def differences(

@@ -15,10 +15,10 @@ from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.serve.refusals import BadRequestError
 from flushtracker.serve.shape_request import AskedDefinition
+from flushtracker.shapes.bound_relation import relation_of
 from flushtracker.shapes.table_binding import TableBinding
-from flushtracker.shapes.type_binding import user_types
 from flushtracker.shapes.where import Where, parse_where
-from flushtracker.wal.changes import Column, Relation, TableName
+from flushtracker.wal.changes import Relation, TableName
 
 _NAME: Final = r'"((?:[^"]|"")+)"|([A-Za-z_\u0080-\U0010ffff][\w$]*)'
 _TABLE: Final = re.compile(rf"(?:(?:{_NAME})\.)?(?:{_NAME})")
@@ -129,11 +129,7 @@ def _form(where: Where | None, relation: Relation | None, columns: frozenset[str
 
 
 def _relation(table: TableBinding | None) -> Relation | None:
-    if table is None:
-        return None
-    columns = tuple(Column(column.name, column.type_oid) for column in table.columns)
-    relation = Relation(table.oid, *table.table, "default", columns)
-    return relation.with_types(user_types(table.types))
+    return None if table is None else relation_of(table)
 
 
 def _table(text: str) -> TableName:

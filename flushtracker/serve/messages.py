@@ -80,6 +80,17 @@ def transactions(tables: Iterable[pa.Table], relation: str, most_bytes: int) -> 
         raise DecodeError(f"a shape's log ends inside the transaction at {items[-1][0]}")
 
 
+def item_messages(
+    tx_offset: int, xids: str, items: Iterable[tuple[str, str, str | None, str | None]], relation: str
+) -> list[bytes]:
+    """The messages of one transaction, from the operation, key, value and old value of each item.
+
+    ``xids`` are those of the transactions that it is made of, separated by commas.
+    """
+    rows = [(tx_offset, number, *item, xids) for number, item in enumerate(items)]
+    return _messages(rows, relation) or []
+
+
 def _messages(items: list[tuple[Any, ...]], relation: str) -> list[bytes] | None:
     if any(item[2] in {TRUNCATE, TRUNCATE_PARTITION} for item in items):
         return None

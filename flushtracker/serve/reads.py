@@ -17,7 +17,8 @@ from flushtracker.errors import ConfigError, FlushtrackerError, PositionError, S
 from flushtracker.events.registry import Registry
 from flushtracker.serve.body import PAGE_BYTES, SMALL_BYTES, Body, Page, PageFile, join
 from flushtracker.serve.handle import Handle
-from flushtracker.serve.messages import SEPARATOR, row_messages, transactions
+from flushtracker.serve.joined_changes import joined_transaction
+from flushtracker.serve.messages import SEPARATOR, Transaction, row_messages, transactions
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
 from flushtracker.serve.state_rows import StateRows
@@ -106,10 +107,9 @@ class LogReads:
             # A difference is a transaction that was none of the source's, and goes on with another attempt.
             if found.difference is not None or now.facts.digest != seen.facts.digest:
                 raise RefetchError
-            rows = tables.reader.log_tables(found, check)
             reached = max(now.tx, position.tx_offset)
             pages = _LogPages(position.tx_offset, check)
-            for transaction in transactions(rows, now.facts.relation, MOST_TRANSACTION):
+            for transaction in _transactions(tables, now, found, position.tx_offset, check):
                 if transaction.messages is None:
                     raise RefetchError(transaction.tx_offset)
                 if not pages.add(transaction.tx_offset, transaction.messages):
@@ -164,6 +164,20 @@ class LogReads:
             self._threads.tables = tables
             raise
         self._threads.tables = tables
+
+
+def _transactions(
+    tables: Tables, now: SeenShape, found: FollowedLog, after_tx: int, check: Check
+) -> Iterator[Transaction]:
+    """What follows the transaction ``after_tx``: the log's transactions, or the changes of a query with subqueries."""
+    shape, relation = found.shape, now.facts.relation
+    if shape.entry is None or not shape.entry.definition.inner_tables:
+        yield from transactions(tables.reader.log_tables(found, check), relation, MOST_TRANSACTION)
+        return
+    table = tables.reader.finder.table
+    changes = joined_transaction(table, shape, after_tx, relation, MOST_TRANSACTION, check)
+    if changes is not None:
+        yield changes
 
 
 def _is_defined_alike(one: FoundShape, other: FoundShape) -> bool:

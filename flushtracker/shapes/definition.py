@@ -32,6 +32,15 @@ class DefinitionPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class InnerTable:
+    """A table of a shape's subqueries, with its OID and its key as found in the catalog; 0 and empty without one."""
+
+    table: TableName
+    table_oid: int
+    primary_key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShapeDefinition:
     """A routed subset of one table's changes.
 
@@ -41,8 +50,10 @@ class ShapeDefinition:
     ``keys_have_partitions``: each row's key names the partition that it is in, so that the shape can follow when one is
     emptied. It is found in the catalog, and cannot change under an id. ``snapshot``: whether the shape also has the
     rows that its table had before it was added; ``None`` if that is not stated. ``incarnation``: which of those that
-    have the id; the next one starts from the table's rows, and may be defined otherwise. ``at``: its place in the file
-    that has it, for messages.
+    have the id; the next one starts from the table's rows, and may be defined otherwise. ``inner_tables``: those of
+    the subqueries in ``where``, once they are found in the catalog; they may include ``table``. ``compared`` is
+    ``None`` but in a part of a shape on several tables (:mod:`flushtracker.shapes.shape_parts`): the columns of the
+    part that conditions read. ``at``: its place in the file that has it, for messages.
     """
 
     id: str
@@ -57,6 +68,8 @@ class ShapeDefinition:
     keys_have_partitions: bool = False
     snapshot: bool | None = None
     incarnation: int = 1
+    inner_tables: tuple[InnerTable, ...] = ()
+    compared: frozenset[str] | None = None
     at: DefinitionPlace | None = field(default=None, compare=False, repr=False)
 
     def subject(self, key: str = "") -> str:

@@ -33,6 +33,7 @@ from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments
 from flushtracker.shapes.routed_tables import RoutedTables
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_index import ShapeIndex
+from flushtracker.shapes.shape_parts import parts_of
 from flushtracker.shapes.truncation import Truncation, partial_truncation
 from flushtracker.wal.changes import TransactionFragment, UserType
 from flushtracker.wal.log_offset import LogOffset
@@ -40,10 +41,10 @@ from flushtracker.wal.log_offset import LogOffset
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    """A routed shape, and its table."""
+    """A routed shape, and its parts by table: one, or several if it has subqueries."""
 
-    shape: Shape
-    table: TableKey
+    definition: ShapeDefinition
+    parts: Mapping[TableKey, Shape]
 
 
 class EventRouter:
@@ -105,13 +106,9 @@ class EventRouter:
         """
         return self._tables.columns_read(table)
 
-    def used_columns(self, shape_id: str) -> frozenset[str] | None:
-        """The columns that decide what a routed shape holds; see :attr:`Shape.used_columns`."""
-        return self._registered[shape_id].shape.used_columns
-
-    def filtered_columns(self, shape_id: str) -> frozenset[str]:
-        """The columns that the ``where`` of a routed shape reads."""
-        return self._registered[shape_id].shape.filtered_columns
+    def part(self, shape_id: str, table: TableKey) -> Shape:
+        """What a routed shape has of one of its tables."""
+        return self._registered[shape_id].parts[table]
 
     def set_types(self, types: Mapping[int, UserType]) -> None:
         """Types that are not built in, by OID, as they are now; those set before and not given again stay."""
@@ -121,7 +118,8 @@ class EventRouter:
         """Add a shape, starting with the first transaction above everything routed so far.
 
         With ``starts_after``, it must also be above that commit LSN: this router does not know what earlier processes
-        have routed. ``table_oid`` identifies its table in a router ``by_oid``.
+        have routed. ``table_oid`` identifies its table in a router ``by_oid``, which has those of other tables from the
+        definition.
 
         Raises:
             ShapeError: its ``where`` is refused, its id is in use, or was by this or a later incarnation, or it lists
@@ -133,10 +131,12 @@ class EventRouter:
             raise ShapeError(f"shape {shape_id!r} cannot be added: its id {state}, and ids are never reused")
         if self._routed_up_to is not None:
             starts_after = max(starts_after, self._routed_up_to.tx_offset)
-        registered = _Registered(Shape(definition), self._tables.key_of(definition, table_oid))
-        self._registered[shape_id] = registered
+        oids = {each.table: each.table_oid for each in definition.inner_tables} | {definition.table: table_oid}
+        parts = {self._tables.key_of(part, oids.get(part.table)): Shape(part) for part in parts_of(definition)}
+        self._registered[shape_id] = _Registered(definition, parts)
         self._removed.pop(shape_id, None)
-        self._tables.add(registered.table, registered.shape, starts_after)
+        for table, part in parts.items():
+            self._tables.add(table, part, starts_after)
 
     def remove_shape(self, shape_id: str) -> LogOffset | None:
         """Stop routing to the shape, and return the offset for its ``removed`` event.
@@ -152,8 +152,9 @@ class EventRouter:
         if registered is None:
             state = "was already removed" if shape_id in self._removed else "was never added"
             raise ShapeError(f"shape {shape_id!r} cannot be removed: it {state}")
-        self._tables.remove(registered.table, shape_id)
-        self._removed[shape_id] = registered.shape.definition.incarnation
+        for table in registered.parts:
+            self._tables.remove(table, shape_id)
+        self._removed[shape_id] = registered.definition.incarnation
         if self._open is not None and shape_id in self._open.shapes:
             self._open.removed.add(shape_id)
         return self._routed_up_to
@@ -236,7 +237,7 @@ class EventRouter:
 
     def _incarnation_of(self, shape_id: str) -> int:
         registered = self._registered.get(shape_id)
-        return 1 if registered is None else registered.shape.definition.incarnation
+        return 1 if registered is None else registered.definition.incarnation
 
     def drop_partition(self, table: int, partition: int) -> None:
         """Route changes of a partition as the table's no longer."""
@@ -247,7 +248,7 @@ class EventRouter:
     ) -> None:
         for shape_id, truncation in sorted(truncations.items()):
             if truncation.partial and shape_id in self._registered and shape_id not in failures:
-                failures[shape_id] = partial_truncation(self._registered[shape_id].shape.definition, truncation)
+                failures[shape_id] = partial_truncation(self._registered[shape_id].definition, truncation)
 
     def _advance(self, offset: LogOffset) -> None:
         self._routed_up_to = offset if self._routed_up_to is None else max(self._routed_up_to, offset)
@@ -255,7 +256,7 @@ class EventRouter:
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` if an index or the open transaction disagrees with the shapes; for tests."""
         routed = self._tables.check_invariants()
-        expected = {(registered.table, shape_id) for shape_id, registered in self._registered.items()}
+        expected = {(table, shape_id) for shape_id, found in self._registered.items() for table in found.parts}
         if routed != expected:
             raise AssertionError(f"the tables have the shapes {routed}, expected {expected}")
         if both := self._removed.keys() & self._registered.keys():

@@ -6,8 +6,14 @@ from typing import Final
 
 from flushtracker.wal.changes import TableName
 
-PARTITION: Final = r'^"(?:[^"]|"")*"\."(?:[^"]|"")*"/[0-9]+(?=/)'
-"""The part of a key that names the row's partition, if it names one; also for Spark."""
+JOINED: Final = "*"
+"""Follows the table in the keys of a shape on several tables, so that its rows are never taken for those of one."""
+
+PARTITION: Final = r'^"(?:[^"]|"")*"\."(?:[^"]|"")*"/(?:[0-9]+|\*)(?=/)'
+"""The part of a key that names the row's partition, or its table among several, if it names one; also for Spark."""
+
+JOINED_KEY: Final = r'^"(?:[^"]|"")*"\."(?:[^"]|"")*"/\*/'
+"""The beginning of a key that names its table among several; for Spark."""
 
 _PARTITION: Final = re.compile(PARTITION)
 
@@ -31,8 +37,17 @@ def partition_prefix(table: TableName, partition: int) -> str:
     return f"{table_prefix(table)}/{partition}"
 
 
+def joined_prefix(table: TableName) -> str:
+    """What begins the keys of the rows of one table of a shape on several tables.
+
+    >>> partition_of(joined_prefix(("public", "projects")) + key_values(["7"]))
+    '"public"."projects"/*'
+    """
+    return f"{table_prefix(table)}/{JOINED}"
+
+
 def partition_of(key: str) -> str | None:
-    """The :func:`partition_prefix` of a row's key, ``None`` if the key does not name a partition."""
+    """The :func:`partition_prefix` or :func:`joined_prefix` of a row's key, ``None`` if it names neither."""
     found = _PARTITION.match(key)
     return None if found is None else found[0]
 

@@ -8,7 +8,8 @@ update        value: the key and the columns that changed    value: the whole ro
                                                              old_value: the changed columns' old values
 delete        value: the key                                 value: the whole old row
 truncate      no key, no value; of a partition, if keys      the same
-              have partitions: what begins those keys
+              have partitions, or of one of the shape's
+              tables: what begins those keys
 ============  =============================================  ================================================
 
 "Whole" means the columns of the shape that the server sent: of an old row it sends only the replica identity, and of an
@@ -37,7 +38,7 @@ def log_items(shape: BoundShape, change: Change) -> tuple[LogItem, ...]:
     """
     match change:
         case Truncate():
-            if shape.definition.keys_have_partitions:
+            if shape.empties_by_prefix:
                 return (LogItem(change.offset, "truncate_partition", shape.prefix_in(change.relation)),)
             return (LogItem(change.offset, "truncate"),)
         case Insert():

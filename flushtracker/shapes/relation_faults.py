@@ -61,6 +61,12 @@ def encoding_faults(
     reasons = [] if where is None else where.encoding_reasons(relation, encoding)
     faults = [ShapeError(f"{definition.subject('where')}: {table}: where {reason}") for reason in reasons]
     types = {column.name: type_of(column) for column in relation.columns}
+    compared = [name for name in sorted(definition.compared or ()) if name in types]
+    merged = [name for name in compared if may_have_other_letters(types[name])]
+    if encoding in AMBIGUOUS and merged:
+        fact = f"where compares column {', '.join(merged)} in subqueries, of which different texts of {encoding} may be"
+        advice = "one in UTF-8; compare numbers, times, booleans or uuids, or convert the database to UTF8"
+        faults.append(ShapeError(f"{definition.subject('where')}: {table}: {fact} {advice}"))
     unclear = [name for name in definition.primary_key or () if may_have_other_letters(types[name])]
     if encoding in AMBIGUOUS and unclear:
         fact = f"the key has column {', '.join(unclear)}, of which different texts of {encoding} may be one in UTF-8"

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.item_key import partition_prefix, table_prefix
+from flushtracker.shapes.item_key import joined_prefix, partition_prefix, table_prefix
 from flushtracker.shapes.relation_faults import column_faults, encoding_faults, identity_columns, identity_faults
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.column_types import label_type
@@ -98,8 +98,15 @@ class BoundShape:
         except DecodeError as error:
             raise DecodeError(f"{self._subject(change)}: {error}") from error
 
+    @property
+    def empties_by_prefix(self) -> bool:
+        """Whether a TRUNCATE removes the rows whose keys begin with :meth:`prefix_in`, and not all of the shape's."""
+        return self.definition.keys_have_partitions or self.definition.compared is not None
+
     def prefix_in(self, relation: Relation) -> str:
         """What begins the keys of the rows in ``relation``, which has the same columns as the one bound to."""
+        if self.definition.compared is not None:
+            return joined_prefix(self.definition.table)
         if self.definition.keys_have_partitions:
             return partition_prefix(self.definition.table, relation.relation_id)
         return self.key_prefix
@@ -174,7 +181,8 @@ class Shape:
         """
         if self._where is None or self._where.form is None:
             return None
-        return self._where.form, self.definition.columns, self.definition.primary_key
+        definition = self.definition
+        return self._where.form, definition.columns, definition.primary_key, definition.compared
 
     @property
     def used_columns(self) -> frozenset[str] | None:
@@ -186,8 +194,9 @@ class Shape:
 
     @property
     def filtered_columns(self) -> frozenset[str]:
-        """The columns that ``where`` reads."""
-        return frozenset() if self._where is None else self._where.columns
+        """The columns that ``where`` reads, of a part also those that subqueries compare."""
+        read = frozenset[str]() if self._where is None else self._where.columns
+        return read | (self.definition.compared or frozenset())
 
     def bind(self, relation: Relation) -> BoundShape:
         """Bind the shape to ``relation``.
@@ -219,7 +228,8 @@ class Shape:
             except ShapeError as error:
                 missing = [error]
             faults += [ShapeError(f"{definition.subject('where')}: {error}") for error in missing]
-        return faults or identity_faults(definition, self.filtered_columns, relation), matches
+        read = frozenset[str]() if where is None else where.columns
+        return faults or identity_faults(definition, read, relation), matches
 
     def required_values(self, relation: Relation) -> RequiredValues:
         """The values that a row of ``relation`` must have to be in the shape.

@@ -15,8 +15,10 @@ from flushtracker.delta.log.column_types import decimal_places
 from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.delta.log.shape_finder import ShapeFinder
+from flushtracker.errors import ConfigError
 from flushtracker.shape_log.fold import END_ROWS
 from flushtracker.shape_log.position import Position
+from flushtracker.shapes.item_key import JOINED_KEY
 from flushtracker.shapes.table_binding import ColumnBinding
 from flushtracker.spark.difference import changes_between, difference_rows
 from flushtracker.spark.folded_cells import current_cells, row_cells, without_emptied_partitions
@@ -98,10 +100,18 @@ class SparkShapeLogReader:
         """The rows of a shape, as :func:`~flushtracker.delta.log.reader.read_shape` but without order.
 
         A log that cannot be folded, and a value that does not fit its type, fail the query when it is evaluated. If the
-        registry does not know the columns, a query finds those that the log names.
+        registry does not know the columns, a query finds those that the log names. Raises ``ConfigError`` for a shape
+        with subqueries.
         """
         shape = self._finder.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
+        if shape.entry is not None and shape.entry.definition.inner_tables:
+            raise ConfigError(
+                f"{shape.name} has subqueries, whose rows Spark does not join here; read it with "
+                "flushtracker.read_shape, or its log with read_log"
+            )
         cells = self._cells(shape)
+        if shape.entry is None or shape.entry.is_condensed:
+            cells = _of_one_table(cells)
         types = shape.columns
         names = list(types) or sorted(row["column"] for row in cells.select("column").distinct().collect())
         rows = _folded(cells, names)
@@ -111,7 +121,7 @@ class SparkShapeLogReader:
 
     def _cells(self, shape: FoundShape) -> DataFrame:
         items = self._rows(shape, shape.counted()).where(~F.col("operation").isin(*END_ROWS))
-        if shape.entry is None or shape.entry.definition.keys_have_partitions:
+        if shape.may_empty_by_prefix:
             items = without_emptied_partitions(items)
         return current_cells(items)
 
@@ -124,6 +134,13 @@ class SparkShapeLogReader:
             .where(condition)
             .select(SCHEMA.names)
         )
+
+
+def _of_one_table(cells: DataFrame) -> DataFrame:
+    """The same cells; the query fails for those of a shape with subqueries, whose definition is not known."""
+    fact = F.raise_error(F.lit("the shape has subqueries: its log has rows of several tables, not joined here"))
+    is_joined = F.col("key").rlike(JOINED_KEY)
+    return cells.where(F.when(is_joined, fact.cast("boolean")).otherwise(F.lit(True)))  # noqa: FBT003
 
 
 def _folded(cells: DataFrame, names: list[str]) -> DataFrame:

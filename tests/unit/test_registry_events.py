@@ -151,7 +151,7 @@ def _changed(path: str, value: object) -> str:
         ("removed_at", {"tx_offset": 1}, "removed_at: op_offset is missing"),
         ("definition.incarnation", 0, "incarnation is 0"),
         ("definition.incarnation", True, "incarnation has type bool, expected int"),
-        ("v", 4, "registry entry has v 4, this program reads v 1 to 3"),
+        ("v", 5, "registry entry has v 5, this program reads v 1 to 4"),
     ],
 )
 def test_a_malformed_field_is_named(path: str, value: object, message: str) -> None:

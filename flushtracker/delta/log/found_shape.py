@@ -32,6 +32,8 @@ class FoundShape:
     table: TableBinding | None
     had_snapshot: bool = False
     """Whether it had a snapshot under a source that this one has replaced."""
+    inner: tuple[TableBinding, ...] = ()
+    """The tables that its subqueries read, apart from its own, as far as the registry knows them."""
 
     @property
     def name(self) -> str:
@@ -79,6 +81,13 @@ class FoundShape:
     def changes_position(self) -> Position:
         """Where a follower continues that has read the changes alone, up to the bound: it began with no snapshot."""
         return Position(self.source, 0 if self.bound is None else self.bound.tx_offset, 0)
+
+    @property
+    def may_empty_by_prefix(self) -> bool:
+        """Whether its log may have a ``truncate_partition``: of a partition, or of one of its tables."""
+        if self.entry is None or self.entry.is_condensed:
+            return True
+        return self.entry.definition.keys_have_partitions or bool(self.entry.definition.inner_tables)
 
     @property
     def columns(self) -> dict[str, ColumnBinding]:

@@ -25,9 +25,9 @@ from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.difference import difference_rows
 from flushtracker.delta.log.external_sort import sort_tables
 from flushtracker.delta.log.fold_items import ROW_ORDER
-from flushtracker.delta.log.folded_shape import folded_rows
 from flushtracker.delta.log.followed_log import FollowedLog
 from flushtracker.delta.log.found_shape import FoundShape
+from flushtracker.delta.log.joined_rows import shape_rows
 from flushtracker.delta.log.row_columns import RowColumns
 from flushtracker.delta.log.shape_finder import ShapeFinder
 from flushtracker.delta.log.table import unreadable
@@ -126,7 +126,9 @@ def read_shape(  # noqa: PLR0913  all but the first ones by name
     The columns are those that the registry knows, otherwise those that the log names. A value is PostgreSQL's text;
     with ``typed`` it has the column's type, if :mod:`flushtracker.delta.log.column_types` has it. A transaction that
     continues after ``at`` is left out, because no client ever saw part of it. The rows of a shape with a snapshot are
-    known from the moment of the snapshot on, the first of those that the log still has.
+    known from the moment of the snapshot on, the first of those that the log still has. A shape with subqueries cannot
+    be followed from the position of its rows: its log has the changes of all of its tables. Read that from its
+    beginning.
 
     Raises:
         DecodeError: folding the log does not give the shape's rows, or a value does not fit its type.
@@ -189,7 +191,7 @@ class ShapeLogReader:
         The columns are those of :mod:`flushtracker.delta.log.fold_items`, in the order of ``ROW_ORDER``. ``check`` is
         as for :meth:`log_tables`.
         """
-        return self._sorted(_checked(folded_rows(self._finder.table, shape, check), check))
+        return self._sorted(_checked(shape_rows(self._finder.table, shape, check), check))
 
     def read_rows(
         self,
@@ -203,7 +205,7 @@ class ShapeLogReader:
         """See :func:`read_shape`."""
         shape = self._finder.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
         columns = RowColumns(shape.columns, typed=typed)
-        rows = self._sorted(map(columns.parse, folded_rows(self._finder.table, shape)))
+        rows = self._sorted(map(columns.parse, shape_rows(self._finder.table, shape)))
         batches = _batches(columns.schema, map(columns.unmarked, rows))
         return ShapeRead(shape.source, shape_id, batches, shape.bound, shape.position())
 

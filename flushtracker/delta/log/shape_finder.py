@@ -232,11 +232,13 @@ class ShapeFinder:
         if entry is not None and entry.removed_at is not None:
             require_readable(entry, even_if_ended=even_if_ended, has_log=source in ends)
         table = None if entry is None else registry.table_of(entry)
+        tables = () if entry is None else registry.tables_of(entry) or ()
         others = (end.snapshot for name, end in ends.items() if name != source)
         had_snapshot = any(each is not None and each.is_taken for each in others)
         shape = FoundShape(
             *(self._version_read, source, shape_id, *ends.get(source, ShapeEnd()), entry, table),
             had_snapshot=had_snapshot,
+            inner=tables[1:],
         )
         if after is None or after.source == source:
             return shape, shape

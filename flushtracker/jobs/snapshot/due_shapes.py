@@ -23,6 +23,7 @@ _CHARACTERS_PER_ATTEMPT: Final = 500_000
 class TableShapes:
     """Shapes of one source on one table; ``table`` is the registry's entry.
 
+    Shapes with subqueries are together with those that read the same ``inner`` tables.
     ``server``: the system identifier and the timeline on which the source is captured, if not those of its name; and
     ``earlier_timelines`` as the source's entry has it.
     """
@@ -32,6 +33,7 @@ class TableShapes:
     shapes: tuple[ShapeEntry, ...]
     server: str | None = None
     earlier_timelines: int = 0
+    inner: tuple[TableBinding, ...] = ()
 
     @property
     def slot(self) -> str:
@@ -61,7 +63,10 @@ class TableShapes:
 
 @dataclass(frozen=True, slots=True)
 class DueShapes:
-    """``tables`` has each table once. ``waiting``: the shapes that capture has not yet declared ``starts_visible``."""
+    """``tables`` has each table, or set of tables, once.
+
+    ``waiting``: the shapes that capture has not yet declared ``starts_visible``.
+    """
 
     tables: tuple[TableShapes, ...]
     waiting: tuple[str, ...]
@@ -78,14 +83,15 @@ def due_shapes(
 
     With ``shape_ids``, only these shapes.
     """
-    tables, waiting = defaultdict[tuple[str, int], list[ShapeEntry]](list), list[str]()
+    tables, waiting = defaultdict[tuple[str, tuple[int, ...]], list[ShapeEntry]](list), list[str]()
     for entry in _shapes(registry, server):
         shape_id = entry.definition.id
         has_one = taken.get((entry.source, shape_id), 0) >= entry.definition.incarnation
         if (shape_ids and shape_id not in shape_ids) or (has_one and shape_id not in again):
             continue
-        if entry.starts_visible and registry.has_table_of(entry):
-            tables[entry.source, entry.table_oid].append(entry)
+        if entry.starts_visible and registry.tables_of(entry) is not None:
+            own, *inner = entry.table_oids
+            tables[entry.source, (own, *sorted(inner))].append(entry)
         else:
             waiting.append(shape_id)
     return DueShapes(tuple(_groups(registry, tables, server)), tuple(waiting))
@@ -138,10 +144,9 @@ def _shapes(registry: Registry, server: str) -> Iterator[ShapeEntry]:
 
 
 def _groups(
-    registry: Registry, tables: Mapping[tuple[str, int], list[ShapeEntry]], server: str
+    registry: Registry, tables: Mapping[tuple[str, tuple[int, ...]], list[ShapeEntry]], server: str
 ) -> Iterator[TableShapes]:
     for (source, _), entries in sorted(tables.items()):
         entries.sort(key=lambda entry: entry.definition.id)
-        table = registry.table_of(entries[0])
-        if table is not None:
-            yield TableShapes(source, table, tuple(entries), server, registry.earlier_timelines(source))
+        own, *inner = registry.tables_of(entries[0]) or ()
+        yield TableShapes(source, own, tuple(entries), server, registry.earlier_timelines(source), tuple(inner))

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from threading import Event
@@ -110,7 +111,9 @@ class SnapshotLoop:
             self._waiting = due.waiting
             if due.waiting:
                 logger.info("%s shapes=%s", _WAITING, listed(due.waiting, 10))
-        left = {(group.source, _name(group)): len(group.shapes) for group in due.tables}
+        left = Counter[tuple[str, str]]()
+        for group in due.tables:
+            left[group.source, _name(group)] += len(group.shapes)
         self.live.note_due(left, len(due.waiting))
         self._failed.keep({(group.source, entry.definition.id) for group in due.tables for entry in group.shapes})
         self.live.note_failures(self._failed.all())

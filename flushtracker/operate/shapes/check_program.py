@@ -8,6 +8,7 @@ from flushtracker.errors import ConfigError, FlushtrackerError, ShapeError
 from flushtracker.operate.shapes.catalog_check import catalog_errors
 from flushtracker.postgres.connection import parse_options, server_name
 from flushtracker.shapes.shape import Shape
+from flushtracker.shapes.shape_parts import parts_of
 from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
 
 _WRONG: Final = 1
@@ -40,7 +41,8 @@ def _where_errors(shapes: ShapesFile) -> list[FlushtrackerError]:
     errors: list[FlushtrackerError] = []
     for definition in shapes.definitions:
         try:
-            Shape(definition)
+            for part in parts_of(definition):
+                Shape(part)
         except ShapeError as error:  # noqa: PERF203  all of them are wanted
             errors.append(error)
     return errors

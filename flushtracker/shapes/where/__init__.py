@@ -11,22 +11,26 @@ exactly, however large.
 ``lower``, ``upper`` and ILIKE map ASCII letters as every collation does, except those of Turkish, Azeri and Lithuanian.
 Other letters are compared only where their case makes no difference (:mod:`~.letter_case`). Text is equal if its
 characters are equal; a column with a nondeterministic collation may compare differently.
+
+A condition may have subqueries, ``value [NOT] IN (SELECT column FROM schema.table WHERE condition)``, which read no
+other table's columns. :mod:`~.subqueries` divides it into conditions of one table each.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.where.binding import bind
 from flushtracker.shapes.where.canonical import Form, canonical
 from flushtracker.shapes.where.chains import read_chain
+from flushtracker.shapes.where.joined_condition import JoinedCondition
 from flushtracker.shapes.where.operands import Operands
 from flushtracker.shapes.where.required_ranges import RequiredRanges, required_ranges
 from flushtracker.shapes.where.required_values import RequiredValues, required_values
 from flushtracker.shapes.where.server_encoding import encoding_reasons
 from flushtracker.shapes.where.syntax import read_condition
 from flushtracker.shapes.where.tree import Node
-from flushtracker.wal.changes import Relation, Row
+from flushtracker.wal.changes import Relation, Row, TableName
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,13 @@ class Where:
         and ``IntervalStyle`` postgres.
         """
         return bind(self._condition, relation)
+
+    def joined(self, table: TableName, relations: Mapping[TableName, Relation]) -> JoinedCondition:
+        """The condition for rows of ``table``, with the tables of its subqueries among ``relations``.
+
+        Raises ``ShapeError`` as :meth:`bind`.
+        """
+        return JoinedCondition(self._condition, table, relations)
 
     def encoding_reasons(self, relation: Relation, encoding: str) -> list[str]:
         """Why a server whose database has this encoding may judge rows of ``relation`` otherwise; empty if it agrees.

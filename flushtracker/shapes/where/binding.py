@@ -7,6 +7,7 @@ from the other operands. Nothing is converted that PostgreSQL does not convert i
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from flushtracker.errors import DecodeError
 from flushtracker.shapes.where import sql_values
@@ -22,6 +23,7 @@ from flushtracker.shapes.where.operators import (
     overlap,
     text_cast,
 )
+from flushtracker.shapes.where.query_set import QuerySet
 from flushtracker.shapes.where.sql_values import TEXTS, TYPES
 from flushtracker.shapes.where.three_valued import (
     Condition,
@@ -46,6 +48,7 @@ from flushtracker.shapes.where.tree import (
     Comparison,
     Concatenation,
     Constant,
+    InQuery,
     IsNull,
     IsTruth,
     Junction,
@@ -54,6 +57,7 @@ from flushtracker.shapes.where.tree import (
     Negation,
     Node,
     Not,
+    Query,
     TextCast,
 )
 from flushtracker.wal.changes import Relation, Row
@@ -61,10 +65,17 @@ from flushtracker.wal.changes import Relation, Row
 _ORDERINGS = frozenset(["<", "<=", ">", ">="])
 
 
-def bind(condition: Node, relation: Relation) -> Callable[[Row], bool | None]:
-    """The predicate for rows of ``relation``; each column is read once per row, however often it occurs."""
+QuerySets: TypeAlias = Callable[[Query], QuerySet]
+"""The set of each subquery of a condition."""
+
+
+def bind(condition: Node, relation: Relation, sets: QuerySets | None = None) -> Callable[[Row], bool | None]:
+    """The predicate for rows of ``relation``; each column is read once per row, however often it occurs.
+
+    A condition with subqueries needs their ``sets``, and its outcomes are those of what the sets have by then.
+    """
     operands = Operands(relation)
-    evaluate = _Binder(operands).condition(condition, "the whole condition")
+    evaluate = _Binder(operands, sets).condition(condition, "the whole condition")
     readers, table = tuple(operands.readers), operands.table
 
     def matches(row: Row) -> bool | None:
@@ -84,8 +95,9 @@ def bind(condition: Node, relation: Relation) -> Callable[[Row], bool | None]:
 class _Binder:
     """Compiles the nodes of one condition."""
 
-    def __init__(self, operands: Operands) -> None:
+    def __init__(self, operands: Operands, sets: QuerySets | None) -> None:
         self._operands = operands
+        self._sets = sets
         self._refused = operands.refused
 
     def condition(self, node: Node, role: str) -> Condition:
@@ -136,6 +148,8 @@ class _Binder:
                 return negated(self.condition(inner, "the operand of NOT"))
             case IsTruth(inner, truth):
                 return is_truth(self.condition(inner, "the operand of IS TRUE or IS FALSE"), truth)
+            case InQuery(operand, query):
+                return self._in_query(self._operand(operand), query)
             case _:
                 return self._test(node)
 
@@ -193,6 +207,15 @@ class _Binder:
         types = sql_values.list_types(operands[0].type, [item.type for item in operands[1:]])
         items = [self._operands.literal(item, types.of_items, types.compared) for item in operands[1:]]
         return member(self._operands.typed(operands[0], types.compared), items)
+
+    def _in_query(self, operand: Operand, query: Query) -> Condition:
+        if self._sets is None:
+            raise self._refused("has a subquery, but only one table is known here", "bind it with all of its tables")
+        found = self._sets(query)
+        common = self._operands.common([operand, found.operand], "IN")
+        found.compare_as(common)
+        item, contains = self._operands.typed(operand, common), found.contains
+        return lambda values: contains(item(values))
 
     def _check_real(self, operands: Sequence[Operand], construct: str) -> None:
         """Refuse ``real = 0.1``: no real equals 0.1, so it is false for every row, and IN would differ from =."""

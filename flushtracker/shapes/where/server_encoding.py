@@ -38,9 +38,9 @@ _NODES: Final = get_args(Node)
 
 def encoding_reasons(condition: Node, relation: Relation, encoding: str) -> Iterator[str]:
     """Why the server, whose database has this encoding, may judge rows of ``relation`` otherwise than capture does."""
-    if encoding in _UNCOUNTED and any(isinstance(node, Like) and _counts(node) for node in _within(condition)):
+    if encoding in _UNCOUNTED and any(isinstance(node, Like) and _counts(node) for node in within(condition)):
         yield f"uses _ in LIKE, of which {encoding} counts other characters than UTF-8; use %, {_CONVERT}"
-    if encoding == SQL_ASCII and any(_maps_case(node) for node in _within(condition)):
+    if encoding == SQL_ASCII and any(_maps_case(node) for node in within(condition)):
         yield f"ignores or maps case, which {encoding} does byte by byte; compare text as it is stored, {_CONVERT}"
     if encoding in AMBIGUOUS and (columns := _ambiguous(condition, relation)):
         fact = f"compares column {', '.join(columns)}, of which different texts of {encoding} may be one in UTF-8"
@@ -56,11 +56,11 @@ def may_have_other_letters(sql_type: SqlType | None) -> bool:
     return sql_type.family in TEXTS or any(not label.isascii() for label in sql_type.labels)
 
 
-def _within(node: Node) -> Iterator[Node]:
+def within(node: Node) -> Iterator[Node]:
     """The node and all below it."""
     yield node
     for child in _children(node):
-        yield from _within(child)
+        yield from within(child)
 
 
 def _children(node: Node) -> Iterator[Node]:

@@ -31,6 +31,7 @@ from flushtracker.shapes.where.leaves import (
 from flushtracker.shapes.where.letter_case import LetterCase, case_variants, has_other_letters
 from flushtracker.shapes.where.like_pattern import LikePattern
 from flushtracker.shapes.where.number_values import parse_numeric
+from flushtracker.shapes.where.query_syntax import read_query
 from flushtracker.shapes.where.tokens import check_tokens, place, refused, shorten, too_deep
 from flushtracker.shapes.where.tree import (
     AnyOf,
@@ -41,6 +42,7 @@ from flushtracker.shapes.where.tree import (
     Comparison,
     Concatenation,
     Constant,
+    InQuery,
     IsNull,
     IsTruth,
     Junction,
@@ -59,7 +61,8 @@ def read_condition(text: str) -> tuple[Node, frozenset[str]]:
     try:
         check_tokens(sqlglot.tokenize(text, dialect="postgres"))
         tree = sqlglot.parse_one(text, into=exp.Condition, dialect="postgres")
-        return _read(tree, _LOOSEST, 0), frozenset(column_name(column) for column in tree.find_all(exp.Column))
+        columns = (column for column in tree.find_all(exp.Column) if column.find_ancestor(exp.Select) is None)
+        return _read(tree, _LOOSEST, 0), frozenset(map(column_name, columns))
     except SqlglotError as error:
         raise ShapeError(f"where {shorten(text)} is not one SQL condition: {place(error)}; correct it") from error
     except RecursionError as error:
@@ -140,6 +143,9 @@ def _read_between(node: exp.Expr, depth: int) -> Node:
 
 
 def _read_in(node: exp.Expr, depth: int) -> Node:
+    if (query := node.args.get("query")) is not None:
+        operand = _read(node.this, _RANGE + 1, depth)
+        return InQuery(operand, read_query(query, lambda condition: _read(condition, _LOOSEST, depth)))
     items = tuple(_read(item, _LOOSEST, depth) for item in node.args.get("expressions") or ())
     if not items:
         raise refused("IN without a list", "write IN with a list of literals")
@@ -272,7 +278,7 @@ _GRAMMAR: dict[type[exp.Expr], tuple[int, frozenset[str], _Reader]] = {
     exp.GT: (_COMPARISON, _PAIR, _read_comparison),
     exp.GTE: (_COMPARISON, _PAIR, _read_comparison),
     exp.Between: (_RANGE, frozenset(["this", "low", "high", "negate"]), _read_between),
-    exp.In: (_RANGE, frozenset(["this", "expressions", "field", "negate"]), _read_in),
+    exp.In: (_RANGE, frozenset(["this", "expressions", "field", "negate", "query"]), _read_in),
     exp.Like: (_RANGE, _PAIR | {"negate"}, _read_like),
     exp.ILike: (_RANGE, _PAIR | {"negate"}, _read_like),
     exp.Escape: (_RANGE, _PAIR, _read_escape),

@@ -40,7 +40,7 @@ _SYMBOLS = frozenset(
 )
 _WORD = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)*")
 _BEFORE_PARENTHESIS = frozenset(
-    ["AND", "OR", "NOT", "IN", "BETWEEN", "FROM", "CAST", "IS", "ANY", "ALL", "LOWER", "UPPER"]
+    ["AND", "OR", "NOT", "IN", "BETWEEN", "FROM", "WHERE", "CAST", "IS", "ANY", "ALL", "LOWER", "UPPER"]
 )
 # The names that PostgreSQL has for the types of casts. sqlglot knows those of other databases as well, such as STRING.
 _TYPES = frozenset(
@@ -57,6 +57,8 @@ _CATALOG_TYPES = frozenset(
 _ABSORBING = re.compile(r"[!@%&|]")
 _BEFORE_TYPE = (TokenType.DCOLON, TokenType.ALIAS)
 _MAX_PARENTHESES = 20
+QUERY_FORM = "write value [NOT] IN (SELECT column FROM schema.table WHERE condition)"
+"""What is accepted of subqueries, as advice."""
 
 
 def shorten(text: str) -> str:
@@ -89,8 +91,13 @@ def check_tokens(tokens: list[Token]) -> None:
         tokens = tokens[:-1]
     if not tokens:
         raise ShapeError("where is empty; leave it out to match every row")
-    depth = prefixes = 0
+    depth, prefixes, opening = 0, 0, tokens[0]
     for before, token, following in zip([None, *tokens[:-1]], tokens, [*tokens[1:], None], strict=True):
+        if token.token_type is TokenType.SELECT and _symbol(opening).upper() != "IN":
+            raise refused("a subquery other than with IN", QUERY_FORM)
+        if token.token_type is TokenType.EXISTS:
+            raise refused("EXISTS(...)", QUERY_FORM)
+        opening = before if before is not None and _symbol(token) == "(" else token
         _check_token(before, token, following)
         if following is not None:
             _check_spacing(token, following)
@@ -128,8 +135,6 @@ def _check_token(before: Token | None, token: Token, following: Token | None) ->
     called = following is not None and _symbol(following) == "("
     if kind is TokenType.SEMICOLON:
         raise refused("several statements", "write a single condition")
-    if kind is TokenType.SELECT:
-        raise refused("a subquery")
     if kind is TokenType.CASE:
         raise refused("CASE")
     if name.endswith("STRING") and kind is not TokenType.STRING:

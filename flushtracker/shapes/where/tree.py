@@ -102,6 +102,23 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
+class Query:
+    """``SELECT column FROM table WHERE condition``; all rows without a condition."""
+
+    table: tuple[str, str]
+    column: str
+    condition: "Node | None"
+
+
+@dataclass(frozen=True, slots=True)
+class InQuery:
+    """``operand IN (query)``."""
+
+    operand: "Node"
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
 class AnyOf:
     """``operand = ANY(array)``."""
 
@@ -165,6 +182,7 @@ Node: TypeAlias = (
     | CaseMapping
     | Comparison
     | Membership
+    | InQuery
     | AnyOf
     | ArrayTest
     | Like

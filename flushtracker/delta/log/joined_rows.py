@@ -1,0 +1,108 @@
+"""The rows of a shape: those that folding its log gives, or of a shape with subqueries those of them that are in it.
+
+The log of a shape with subqueries has rows of several tables, a superset of what the shape needs. Which rows of its own
+table are in the shape is decided here, by its condition over all of them as of the bound
+(:class:`~flushtracker.shapes.where.joined_condition.JoinedCondition`). In memory are the values that its subqueries
+return, and no rows of its own table.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import compress
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from flushtracker.delta.log.external_sort import sort_tables
+from flushtracker.delta.log.fold_items import ROW_ORDER
+from flushtracker.delta.log.folded_shape import folded_rows
+from flushtracker.delta.log.found_shape import FoundShape
+from flushtracker.errors import ConfigError, ShapeError
+from flushtracker.shape_log.fold import columns_of
+from flushtracker.shapes.bound_relation import relations_of
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.item_key import JOINED, joined_prefix, partition_of
+from flushtracker.shapes.where import parse_where
+from flushtracker.shapes.where.joined_condition import JoinedCondition
+
+
+def shape_rows(table: DeltaTable, shape: FoundShape, check: Callable[[], None] | None = None) -> Iterator[pa.Table]:
+    """The rows that the shape has up to its bound, in no order, with the columns of ``fold_items``.
+
+    Raises:
+        ConfigError: the shape has subqueries, and the registry does not know its definition or its tables.
+        FlushtrackerError: as ``folded_rows``; and ``DecodeError`` if the condition has no outcome for a row.
+    """
+    rows = folded_rows(table, shape, check)
+    definition = None if shape.entry is None else shape.entry.definition
+    if definition is None or not definition.inner_tables:
+        return _of_one_table(rows, shape)
+    return _joined(rows, shape, definition)
+
+
+def _of_one_table(rows: Iterable[pa.Table], shape: FoundShape) -> Iterator[pa.Table]:
+    """The same rows, of a shape that has no subqueries, or whose definition is not known."""
+    for table in rows:
+        prefix = partition_of(table["key"][0].as_py()) if len(table) else None
+        if prefix is not None and prefix.endswith(f"/{JOINED}"):
+            raise _unknown(shape)
+        yield table
+
+
+def _unknown(shape: FoundShape) -> ConfigError:
+    return ConfigError(
+        f"{shape.name} has subqueries, and its log has rows of all tables that they read; which of them are in the "
+        "shape cannot be told without its definition and its tables, which only the registry table has (shapes), of "
+        "its last incarnation alone, and perhaps not of one that was removed; read the log instead of the rows"
+    )
+
+
+def _joined(rows: Iterable[pa.Table], shape: FoundShape, definition: ShapeDefinition) -> Iterator[pa.Table]:
+    if shape.table is None or definition.where is None or len(shape.inner) < len({*_inner_names(definition)}):
+        raise _unknown(shape)
+    try:
+        condition = parse_where(definition.where).joined(definition.table, relations_of((shape.table, *shape.inner)))
+    except ShapeError as error:
+        raise ConfigError(f"{shape.name} cannot be read, as its tables have changed since it ended: {error}") from error
+    names = None if definition.columns is None else tuple(shape.columns)
+    # Sorting reads all rows before it returns the first one, so the subqueries have all of theirs then.
+    own = sort_tables(_own_rows(rows, condition, definition), ROW_ORDER)
+    return _matching(own, condition, names)
+
+
+def _inner_names(definition: ShapeDefinition) -> Iterator[tuple[str, str]]:
+    return (inner.table for inner in definition.inner_tables if inner.table != definition.table)
+
+
+def _own_rows(rows: Iterable[pa.Table], condition: JoinedCondition, definition: ShapeDefinition) -> Iterator[pa.Table]:
+    """The rows of the shape's own table; those that subqueries read are added to the condition."""
+    for table in rows:
+        for name in condition.inner_tables:
+            for value in table.filter(_is_of(table, joined_prefix(name)))["value"].to_pylist():
+                condition.add(name, columns_of(value))
+        yield table.filter(_is_of(table, joined_prefix(definition.table)))
+
+
+def _is_of(rows: pa.Table, prefix: str) -> pa.ChunkedArray:
+    return pc.starts_with(rows["key"], prefix + "/")
+
+
+def _matching(
+    rows: Iterable[pa.Table], condition: JoinedCondition, names: tuple[str, ...] | None
+) -> Iterator[pa.Table]:
+    """The rows that are in the shape, with the columns ``names`` alone."""
+    is_settled = False
+    for table in rows:
+        if not is_settled:
+            condition.settle()
+            is_settled = True
+        values = [columns_of(value) for value in table["value"].to_pylist()]
+        is_in = [condition.matches(row) for row in values]
+        found = table.filter(pa.array(is_in, pa.bool_()))
+        if names is not None:
+            kept = ({name: row[name] for name in names if name in row} for row in compress(values, is_in))
+            texts = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in kept]
+            index = found.column_names.index("value")
+            found = found.set_column(index, "value", pa.array(texts, table["value"].type))
+        yield found

@@ -1,0 +1,197 @@
+"""``split_condition``: divides a condition with subqueries into conditions of one table each.
+
+The *rest* of a condition is what is left of it without its subqueries: each ``value [NOT] IN (SELECT ...)`` is replaced
+by TRUE, or by FALSE under an odd number of NOTs. AND and OR are monotone in the order false, unknown, true, and NOT
+reverses it; nothing else may contain a subquery. So a row for which the condition is true has a true rest, whatever
+the subqueries have: the rest lets through all rows that may be in the shape at any time. It reads no column that only a
+subquery compares, so old rows need none of these.
+
+The texts are cut out of the condition as it is written. The trees of the parts are compared with that of the whole, so
+a text that is cut wrongly is refused, not misread.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import sqlglot
+from sqlglot.tokenizer_core import Token, TokenType
+
+from flushtracker.errors import ShapeError
+from flushtracker.shapes.where import sql_values
+from flushtracker.shapes.where.server_encoding import within
+from flushtracker.shapes.where.syntax import read_condition
+from flushtracker.shapes.where.tokens import QUERY_FORM, refused
+from flushtracker.shapes.where.tree import Constant, InQuery, Junction, Node, Not, Query
+from flushtracker.wal.changes import TableName
+
+_TRUE: Final = Constant("t", sql_values.BOOLEAN)
+_FALSE: Final = Constant("f", sql_values.BOOLEAN)
+_QUOTED: Final = (TokenType.STRING, TokenType.IDENTIFIER)
+_BEFORE_OPERAND: Final = frozenset(["", "(", "AND", "OR", "NOT"])
+_CALLS: Final = frozenset(["LOWER", "UPPER", "CAST"])
+
+
+@dataclass(frozen=True, slots=True)
+class QueryText:
+    """A subquery; its ``condition`` may have subqueries itself, and ``None`` is all rows."""
+
+    table: TableName
+    column: str
+    condition: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCondition:
+    """``rest`` is ``None`` if it is true for every row. ``columns`` are those that the whole reads of its own table."""
+
+    rest: str | None
+    columns: frozenset[str]
+    queries: tuple[QueryText, ...]
+
+
+def has_subquery(text: str) -> bool:
+    """Whether a condition may have a subquery; it is only certain that it has none."""
+    return "select" in text.lower()
+
+
+@lru_cache(maxsize=10_000)
+def split_condition(text: str) -> SplitCondition:
+    """The parts of a condition; raises ``ShapeError``.
+
+    >>> found = split_condition("a > 1 AND b NOT IN (SELECT id FROM public.t WHERE c = 2)")
+    >>> found.rest, sorted(found.columns)
+    ('a > 1 AND TRUE', ['a', 'b'])
+    >>> found.queries
+    (QueryText(table=('public', 't'), column='id', condition=' c = 2'),)
+    """
+    condition, columns = read_condition(text)
+    found = list(_queries(condition, is_positive=True))
+    if not found:
+        return SplitCondition(text, columns, ())
+    tokens = sqlglot.tokenize(text, dialect="postgres")
+    spans = list(_spans(tokens))
+    if len(spans) != len(found):
+        raise _ambiguous()
+    ends = (token.start for token in tokens if token.token_type is TokenType.SEMICOLON)
+    rest, queries = text[: next(ends, len(text))], []
+    for span, (query, _) in zip(spans, found, strict=True):
+        inner = None if span.condition is None else text[slice(*span.condition)]
+        if query.condition != (None if inner is None else read_condition(inner)[0]):
+            raise _ambiguous()
+        queries.append(QueryText(query.table, query.column, inner))
+    for span, (_, is_positive) in reversed(list(zip(spans, found, strict=True))):
+        # A value that is not in the query is true where IN is false.
+        value = "TRUE" if is_positive != span.is_negated else "FALSE"
+        rest = f"{rest[: span.start]}{value}{rest[span.end :]}"
+    left = _folded(read_condition(rest)[0])
+    if left != _folded(condition):
+        raise _ambiguous()
+    return SplitCondition(None if left == _TRUE else rest, columns, tuple(queries))
+
+
+def _queries(node: Node, *, is_positive: bool) -> Iterator[tuple[Query, bool]]:
+    """The subqueries in the order of the text, each with whether it is under an even number of NOTs."""
+    match node:
+        case InQuery(operand, query):
+            _require_none(operand)
+            yield query, is_positive
+        case Not(operand):
+            yield from _queries(operand, is_positive=not is_positive)
+        case Junction(_, parts):
+            for part in parts:
+                yield from _queries(part, is_positive=is_positive)
+        case _:
+            _require_none(node)
+
+
+def _require_none(node: Node) -> None:
+    if any(isinstance(each, InQuery) for each in within(node)):
+        raise refused("IN with a subquery inside another test than AND, OR and NOT", "compare it with nothing")
+
+
+def _folded(node: Node, *, is_positive: bool = True) -> Node:
+    """The rest of a condition, without constants where they decide nothing."""
+    match node:
+        case InQuery():
+            return _TRUE if is_positive else _FALSE
+        case Not(operand):
+            inner = _folded(operand, is_positive=not is_positive)
+            if inner in (_TRUE, _FALSE):
+                return _FALSE if inner == _TRUE else _TRUE
+            return Not(inner)
+        case Junction(operator, parts):
+            neutral, decisive = (_TRUE, _FALSE) if operator == "AND" else (_FALSE, _TRUE)
+            folded = [_folded(part, is_positive=is_positive) for part in parts]
+            left = tuple(part for part in folded if part != neutral)
+            if decisive in left:
+                return decisive
+            return neutral if not left else left[0] if len(left) == 1 else Junction(operator, left)
+        case _:
+            return node
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Where ``value [NOT] IN (SELECT ...)`` is in a text, and where its condition is."""
+
+    start: int
+    end: int
+    is_negated: bool
+    condition: tuple[int, int] | None
+
+
+def _spans(tokens: Sequence[Token]) -> Iterator[_Span]:
+    """The outermost subqueries of a condition that could be read."""
+    at = 0
+    while at < len(tokens):
+        if tokens[at].token_type is not TokenType.SELECT:
+            at += 1
+            continue
+        start, is_negated = at - 2, _word(tokens, at - 3) == "NOT"
+        first = _operand(tokens, start - 2 if is_negated else start - 1)
+        end = _closing(tokens, at - 1)
+        where = next((each for each in range(at, end) if tokens[each].token_type is TokenType.WHERE), None)
+        condition = None if where is None else (tokens[where].end + 1, tokens[end].start)
+        yield _Span(tokens[first].start, tokens[end].end + 1, is_negated, condition)
+        at = end
+
+
+def _word(tokens: Sequence[Token], at: int) -> str:
+    """A token in upper case; nothing for one in quotes, or before the first."""
+    return "" if at < 0 or tokens[at].token_type in _QUOTED else tokens[at].text.upper()
+
+
+def _closing(tokens: Sequence[Token], at: int) -> int:
+    """The parenthesis that closes the one at ``at``."""
+    depth = 0
+    for each in range(at, len(tokens)):
+        depth += {"(": 1, ")": -1}.get(_word(tokens, each), 0)
+        if not depth:
+            return each
+    raise _ambiguous()
+
+
+def _operand(tokens: Sequence[Token], at: int) -> int:
+    """The first token of the value before IN, of which the last one is at ``at``."""
+    if _word(tokens, at) == ")":
+        depth = 0
+        while at >= 0:
+            depth += {")": 1, "(": -1}.get(_word(tokens, at), 0)
+            if not depth:
+                break
+            at -= 1
+        if _word(tokens, at - 1) in _CALLS:
+            at -= 1
+    while _word(tokens, at - 1) == ".":
+        at -= 2
+    if _word(tokens, at - 1) == "::":
+        return _operand(tokens, at - 2)
+    if at > 0 and (_word(tokens, at - 1) not in _BEFORE_OPERAND or tokens[at - 1].token_type in _QUOTED):
+        raise refused("an expression before IN with a subquery", "put parentheses around it")
+    return at
+
+
+def _ambiguous() -> ShapeError:
+    return refused("a subquery that cannot be told from the rest", QUERY_FORM)

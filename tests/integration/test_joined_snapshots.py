@@ -1,0 +1,170 @@
+"""Shapes with subqueries on a real server: resolved, copied in one snapshot, routed, and right at every commit."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+import pyarrow as pa
+import pytest
+
+from flushtracker.capture.delayed_shapes import tables_by_shape
+from flushtracker.config.postgres_config import TablesConfig
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.errors import ShapeError
+from flushtracker.events.registry import Registry
+from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.jobs.snapshot.due_shapes import TableShapes, due_shapes
+from flushtracker.jobs.snapshot.read_ranges import read_function
+from flushtracker.jobs.snapshot.table_reads import read_plan, shape_reads
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.server_tables import ServerTables
+from flushtracker.postgres.snapshot_export import exported_table, primary_server
+from flushtracker.shape_log.fold import Item
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.pgoutput import decode
+from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, JoinedWorld, folded, random_case, statement
+
+_SEEDS: Final = int(os.environ.get("FLUSHTRACKER_JOINED_SEEDS", "2"))
+_TRANSACTIONS: Final = 20
+_CHANGES: Final = """
+SELECT (lsn - '0/0')::bigint, data FROM pg_logical_slot_get_binary_changes(
+  'shapes', NULL, NULL, 'proto_version', '1', 'publication_names', 'shapes'
+)
+"""
+Answer = list[tuple[str | None, ...]]
+
+
+def resolved(server: LocalPostgres, definitions: Sequence[ShapeDefinition]) -> list[ShapeEntry | TableEntry]:
+    """The entries of the tables, and of the shapes, as capture makes them."""
+    with closing(server.connect()) as connection:
+        found = ServerTables(connection, "shapes").resolve(definitions)
+        source = f"{primary_server(connection)}/shapes"
+    shapes = [
+        ShapeEntry(source, replace(each, snapshot=True), tables[0].oid, LogOffset(1, 0), starts_visible=True)
+        for each, tables in tables_by_shape(found)
+    ]
+    return [*(TableEntry(source, table) for _, table in found), *shapes]
+
+
+def snapshot_of(server: LocalPostgres, group: TableShapes) -> dict[str, list[Item]]:
+    """The items of each shape of a group, as the job reads them."""
+    options = SecretOptions(server.options)
+    with exported_table(
+        *(options, group.source, group.table.table, group.table.oid, group.inner),
+        publication="shapes",
+        lock_timeout_s=1,
+    ) as (connection, exported):
+        reads = tuple(shape_reads(entry, group.table, exported, group.inner) for entry in group.shapes)
+        plan = read_plan(TablesConfig(options, "shapes"), connection, group.source, exported, 5, reads)
+        numbers = pa.RecordBatch.from_pydict({"id": list(range(len(plan.ranges)))})
+        rows = [row for batch in read_function(plan)(iter([numbers])) for row in batch.to_pylist()]
+    ids = [entry.definition.id for entry in group.shapes]
+    return {
+        shape_id: [("insert", row["key"], row["value"]) for row in rows if row["shape_id"] == shape_id]
+        for shape_id in ids
+    }
+
+
+def play(
+    server: LocalPostgres, world: JoinedWorld, definitions: Sequence[ShapeDefinition], count: int
+) -> list[tuple[int, dict[str, Answer]]]:
+    """Commit transactions, each with a place past it and the answers of the server after it."""
+    answers = []
+    for _ in range(count):
+        server.execute("; ".join(["BEGIN", *map(statement, world.transaction().changes), "COMMIT"]))
+        ((lsn,),) = server.execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+        answers.append((int(lsn), {each.id: answer(server, world, each) for each in definitions}))
+    return answers
+
+
+def answer(server: LocalPostgres, world: JoinedWorld, definition: ShapeDefinition) -> Answer:
+    columns = ", ".join(f"{name}::text" for name in definition.columns or COLUMNS)
+    query = f"SELECT {columns} FROM {'.'.join(definition.table)} WHERE {definition.where}"  # noqa: S608  a test's own
+    found = sorted([tuple(row) for row in server.execute(query)], key=repr)
+    assert found == world.answer(definition), "SQLite and PostgreSQL answer alike"
+    return found
+
+
+def create(server: LocalPostgres, identities: Mapping[str, str]) -> None:
+    """The tables, a publication and a slot."""
+    server.execute(f"CREATE SCHEMA {SCHEMA}")
+    for name in TABLES:
+        server.execute(
+            f"CREATE TABLE {SCHEMA}.{name} (id int PRIMARY KEY, a int, b int)",
+            f"ALTER TABLE {SCHEMA}.{name} REPLICA IDENTITY {identities[name]}",
+        )
+    server.execute(
+        "CREATE PUBLICATION shapes FOR ALL TABLES",
+        "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",
+    )
+
+
+@pytest.mark.parametrize("seed", range(_SEEDS))
+def test_shapes_with_subqueries_are_their_queries_at_every_commit(postgres: LocalPostgres, seed: int) -> None:
+    """From one snapshot of all of their tables on, as the server sends the changes."""
+    world, random_shapes = random_case(Random(seed), shapes=6)  # noqa: S311  reproducible
+    definitions = [replace(each, inner_tables=(), primary_key=None) for each in random_shapes]
+    create(postgres, world.identities)
+    play(postgres, world, definitions, 8)
+    postgres.execute(_CHANGES)
+    entries = resolved(postgres, definitions)
+    shapes = [entry for entry in entries if isinstance(entry, ShapeEntry)]
+    assert [entry.definition.id for entry in shapes] == [each.id for each in definitions]
+    due = due_shapes(Registry.of(entries), {}, shapes[0].source.rpartition("/")[0])
+    logs: dict[str, list[Item]] = {}
+    for group in due.tables:
+        logs |= snapshot_of(postgres, group)
+    router = EventRouter(by_oid=True)
+    for entry in shapes:
+        router.add_shape(entry.definition, 1, entry.table_oid)
+    answers = play(postgres, world, definitions, _TRANSACTIONS)
+    converter = FragmentConverter()
+    fragments = [each for _, data in postgres.execute(_CHANGES) for each in converter.handle(decode(bytes(data)))]
+    for lsn, expected in answers:
+        while fragments and fragments[0].lsn < lsn:
+            for part in router.route(fragments.pop(0)):
+                logs[part.shape_id] += [
+                    (item.operation, item.key, None if item.value is None else json.dumps(item.value))
+                    for item in part.items
+                ]
+        for entry in shapes:
+            found = folded(entry.definition, world, logs[entry.definition.id])
+            assert found == expected[entry.definition.id], f"{entry.definition} at {lsn}"
+    assert not fragments
+
+
+def test_what_the_catalog_does_not_allow_of_a_shape_with_subqueries_is_named(postgres: LocalPostgres) -> None:
+    """Of all of its tables."""
+    create(postgres, dict.fromkeys(TABLES, "default"))
+    postgres.execute(
+        f"CREATE TABLE {SCHEMA}.parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        f"CREATE TABLE {SCHEMA}.keyless (id int, name text)",
+        f"ALTER TABLE {SCHEMA}.keyless REPLICA IDENTITY FULL",
+    )
+    refused = {
+        "a IN (SELECT id FROM main.projects WHERE a = 1)": "old rows contain only id",
+        "a IN (SELECT id FROM main.nowhere)": "main.nowhere",
+        "a IN (SELECT c FROM main.projects)": "column",
+        "a IN (SELECT id FROM main.parts)": "is partitioned",
+        "a IN (SELECT id FROM main.keyless)": "has no key",
+        "a IN (SELECT id FROM main.projects WHERE b IN (SELECT name FROM main.orgs))": "name",
+    }
+    for where, reason in refused.items():
+        with pytest.raises(ShapeError) as raised:
+            resolved(postgres, [ShapeDefinition("shape", (SCHEMA, "tasks"), where=where)])
+        assert reason in str(raised.value), where
+    with pytest.raises(ShapeError, match="snapshot is false"):
+        resolved(
+            postgres,
+            [ShapeDefinition("s", (SCHEMA, "tasks"), where="a IN (SELECT id FROM main.projects)", snapshot=False)],
+        )
+    postgres.execute(f"ALTER TABLE {SCHEMA}.keyless ADD PRIMARY KEY (id)")
+    with pytest.raises(ShapeError, match="types are incompatible"):
+        resolved(postgres, [ShapeDefinition("s", (SCHEMA, "tasks"), where="a IN (SELECT name FROM main.keyless)")])

@@ -1,0 +1,201 @@
+"""The shape log of a shape with subqueries: its rows at every commit, before and after upkeep, and what refuses it."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from flushtracker.delta.log.reader import read_shape, read_shape_log
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.errors import ConfigError, NewerEventError
+from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
+from flushtracker.events.strict_json import load_event
+from flushtracker.shapes.definition import InnerTable, ShapeDefinition
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
+from flushtracker.spark.shape_log_reader import SparkShapeLogReader
+from flushtracker.wal.changes import LogItem
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, JoinedWorld, random_case
+from tests.support.shape_log_rows import SOURCE, append, commit, item
+from tests.unit.test_retention import dated, folded
+from tests.unit.test_shape_log_reader import register
+
+_TRANSACTIONS: Final = 20
+_SAMPLE: Final = 6
+Answer = list[tuple[str | None, ...]]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    uri = str(tmp_path / "log")
+    create_shape_log(uri)
+    return uri
+
+
+def entries(definitions: list[ShapeDefinition]) -> list[ShapeEntry | TableEntry]:
+    """Of the shapes, and of all tables, as capture publishes them."""
+    columns = tuple(ColumnBinding(number, name, 23, -1, 0) for number, name in enumerate(COLUMNS, 1))
+    tables = [TableEntry(SOURCE, TableBinding(n, (SCHEMA, name), ("id",), columns)) for n, name in enumerate(TABLES, 1)]
+    shapes = [ShapeEntry(SOURCE, each, 1 + TABLES.index(each.table[1]), LogOffset(9, 0)) for each in definitions]
+    return [*tables, *shapes]
+
+
+def row_of(shape_id: str, each: LogItem) -> dict[str, object]:
+    value = None if each.value is None else dict(each.value)
+    return item((each.offset.tx_offset, each.offset.op_offset), each.operation, each.key, value, shape_id=shape_id)
+
+
+def played(
+    log: str, world: JoinedWorld, definitions: list[ShapeDefinition], count: int = _TRANSACTIONS
+) -> list[tuple[int, dict[str, Answer]]]:
+    """Append random transactions; each with the answers after it."""
+    router, answers = EventRouter(definitions), []
+    for _ in range(count):
+        rows = []
+        for part in router.route(world.transaction()):
+            rows += [row_of(part.shape_id, each) for each in part.items]
+            rows.append(commit(world.lsn, shape_id=part.shape_id))
+        if rows:
+            append(log, dated(rows))
+        answers.append((world.lsn, {each.id: world.answer(each) for each in definitions}))
+    return answers
+
+
+def rows_at(log: str, shape_id: str, tx: int | None = None) -> Answer:
+    found = read_shape(log, shape_id, None if tx is None else LogOffset.last_of(tx)).rows.to_pylist()
+    return sorted([tuple(row.values()) for row in found], key=repr)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_reader_has_the_query_of_every_commit_also_after_a_fold(log: str, seed: int) -> None:
+    """The fold keeps the rows of all tables, by key."""
+    world, definitions = random_case(Random(seed), shapes=2)  # noqa: S311  reproducible
+    answers = played(log, world, definitions)
+    register(log, *entries(definitions))
+
+    def compare(since: int) -> int:
+        count = 0
+        for definition in definitions:
+            bound = read_shape(log, definition.id).bound
+            assert bound is not None
+            told = [(tx, expected) for tx, expected in answers if since < tx <= bound.tx_offset]
+            for tx, expected in Random(since).sample(told, min(_SAMPLE, len(told))):  # noqa: S311  reproducible
+                assert rows_at(log, definition.id, tx) == expected[definition.id], f"{definition} at {tx}"
+                count += 1
+            assert rows_at(log, definition.id) == answers[-1][1][definition.id]
+        return count
+
+    assert compare(0) > _SAMPLE
+    middle = answers[_TRANSACTIONS // 2][0]
+    assert folded(log, 0, middle + 1) == len(definitions)
+    assert compare(middle)
+
+
+def test_columns_that_only_conditions_need_are_not_among_the_rows(log: str) -> None:
+    """Typed rows have the types of the shape's table."""
+    where = "a IN (SELECT id FROM main.projects)"
+    definition = ShapeDefinition(
+        *("shape", (SCHEMA, "tasks")), columns=("b",), where=where, primary_key=("id",),
+        inner_tables=(InnerTable((SCHEMA, "projects"), 2, ("id",)),),
+    )  # fmt: skip
+    tasks, projects = '"main"."tasks"/*/"1"', '"main"."projects"/*/"5"'
+    row: dict[str, str | None] = {"id": "1", "a": "5", "b": "8"}
+    append(log, [item((16, 0), "insert", tasks, row, shape_id="shape"), commit(16, shape_id="shape")])
+    append(log, [item((24, 0), "insert", projects, {"id": "5"}, shape_id="shape"), commit(24, shape_id="shape")])
+    with pytest.raises(ConfigError, match="has subqueries, and its log has rows of all tables that they read"):
+        read_shape(log, "shape")
+    known = entries([definition])
+    register(log, *known)
+    assert read_shape(log, "shape", typed=True).rows.to_pylist() == [{"id": 1, "b": 8}]
+    assert read_shape(log, "shape", LogOffset.last_of(16)).rows.to_pylist() == []
+    assert read_shape_log(log, "shape").rows["key"].to_pylist() == [tasks, None, projects, None]
+
+
+def test_a_shape_whose_inner_table_the_registry_lacks_cannot_be_read(log: str) -> None:
+    definition = ShapeDefinition(
+        *("shape", (SCHEMA, "tasks")), where="a IN (SELECT id FROM main.projects)", primary_key=("id",),
+        inner_tables=(InnerTable((SCHEMA, "projects"), 2, ("id",)),),
+    )  # fmt: skip
+    append(log, [item((16, 0), "insert", '"main"."tasks"/*/"1"', {"id": "1", "a": "5"}, shape_id="shape")])
+    append(log, [commit(16, shape_id="shape")])
+    known = entries([definition])
+    register(log, *(each for each in known if not isinstance(each, TableEntry) or each.binding.oid == 1))
+    with pytest.raises(ConfigError, match="has subqueries"):
+        read_shape(log, "shape")
+
+
+def test_the_entry_of_a_shape_with_subqueries_is_of_a_version_that_earlier_programs_refuse() -> None:
+    """They would take the rows of its log for its own. It is read as it was written; others are as before."""
+    inner = (InnerTable((SCHEMA, "projects"), 2, ("id",)),)
+    where = "a IN (SELECT id FROM main.projects)"
+    definition = ShapeDefinition("shape", (SCHEMA, "tasks"), where=where, snapshot=True)
+    entry = ShapeEntry(SOURCE, definition, 1, LogOffset(9, 0))
+    joined = replace(entry, definition=replace(entry.definition, inner_tables=inner))
+    assert parse_registry_entry(joined.to_json()) == joined
+    assert joined.table_oids == (1, 2)
+    with pytest.raises(NewerEventError):
+        load_event(joined.to_json(), "registry entry", 3)
+    load_event(entry.to_json(), "registry entry", 1)
+    assert "inner_tables" not in entry.to_json()
+    assert entry.table_oids == (1,)
+
+
+def test_spark_does_not_read_its_rows(log: str) -> None:
+    """Its log can be read with Spark, as it is."""
+    definition = ShapeDefinition(
+        *("shape", (SCHEMA, "tasks")), where="a IN (SELECT id FROM main.projects)", primary_key=("id",),
+        inner_tables=(InnerTable((SCHEMA, "projects"), 2, ("id",)),),
+    )  # fmt: skip
+    append(log, [commit(16, shape_id="shape")])
+    register(log, *entries([definition]))
+    with pytest.raises(ConfigError, match="has subqueries, whose rows Spark does not join here"):
+        SparkShapeLogReader(None, log).read_rows("shape")  # type: ignore[arg-type]
+
+
+def test_labels_that_only_one_of_two_tables_is_bound_with_are_the_same_in_both(log: str) -> None:
+    """A label was added since the other one was bound; values are compared by the labels of both."""
+
+    def table(oid: int, name: str, *labels: str) -> TableEntry:
+        mood = TypeBinding(
+            16_400, "main", "mood", "enum", labels=tuple(EnumLabel(n, text, 9) for n, text in enumerate(labels, 1))
+        )
+        columns = (ColumnBinding(1, "id", 23, -1, 0), ColumnBinding(2, "mood", 16_400, -1, 0))
+        return TableEntry(SOURCE, TableBinding(oid, (SCHEMA, name), ("id",), columns, types=(mood,)))
+
+    definition = ShapeDefinition(
+        *("shape", (SCHEMA, "tasks")), where="mood IN (SELECT mood FROM main.projects)", primary_key=("id",),
+        inner_tables=(InnerTable((SCHEMA, "projects"), 2, ("id",)),),
+    )  # fmt: skip
+    for tx, name, row_id, mood in ((16, "tasks", "1", "b"), (24, "projects", "5", "b"), (32, "projects", "6", "new")):
+        row: dict[str, str | None] = {"id": row_id, "mood": mood}
+        key = f'"main"."{name}"/*/"{row_id}"'
+        append(log, [item((tx, 0), "insert", key, row, shape_id="shape"), commit(tx, shape_id="shape")])
+    entry = ShapeEntry(SOURCE, definition, 1, LogOffset(9, 0))
+    register(log, table(1, "tasks", "new", "a", "b"), table(2, "projects", "a", "b"), entry)
+    assert read_shape(log, "shape").rows.to_pylist() == [{"id": "1", "mood": "b"}]
+
+
+def test_a_removed_shape_of_which_little_is_kept_is_not_read_as_if_it_were_one_table(log: str) -> None:
+    """Its condensed entry has neither its condition nor its tables."""
+    append(log, [item((16, 0), "insert", '"main"."tasks"/*/"1"', {"id": "1"}, shape_id="shape")])
+    append(log, [commit(16, shape_id="shape")])
+    entry = ShapeEntry(SOURCE, ShapeDefinition("shape", (SCHEMA, "tasks")), 1, LogOffset(9, 0), LogOffset(30, 0))
+    register(log, entry.condensed())
+    with pytest.raises(ConfigError, match="has subqueries"):
+        read_shape(log, "shape", even_if_ended=True)
+
+
+def test_an_ended_shape_whose_tables_have_changed_says_so(log: str) -> None:
+    definition = ShapeDefinition(
+        *("shape", (SCHEMA, "tasks")), where="a IN (SELECT gone FROM main.projects)", primary_key=("id",),
+        inner_tables=(InnerTable((SCHEMA, "projects"), 2, ("id",)),),
+    )  # fmt: skip
+    append(log, [item((16, 0), "insert", '"main"."tasks"/*/"1"', {"id": "1", "a": "1"}, shape_id="shape")])
+    append(log, [commit(16, shape_id="shape")])
+    register(log, *entries([definition]))
+    with pytest.raises(ConfigError, match="cannot be read, as its tables have changed since it ended"):
+        read_shape(log, "shape")

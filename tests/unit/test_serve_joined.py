@@ -1,0 +1,126 @@
+"""Shapes with subqueries over HTTP: a client keeps the rows of the query, by inserts, updates and deletes alone."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from flushtracker.delta.log.reader import read_shape
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.shapes.definition import InnerTable, ShapeDefinition
+from tests.support.joined_history import SCHEMA, random_case
+from tests.support.serve_client import Client, serving
+from tests.support.shape_log_rows import append, commit, item
+from tests.unit.test_joined_log import entries, played
+from tests.unit.test_shape_log_reader import register
+
+TASK: Final = '"main"."tasks"/*/"{}"'
+PROJECT: Final = '"main"."projects"/*/"{}"'
+SHAPE: Final = ShapeDefinition(
+    "shape",
+    (SCHEMA, "tasks"),
+    columns=("id", "b"),
+    where="a IN (SELECT id FROM main.projects WHERE a = 7)",
+    primary_key=("id",),
+    inner_tables=(InnerTable((SCHEMA, "projects"), 2, ("id",)),),
+)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    uri = str(tmp_path / "log")
+    create_shape_log(uri)
+    return uri
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+def change(log: str, tx: int, operation: str, key: str, value: dict[str, str | None] | None = None) -> None:
+    """Append a transaction of one change."""
+    append(log, [item((tx, 0), operation, key, value, shape_id="shape"), commit(tx, shape_id="shape")])
+
+
+def operations(messages: list[dict[str, Any]]) -> list[tuple[str, str, str, list[int]]]:
+    """Operation, key, LSN and xids of each message that is a change."""
+    found = [each for each in messages if "operation" in each["headers"]]
+    return [(h["operation"], each["key"], h["lsn"], h["txids"]) for each in found for h in [each["headers"]]]
+
+
+def test_rows_enter_and_leave_with_the_transactions_of_another_table(log: str) -> None:
+    """At their offsets; the client gets no row of that table, and no column that only the condition needs."""
+    task: dict[str, str | None] = {"id": "1", "a": "5", "b": "8"}
+    change(log, 16, "insert", TASK.format(1), task)
+    register(log, *entries([SHAPE]))
+
+    async def test() -> None:
+        async with serving(log) as server:
+            client = Client({"shape": "shape"})
+            await client.sync(server)
+            assert (client.rows, client.tx) == ({}, 16)
+            change(log, 24, "insert", PROJECT.format(5), {"id": "5", "a": "7"})
+            found = await client.step(server, live=True)
+            assert operations(found.json) == [("insert", TASK.format(1), "24", [24])]
+            assert client.rows == {TASK.format(1): {"id": "1", "b": "8"}}
+            change(log, 32, "update", TASK.format(1), {"id": "1", "b": "9"})
+            found = await client.step(server, live=True)
+            assert operations(found.json) == [("update", TASK.format(1), "32", [32])]
+            assert "old_value" not in found.json[0]
+            assert client.rows == {TASK.format(1): {"id": "1", "b": "9"}}
+            change(log, 40, "truncate_partition", '"main"."projects"/*')
+            found = await client.step(server, live=True)
+            assert operations(found.json) == [("delete", TASK.format(1), "40", [40])]
+            assert (client.rows, client.tx, client.told) == ({}, 40, 0)
+
+    run(test)
+
+
+def test_a_change_of_the_log_that_is_none_of_the_query_is_no_message(log: str) -> None:
+    """The client's offset moves on. Transactions that a look finds together are one, with the xids of all."""
+    change(log, 16, "insert", TASK.format(1), {"id": "1", "a": "5", "b": "8"})
+    register(log, *entries([SHAPE]))
+
+    async def test() -> None:
+        async with serving(log) as server:
+            client = Client({"shape": "shape"})
+            await client.sync(server)
+            change(log, 24, "insert", PROJECT.format(6), {"id": "6", "a": "7"})
+            found = await client.step(server, live=True)
+            assert operations(found.json) == []
+            assert client.tx == 24
+        change(log, 32, "insert", PROJECT.format(5), {"id": "5", "a": "7"})
+        change(log, 40, "insert", TASK.format(2), {"id": "2", "a": "6", "b": None})
+        async with serving(log) as server:
+            found = await client.step(server)
+            expected = [("insert", TASK.format(number), "40", [32, 40]) for number in (1, 2)]
+            assert sorted(operations(found.json)) == expected
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_clients_of_random_shapes_keep_the_rows_of_their_queries(log: str, seed: int) -> None:
+    """Followed from the beginning, some live at each transaction, and never told to begin again."""
+    world, definitions = random_case(Random(seed), shapes=2)  # noqa: S311  reproducible
+    played(log, world, definitions, 1)
+    register(log, *entries(definitions))
+
+    async def test() -> None:
+        async with serving(log) as server:
+            clients = {each.id: Client({"shape": each.id}) for each in definitions}
+            for _ in range(6):
+                answers = played(log, world, definitions, 1)[-1][1]
+                for shape_id, client in clients.items():
+                    bound = read_shape(log, shape_id).bound
+                    while bound is not None and client.tx < bound.tx_offset:
+                        response = await client.step(server, live=True)
+                        assert response.status == 200
+                    found = sorted([tuple(row.values()) for row in client.rows.values()], key=repr)
+                    assert found == [tuple(row) for row in answers[shape_id]]
+            assert [client.told for client in clients.values()] == [0, 0]
+
+    run(test)
