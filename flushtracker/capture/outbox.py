@@ -64,6 +64,8 @@ class Outbox:
         self.limit = limit
         self._topics = topics.by_role()
         self._window = DeliveryWindow(on_published)
+        self.last_lsn = -1
+        """The greatest LSN of what was published."""
         self.layers: Mapping[str, int] = {}
         """The layer of each shape that depends on another; all others are in layer 0."""
 
@@ -93,6 +95,8 @@ class Outbox:
             return
         commit_lsn = events[-1].lsn if events and events[-1].commit is not None else None
         confirmed = self._window.begin(count, commit_lsn)
+        lsn = events[-1].lsn if events else sequenced.shape_changes[-1].last_log_offset.tx_offset
+        self.last_lsn = max(self.last_lsn, lsn)
         layer = 0
         parts = sorted(sequenced.shape_changes, key=self._layer) if self.layers else sequenced.shape_changes
         for index, part in enumerate(parts):

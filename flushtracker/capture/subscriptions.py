@@ -124,15 +124,13 @@ class Subscriptions:
         """Publish that the source is no longer claimed, once all that was published before is confirmed."""
         if self._source_entry is not None and self._source_entry.holder is not None:
             self._outbox.wait_until_confirmed()
-            self._source_entry = replace(self._source_entry, holder=None)
-            self._outbox.publish_entries([self._source_entry])
+            self._publish_source(replace(self._source_entry, holder=None))
 
     def seal(self, token: str) -> None:
         """Record the seal with which the server may be upgraded; the next capture of the server clears it."""
         if self._source_entry is None:
             raise RuntimeError(f"source {self._source} is sealed before it has begun")
-        self._source_entry = replace(self._source_entry, sealed=token)
-        self._outbox.publish_entries([self._source_entry])
+        self._publish_source(replace(self._source_entry, sealed=token))
 
     def follow_switch(self, history: TimelineHistory, switch: int) -> None:
         """Record that the source goes on with ``history``, which has left the timeline before at ``switch``.
@@ -145,8 +143,7 @@ class Subscriptions:
         on_tables = [entry.definition.id for oid in tables for entry in self._registry.live_on(oid)]
         starts = lost_starts(self._registry.live, switch).ended
         self.end_shapes(dict.fromkeys(on_tables, LOST_TABLE) | dict.fromkeys(starts, LOST_START))
-        self._source_entry = replace(self._source_entry, history=history, claimed=None)
-        self._outbox.publish_entries([self._source_entry])
+        self._publish_source(replace(self._source_entry, history=history, claimed=None))
 
     def begin_source(
         self,
@@ -321,8 +318,7 @@ class Subscriptions:
                 f"version {version}: some changes would reach other shapes than before. Start the newer release"
             )
         self.end_shapes(self._losses.by_routing(entry.routing))
-        self._source_entry = replace(entry, routing=version)
-        self._outbox.publish_entries([self._source_entry])
+        self._publish_source(replace(entry, routing=version))
 
     def check_publication(self) -> None:
         """End every shape if the publication was altered: in between, changes may not have been sent.
@@ -334,8 +330,17 @@ class Subscriptions:
         if entry is None or entry.publication == version:
             return
         self.end_shapes(self._losses.by_publication())
-        self._source_entry = replace(entry, publication=version)
-        self._outbox.publish_entries([self._source_entry])
+        self._publish_source(replace(entry, publication=version))
+
+    def _publish_source(self, entry: SourceEntry) -> None:
+        """Publish the source's entry, with how far it was published.
+
+        Another capture may have claimed the source a moment ago, and this replaces its claim, which had that.
+        """
+        if entry.published_lsn is not None:
+            entry = replace(entry, published_lsn=max(entry.published_lsn, self._outbox.last_lsn))
+        self._source_entry = entry
+        self._outbox.publish_entries([entry])
 
     def _entry(self, new: NewShape, now: LogOffset) -> ShapeEntry:
         """The entry of a new shape, which has a snapshot unless its definition says that it has none."""

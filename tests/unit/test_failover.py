@@ -393,7 +393,32 @@ def test_a_capture_releases_its_source_when_it_stops(world: FakeWorld) -> None:
     world.capture(connection)
     # The claim of a source that begins says where the topics ended.
     assert source_entry(world).ends == ((0,), (0,))
-    assert (source_entry(world).holder, source_entry(world).published_lsn) == (None, -1)
+    assert (source_entry(world).holder, source_entry(world).published_lsn) == (None, 2000)
+
+
+def test_a_release_that_follows_the_claim_of_another_hides_nothing(world: FakeWorld) -> None:
+    """A capture is stopped just when another one has its slot, which sends again only a part of what it has sent."""
+    world.register(replace(BEGUN, published_lsn=-1))
+    old = Connection(1, [*transaction(2000, 50), *transaction(2500, 70)])
+
+    def stop() -> bool:
+        if len(world.fragments()) == 2:
+            world.before_delivery = claim_in_between
+            world.stop.set()
+        return False
+
+    def claim_in_between(topic: str) -> None:
+        world.before_delivery = lambda _: None
+        assert topic == "shapes"
+        world.register(replace(source_entry(world), holder="other"))
+        world.topics["fragments"].append(published("7/1/s", 2000, 50))
+
+    old.until = stop
+    world.capture(old)
+    assert (source_entry(world).holder, [event.lsn for event in world.fragments()]) == (None, [2000, 2500, 2000])
+    world.start_again()
+    with pytest.raises(SlotError, match=r"up to 0/9C4 was published"):
+        world.capture(promoted(switch=2400))
 
 
 def shape_at(shape_id: str, starts_after: int, *, incarnation: int = 1, starts_visible: bool = False) -> ShapeEntry:
