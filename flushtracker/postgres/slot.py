@@ -18,6 +18,13 @@ logger = logging.getLogger(__name__)
 PLUGIN: Final = "pgoutput"
 _KEEPS_ADDED_TABLES: Final[Mapping[int, int]] = {14: 18, 15: 13, 16: 9, 17: 5}
 """By major version, the first minor one whose decoder learns of a changed publication inside a transaction, too."""
+_PREVENTIONS: Final[Mapping[str, str]] = {
+    "wal_removed": "A larger max_slot_wal_keep_size helps",
+    "idle_timeout": "A larger idle_replication_slot_timeout helps, or 0",
+    "rows_removed": "On a standby, hot_standby_feedback and a primary_slot_name help",
+    "wal_level_insufficient": "Its primary needs wal_level = logical",
+}
+"""By the server's reason why a slot is lost: what prevents it."""
 # The columns depend on the server's version; as JSON, missing ones are no error.
 _SLOT: Final = "SELECT to_jsonb(s), current_database() FROM pg_replication_slots s WHERE slot_name = %s"
 # A standby's slot retains what it has received, and decodes what it has replayed.
@@ -94,6 +101,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
         LostSlotError: the slot is lost.
         PostgresError: it does not exist, belongs to another plugin or database, or is temporary or one of two-phase
             decoding.
+        PostgresUnavailableError: it is being created.
     """
     found = rows(connection, _SLOT, (slot,))
     if not found:
@@ -108,11 +116,11 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
             f"{database}; use another slot"
         )
     if facts.get("wal_status") == "lost" or facts.get("invalidation_reason") is not None:
-        cause = facts.get("invalidation_reason") or "its WAL was removed"
+        cause = facts.get("invalidation_reason") or "wal_removed"
         raise LostSlotError(
             f"replication slot {slot} is lost ({cause}): changes that no shape has are gone. Drop the slot, and start "
-            "with --create --new-epoch: all shapes begin again, with new snapshots. A larger max_slot_wal_keep_size "
-            "helps"
+            "with --create --new-epoch: all shapes begin again, with new snapshots. "
+            f"{_PREVENTIONS.get(cause, 'The documentation of pg_replication_slots describes the reason')}"
         )
     if facts["temporary"]:
         raise PostgresError(
@@ -125,6 +133,10 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
             "commit, and not again with it. Drop the slot, and start with --create, and with --new-epoch if there are "
             "shapes, which then begin again; or disable it since PostgreSQL 18, over a replication connection: "
             f"ALTER_REPLICATION_SLOT {slot} (TWO_PHASE false)"
+        )
+    if facts["confirmed_flush_lsn"] is None:
+        raise PostgresUnavailableError(
+            f"replication slot {slot} is being created: the server waits for the transactions that were open before"
         )
     return SlotFacts(parse_lsn(facts["confirmed_flush_lsn"]), facts["active_pid"])
 

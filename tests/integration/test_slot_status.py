@@ -1,10 +1,16 @@
 """What a real server shows of a slot: in each state, to each role, and on a standby."""
 
+from contextlib import closing
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
+import pytest
+
+from flushtracker.errors import LostSlotError, PostgresUnavailableError
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.postgres.slot import read_slot_status, system_identifier
+from flushtracker.postgres.connection import rows
+from flushtracker.postgres.slot import has_slot, read_slot, read_slot_status, system_identifier
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.waiting import wait_until
@@ -66,6 +72,37 @@ def test_slot_that_is_lost_has_figures(postgres: LocalPostgres) -> None:
     lost = slot_of(postgres)
     assert lost is not None
     assert (lost.wal_status, lost.safe_wal_bytes, lost.is_active) == ("lost", None, False)
+
+
+def test_a_slot_that_was_idle_for_too_long_is_lost_and_says_what_prevents_it(postgres: LocalPostgres) -> None:
+    """PostgreSQL 18 ends a slot that nobody reads for longer than a limit, however little WAL it holds."""
+    postgres.execute("ALTER SYSTEM SET idle_replication_slot_timeout = '1s'", "SELECT pg_reload_conf()", CREATE)
+    connection = postgres.connect()
+
+    def is_lost() -> bool:
+        postgres.execute("CHECKPOINT")
+        slot = slot_of(postgres)
+        return slot is not None and slot.wal_status == "lost"
+
+    wait_until(is_lost, "the server to end the slot", 60, pause_s=0.5)
+    message = r"shapes is lost \(idle_timeout\): .* A larger idle_replication_slot_timeout helps, or 0"
+    with closing(connection), pytest.raises(LostSlotError, match=message):
+        read_slot(connection, "shapes")
+
+
+def test_a_slot_that_is_being_created_is_unavailable(postgres: LocalPostgres) -> None:
+    """Its creation waits for a transaction that has written before; until then it has no position."""
+    with closing(postgres.connect()) as writer, closing(postgres.connect()) as reader:
+        rows(writer, "BEGIN; SELECT pg_current_xact_id()")
+        creation = Thread(target=postgres.execute, args=(CREATE,))
+        creation.start()
+        wait_until(lambda: has_slot(reader, "shapes"), "the slot", 30)
+        with pytest.raises(PostgresUnavailableError, match="shapes is being created"):
+            read_slot(reader, "shapes")
+        rows(writer, "COMMIT")
+        creation.join(60)
+        assert not creation.is_alive()
+        assert read_slot(reader, "shapes").active_pid is None
 
 
 def test_slot_on_a_standby_has_figures(postgres: LocalPostgres, postgres_folder: Path) -> None:
