@@ -148,15 +148,27 @@ def _current_source(entries: Iterable[RegistryEntry], base: SourceName, successi
 
 
 def last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
-    """The last entry of each key, as after compaction, and trimmed."""
+    """The last entry of each key, as after compaction, and trimmed.
+
+    A source's has the greatest ``published_lsn`` of those that are left: a claim that was made without knowing of
+    another one may have replaced that.
+    """
     entries: dict[str, RegistryEntry] = {}
     for value in values:
         entry = parse_registry_entry(value)
+        if isinstance(entry, SourceEntry):
+            entry = _with_published(entry, entries.get(record_of(entry).key))
         if isinstance(entry, ShapeEntry):
             # At once: there may be very many.
             entry = trimmed(entry)
         entries[record_of(entry).key] = entry
     return list(entries.values())
+
+
+def _with_published(entry: SourceEntry, before: RegistryEntry | None) -> SourceEntry:
+    if entry.published_lsn is None or not isinstance(before, SourceEntry) or before.published_lsn is None:
+        return entry
+    return replace(entry, published_lsn=max(entry.published_lsn, before.published_lsn))
 
 
 def _ends(reader: Reader, topic: str) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ something may be queued: at the end of a connection that is awaited, or discarde
 A claim replaces the entry that its capture has read, and the brokers may confirm it much later. Of two that cross, only
 the first one holds: whoever publishes one looks at the registry once more after its confirmation, and ends if another
 one came in between. But the later one has put back what the first one has changed. So a claim that was not confirmed
-is discarded once the last look is ``LEASE_S`` old (``claiming``), and a capture that changes more than the holder, or
+is discarded ``CLAIM_S`` after that first look (``claiming``), and a capture that changes more than the holder, or
 clears the token of a seal, goes on only ``CLAIM_WAIT_S`` after its own claim was confirmed: by then it sees any that
 was made without knowing of it.
 
@@ -28,6 +28,7 @@ confirmed.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -42,7 +43,9 @@ logger = logging.getLogger(__name__)
 
 CHECK_S: Final = 1.0
 LEASE_S: Final = 5.0
-CLAIM_WAIT_S: Final = LEASE_S + CHECK_S
+CLAIM_S: Final = 15.0
+"""How long after the look before it a claim may be unconfirmed: longer than the lease, as capture ends then."""
+CLAIM_WAIT_S: Final = CLAIM_S + CHECK_S
 """How long after its own claim a capture may still find one that was made without knowing of it."""
 _JOIN_S: Final = 1.0
 _ENFORCE_S: Final = 0.2
@@ -101,6 +104,7 @@ class PublishFence:
         self._abandon = abandon
         self._deadline_s = LEASE_S + claim.retry_timeout_s
         self._now_s = now_s
+        self._claim_until_s = math.inf
         self._checked_s = claim.read_s
         self._is_fenced = False
         self._failure: Exception | None = None
@@ -124,10 +128,13 @@ class PublishFence:
 
     @contextmanager
     def claiming(self) -> Iterator[None]:
-        """Until this ends, the claim is discarded as soon as the last look at the registry is ``LEASE_S`` old."""
-        self._deadline_s = LEASE_S
+        """Unless this ends before, the claim is discarded ``CLAIM_S`` after the last look; later looks do not count.
+
+        They may be at a broker that was cut off from the others, and does not know of another claim.
+        """
+        self._claim_until_s = self._checked_s + CLAIM_S
         yield
-        self._deadline_s = LEASE_S + self._claim.retry_timeout_s
+        self._claim_until_s = math.inf
 
     def is_open(self) -> bool:
         """Whether capture may publish now; if not, ask again soon.
@@ -160,12 +167,18 @@ class PublishFence:
 
     def _reason(self) -> FlushtrackerError | None:
         """Why what is queued must be discarded now, if it must."""
-        silent_s = self._now_s() - self._checked_s
+        now_s = self._now_s()
+        silent_s = now_s - self._checked_s
         if self._is_fenced:
             return FencedError(
                 f"source {self._claim.source}: another capture has claimed the source, over another connection, as "
                 "after a failover: this one publishes nothing more. If both servers live, stop the one that was "
                 "replaced"
+            )
+        if now_s >= self._claim_until_s:
+            return BrokerUnavailableError(
+                f"source {self._claim.source}: the brokers have not confirmed its claim in {CLAIM_S:.0f} s, so it is "
+                "discarded; start again"
             )
         if silent_s >= self._deadline_s:
             return BrokerUnavailableError(
@@ -177,12 +190,14 @@ class PublishFence:
     def check(self, reader: EntryReader) -> None:
         """Read the claims since the last check; raises ``BrokerError`` or ``DecodeError``."""
         started_s = self._now_s()
-        values, self._starts = reader.since(self._topic, self._starts)
+        values, starts = reader.since(self._topic, self._starts)
         # Also one from before this claim: it was not known when this capture read how far the source is.
         if any(entry.holder != self._claim.holder for entry in self._entries(values)):
             self._is_fenced = True
         elif not self._is_fenced:
             self._checked_s = max(self._checked_s, started_s)
+        # Last, since another thread that looks from there on must know what was found before.
+        self._starts = starts
 
     def _entries(self, values: Iterable[bytes]) -> Iterable[SourceEntry]:
         """The entries of the source, but for that which was read before it was claimed."""

@@ -140,8 +140,7 @@ class SourceOpening:
         with closing(self._open_reader()) as reader:
             # The topics may take long to read. A claim from what was read before another one would undo that.
             fence.check(reader)
-            while not fence.is_open():
-                fence.check(reader)
+            fence.is_open()
             connections.enter_context(fence)
             # Before the fence ends.
             connections.push(self._settle)

@@ -397,14 +397,12 @@ def source_entry(world: FakeWorld) -> SourceEntry:
     return [entry for entry in entries if isinstance(entry, SourceEntry)][-1]
 
 
-def land_late(world: FakeWorld, late: SourceEntry) -> None:
-    """Once the next capture has claimed the source, and has had some time, a claim lands that was made before."""
-    claimed_s: list[float] = []
+def land_late(world: FakeWorld, late: SourceEntry, log: pytest.LogCaptureFixture) -> None:
+    """Once the next capture has claimed the source, and publishes or waits, a claim lands that was made before."""
+    before = len(world.fragments())
 
     def land() -> None:
-        if not claimed_s and source_entry(world).holder is not None:
-            claimed_s.append(time.monotonic())
-        if claimed_s and (world.fragments() or time.monotonic() - claimed_s[0] > 0.1):
+        if len(world.fragments()) > before or "waiting until no other capture publishes" in log.text:
             world.after_look = lambda: None
             world.register(late)
 

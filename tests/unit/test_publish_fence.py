@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from flushtracker.capture.publish_fence import CLAIM_WAIT_S, LEASE_S, Claim, PublishFence, wait_s
+from flushtracker.capture.publish_fence import CLAIM_S, CLAIM_WAIT_S, LEASE_S, Claim, PublishFence, wait_s
 from flushtracker.errors import BrokerError, BrokerUnavailableError, FencedError, FlushtrackerError
 from flushtracker.events.registry_events import SourceEntry
 from flushtracker.wal.log_offset import LogOffset
@@ -136,21 +136,24 @@ def test_what_is_queued_is_discarded_at_a_deadline_that_no_confirmation_moves() 
 
 
 def test_a_claim_that_is_not_confirmed_is_discarded_when_the_last_look_is_old() -> None:
-    """A capture that has claimed the source meanwhile waits for as long; after its confirmation, the lease is kept."""
-    assert CLAIM_WAIT_S > LEASE_S
+    """Another capture waits for as long. Looks after that one do not count; once the claim is there, the lease does."""
+    assert CLAIM_WAIT_S > CLAIM_S
     world = World()
     fence = world.fence()
     with fence.claiming():
-        world.now_s += LEASE_S - 0.1
-        fence.enforce()
-        fence.check(world)
-        world.now_s += LEASE_S - 0.1
+        world.now_s += CLAIM_S - 0.1
         fence.enforce()
         assert not world.abandoned
     world.now_s += 0.1
     fence.enforce()
     assert not world.abandoned
+    fence.check(world)
     with fence.claiming():
+        world.now_s += CLAIM_S - 0.1
+        fence.check(world)
+        fence.enforce()
+        assert not world.abandoned
+        world.now_s += 0.1
         fence.enforce()
     assert [type(error) for error in world.abandoned] == [BrokerUnavailableError]
 

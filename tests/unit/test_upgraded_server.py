@@ -259,14 +259,14 @@ def test_a_fault_of_the_takeover_is_found(world: FakeWorld, function: Callable[.
 
 
 def test_claims_that_cross_bring_back_no_seal_of_a_server_that_was_captured_since(
-    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A capture of the old server clears the token, and a claim that is late puts it back: both end.
 
     The one that has cleared it has published nothing by then, so the seal still proves what it says.
     """
     sealed = sources(world)["7/1/s"]
-    land_late(world, replace(sealed, holder="late"))
+    land_late(world, replace(sealed, holder="late"), caplog)
     old = on_server("7", 2300)
     old.until = lambda: False
     with monkeypatch.context() as patched:
