@@ -14,6 +14,7 @@ checkpoints          by the jobs
 """
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from typing import Final
 import obstore
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import S3Store
 
@@ -44,6 +46,7 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.merge_plan import MergeSettings
+from tests.support.faulty_proxy import RESET, Fault, faulty_proxy
 from tests.support.object_store import storage_section, store_options
 from tests.support.racing_entries import URI
 from tests.support.s3_server import S3Server, running_s3
@@ -122,6 +125,58 @@ def test_second_driver_and_second_writer_fence_the_first(options: dict[str, str]
         stale.append([], stale.version_of(0))
     assert second.append(_ack(3)) == 1
     assert second.last_acks() == {SOURCE: 3}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_faults_lose_no_ack_and_no_row(s3: S3Server, seed: int) -> None:
+    """Errors, throttling, resets and lost answers: what an append has said to be durable is there, and nothing twice.
+
+    After an error, another driver and another writer go on, as after a restart.
+    """
+    rng = random.Random(seed)  # noqa: S311  reproducible faults
+    acks_uri, log_uri = f"s3://bucket/faults{seed}/acks", f"s3://bucket/faults{seed}/log"
+    said_acks, said_rows, restarts = list[int](), list[int](), 0
+    with faulty_proxy(s3.port) as proxy:
+        options = store_options(proxy.port) | {"max_retries": "3", "retry_timeout": "5s"}
+        number = 1
+        while number <= 20:
+            proxy.left()
+            proxy.add(*(_random_fault(rng) for _ in range(rng.randrange(5))))
+            try:
+                acks, table = AckTable(acks_uri, options), create_shape_log(log_uri, options)
+                claim, files = LogClaim(table), LogFiles(table, options)
+                acks.fence_others()
+                claim.take()
+                for batch_id in range(4):
+                    proxy.add(*(_random_fault(rng) for _ in range(rng.randrange(4))))
+                    rows = arrow([item((number, 0), "insert", "k", {"id": "k"}), commit(number)])
+                    written = [WrittenFile(files.write(rows, None, is_change=True))]
+                    claim.append(written, claim.version_of(batch_id))
+                    said_rows.append(number)
+                    acks.append(_ack(number))
+                    said_acks.append(number)
+                    number += 1
+            except (DeltaError, OSError, SinkError):
+                restarts += 1
+                number += 1
+    table = DeltaTable(acks_uri, storage_options=store_options(s3.port))
+    found = sorted(table_rows(table, ["ack_lsn"])["ack_lsn"].to_pylist())
+    assert len(set(found)) == len(found)
+    assert set(said_acks) <= set(found)
+    table = DeltaTable(log_uri, storage_options=store_options(s3.port))
+    found = sorted(table_rows(table, ["tx_offset"], "operation = 'commit'")["tx_offset"].to_pylist())
+    assert len(set(found)) == len(found)
+    assert set(said_rows) <= set(found)
+    assert restarts
+    assert len(said_acks) > 5
+
+
+def _random_fault(rng: random.Random) -> Fault:
+    request = rng.choice(["PUT .*_delta_log", "PUT .*parquet", "GET .*list-type", "GET .*json", "GET", "PUT"])
+    times = rng.choice([1, 1, 1, 5])
+    if rng.random() < 0.1:
+        return Fault(request, delay_s=0.3)
+    return Fault(request, rng.choice([500, 503, RESET]), takes_effect=rng.random() < 0.5, times=times)
 
 
 def test_ack_table_stays_small_and_readers_see_each_ack(

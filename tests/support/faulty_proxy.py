@@ -1,8 +1,8 @@
-"""A proxy before an object store that fails as told; ``python -m tests.support.faulty_proxy PORT``, the store's port.
+"""A proxy before an object store that fails as told: ``python -m tests.support.faulty_proxy PORT DELAY``.
 
-It prints its own port. Each line of its input is a list of faults in JSON, and an empty list ends all that have not
-happened; it prints how many those were before. A process of its own, because deltalake holds Python's lock while it
-waits for an answer.
+PORT is the store's; the proxy prints its own. Each line of its input is a list of faults in JSON, and an empty list
+ends all that have not happened; it prints how many those were before, and the requests since the last line. A process
+of its own, because deltalake holds Python's lock while it waits for an answer. Each request takes DELAY seconds longer.
 """
 
 import http.client
@@ -22,7 +22,7 @@ from typing import ClassVar, Final
 
 RESET: Final = 0
 _ANSWER: Final = b"<Error><Code>%s</Code><Message>told to fail</Message></Error>"
-_CODES: Final = {500: b"InternalError", 503: b"SlowDown", 403: b"ExpiredToken"}
+_CODES: Final = {500: b"InternalError", 503: b"SlowDown", 403: b"RequestTimeTooSkewed", 400: b"ExpiredToken"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,20 @@ class FaultyProxy:
 
     def left(self) -> int:
         """How many faults have not happened yet; none of them will."""
-        return int(self._send([]))
+        left, _ = self._send([])
+        return left
 
-    def _send(self, faults: list[dict[str, object]]) -> str:
+    def requests(self) -> list[str]:
+        """Method and path of each request since the last call of any method; no fault will happen any more."""
+        _, requests = self._send([])
+        return requests
+
+    def _send(self, faults: list[dict[str, object]]) -> tuple[int, list[str]]:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(faults) + "\n")
         self._process.stdin.flush()
-        return self._read()
+        left, requests = json.loads(self._read())
+        return left, requests
 
     def _read(self) -> str:
         assert self._process.stdout is not None
@@ -67,9 +74,9 @@ class FaultyProxy:
 
 
 @contextmanager
-def faulty_proxy(server_port: int) -> Iterator[FaultyProxy]:
-    """A proxy before the server at ``server_port`` of this machine."""
-    command = [sys.executable, "-m", "tests.support.faulty_proxy", str(server_port)]
+def faulty_proxy(server_port: int, delay_s: float = 0.0) -> Iterator[FaultyProxy]:
+    """A proxy before the server at ``server_port`` of this machine, which adds ``delay_s`` to each request."""
+    command = [sys.executable, "-m", "tests.support.faulty_proxy", str(server_port), str(delay_s)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield FaultyProxy(process)
@@ -84,14 +91,15 @@ class _Handler(BaseHTTPRequestHandler):
     # Headers and content in one packet: the client's delayed ACK would cost 40 ms.
     wbufsize = -1
     server_port: ClassVar[int]
+    delay_s: ClassVar[float]
     faults: ClassVar[list[Fault]] = []
+    requests: ClassVar[list[str]] = []
     lock: ClassVar = threading.Lock()
 
     def _handle(self) -> None:
         body = self._body()
         fault = self._fault()
-        if fault is not None:
-            time.sleep(fault.delay_s)
+        time.sleep(self.delay_s + (0 if fault is None else fault.delay_s))
         answer = self._forward(body) if fault is None or fault.status is None or fault.takes_effect else None
         if fault is None or fault.status is None:
             assert answer is not None
@@ -122,6 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _fault(self) -> Fault | None:
         request = f"{self.command} {self.path}"
         with self.lock:
+            self.requests.append(request)
             for number, fault in enumerate(self.faults):
                 if re.search(fault.request, request):
                     del self.faults[number]
@@ -164,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def main() -> None:
     """Serve, and read faults from the input until it ends."""
-    _Handler.server_port = int(sys.argv[1])
+    _Handler.server_port, _Handler.delay_s = int(sys.argv[1]), float(sys.argv[2])
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)  # noqa: T201
@@ -173,7 +182,8 @@ def main() -> None:
         with _Handler.lock:
             left = len(_Handler.faults)
             _Handler.faults = [*_Handler.faults, *faults] if faults else []
-        print(left, flush=True)  # noqa: T201
+            requests, _Handler.requests[:] = [*_Handler.requests], []
+        print(json.dumps([left, requests]), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

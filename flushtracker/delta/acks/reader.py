@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from flushtracker.delta.acks.app_transactions import app_id_of, sources
 from flushtracker.delta.acks.table_version import require_readable
+from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
 from flushtracker.errors import ConfigError, SinkError, listed
@@ -63,7 +64,7 @@ class AckReader:
         self._uri = uri
         self._options = dict(storage_options or {})
         self._table: DeltaTable | None = None
-        self._commits = Commits()
+        self._commits, self._versions = Commits(), AppVersions()
         self._last_rows: dict[str, Ack] = {}
 
     @property
@@ -83,7 +84,7 @@ class AckReader:
         try:
             self._commits.sync(table)
             # It may read the log again, even if the table is open.
-            return table.transaction_version(app_id_of(source))
+            return self._versions.get(table, app_id_of(source))
         except (DeltaError, OSError) as error:
             self._table = None
             raise self._unreadable(error) from error
@@ -124,7 +125,8 @@ class AckReader:
     def _current_table(self) -> DeltaTable | None:
         try:
             if self._table is None:
-                self._table, self._commits = _open_ack_table(self._uri, self._options), Commits()
+                self._table = _open_ack_table(self._uri, self._options)
+                self._commits, self._versions = Commits(), AppVersions()
             else:
                 self._table.update_incremental()
                 require_readable(self._table, self._uri)

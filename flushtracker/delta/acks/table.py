@@ -28,6 +28,7 @@ from deltalake.fs import DeltaStorageHandler
 
 from flushtracker.delta.acks.app_transactions import FENCING_APP_ID, app_id_of, sources
 from flushtracker.delta.acks.table_version import PROPERTY, VERSION, require_readable
+from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.compaction import compact
 from flushtracker.delta.data_file import write_file
@@ -92,7 +93,7 @@ class AckTable:
         self.uri = uri
         self._options = dict(storage_options or {})
         self._fencing_token = 0
-        self._commits = Commits()
+        self._commits, self._versions = Commits(), AppVersions()
         self._folder = TableFolder("ack table", "sink.acks", uri, storage_options)
         try:
             self._table = self._folder.open_or_create(SCHEMA, CONFIGURATION)
@@ -153,7 +154,7 @@ class AckTable:
     def _version_of(self, app_id: str) -> int | None:
         """The last version of an app transaction; this may read the log again, although the table is open."""
         try:
-            return self._table.transaction_version(app_id)
+            return self._versions.get(self._table, app_id)
         except (DeltaError, OSError) as error:
             raise self._error("read", error) from error
 
@@ -193,6 +194,7 @@ class AckTable:
         try:
             file = write_file(self._storage, f"part-{uuid.uuid4().hex}.parquet", self._to_arrow(rows), SEARCHED)
             self._commits.commit(self._table, [file], transactions)
+            self._versions.note(self._table, transactions)
         except CommitFailedError as error:
             refused = listed([f"{format_lsn(row.ack_lsn)} of source {row.source}" for row in rows])
             raise SinkError(

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.table import unreadable, unwritable
@@ -39,7 +40,7 @@ class LogClaim:
 
     def __init__(self, table: DeltaTable) -> None:
         self._table = table
-        self._commits = Commits()
+        self._commits, self._versions = Commits(), AppVersions()
         self._claim = 0
         self._before = 0
 
@@ -133,7 +134,7 @@ class LogClaim:
     def _last_version(self) -> int:
         try:
             self._table.update_incremental()
-            return self._table.transaction_version(APP_ID) or 0
+            return self._versions.get(self._table, APP_ID) or 0
         except (DeltaError, OSError) as error:
             raise unreadable(self._table.table_uri, error) from error
 
