@@ -61,6 +61,8 @@ MUTANTS: Final = {
     "ignores keepalives": ("Keepalives", "AckIsDurable"),
     "does not wait": ("Fences", "NothingLostIsContinued"),
     "no fence": ("Fences", "NothingLostIsContinued"),
+    "does not wait for claims": ("Fences", "TimelineNeverGoesBack"),
+    "looks only before": ("Fences", "TimelineNeverGoesBack"),
     "retracts as released": ("Fences", "NothingLostIsContinued"),
     "sends ungated": ("Gates", "NothingLostIsContinued"),
     "locks late": ("Snapshots", "ReadIsRight"),

@@ -141,15 +141,16 @@ IsProven(s, before, known, confirmed) ==
 Fence(processes_, p) ==
     [q \in Captures |-> IF q # p /\ processes_[q].state # "down" THEN [processes_[q] EXCEPT !.fenced = TRUE] ELSE processes_[q]]
 
-(* The server drops a connection that has held the slot. *)
+(* The server drops a connection that has held the slot. A claim that is on its way may still arrive. *)
 Dropped(s) == [q \in Captures |->
-    IF IsUp(q) /\ capture[q].server = s /\ capture[q].state # "lost" THEN [capture[q] EXCEPT !.state = "lost"] ELSE capture[q]]
+    IF IsUp(q) /\ capture[q].server = s /\ capture[q].state \notin {"lost", "claiming"}
+    THEN [capture[q] EXCEPT !.state = "lost"] ELSE capture[q]]
 IsQueued(p) == capture[p].fragment < capture[p].next \/ capture[p].change < capture[p].next
 
 (* capture.capture_loop, capture.source_opening: once it holds the slot, it reads the registry and the topics. *)
 Opened(s, token, others) ==
     [state |-> "opened", server |-> s, token |-> token, others |-> others, fenced |-> FALSE, before |-> entry,
-     known |-> Known, ends |-> Ends, last |-> LastTxn, confirmed |-> slot[s].at, end |-> End(s),
+     claim |-> Nothing, known |-> Known, ends |-> Ends, last |-> LastTxn, confirmed |-> slot[s].at, end |-> End(s),
      next |-> 0, fragment |-> 0, change |-> 0, sentFragment |-> -1, sentChange |-> -1]
 CanOpen(s) == IsPrimary(s) /\ slot[s].kind # "none"
 Open(p, s) ==
@@ -168,31 +169,47 @@ Refuse(p) == refused' = (refused \/ capture[p].server = newest) /\ capture' = [c
 Running(me) == [me EXCEPT !.state = "running", !.next = me.confirmed, !.fragment = me.confirmed, !.change = me.confirmed]
 
 (* The proof, and CapturedSource.claim: on the same timeline, another capture may still publish what this server has sent
-   it. It looks at the registry just before: that nobody claims in between is an assumption. *)
+   it. It looks at the registry just before; the claim is there later, and meanwhile others may claim the source. *)
 Claim(p) ==
     LET me == capture[p]
         isLater == IsLater(me.server, me.before.switches)
         hasOthers == me.before.holder \notin {0, me.token}
         published == IF ~isLater /\ hasOthers THEN Max({me.known, me.end}) ELSE me.known
         claimed == [me.before EXCEPT !.holder = me.token, !.published = published, !.ends = me.ends,
-                                     !.claimed = IF isLater THEN server[me.server].switches ELSE <<>>]
-        others == me.others \/ hasOthers
-        state == IF isLater /\ others /\ ~Has("does not wait") THEN "waiting" ELSE "proven"
-        mine == [me EXCEPT !.state = state, !.others = others, !.before = claimed] IN
+                                     !.claimed = IF isLater THEN server[me.server].switches ELSE <<>>] IN
     /\ IsUp(p) /\ me.state = "opened"
-    /\ IF me.fenced THEN capture' = [capture EXCEPT ![p] = Down] /\ UNCHANGED <<entry, refused>>
-       ELSE IF ~IsProven(me.server, me.before, me.known, me.confirmed) THEN Refuse(p) /\ UNCHANGED entry
-       ELSE /\ entry' = claimed
-            /\ capture' = Fence([capture EXCEPT ![p] = IF isLater THEN mine ELSE Running(mine)], p)
+    /\ IF me.fenced THEN capture' = [capture EXCEPT ![p] = Down] /\ UNCHANGED refused
+       ELSE IF ~IsProven(me.server, me.before, me.known, me.confirmed) THEN Refuse(p)
+       ELSE /\ capture' = [capture EXCEPT ![p].state = "claiming", ![p].claim = claimed, ![p].others = @ \/ hasOthers]
             /\ UNCHANGED refused
-    /\ UNCHANGED <<servers, starts, topics, consumers, readers>>
+    /\ UNCHANGED <<servers, entry, starts, topics, consumers, readers>>
+
+(* The claim is confirmed. It looks again: of claims that cross, only the first one holds. *)
+EndClaim(p) ==
+    LET me == capture[p]
+        mine == [me EXCEPT !.before = me.claim, !.claim = Nothing]
+        next == IF me.fenced /\ ~Has("looks only before") THEN Down
+                ELSE IF IsLater(me.server, me.before.switches) THEN [mine EXCEPT !.state = "waiting"]
+                ELSE Running(mine) IN
+    /\ IsUp(p) /\ me.state = "claiming"
+    /\ entry' = me.claim
+    /\ capture' = Fence([capture EXCEPT ![p] = next], p)
+    /\ UNCHANGED <<servers, starts, refused, topics, consumers, readers>>
+
+(* What a takeover waits for: a claim that was made without knowing of its own is there, or discarded; and another
+   capture, unless that had stopped, publishes nothing more. *)
+IsAwaited(q, others) ==
+    /\ IsUp(q) /\ capture[q].fenced
+    /\ CASE capture[q].state = "opened" -> FALSE
+         [] capture[q].state = "claiming" -> ~Has("does not wait for claims")
+         [] OTHER -> IsTimely /\ others /\ ~Has("does not wait") /\ ~Has("no fence")
 
 (* SourceOpening.open: after the wait it reads again, and proves again, or retracts. *)
 EndWait(p) ==
     LET me == capture[p]
         again == [me EXCEPT !.state = "proven", !.others = FALSE, !.before = entry, !.last = LastTxn] IN
-    /\ me.state = "waiting"
-    /\ IsTimely /\ ~Has("no fence") => \A q \in Captures : IsUp(q) /\ q # p /\ capture[q].fenced => capture[q].state = "opened"
+    /\ IsUp(p) /\ me.state = "waiting"
+    /\ \A q \in Captures \ {p} : ~IsAwaited(q, me.others)
     /\ IF entry.holder # me.token THEN capture' = [capture EXCEPT ![p] = Down] /\ UNCHANGED <<entry, refused>>
        ELSE IF IsProven(me.server, entry, Known, me.confirmed)
        THEN capture' = [capture EXCEPT ![p] = again] /\ UNCHANGED <<entry, refused>>
@@ -201,10 +218,11 @@ EndWait(p) ==
             /\ capture' = Fence([capture EXCEPT ![p] = Down], p)
     /\ UNCHANGED <<servers, starts, topics, consumers, readers>>
 
-(* CapturedSource.retract: capture is stopped during the wait. Others may still publish. *)
+(* CapturedSource.retract: capture is stopped during the wait. If it has others, these may still publish. *)
 StopWaiting(p) ==
     /\ IsUp(p) /\ capture[p].state = "waiting" /\ starts < MaxStarts
-    /\ entry' = [capture[p].before EXCEPT !.holder = IF Has("retracts as released") THEN 0 ELSE @, !.claimed = <<>>]
+    /\ LET isReleased == ~capture[p].others \/ Has("retracts as released") IN
+       entry' = [capture[p].before EXCEPT !.holder = IF isReleased THEN 0 ELSE @, !.claimed = <<>>]
     /\ capture' = Fence([capture EXCEPT ![p] = Down], p)
     /\ UNCHANGED <<servers, starts, refused, topics, consumers, readers>>
 
@@ -409,7 +427,7 @@ Next ==
         \/ \E of \in Servers : \E end \in 0..End(of) : Promote(s, of, end)
         \/ \E kind \in DOMAIN Writes : Write(s, kind)
     \/ \E p \in Captures :
-        \/ Claim(p) \/ EndWait(p) \/ StopWaiting(p) \/ Begin(p) \/ Receive(p) \/ PublishFragment(p) \/ PublishChange(p)
+        \/ Claim(p) \/ EndClaim(p) \/ EndWait(p) \/ StopWaiting(p) \/ Begin(p) \/ Receive(p) \/ PublishFragment(p) \/ PublishChange(p)
         \/ Confirm(p) \/ Disconnect(p) \/ Kill(p) \/ NoticeFence(p) \/ Release(p) \/ NewEpoch(p)
         \/ \E s \in Servers : Open(p, s) \/ Reopen(p, s)
 
@@ -440,6 +458,7 @@ NothingLostIsContinued ==
 IsRight(rows, l) == \E s \in Servers : l <= End(s) /\ rows = RowsOf(WalOf(s), {}, l)
 ReadIsRight == snapshot # Nothing => IsRight(Fold(Log, LogEnd), LogEnd)
 FollowerIsRight == follower # Nothing => IsRight(follower.rows, follower.lsn)
+TimelineNeverGoesBack == [][entry'.epoch = entry.epoch => Continues(entry'.switches, entry.switches)]_vars
 AckNeverGoesBack == [][entry'.epoch = entry.epoch => ack' >= ack]_vars
 
 (* If a capture stays connected to the newest server. *)
