@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from flushtracker.delta.log.difference_rows import changes_between
 from flushtracker.delta.log.external_sort import sort_tables
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.delta.log.joined_rows import shape_rows
+from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.delta.storage import literal, query_rows
 from flushtracker.serve.messages import Transaction, item_messages
 from flushtracker.serve.refusals import RefetchError
@@ -27,7 +27,7 @@ Check = Callable[[], None]
 
 
 def joined_transaction(
-    table: DeltaTable, shape: FoundShape, after_tx: int, relation: str, most_bytes: int, check: Check
+    reader: ShapeLogReader, shape: FoundShape, after_tx: int, relation: str, most_bytes: int, check: Check
 ) -> Transaction | None:
     """The changes of the query since the transaction ``after_tx``; ``None`` if there are none.
 
@@ -38,7 +38,7 @@ def joined_transaction(
     if shape.last_commit is None or not shape.has_more(after_tx):
         return None
     has_old = shape.entry is not None and shape.entry.definition.replica == "full"
-    before, after = (_by_key(table, each, check) for each in (replace(shape, last_commit=after_tx), shape))
+    before, after = (_by_key(reader, each, check) for each in (replace(shape, last_commit=after_tx), shape))
     items, size = list[tuple[str, str, str | None, str | None]](), 0
     for changes in changes_between(before, after, shape.key_columns):
         check()
@@ -50,16 +50,18 @@ def joined_transaction(
                 raise RefetchError(shape.last_commit)
     if not items:
         return None
-    xids = _xids(table, shape, after_tx)
+    xids = _xids(reader, shape, after_tx)
     return Transaction(shape.last_commit, item_messages(shape.last_commit, xids, items, relation))
 
 
-def _by_key(table: DeltaTable, shape: FoundShape, check: Check) -> Iterator[pa.Table]:
-    return sort_tables((rows.select(["key", "value"]) for rows in shape_rows(table, shape, check)), ["key"])
+def _by_key(reader: ShapeLogReader, shape: FoundShape, check: Check) -> Iterator[pa.Table]:
+    return sort_tables(
+        (rows.select(["key", "value"]) for rows in shape_rows(reader.finder.table, shape, check)), ["key"]
+    )
 
 
-def _xids(table: DeltaTable, shape: FoundShape, after_tx: int) -> str:
+def _xids(reader: ShapeLogReader, shape: FoundShape, after_tx: int) -> str:
     """The xids of the transactions of any of its tables since, as a client waits for."""
     condition = f"{shape.condition} AND operation = {literal(COMMIT)} AND {shape.counted(after_tx)}"
-    found = query_rows(table, f"SELECT xid FROM rows WHERE {condition} ORDER BY tx_offset")  # noqa: S608  literals alone
+    found = query_rows(reader.finder.table, f"SELECT xid FROM rows WHERE {condition} ORDER BY tx_offset")  # noqa: S608  literals alone
     return ",".join(map(str, found["xid"].to_pylist()))

@@ -174,8 +174,7 @@ def _transactions(
     if shape.entry is None or not shape.entry.definition.inner_tables:
         yield from transactions(tables.reader.log_tables(found, check), relation, MOST_TRANSACTION)
         return
-    table = tables.reader.finder.table
-    changes = joined_transaction(table, shape, after_tx, relation, MOST_TRANSACTION, check)
+    changes = joined_transaction(tables.reader, shape, after_tx, relation, MOST_TRANSACTION, check)
     if changes is not None:
         yield changes
 

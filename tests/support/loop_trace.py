@@ -59,7 +59,7 @@ class LoopTrace:
         self._committed = max([self._committed, *committed])
 
     def check(self, acks: Sequence[Ack]) -> None:
-        """Judge the batches that were committed at the last :meth:`poll`, with all acks that the source had after it."""
+        """Judge the batches that were committed at the last :meth:`poll`, with all acks that there were after it."""
         for topic, records in self._tails.read_records().items():
             self._waiting[topic] += records
         for number in range(self.batches, self._committed + 1):
