@@ -24,6 +24,7 @@ from flushtracker.delta.compaction import compact
 from flushtracker.delta.data_file import write_file
 from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
 from flushtracker.delta.table_folder import TableFolder
+from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable
 from flushtracker.errors import DecodeError, SinkError
 from flushtracker.events.registry import EntryKey, Registry, entry_key, goes_back
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, parse_registry_entry
@@ -45,6 +46,7 @@ SCHEMA: Final = pa.schema(
     ]
 )
 CONFIGURATION: Final = {
+    PROPERTY: str(VERSION),
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
@@ -81,6 +83,7 @@ class RegistryTable:
             raise SinkError(f"there is no registry table at {uri}; name the folder that is sink.shapes") from error
         except (DeltaError, OSError) as error:
             raise SinkError(f"registry table {uri} cannot be opened: {storage_reason(error)}") from error
+        require_readable(self._table, "registry table", uri)
         if missing := missing_columns(self._table, SCHEMA.names):
             raise SinkError(
                 f"{uri} is a Delta table without the columns {missing}, so it is not a registry table; "

@@ -10,10 +10,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from flushtracker.delta.acks.app_transactions import app_id_of, sources
-from flushtracker.delta.acks.table_version import require_readable
 from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
+from flushtracker.delta.table_version import require_readable
 from flushtracker.errors import ConfigError, SinkError, listed
 
 _COLUMNS: Final = (
@@ -129,7 +129,7 @@ class AckReader:
                 self._commits, self._versions = Commits(), AppVersions()
             else:
                 self._table.update_incremental()
-                require_readable(self._table, self._uri)
+                require_readable(self._table, "ack table", self._uri)
         except TableNotFoundError:
             self._table = None
         except (DeltaError, OSError) as error:
@@ -181,7 +181,7 @@ def _read(uri: str, storage_options: Mapping[str, str] | None) -> pa.Table:
 
 def _open_ack_table(uri: str, options: dict[str, str]) -> DeltaTable:
     table = DeltaTable(uri, storage_options=options)
-    require_readable(table, uri)
+    require_readable(table, "ack table", uri)
     if missing := missing_columns(table, _COLUMNS):
         raise SinkError(
             f"{uri} is a Delta table without the columns {missing}, so it is not an ack table; "

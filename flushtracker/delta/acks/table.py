@@ -27,13 +27,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.fs import DeltaStorageHandler
 
 from flushtracker.delta.acks.app_transactions import FENCING_APP_ID, app_id_of, sources
-from flushtracker.delta.acks.table_version import PROPERTY, VERSION, require_readable
 from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.compaction import compact
 from flushtracker.delta.data_file import write_file
 from flushtracker.delta.storage import committer, missing_columns, storage_reason
 from flushtracker.delta.table_folder import TableFolder
+from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable
 from flushtracker.errors import SinkError, listed
 from flushtracker.wal.lsn import format_lsn
 
@@ -100,7 +100,7 @@ class AckTable:
             self._storage = DeltaStorageHandler(self._table.table_uri, self._options)
         except (DeltaError, OSError) as error:
             raise SinkError(f"ack table {uri} cannot be opened or created: {storage_reason(error)}") from error
-        require_readable(self._table, uri)
+        require_readable(self._table, "ack table", uri)
         if _TRANSACTION_RETENTION in self._table.metadata().configuration:
             raise SinkError(f"ack table {uri} has {_TRANSACTION_RETENTION} set, which expires acks; unset it")
         if missing := missing_columns(self._table, sorted(SCHEMA.names)):
@@ -149,7 +149,7 @@ class AckTable:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
             raise self._error("read", error) from error
-        require_readable(self._table, self.uri)
+        require_readable(self._table, "ack table", self.uri)
 
     def _version_of(self, app_id: str) -> int | None:
         """The last version of an app transaction; this may read the log again, although the table is open."""

@@ -15,9 +15,11 @@ from flushtracker.delta.log.columns import SCHEMA, SEARCHED
 from flushtracker.delta.row_files import RowFiles
 from flushtracker.delta.storage import missing_columns, storage_reason
 from flushtracker.delta.table_folder import TableFolder
+from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable
 from flushtracker.errors import SinkError
 
 CONFIGURATION: Final = {
+    PROPERTY: str(VERSION),
     "delta.checkpointInterval": "100",
     # A read of one version may take this long.
     "delta.logRetentionDuration": "interval 6 hours",
@@ -66,6 +68,7 @@ def unwritable(uri: str, error: Exception) -> SinkError:
 
 
 def _require_shape_log(table: DeltaTable, uri: str) -> None:
+    require_readable(table, "shape log", uri)
     if missing := missing_columns(table, SCHEMA.names):
         raise SinkError(
             f"{uri} is a Delta table without the columns {missing}, so it is not a shape log; name the "

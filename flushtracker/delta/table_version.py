@@ -1,4 +1,4 @@
-"""The version of an ack table's layout, a property of the table: a reader of an earlier layout refuses a later one."""
+"""The version of a table's layout, a property of the table: a program of an earlier layout refuses a later one."""
 
 from typing import Final
 
@@ -7,15 +7,15 @@ from deltalake import DeltaTable
 from flushtracker.errors import SinkError
 
 PROPERTY: Final = "flushtracker-version"
-"""Persisted, so it cannot change. A table without it has version 1."""
+"""Persisted, so it cannot change. A table without it has version 1; all tables of ours have the same one."""
 VERSION: Final = 1
 
 
-def require_readable(table: DeltaTable, uri: str) -> None:
+def require_readable(table: DeltaTable, kind: str, uri: str) -> None:
     """Raise ``SinkError`` if a newer release has written the table in a layout that this one does not know."""
     version = table.metadata().configuration.get(PROPERTY, "1")
     if version != str(VERSION):
         raise SinkError(
-            f"ack table {uri} has version {version:.20}, and this release reads version {VERSION}; upgrade this "
+            f"{kind} {uri} has version {version:.20}, and this release reads version {VERSION}; upgrade this "
             "program, or go back to the release that wrote the table"
         )
