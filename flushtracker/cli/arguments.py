@@ -300,6 +300,23 @@ def add_conformance(parser: Parser) -> None:
     _add_verbose(parser)
 
 
+def add_conformance_loop(parser: Parser) -> None:
+    """Add the arguments of ``flushtracker conformance-loop``."""
+    _add_config(parser, "conformance_loop.yaml")
+    add = parser.add_argument
+    add("--kills", type=_limit, default=50, metavar="N", help="kills at random moments (default: %(default)s)")
+    add("--timeout", type=_limit, default=300, metavar="S", help="seconds without progress (default: %(default)s)")
+    add("--seed", type=_limit, metavar="N", help="of what is written and killed, not of the moments (default: random)")
+    add(
+        "--data",
+        type=Path,
+        default=Path("data/conformance"),
+        metavar="DIR",
+        help="directory in which each run makes one for configurations and logs (default: %(default)s)",
+    )
+    _add_verbose(parser)
+
+
 def add_demo(parser: Parser) -> None:
     """Add the arguments of ``flushtracker demo``."""
     parser.add_argument(

@@ -12,6 +12,7 @@ from flushtracker.cli.arguments import (
     add_capture,
     add_check,
     add_conformance,
+    add_conformance_loop,
     add_demo,
     add_read,
     add_remove_shape,
@@ -373,6 +374,29 @@ error; 2 the arguments, the configuration or a command that cannot be used; 6
 Kafka is unavailable, or refuses a request
 """,
         add_conformance,
+    ),
+    Command(
+        "conformance-loop",
+        "flushtracker.loop_trial.program",
+        "snapshot",
+        """\
+Test the whole loop under kills, on your own server, brokers and storage.
+
+Runs capture, track and write on tables of its own, kills them (SIGKILL) at
+random moments while transactions run, starts them again, and compares, from
+outside, what is confirmed with what readers of the shapes see: nothing is
+confirmed early, nothing is lost or read in parts, and in the end everything is
+confirmed. docs/deploying.md says what it cannot see.
+
+What it creates has a new name, flushtracker_trial_…: a schema, a publication, a
+slot and topics, which it removes at the end, and two directories, which stay.
+It touches nothing else.
+""",
+        """0 every rule holds; 1 one is broken, it was stopped, or an
+unexpected error; 2 the arguments or the configuration; otherwise the exit code
+of the program that ended by itself
+""",
+        add_conformance_loop,
     ),
     Command(
         "demo",

@@ -26,7 +26,8 @@ SNAPSHOT: Final = FileKind("a configuration of `flushtracker snapshot`", ("postg
 SERVE: Final = FileKind("a configuration of `flushtracker serve`", ("http.listen", "sink.log"))
 KAFKA: Final = FileKind("a list of topics", ("bootstrap_servers", "topics"))
 SHAPES: Final = FileKind("a list of shapes", ("shapes[]",))
-KINDS: Final = (TRACK, WRITE, CAPTURE, SNAPSHOT, SERVE, KAFKA, SHAPES)
+LOOP: Final = FileKind("a configuration of `flushtracker conformance-loop`", ("postgres.connection", "kafka", "place"))
+KINDS: Final = (TRACK, WRITE, CAPTURE, SNAPSHOT, SERVE, KAFKA, SHAPES, LOOP)
 
 
 def read_kind(path: Path, kind: FileKind, name: str = "") -> YamlMapping:

@@ -101,7 +101,7 @@ def kafka_config(section: YamlMapping) -> KafkaConfig:
     return KafkaConfig(
         bootstrap_servers=section.text("bootstrap_servers").value,
         topics=_topics(section.mapping("topics")),
-        options=_options(section.optional_mapping("options")),
+        options=read_options(section.optional_mapping("options")),
         retry_timeout_ms=section.optional_duration_ms("retry_timeout") or _DEFAULT_RETRY_TIMEOUT_MS,
         retention_ms=section.optional_duration_ms("retention") or _DEFAULT_RETENTION_MS,
         partitions=section.integer("partitions", default=_DEFAULT_PARTITIONS, at_least=1),
@@ -122,7 +122,8 @@ def _topics(topics: YamlMapping) -> Topics:
     return Topics(**{role: name for name, role in roles.items()})
 
 
-def _options(options: YamlMapping | None) -> SecretOptions:
+def read_options(options: YamlMapping | None) -> SecretOptions:
+    """Options for librdkafka; raises ``ConfigError`` for one that the user cannot set."""
     if options is None:
         return SecretOptions()
     for name, reason in _RESERVED.items():

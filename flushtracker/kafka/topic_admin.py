@@ -1,6 +1,6 @@
 """``TopicAdmin``: checks the topics of the streams, reports what is wrong with them, and creates missing ones.
 
-It never alters or deletes a topic.
+It never alters a topic, and deletes one only for who has created it.
 """
 
 import time
@@ -127,6 +127,18 @@ class TopicAdmin:
                     f"{self._timeout_s:g} s; check the controller's log"
                 )
             time.sleep(_PAUSE_S)
+
+    def delete(self, roles: Iterable[str]) -> None:
+        """Delete the topics of these roles, which the caller has created.
+
+        Raises:
+            BrokerError: one cannot be deleted, or does not exist.
+        """
+        names = [self._config.topics.by_role()[role] for role in roles]
+        deleted = self._client.delete_topics(names, request_timeout=self._timeout_s)
+        self._wait(deleted.values())
+        for name, future in deleted.items():
+            self._answer(future, name, "deleted", "DELETE")
 
     def record_count(self, role: str) -> int:
         """The approximate number of records in the topic of a role: compaction leaves Kafka offsets unused.

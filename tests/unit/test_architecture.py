@@ -64,6 +64,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "serve": frozenset({*PURE, "delta", "delta.log", "monitoring", "process"}),
     "local": frozenset({*PURE, "process", "jvm", "postgres"}),
     "conformance": frozenset({*PURE, "process", "kafka", "local", "power_failure"}),
+    "loop_trial": frozenset({*PURE, "delta.acks", "delta.log", "jvm", "kafka", "postgres", "process", "recordings"}),
     "demo": frozenset({*PURE, *ADAPTERS, "capture", "local", "operate.status", "recordings"}),
     "cli": frozenset({"config", "errors", "process", "shape_log", "wal"}),
 }

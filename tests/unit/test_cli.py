@@ -33,6 +33,7 @@ COMMANDS: Final = (
     "serve",
     "verify",
     "conformance",
+    "conformance-loop",
     "demo",
 )
 
@@ -51,6 +52,7 @@ EXTRAS: Final = {
     "flushtracker.operate.read": {"deltalake", "pyarrow"},
     "flushtracker.serve.program": {"deltalake", "pyarrow", "uvicorn"},
     "flushtracker.conformance.program": set[str](),
+    "flushtracker.loop_trial.program": {"psycopg2", "deltalake", "pyarrow"},
     "flushtracker.recordings.verify_program": {"deltalake", "pyarrow"},
     "flushtracker.operate.report.program": {"deltalake", "pyarrow", "rich", "matplotlib"},
 }
@@ -90,6 +92,7 @@ def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
         ("snapshot", "snapshot_shapes"),
         ("serve", "serve"),
         ("topics", "kafka"),
+        ("conformance-loop", "conformance_loop"),
         ("add-shape", "shapes"),
     ],
 )

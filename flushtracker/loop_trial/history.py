@@ -1,0 +1,142 @@
+"""``History``: what the clients of a trial did and saw, and which promise of the loop that breaks.
+
+The clients know what they have written, and nothing of the loop. Each transaction moves money between accounts, whose
+sum stays the same, and adds a few rows with its number to a ledger, which nobody changes later. After its commit it
+asks for the end of the WAL: once that is acknowledged or confirmed, each shape must have the rows of the transaction.
+
+What is read must be whole transactions: all rows of a number or none, and the sum of the accounts. It never loses what
+it has shown, and has nothing that was rolled back. A commit whose answer is lost may have happened or not, until a read
+shows it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, Literal
+
+from flushtracker.wal.lsn import format_lsn
+
+Rule = Literal["slot", "ack", "durable", "whole", "forward", "exact", "live", "fold"]
+
+RULES: Final[Mapping[Rule, str]] = {
+    "slot": "the slot is never confirmed past the ack",
+    "ack": "acks only rise",
+    "durable": "what is acknowledged or confirmed is in each shape that it concerns",
+    "whole": "a read of a shape has whole transactions",
+    "forward": "what a read has shown, the next one shows, too",
+    "exact": "a shape has all that was committed, and nothing that was rolled back",
+    "live": "in the end everything is confirmed",
+    "fold": "in the end each shape has the rows of its query",
+}
+
+Outcome = Literal["running", "committed", "rolled back", "unknown"]
+Parts = frozenset[int]
+"""Which of a transaction's rows: each has a number within it."""
+
+_SHOWN: Final = 3
+
+
+@dataclass(slots=True)
+class Transaction:
+    """``parts``: of each shape of the ledger, its rows. ``end_lsn``, if known, is at or past its commit record."""
+
+    parts: Mapping[str, Parts]
+    outcome: Outcome = "running"
+    end_lsn: int | None = None
+
+
+@dataclass
+class History:
+    """Not for several threads at a time. ``violations`` has the first fact against each broken rule."""
+
+    total: int
+    """The sum of the accounts."""
+    first_lsn: int
+    """Where the slot began."""
+    transactions: dict[int, Transaction] = field(default_factory=dict)
+    violations: dict[Rule, str] = field(default_factory=dict)
+    ack_lsn: int = -1
+    confirmed_lsn: int = -1
+    reads: int = 0
+    _shown: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+
+    @property
+    def committed(self) -> int:
+        """How many transactions are known to have committed."""
+        return sum(each.outcome == "committed" for each in self.transactions.values())
+
+    def violate(self, rule: Rule, fact: str) -> None:
+        """Note that a rule is broken."""
+        self.violations.setdefault(rule, fact)
+
+    def saw_slot(self, confirmed_lsn: int, ack_lsn: int | None) -> None:
+        """The slot was read, and after it the last ack."""
+        if ack_lsn is not None:
+            if ack_lsn < self.ack_lsn:
+                self.violate("ack", f"the ack went back from {format_lsn(self.ack_lsn)} to {format_lsn(ack_lsn)}")
+            self.ack_lsn = max(self.ack_lsn, ack_lsn)
+        bound = max(self.first_lsn, self.ack_lsn + 1)
+        if confirmed_lsn > bound:
+            fact = f"the slot is at {format_lsn(confirmed_lsn)}, but may be at {format_lsn(bound)} at most"
+            self.violate("slot", fact)
+        self.confirmed_lsn = max(self.confirmed_lsn, confirmed_lsn)
+
+    def saw_acks(self, ack_lsns: Sequence[int]) -> None:
+        """All acks of the table, in the order in which they were made."""
+        for before, after in pairwise(ack_lsns):
+            if after <= before:
+                self.violate("ack", f"the ack {format_lsn(after)} follows {format_lsn(before)}")
+
+    def saw_ledger(self, shape_id: str, rows: Iterable[tuple[int, int]]) -> None:
+        """A shape of the ledger was read, after the slot and the ack: transaction and part of each row."""
+        self.reads += 1
+        found: dict[int, list[int]] = defaultdict(list)
+        for number, part in rows:
+            found[number].append(part)
+        for number, parts in found.items():
+            self._check_shown(shape_id, number, sorted(parts))
+        if lost := self._shown[shape_id] - found.keys():
+            self.violate("forward", f"{shape_id} has shown {_numbers(lost)}, and shows it no more")
+        self._shown[shape_id] |= found.keys()
+        covered_lsn = max(self.ack_lsn, self.confirmed_lsn - 1)
+        missing = [
+            number
+            for number, each in self._concerning(shape_id)
+            if each.end_lsn is not None and each.end_lsn <= covered_lsn and number not in found
+        ]
+        if missing:
+            fact = f"{_numbers(missing)} is acknowledged by {format_lsn(covered_lsn)}, but not in {shape_id}"
+            self.violate("durable", fact)
+
+    def saw_accounts(self, balances: Sequence[int], count: int) -> None:
+        """The shape of the accounts was read; there are ``count``."""
+        self.reads += 1
+        if (len(balances), sum(balances)) != (count, self.total):
+            fact = f"{len(balances)} accounts have {sum(balances)}, but {count} always have {self.total}"
+            self.violate("whole", fact)
+
+    def end(self) -> None:
+        """Nothing is written any more, everything is confirmed, and each shape of the ledger was read after that."""
+        for shape_id in sorted({name for each in self.transactions.values() for name in each.parts}):
+            shown = self._shown[shape_id]
+            missing = [n for n, each in self._concerning(shape_id) if each.outcome == "committed" and n not in shown]
+            if missing:
+                self.violate("exact", f"{shape_id} lacks {_numbers(missing)}, which the server has committed")
+
+    def _concerning(self, shape_id: str) -> Iterable[tuple[int, Transaction]]:
+        return ((number, each) for number, each in self.transactions.items() if each.parts.get(shape_id))
+
+    def _check_shown(self, shape_id: str, number: int, parts: list[int]) -> None:
+        transaction = self.transactions.get(number)
+        if transaction is None or transaction.outcome == "rolled back":
+            self.violate("exact", f"{shape_id} has rows of transaction {number}, which never committed")
+        elif parts != (expected := sorted(transaction.parts.get(shape_id, ()))):
+            fact = f"{shape_id} has {len(parts)} rows of transaction {number}, which has {len(expected)} for it"
+            self.violate("whole", fact)
+
+
+def _numbers(found: Iterable[int]) -> str:
+    numbers = sorted(found)
+    more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
+    return f"transaction {', '.join(map(str, numbers[:_SHOWN]))}{more}"

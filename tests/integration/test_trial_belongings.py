@@ -1,0 +1,131 @@
+"""What a loop's trial creates on a real server, and that it leaves nothing behind and touches nothing else."""
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flushtracker.errors import BrokerError, ConfigError, PostgresError
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.loop_trial import belongings
+from flushtracker.loop_trial.belongings import Belongings
+from flushtracker.loop_trial.places import Places, create_places
+from flushtracker.wal.lsn import parse_lsn
+
+_NAME = "flushtracker_trial_1"
+_THERE = """
+SELECT 'schema ' || nspname FROM pg_namespace WHERE nspname LIKE 'flush%'
+UNION ALL SELECT 'publication ' || pubname || ' ' || string_agg(tablename, ' ' ORDER BY tablename)
+FROM pg_publication LEFT JOIN pg_publication_tables USING (pubname) GROUP BY pubname
+UNION ALL SELECT 'slot ' || slot_name FROM pg_replication_slots
+"""
+
+
+class FakeAdmin:
+    """In place of the brokers; ``done`` has what was asked of them, and ``error`` is raised instead."""
+
+    def __init__(self, error: BrokerError | None = None) -> None:
+        self.done = list[str]()
+        self._error = error
+
+    def __call__(self, _: object) -> "FakeAdmin":
+        return self
+
+    def create(self, roles: Iterable[str]) -> None:
+        if self._error is not None:
+            raise self._error
+        self.done.append(f"create {len([*roles])}")
+
+    def delete(self, roles: Iterable[str]) -> None:
+        self.done.append(f"delete {len([*roles])}")
+
+
+@pytest.fixture
+def places(postgres: LocalPostgres, tmp_path: Path) -> Places:
+    config = {
+        "postgres": {"connection": dict(postgres.options)},
+        "kafka": {"bootstrap_servers": "localhost:1"},
+        "place": "x",
+    }
+    (tmp_path / "loop.yaml").write_text(yaml.safe_dump(config))
+    return create_places(tmp_path / "loop.yaml", _NAME, tmp_path, flush="batch", write_unit="txn")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeAdmin], FakeAdmin]:
+    def use(admin: FakeAdmin) -> FakeAdmin:
+        monkeypatch.setattr(belongings, "TopicAdmin", admin)
+        return admin
+
+    return use
+
+
+def there(postgres: LocalPostgres) -> list[str]:
+    return sorted(text for (text,) in postgres.execute(_THERE))
+
+
+def test_everything_has_the_trials_name_and_is_removed(
+    postgres: LocalPostgres, places: Places, fake: Callable[[FakeAdmin], FakeAdmin]
+) -> None:
+    """Whatever ends the trial."""
+    admin = fake(FakeAdmin())
+    with suppress(KeyboardInterrupt), Belongings(places) as created:
+        assert there(postgres) == [
+            f"publication {_NAME} accounts items ledger",
+            f"schema {_NAME}",
+            f"slot {_NAME}",
+        ]
+        ((lsn,),) = postgres.execute("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")
+        assert created.first_lsn == parse_lsn(lsn)
+        raise KeyboardInterrupt
+    assert (there(postgres), admin.done) == ([], ["create 4", "delete 4"])
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        (f"CREATE SCHEMA {_NAME}", "schema"),
+        (f"CREATE PUBLICATION {_NAME}", "publication"),
+        (f"SELECT pg_create_logical_replication_slot('{_NAME}', 'pgoutput')", "replication slot"),
+    ],
+)
+def test_what_has_the_name_already_is_not_touched(
+    postgres: LocalPostgres, places: Places, fake: Callable[[FakeAdmin], FakeAdmin], statement: str, what: str
+) -> None:
+    admin = fake(FakeAdmin())
+    postgres.execute(statement)
+    before = there(postgres)
+    with pytest.raises(ConfigError, match=f"the server has a {what} {_NAME} already"), Belongings(places):
+        pass
+    assert (there(postgres), admin.done) == (before, [])
+
+
+def test_brokers_that_refuse_the_topics_leave_nothing_on_the_server(
+    postgres: LocalPostgres, places: Places, fake: Callable[[FakeAdmin], FakeAdmin]
+) -> None:
+    fake(FakeAdmin(BrokerError("no")))
+    with pytest.raises(BrokerError, match="no"), Belongings(places):
+        pass
+    assert there(postgres) == []
+
+
+def test_what_cannot_be_removed_is_named_and_the_rest_is_removed(
+    postgres: LocalPostgres,
+    places: Places,
+    fake: Callable[[FakeAdmin], FakeAdmin],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Here the slot, of which the server says that it is in use."""
+    fake(FakeAdmin())
+
+    def refuse(_: Belongings) -> None:
+        raise PostgresError("in use")
+
+    with caplog.at_level(logging.ERROR), Belongings(places) as created:
+        created._undo = [(what, partial(refuse, created) if "slot" in what else undo) for what, undo in created._undo]
+    assert f"left behind what='replication slot {_NAME}' error=in use" in caplog.text
+    assert there(postgres) == [f"slot {_NAME}"]
