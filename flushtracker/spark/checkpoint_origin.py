@@ -31,6 +31,7 @@ class CheckpointOrigin:
     def __init__(self, spark: SparkSession, checkpoint: str, remedies: Remedies) -> None:
         self._remedies = remedies
         self._checkpoint = checkpoint
+        self._spark = spark
         try:
             self._files = HadoopFiles(spark, checkpoint)
         except JAVA_ERRORS as error:
@@ -57,11 +58,20 @@ class CheckpointOrigin:
         return self._checked(content, identity)
 
     def replace(self, identity: Mapping[str, str], starts: RecoveryPlan) -> None:
-        """Rename the existing checkpoint, and start a new one with ``starts``."""
+        """Rename the existing checkpoint, and start a new one with ``starts``.
+
+        An object store renames one object after the other. What it has renamed only in part must not be continued, so
+        this file goes first: without it, the next start refuses the rest, and this may be called again.
+        """
         backup = f"{self._checkpoint.rstrip('/')}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%fZ}"
         try:
             if self._files.names():
-                if not self._files.move_folder(backup):
+                content = self._files.read(_FILE)
+                self._files.delete(_FILE)
+                is_moved = self._files.move_folder(backup)
+                if content is not None:
+                    (HadoopFiles(self._spark, backup) if is_moved else self._files).write(_FILE, content)
+                if not is_moved:
                     raise StateError(
                         f"checkpoint {self._checkpoint} cannot be renamed to {backup}; move it away, or set "
                         f"state.checkpoint to a new path"

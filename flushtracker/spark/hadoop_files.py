@@ -51,11 +51,18 @@ class HadoopFiles:
             stream.write(bytearray(content))
         finally:
             stream.close()
-        self._system.delete(self._path(name), False)  # noqa: FBT003  Java's recursive
+        self.delete(name)
         return bool(self._system.rename(temporary, self._path(name)))
 
+    def delete(self, name: str) -> None:
+        """Delete a file; one that does not exist is no error."""
+        self._system.delete(self._path(name), False)  # noqa: FBT003  Java's recursive
+
     def move_folder(self, target: str) -> bool:
-        """Rename the folder itself; returns whether the storage did so."""
+        """Rename the folder itself; returns whether the storage did so.
+
+        An object store renames one object after the other, so a crash may leave a part in each place.
+        """
         return bool(self._system.rename(self._path(), self._jvm.org.apache.hadoop.fs.Path(target)))
 
     def is_local(self) -> bool:
