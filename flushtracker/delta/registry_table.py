@@ -184,12 +184,16 @@ class RegistryTable:
 def _not_condensed(entry: ShapeEntry, known: WrittenEntry, now: datetime) -> WrittenEntry:
     """What is known of a shape that was removed, in place of its condensed entry: its readers may need the definition.
 
-    If the removal itself was missed, it is that of the condensed entry.
+    If the removal itself was missed, it is that of the condensed entry, with the incarnation that has ended.
     """
-    if not isinstance(known.entry, ShapeEntry) or known.entry.removed_at is not None:
+    if not isinstance(known.entry, ShapeEntry):
+        return known
+    incarnation = entry.definition.incarnation
+    if known.entry.removed_at is not None and known.entry.definition.incarnation >= incarnation:
         return known
     removed = replace(
         known.entry,
+        definition=replace(known.entry.definition, incarnation=incarnation),
         removed_at=entry.removed_at,
         ended_because=entry.ended_because,
         evicted_at_ms=entry.evicted_at_ms,

@@ -88,6 +88,20 @@ def test_the_end_of_a_shape_is_never_taken_back(tmp_path: Path) -> None:
     assert table.entries().shape(_SOURCE, "a") == again
 
 
+def test_a_condensed_entry_ends_the_incarnation_that_it_names(tmp_path: Path) -> None:
+    """The entries of that incarnation were compacted before they were read; one of them may be appended late."""
+    table = RegistryTable(str(tmp_path / "shapes"), create=True)
+    second = replace(entry("a"), definition=replace(entry("a").definition, incarnation=2, snapshot=True))
+    for known in (entry("a"), entry("a", LogOffset(20, 0))):
+        table.append([replace(known, source=f"{known.removed_at}").to_json()], _NOW)
+        ended = replace(second, source=f"{known.removed_at}", removed_at=LogOffset(40, 0))
+        assert table.append([ended.condensed().to_json()], _NOW) == 1
+        assert table.append([replace(ended, removed_at=None).to_json()], _NOW) == 0
+        found = table.entries().shape(ended.source, "a")
+        assert found is not None
+        assert (found.definition.incarnation, found.removed_at) == (2, LogOffset(40, 0))
+
+
 def test_unreadable_entry_is_not_appended(tmp_path: Path) -> None:
     """Nor the others of its batch: the caller decides what to do."""
     table = RegistryTable(str(tmp_path / "shapes"), create=True)
