@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from flushtracker.delta.log.reader import ShapeRead, read_shape, read_shape_log
-    from flushtracker.errors import DecodeError, FlushtrackerError, GapError, PositionError
+    from flushtracker.delta.log.reader import ShapeRead, ShapesRead, read_shape, read_shape_log, read_shapes
+    from flushtracker.errors import CutMissingError, DecodeError, FlushtrackerError, GapError, PositionError
     from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
     from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent, SnapshotRow
     from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
@@ -37,6 +37,7 @@ __all__ = [
     "ChainLinks",
     "ChainReport",
     "Commit",
+    "CutMissingError",
     "DecodeError",
     "FlushNotification",
     "FlushNotifier",
@@ -62,6 +63,7 @@ __all__ = [
     "ShapeEvents",
     "ShapeGroup",
     "ShapeRead",
+    "ShapesRead",
     "SnapshotCursor",
     "SnapshotEnd",
     "SnapshotEvent",
@@ -78,12 +80,13 @@ __all__ = [
     "parse_registry_entry",
     "read_shape",
     "read_shape_log",
+    "read_shapes",
     "record_of",
 ]
 
 _NAMES: Final = {
-    "delta.log.reader": ("ShapeRead", "read_shape", "read_shape_log"),
-    "errors": ("DecodeError", "FlushtrackerError", "GapError", "PositionError"),
+    "delta.log.reader": ("ShapeRead", "ShapesRead", "read_shape", "read_shape_log", "read_shapes"),
+    "errors": ("CutMissingError", "DecodeError", "FlushtrackerError", "GapError", "PositionError"),
     "events.stream_events": ("FlushNotification", "FragmentEvent", "FragmentShape", "ShapeChangesEvent"),
     "events.snapshot_events": ("SnapshotEnd", "SnapshotEvent", "SnapshotRow"),
     "events.registry_events": ("ShapeEntry", "parse_registry_entry"),

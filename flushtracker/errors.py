@@ -7,6 +7,7 @@
     │   ├── ShapeError                            a shape's definition is refused
     │   ├── ShapeEndedError                       a shape was removed or has ended
     │   ├── SnapshotMissingError                  a shape's snapshot has not been taken yet
+    │   ├── CutMissingError                       shapes cannot be read as of one LSN yet
     │   └── PositionError                         a follower cannot continue, and must begin again
     ├── DecodeError                      exit 3   bytes or JSON from outside cannot be read
     │   ├── TransactionTooLargeError              a transaction exceeds ``max_tx_size``
@@ -64,6 +65,10 @@ class ShapeEndedError(ConfigError):
 
 class SnapshotMissingError(ConfigError):
     """The shape to read must begin with a snapshot, which has not been taken yet."""
+
+
+class CutMissingError(ConfigError):
+    """There is no LSN yet as of which all shapes can be read, or no longer one: a later read has a later one."""
 
 
 class PositionError(ConfigError):

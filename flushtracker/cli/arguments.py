@@ -210,7 +210,7 @@ def add_status(parser: Parser) -> None:
 def add_read(parser: Parser) -> None:
     """Add the arguments of ``flushtracker read``."""
     add = parser.add_argument
-    add("shape", type=_name, metavar="SHAPE", help="the shape's id")
+    add("shape", type=_name, nargs="+", metavar="SHAPE", help="the shape's id; several are read as of one moment")
     add("--log", required=True, metavar="PATH", help="the shape log: sink.log of the writer")
     add(
         "--shapes",
@@ -231,6 +231,10 @@ def add_read(parser: Parser) -> None:
 
 def check_read(arguments: argparse.Namespace) -> str | None:
     """The error in the combination of arguments of ``flushtracker read``, if any."""
+    if len(arguments.shape) > 1:
+        single = ("log_rows", "at", "after", "changes", "follow", "even_if_ended")
+        if arguments.format == "csv" or any(getattr(arguments, name) for name in single):
+            return "several shapes are only printed as rows, as a table or with --format jsonl, and as of the last cut"
     if arguments.at is not None and (arguments.follow or arguments.log_rows):
         return "--at is only valid without --follow and --log-rows"
     if arguments.after is not None and (arguments.changes or not arguments.log_rows):

@@ -301,7 +301,7 @@ several the first of 1, 7, 8, 5
         "flushtracker.operate.read",
         "read",
         """\
-Read a shape from the shape log: its rows, or its log.
+Read a shape from the shape log: its rows, or its log. Or the rows of several.
 
 Prints whole transactions only, on stdout, and on stderr their last offset and
 the position from which --after continues. With --follow it reads again every
@@ -309,11 +309,14 @@ second: it prints what is new in the log, or all rows whenever they have
 changed. The log of a shape with a snapshot begins with the snapshot; --changes
 prints only the changes. If another snapshot has replaced the one that was read,
 it prints the difference first, and without --follow nothing else, as one
-transaction. Needs no Java.
+transaction. Several shapes are printed as of one moment, the last up to which
+the log has all shapes of their source: this needs acks in the configuration of
+flushtracker write. Needs no Java.
 """,
         """0 done, or stopped by Ctrl-C while following; 1 unexpected error;
 2 the arguments, an unknown shape, one that was removed or has ended, or one
-whose snapshot has not been taken yet; or changes after the position are
+whose snapshot has not been taken yet; or several shapes cannot be read as of
+one moment yet; or changes after the position are
 missing, because the log is folded or deleted; 3 the log
 cannot be folded, or a value does not have its type; 5 a Delta table
 """,

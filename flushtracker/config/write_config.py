@@ -55,7 +55,8 @@ class LogConfig:
 class WriteConfig:
     """The whole file. ``trigger_ms`` is ``None`` for a job that writes the available changes and stops.
 
-    ``tables``: the server from which the job itself takes snapshots, ``None`` if it takes none.
+    ``tables``: the server from which the job itself takes snapshots, ``None`` if it takes none. ``acks``: the ack table
+    from which it notes cuts, ``None`` if it notes none.
     """
 
     transport: Transport
@@ -66,6 +67,7 @@ class WriteConfig:
     flush: FlushMode
     trigger_ms: int | None
     tables: TablesConfig | None = None
+    acks: str | None = None
     status: StatusConfig | None = None
     spark: SparkConfig = field(default_factory=SparkConfig)
 
@@ -88,6 +90,7 @@ def load_write_config(path: Path) -> WriteConfig:
         "flush",
         "snapshot",
         "postgres",
+        "acks",
         "trigger",
         "status",
     )
@@ -102,6 +105,7 @@ def load_write_config(path: Path) -> WriteConfig:
         flush="hold" if _is(root, "flush", "hold", default="batch") else "batch",
         trigger_ms=read_trigger_ms(root),
         tables=_tables(root),
+        acks=_acks(root, transport),
         status=read_status(root),
         spark=spark,
     )
@@ -130,6 +134,16 @@ def _tables(root: YamlMapping) -> TablesConfig | None:
     if "postgres" in root:
         raise root.error("postgres", "is only used with snapshot: auto; leave it out, or set that")
     return None
+
+
+def _acks(root: YamlMapping, transport: Transport) -> str | None:
+    if "acks" not in root:
+        return None
+    if isinstance(transport, FilesTransport):
+        raise root.error("acks", "is only used with source.format kafka; leave it out, or read from Kafka")
+    if _is(root, "flush", "hold", default="batch"):
+        raise root.error("acks", "is only used with flush: batch, because a batch must have appended what it read")
+    return root.text("acks").value
 
 
 def _flushes(section: YamlMapping, transport: Transport) -> FlushesConfig:

@@ -92,6 +92,7 @@ class RegistryTable:
         self._read_version = -1
         self._registry = Registry()
         self._written: Mapping[EntryKey, WrittenEntry] = {}
+        self._written_us: frozenset[int] = frozenset()
 
     @staticmethod
     def exists(uri: str, storage_options: Mapping[str, str] | None = None) -> bool:
@@ -128,8 +129,26 @@ class RegistryTable:
             if key not in found or not goes_back(entry, found[key].entry):
                 found[key] = WrittenEntry(entry, row["entry"], row["written_at"])
         self._registry, self._written = Registry.of(each.entry for each in found.values()), found
+        self._written_us = frozenset(rows["written_at"].cast(pa.int64()).to_pylist())
         self._read_version = self._table.version()
         return self._registry
+
+    @property
+    def table_id(self) -> str:
+        """A table that was made anew in the same folder has another one."""
+        return str(self._table.metadata().id)
+
+    @property
+    def last_us(self) -> int:
+        """When the last row that :meth:`entries` has read was written, in microseconds since 1970; 0 without rows."""
+        return max(self._written_us, default=0)
+
+    def has_row_of(self, written_us: int) -> bool:
+        """Whether :meth:`entries` has read a row of this :attr:`last_us`; none is ever deleted.
+
+        An older copy lacks it, whatever has been written to it since.
+        """
+        return not written_us or written_us in self._written_us
 
     def written(self) -> Mapping[EntryKey, WrittenEntry]:
         """As :meth:`entries`, with when each was written."""

@@ -21,6 +21,7 @@ from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead
 from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError, printable
 from flushtracker.process.program import StopRequest, print_status
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.lsn import format_lsn
 
 _POLL_S: Final = 1.0
 _JSON_TEXTS: Final = ("value", "old_value")
@@ -31,7 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.follow:
         StopRequest()
     try:
-        _Printer(arguments).run()
+        if len(arguments.shape) > 1:
+            _print_cut(arguments)
+        else:
+            _Printer(arguments).run()
         sys.stdout.flush()
     except KeyboardInterrupt:
         if not arguments.follow:
@@ -42,11 +46,43 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _print_cut(arguments: argparse.Namespace) -> None:
+    """Print several shapes as of one moment: as tables with a heading, or as JSON lines that name their shape."""
+    reader = ShapeLogReader(arguments.log, arguments.shapes)
+    read = reader.read_cut(arguments.shape, arguments.source, typed=arguments.typed)
+    for shape_id, found in read.shapes.items():
+        rows = _Rows(found)
+        if arguments.format == "jsonl":
+            write_jsonl(rows, sys.stdout, shape_id=shape_id)
+        else:
+            sys.stdout.write(f"{printable(shape_id)}:\n")
+            write_table(rows, sys.stdout)
+        sys.stdout.flush()
+        line = f"shape {shape_id} of source {read.source}: {rows.count:,} rows, as of {format_lsn(read.lsn)}"
+        print_status("flushtracker read", f"{line}; position {found.position}", arguments.log_format)
+
+
+class _Rows:
+    """The rows of a read in tables of some thousand, at least one, which can be taken once; and how many were taken."""
+
+    def __init__(self, read: ShapeRead) -> None:
+        self._batches = read.batches
+        self.count = 0
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for batch in self._batches:
+            self.count += len(batch)
+            yield pa.Table.from_batches([batch])
+        if not self.count:
+            yield self._batches.schema.empty_table()
+
+
 class _Printer:
     """Prints each read; of the log, only what is new."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
+        (self._shape_id,) = arguments.shape
         self._reader = ShapeLogReader(arguments.log, arguments.shapes)
         self._printed: ShapeRead | None = None
         self._is_waiting = False
@@ -82,14 +118,14 @@ class _Printer:
         if arguments.log_rows:
             after = arguments.after if self._printed is None else self._printed.position
             return self._reader.read_log(
-                arguments.shape,
+                self._shape_id,
                 after,
                 arguments.source,
                 changes_only=arguments.changes,
                 even_if_ended=even_if_ended,
             )
         return self._reader.read_rows(
-            arguments.shape, arguments.at, arguments.source, typed=arguments.typed, even_if_ended=even_if_ended
+            self._shape_id, arguments.at, arguments.source, typed=arguments.typed, even_if_ended=even_if_ended
         )
 
     def _print(self, read: ShapeRead) -> None:
@@ -107,24 +143,15 @@ class _Printer:
     def _write(self, read: ShapeRead, *, is_first: bool) -> int:
         """Write the rows; returns how many they are."""
         is_log: bool = self._arguments.log_rows
-        header, count = is_first or not is_log, 0
-
-        def tables() -> Iterator[pa.Table]:
-            nonlocal count
-            for batch in read.batches:
-                count += len(batch)
-                yield pa.Table.from_batches([batch])
-            if not count:
-                yield read.batches.schema.empty_table()
-
-        shown = map(log_rows, tables()) if is_log else tables()
+        header, rows = is_first or not is_log, _Rows(read)
+        shown = map(log_rows, rows) if is_log else rows
         writers: dict[str, Callable[[], None]] = {
             "table": lambda: write_table(shown, sys.stdout, header=header),
             "csv": lambda: write_csv(shown, sys.stdout, header=header),
             "jsonl": lambda: write_jsonl(shown, sys.stdout, _JSON_TEXTS if is_log else ()),
         }
         writers[self._arguments.format]()
-        return count
+        return rows.count
 
 
 def log_rows(rows: pa.Table) -> pa.Table:
@@ -135,14 +162,17 @@ def log_rows(rows: pa.Table) -> pa.Table:
     return rows.add_column(0, "offset", texts)
 
 
-def write_jsonl(tables: Iterable[pa.Table], out: TextIO, json_texts: Sequence[str] = ()) -> None:
-    """One object per row; the columns ``json_texts`` are JSON already."""
+def write_jsonl(
+    tables: Iterable[pa.Table], out: TextIO, json_texts: Sequence[str] = (), shape_id: str | None = None
+) -> None:
+    """One object per row; the columns ``json_texts`` are JSON already. With ``shape_id``, the row and whose it is."""
     for row in chain.from_iterable(rows.to_pylist() for rows in tables):
         fields = {
             name: json.loads(value) if name in json_texts and value is not None else _json_value(value)
             for name, value in row.items()
         }
-        out.write(json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n")
+        line = fields if shape_id is None else {"shape_id": shape_id, "row": fields}
+        out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 def write_csv(tables: Iterable[pa.Table], out: TextIO, *, header: bool = True) -> None:

@@ -76,6 +76,26 @@ class KafkaAdmin:
             for name in wanted
         }
 
+    def ends(self, name: str, topic_id: str) -> dict[int, int]:
+        """The Kafka offset after the last record of each partition, the marks of transactions included.
+
+        A broker that has just become the leader of a partition answers only once it knows all that was confirmed.
+
+        Raises:
+            ConfigError: the topic has another id, because it was deleted and created again.
+        """
+        described = self._result(self._client.describeTopics(self._list([name])).topicNameValues()[name])
+        if described.topicId().toString() != topic_id:
+            raise ConfigError(f"topic {name} was created again since this job started; start the job again")
+        kafka = self._jvm.org.apache.kafka
+        partitions = [kafka.common.TopicPartition(name, number) for number in range(described.partitions().size())]
+        wanted = self._jvm.java.util.HashMap()
+        for partition in partitions:
+            wanted.put(partition, kafka.clients.admin.OffsetSpec.latest())
+        found = self._client.listOffsets(wanted)
+        request = f"to say where topic {name} ends"
+        return {each.partition(): self._result(found.partitionResult(each), request).offset() for each in partitions}
+
     def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
         """Each topic's configuration; empty if this client may not read it."""
         resource = self._jvm.org.apache.kafka.common.config.ConfigResource

@@ -89,6 +89,10 @@ class KafkaEventStreams:
             role: f"{topic} ({self._topics[topic].topic_id})" for role, topic in self._config.streams.items()
         }
 
+    def topic_id(self, role: str) -> str:
+        """The id of the topic that has a stream."""
+        return self._topics[self._config.streams[role]].topic_id
+
     def read(self, starts: RecoveryPlan) -> DataFrame:
         """The topics as one stream; if the checkpoint has no Kafka offsets yet, fragments begin at ``starts``.
 

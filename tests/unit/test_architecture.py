@@ -53,7 +53,10 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "jobs.track": frozenset({*PURE, "delta", "delta.acks", "monitoring", "process", "spark"}),
     "jobs.snapshot": frozenset({*PURE, "delta", "delta.log", "kafka", "monitoring", "postgres", "process", "spark"}),
     "jobs.write": frozenset(
-        {*PURE, "delta", "delta.log", "event_files", "jobs.snapshot", "kafka", "monitoring", "process", "spark"}
+        {
+            *(*PURE, "delta", "delta.acks", "delta.log", "event_files"),
+            *("jobs.snapshot", "kafka", "monitoring", "process", "spark"),
+        }
     ),
     "jobs.warmup": frozenset({"cli", "errors", "events", "jvm", "kafka", "local", "shapes", "wal"}),
     "operate": frozenset({*PURE, "delta.log", "kafka", "process"}),

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from flushtracker.delta import registry_table
 from flushtracker.delta.acks import app_transactions
 from flushtracker.delta.acks import table as ack_table
-from flushtracker.delta.log import claim, snapshots, upkeep
+from flushtracker.delta.log import claim, cuts, snapshots, upkeep
 from flushtracker.delta.log import columns as log_columns
 from flushtracker.errors import StateError
 from flushtracker.events.registry_events import (
@@ -466,11 +466,16 @@ def test_ack_table_keeps_its_columns() -> None:
 
 def test_the_shape_log_and_the_registry_table_keep_their_columns_and_what_their_commits_count() -> None:
     """Readers use the names; a release that counted in another app transaction would not see what this one does."""
-    app_ids = (claim.APP_ID, snapshots.REPLACED_APP_ID, upkeep.DELETED_APP_ID)
+    app_ids = (
+        *(claim.APP_ID, snapshots.REPLACED_APP_ID, upkeep.DELETED_APP_ID),
+        *(cuts.CUT_APP_ID, cuts.REGISTRY_APP_ID),
+    )
     assert app_ids == (
         "flushtracker: writer of this table",
         "flushtracker: snapshots",
         "flushtracker: logs of removed shapes deleted",
+        "flushtracker: complete up to here, by registry table {registry}, source {source}",
+        "flushtracker: cuts by the row of this time of registry table {registry}",
     )
     for schema, columns in ((log_columns.SCHEMA, LOG_COLUMNS), (registry_table.SCHEMA, REGISTRY_COLUMNS)):
         assert " ".join(f"{field.name}:{field.type}" for field in schema) == columns

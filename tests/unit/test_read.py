@@ -12,6 +12,7 @@ import pytest
 
 from flushtracker.cli import main
 from flushtracker.delta.log import external_sort
+from flushtracker.delta.log.cuts import CutLog
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import PositionError, ShapeEndedError, SnapshotMissingError
@@ -41,6 +42,29 @@ def test_rows_are_printed_in_each_format(log: str, capsys: pytest.CaptureFixture
     assert printed(capsys, "--log", log) == 'id  note\n1   a,"b"\\n\n2   NULL\n'
     assert printed(capsys, "--log", log, "--format", "csv") == 'id,note\r\n1,"a,""b""\n"\r\n2,\r\n'
     assert printed(capsys, "--log", log, "--format", "jsonl", "--at", "0/A+inf") == '{"id":"1","note":"a,\\"b\\"\\n"}\n'
+
+
+def test_several_shapes_are_printed_as_of_one_moment(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each with its heading, or in each line."""
+    definition = replace(shape_entry("more").definition, snapshot=False)
+    register(log, *(replace(shape_entry(), definition=replace(definition, id=each)) for each in ("users", "more")))
+    append(log, [item((12, 0), "insert", "m", {"id": "9"}, shape_id="more"), commit(12, shape_id="more")])
+    assert main(["read", "users", "more", "--log", log]) == 2
+    assert "has no cut of source 7301/1/shapes" in capsys.readouterr().err
+    CutLog(log, RegistryTable(f"{log}_shapes")).note({SOURCE: 11})
+    assert main(["read", "users", "more", "--log", log]) == 0
+    out, err = capsys.readouterr()
+    assert out == 'users:\nid  note\n1   a,"b"\\n\nmore:\n\n'
+    assert "shape more of source 7301/1/shapes: 0 rows, as of 0/B; position" in err
+    CutLog(log, RegistryTable(f"{log}_shapes")).note({SOURCE: 12})
+    assert printed(capsys, "more", "--log", log, "--format", "jsonl").splitlines()[1:] == [
+        '{"shape_id":"users","row":{"id":"2","note":null}}',
+        '{"shape_id":"more","row":{"id":"9"}}',
+    ]
+    for option in (["--follow"], ["--log-rows"], ["--at", "0/A+inf"], ["--format", "csv"]):
+        with pytest.raises(SystemExit):
+            main(["read", "users", "more", "--log", log, *option])
+        assert "several shapes are only printed as rows" in capsys.readouterr().err
 
 
 def test_rows_are_printed_as_they_come(

@@ -63,6 +63,13 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert "hunter2" not in repr(config)
 
 
+def test_cuts_need_kafka_and_batches_that_append_all(tmp_path: Path) -> None:
+    """Only Kafka says where the registry of shapes ends, and what a shape holds back is not in the log."""
+    assert "acks is only used with flush: batch" in FILE.refusal(tmp_path, f"{COMPLETE}\nacks: data/acks\n")
+    assert FILE.load(tmp_path, f"{COMPLETE.replace('flush: hold', '')}\nacks: data/acks\n").acks == "data/acks"
+    assert "acks is only used with source.format kafka" in FILE.refusal(tmp_path, f"{MINIMAL}\nacks: data/acks\n")
+
+
 def test_omitted_keys_have_their_defaults(tmp_path: Path) -> None:
     """The minimal file states where things are, and when the job runs."""
     assert FILE.load(tmp_path, MINIMAL) == WriteConfig(

@@ -12,7 +12,7 @@ and folded, and every error raised but those of temporary files, when a read ret
 Values are PostgreSQL's text; ``typed`` columns have the types of :mod:`flushtracker.delta.log.column_types`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -22,6 +22,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from flushtracker.delta.log.columns import SCHEMA
+from flushtracker.delta.log.cut_finder import find_cut
 from flushtracker.delta.log.difference import difference_rows
 from flushtracker.delta.log.external_sort import sort_tables
 from flushtracker.delta.log.fold_items import ROW_ORDER
@@ -32,6 +33,7 @@ from flushtracker.delta.log.row_columns import RowColumns
 from flushtracker.delta.log.shape_finder import ShapeFinder
 from flushtracker.delta.log.table import unreadable
 from flushtracker.delta.storage import query_batches
+from flushtracker.errors import ConfigError
 from flushtracker.shape_log.position import Position
 from flushtracker.wal.log_offset import LogOffset
 
@@ -139,6 +141,43 @@ def read_shape(  # noqa: PLR0913  all but the first ones by name
     return reader.read_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
 
 
+@dataclass(frozen=True)
+class ShapesRead:
+    """Several shapes of one source as of one moment: ``shapes`` has the rows of each, in the order asked for.
+
+    They are those after every transaction up to ``lsn``, the source's cut, and after no other. A shape's own ``bound``
+    is its last transaction among these; its ``position`` is from where a follower of that shape continues.
+    """
+
+    source: str
+    lsn: int
+    shapes: Mapping[str, ShapeRead]
+
+
+def read_shapes(
+    log: str,
+    shape_ids: Iterable[str],
+    source: str | None = None,
+    *,
+    typed: bool = False,
+    shapes: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> ShapesRead:
+    """The rows of several shapes of one source, all as of the same transaction of the database.
+
+    That is the last cut which the writers' job has noted in the log, which needs its setting ``acks``. ``typed`` and
+    the rest are as for :func:`read_shape`; the registry table is needed.
+
+    Raises:
+        CutMissingError: no cut has been noted yet, or a shape's snapshot, fold or start is later than the last one.
+            Usually a read a moment later has one.
+        ShapeEndedError, SnapshotMissingError, ConfigError, SinkError, DecodeError: as :func:`read_shape`, of any of the
+            shapes; ``ConfigError`` also if they are of several sources, or the registry table lacks one.
+    """
+    named = [shape_ids] if isinstance(shape_ids, str) else list(shape_ids)
+    return ShapeLogReader(log, shapes, storage_options).read_cut(named, source, typed=typed)
+
+
 class ShapeLogReader:
     """An open shape log with its registry table, if there is one. For one thread at a time, and many reads."""
 
@@ -203,11 +242,22 @@ class ShapeLogReader:
         even_if_ended: bool = False,
     ) -> ShapeRead:
         """See :func:`read_shape`."""
-        shape = self._finder.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
+        return self._rows(self._finder.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended), typed)
+
+    def read_cut(self, shape_ids: Sequence[str], source: str | None = None, *, typed: bool = False) -> ShapesRead:
+        """See :func:`read_shapes`."""
+        if not shape_ids:
+            raise ConfigError("no shapes are named; name at least one")
+        if len({*shape_ids}) < len(shape_ids):
+            raise ConfigError("a shape is named twice; name each once")
+        lsn, found = find_cut(self._finder, shape_ids, source, typed=typed)
+        return ShapesRead(found[0].source, lsn, {shape.shape_id: self._rows(shape, typed) for shape in found})
+
+    def _rows(self, shape: FoundShape, typed: bool) -> ShapeRead:  # noqa: FBT001  passed on
         columns = RowColumns(shape.columns, typed=typed)
         rows = self._sorted(map(columns.parse, shape_rows(self._finder.table, shape)))
         batches = _batches(columns.schema, map(columns.unmarked, rows))
-        return ShapeRead(shape.source, shape_id, batches, shape.bound, shape.position())
+        return ShapeRead(shape.source, shape.shape_id, batches, shape.bound, shape.position())
 
     def _sorted(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """The rows of all ``tables``, which have been read when this returns, in offset order."""

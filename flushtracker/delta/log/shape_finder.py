@@ -55,6 +55,11 @@ class ShapeFinder:
         """Of the log's Delta table: another log in the same folder has another one."""
         return str(self.table.metadata().id)
 
+    @property
+    def registry_table(self) -> RegistryTable | None:
+        """The registry table, as the last refresh has read it, if there is one."""
+        return self._registry
+
     def refresh(self) -> Registry:
         """Open the newest version of both tables; returns the registry, another object only if it has changed.
 
@@ -178,7 +183,7 @@ class ShapeFinder:
         return shape
 
     def _known_at(self, shape: FoundShape, at: LogOffset) -> FoundShape:
-        last_commit = self._last_commit_at(shape, at)
+        last_commit = self.last_commit_at(shape, at)
         before = self._known_before(shape, at, last_commit)
         if before is not None:
             return before
@@ -256,7 +261,7 @@ class ShapeFinder:
         rows = self._query("chunk, value", f"{shape.condition} AND {_SNAPSHOT_END}").to_pylist()
         return SnapshotHistory.of(ShapeSnapshot.parse(row["chunk"], row["value"]) for row in rows)
 
-    def _last_commit_at(self, shape: FoundShape, at: LogOffset) -> int | None:
+    def last_commit_at(self, shape: FoundShape, at: LogOffset) -> int | None:
         """The last transaction all of whose items are at or before ``at``."""
         tx, op = at
         later = f"tx_offset = {tx:d} AND op_offset > {op:d} AND NOT {_IS_COMMIT} LIMIT 1"

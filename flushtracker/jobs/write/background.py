@@ -25,7 +25,7 @@ _UPKEEP_PERIOD_S: Final = 10.0
 _SHAPES_PERIOD_S: Final = 10.0
 
 
-class _PeriodicThread:
+class PeriodicThread:
     """Calls :meth:`run_once` inside its block: at the start, and then after each period."""
 
     thread_type: ClassVar[type[Thread]] = Thread
@@ -35,7 +35,7 @@ class _PeriodicThread:
         self._stop = Event()
         self._thread = self.thread_type(target=self._run, name=name, daemon=True)
 
-    def __enter__(self) -> "_PeriodicThread":
+    def __enter__(self) -> "PeriodicThread":
         self._thread.start()
         return self
 
@@ -55,7 +55,7 @@ class _PeriodicThread:
         raise NotImplementedError
 
 
-class UpkeepThread(_PeriodicThread):
+class UpkeepThread(PeriodicThread):
     """Runs the upkeep of ``sink``, whose tables exist; logs and notes a failure, and retries.
 
     Only one writer at a time has the log, so only one process does this.
@@ -74,7 +74,7 @@ class UpkeepThread(_PeriodicThread):
         )
 
     def run_once(self) -> None:
-        """See :class:`_PeriodicThread`."""
+        """See :class:`PeriodicThread`."""
         self._status.upkeep_started()
         try:
             done = self._upkeep.run(datetime.now(timezone.utc))
@@ -102,7 +102,7 @@ def _retain(sink: LogConfig) -> Retain | None:
     return Retain(history, {shape_id: kept(each) for shape_id, each in sink.history_ms_of.items()})
 
 
-class SnapshotThread(_PeriodicThread):
+class SnapshotThread(PeriodicThread):
     """Calls ``take``, which takes the snapshots of new shapes until the event is set; logs and notes a failure.
 
     The same failure is logged only once in a row. All are retried.
@@ -117,7 +117,7 @@ class SnapshotThread(_PeriodicThread):
         self._last_error = ""
 
     def run_once(self) -> None:
-        """See :class:`_PeriodicThread`."""
+        """See :class:`PeriodicThread`."""
         try:
             self._take(self._stop)
         except Exception as error:  # noqa: BLE001  it must not end the job, which also works without snapshots
@@ -127,7 +127,7 @@ class SnapshotThread(_PeriodicThread):
             self._live.note_server_error(error)
 
 
-class ShapesThread(_PeriodicThread):
+class ShapesThread(PeriodicThread):
     """Counts the shapes of the registry that ``status`` has, for that status; logs and notes a failure, and retries.
 
     A thread of its own, because upkeep may take minutes. Which shapes have a snapshot is a query of the whole log. It
@@ -143,7 +143,7 @@ class ShapesThread(_PeriodicThread):
         """Whether a shape lacked a snapshot at the last look. No incarnation loses the one that it has."""
 
     def run_once(self) -> None:
-        """See :class:`_PeriodicThread`."""
+        """See :class:`PeriodicThread`."""
         started_s = time.monotonic()
         try:
             self._count()

@@ -57,9 +57,20 @@ class WriteDriver(BatchDriver):
         super().__init__(REMEDIES, status)
         self._status = status
         self.expected_batch_id = first_batch_id
+        self._first_batch_id = first_batch_id
         self._tables = tables
         self._notifier = notifier
         self._gaps: dict[tuple[str, str], str] = {}
+
+    @property
+    def done_batch_id(self) -> int:
+        """The last batch of which the tables have everything, by this driver or the one before; -1 if there is none."""
+        return self._first_batch_id - 1 if self.finished_batch_id is None else self.finished_batch_id
+
+    @property
+    def gap_sources(self) -> set[str]:
+        """The sources with a shape of which changes are missing, as far as this driver has met them."""
+        return {source for source, _ in list(self._gaps)}
 
     def require_not_fenced(self) -> None:
         """Raise ``SinkError`` if another writer has claimed the log."""

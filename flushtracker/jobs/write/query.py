@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.config.transport import KafkaTransport
-from flushtracker.config.write_config import WriteConfig
+from flushtracker.config.write_config import ROLES, WriteConfig
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.table import create_shape_log, row_files
@@ -18,6 +18,7 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import BrokerError, ConfigError, DecodeError, NewerEventError
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.jobs.write.background import SNAPSHOT_PERIOD_S, ShapesThread, SnapshotThread, UpkeepThread
+from flushtracker.jobs.write.cuts import cuts_thread
 from flushtracker.jobs.write.driver import REMEDIES, LogTables, WriteDriver
 from flushtracker.jobs.write.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, write_function
 from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
@@ -30,8 +31,9 @@ from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import Durable, WriterGroup, WriterSettings
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import read_state_rows
-from flushtracker.spark.event_streams import open_streams
+from flushtracker.spark.event_streams import EventStreams, open_streams
 from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
+from flushtracker.spark.kafka_streams import KafkaEventStreams
 from flushtracker.spark.query_run import BrokerRetry, await_end, start_query
 from flushtracker.spark.recovery_plan import RecoveryPlan
 from flushtracker.spark.workers import task_attempts
@@ -46,6 +48,8 @@ _KAFKA_OPTIONS: Final = {
     "maxOffsetsPerTrigger": "20000",
 }
 _UNREADABLE_RECORD: Final = (
+    "if it is in the topic of shapes, delete nothing, but have capture replace it, see the runbook; in that of shape "
+    "changes, "
     "delete the records of its partition up to this one (kafka-delete-records.sh), restart capture, which sends again "
     "what is not confirmed, and start again"
 )
@@ -112,7 +116,13 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         query = start_query("write_shapes", stored, driver, checkpoint, config.trigger_ms)
         logger.info("query started checkpoint=%s after_batch_id=%d log=%s", checkpoint, batch_id, log)
         try:
-            with status.running(query), UpkeepThread(config.sink, status), _shapes(config, status), snapshots:
+            with (
+                status.running(query),
+                UpkeepThread(config.sink, status),
+                _shapes(config, status),
+                snapshots,
+                _cuts(spark, config, driver, streams),
+            ):
                 await_end(query, driver, stop, config, retry)
         except NewerEventError:
             raise
@@ -133,6 +143,15 @@ def _durable_now(known: Mapping[tuple[str, str], LogOffset]) -> dict[str, Writte
 def _shapes(config: WriteConfig, status: LiveWriteStatus) -> AbstractContextManager[object]:
     """The thread that counts the shapes, for a status that is served."""
     return nullcontext() if config.status is None else ShapesThread(config.sink, status)
+
+
+def _cuts(
+    spark: SparkSession, config: WriteConfig, driver: WriteDriver, streams: EventStreams
+) -> AbstractContextManager[object]:
+    """The thread that notes cuts, if there is an ack table to note them from."""
+    if config.acks is None or not isinstance(streams, KafkaEventStreams):
+        return nullcontext()
+    return cuts_thread(spark, config, driver, {role: streams.topic_id(role) for role in ROLES})
 
 
 def _snapshots(spark: SparkSession, config: WriteConfig, status: LiveWriteStatus) -> AbstractContextManager[object]:

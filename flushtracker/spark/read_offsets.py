@@ -1,0 +1,45 @@
+"""``ReadOffsets``: up to which Kafka offsets a query has read its topics, by the log of offsets in its checkpoint."""
+
+import json
+
+from pyspark.sql import SparkSession
+
+from flushtracker.errors import StateError
+from flushtracker.spark.hadoop_files import HadoopFiles
+from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
+
+
+class ReadOffsets:
+    """Of the query of ``checkpoint``, which keeps the log of its last hundred batches."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
+        self._files = HadoopFiles(spark, checkpoint)
+        self._last: tuple[int, dict[str, dict[int, int]]] | None = None
+
+    def after(self, batch_id: int) -> dict[str, dict[int, int]] | None:
+        """By topic and partition, the Kafka offset before which a batch and those before it have read all, if known.
+
+        Raises ``StateError`` if the checkpoint cannot be read.
+        """
+        if self._last is None or self._last[0] != batch_id:
+            try:
+                content = self._files.read(f"offsets/{batch_id}")
+            except JAVA_ERRORS as error:
+                reason = java_reason(error)
+                raise StateError(f"offsets in checkpoint {self._files.folder} cannot be read: {reason}") from error
+            self._last = None if content is None else (batch_id, parse_offsets(content))
+        return None if self._last is None else self._last[1]
+
+
+def parse_offsets(content: bytes) -> dict[str, dict[int, int]]:
+    """The offsets in a file of the log of a query of topics: a version, Spark's own values, and the topics' offsets.
+
+    >>> parse_offsets(b'v1\\n{"batchWatermarkMs":0}\\n{"shapes":{"0":7},"changes":{"0":2}}')
+    {'shapes': {0: 7}, 'changes': {0: 2}}
+    """
+    try:
+        _, _, line = content.splitlines()
+        topics = json.loads(line)
+        return {topic: {int(partition): int(end) for partition, end in ends.items()} for topic, ends in topics.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise StateError(f"offsets of a batch are not those of topics: {content!r:.200}") from error

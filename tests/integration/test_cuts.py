@@ -1,0 +1,48 @@
+"""Reads of several shapes while TPC-B runs and programs are killed: the sums of its four tables are equal in each."""
+
+from pathlib import Path
+
+import pytest
+
+from flushtracker.errors import ShapeEndedError
+from tests.support.tpcb_loop import AMOUNTS, DEADLINE_S, SPARE, TpcbLoop, sums
+from tests.support.waiting import wait_until
+from tests.support.whole_loop import Part
+
+_KILLED: tuple[Part, ...] = ("writers", "tracker", "capture")
+
+
+def test_sums_are_equal_in_every_read_of_several_shapes(postgres_folder: Path) -> None:
+    """Also of a shape that had everything when it was removed: it is read with the others, or is said to have ended.
+
+    Once nothing is written any more, a read has the rows of the database.
+    """
+    loop = TpcbLoop(postgres_folder, seed=1)
+    with loop:
+        lsns = [loop.await_read(*AMOUNTS, SPARE).lsn]
+        for part in _KILLED:
+            loop.kill(part)
+            read = loop.await_read(*AMOUNTS, SPARE, after=lsns[-1])
+            lsns.append(read.lsn)
+            assert len({*sums(read).values()}) == 1, sums(read)
+
+        loop.define(*AMOUNTS)
+
+        def has_ended() -> bool:
+            try:
+                read = loop.read(*AMOUNTS, SPARE)
+            except ShapeEndedError:
+                return True
+            assert read is None or len({*sums(read).values()}) == 1
+            return False
+
+        wait_until(has_ended, "the removal", DEADLINE_S, pause_s=0.1)
+        loop.stop_work()
+        ((total,),) = loop.server.execute("SELECT sum(delta) FROM history")
+        last = loop.await_read(*AMOUNTS, after=lsns[-1])
+        while sums(last)["history"] != total:
+            assert len({*sums(last).values()}) == 1
+            last = loop.await_read(*AMOUNTS, after=last.lsn)
+        assert {*sums(last).values()} == {total}
+        with pytest.raises(ShapeEndedError, match=SPARE):
+            loop.read(*AMOUNTS, SPARE)

@@ -1,0 +1,40 @@
+"""Cuts in a model of all programs, with kills, late reads, compaction and lost state at random."""
+
+from dataclasses import fields
+
+import pytest
+
+from tests.support.cut_world import CutWorld, Faults
+
+_SEEDS = 150
+_STEPS = 400
+
+
+def test_every_read_of_several_shapes_is_as_of_its_cut() -> None:
+    """Each has, of every shape, exactly the transactions up to the cut; and at rest the cut is the last transaction."""
+    reads = refused = 0
+    for seed in range(_SEEDS):
+        world = CutWorld(seed)
+        try:
+            for _ in range(_STEPS):
+                world.step()
+            world.rest()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        assert world.cut == max(world.history), f"seed {seed}"
+        reads += world.reads
+        refused += world.refused
+    assert min(reads, refused) > 2 * _SEEDS
+
+
+@pytest.mark.parametrize("fault", [each.name for each in fields(Faults)])
+def test_the_model_finds_what_would_be_wrong(fault: str) -> None:
+    """One rule left out gives a wrong read in some history."""
+    for seed in range(_SEEDS):
+        world = CutWorld(seed, Faults(**{fault: True}))
+        try:
+            for _ in range(_STEPS):
+                world.step()
+        except AssertionError:
+            return
+    pytest.fail(f"no read was wrong with {fault}")
