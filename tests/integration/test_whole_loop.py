@@ -29,6 +29,8 @@ def test_what_the_loop_decides_under_kills_is_what_the_models_allow(postgres_fol
     assert watch.trace.confirming > len(_KILLED)
     assert watch.trace.batches > watch.trace.confirming
     assert watch.trace.resent > 0
+    assert watch.confirmations.connections >= 2
+    assert watch.confirmations.confirmations > len(_KILLED)
     steps = watch.log_trace.counts
     assert steps["claims"] == 2
     assert min(steps["appends"], steps["notifications"]) > len(_KILLED)

@@ -16,6 +16,7 @@ from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.source_name import SourceName
 from tests.support.capture_rig import SLOT
+from tests.support.confirmation_trace import ConfirmationTrace
 from tests.support.log_trace import TopicLogTrace
 from tests.support.loop_trace import LoopTrace
 from tests.support.loop_workload import SHAPES
@@ -58,6 +59,7 @@ class LoopWatch:
         self._unchecked: list[CommittedTransaction] = []
         self._ack_lsn = -1
         self._first_lsn = self.confirmed_lsn = loop.rig.confirmed_lsn()
+        self.confirmations = ConfirmationTrace(loop.folder / "capture.log", self._first_lsn)
         self._horizons: dict[str, int] = {}
         self.horizons = Counter[str]()
         self.samples = 0
@@ -108,6 +110,7 @@ class LoopWatch:
         self.await_lsn(parse_lsn(end))
         assert not self._unchecked
         self._check_ack_history()
+        self._check_confirmed()
         self._check_once()
         self.log_trace.check()
         return check_shapes(self._loop.rig.config, self._loop.log)
@@ -169,6 +172,17 @@ class LoopWatch:
             assert before.ack_lsn < after.ack_lsn, f"the ack {before.ack_lsn} is there twice"
             assert before.acked_at <= after.acked_at, f"the ack {before.ack_lsn} came after {after.ack_lsn}"
         self.trace.check(acks)
+        self.confirmations.check(acks)
+
+    def _check_confirmed(self) -> None:
+        """The slot is nowhere but where capture has reported it to be."""
+
+        def is_reported() -> bool:
+            # It logs what it has sent, a moment later.
+            self.confirmations.poll()
+            return self.confirmed_lsn <= self.confirmations.greatest_lsn
+
+        wait_until(is_reported, f"capture's report of {format_lsn(self.confirmed_lsn)}", _TIMEOUT_S)
 
     def _check_once(self) -> None:
         """No source, shape and offset is in the log twice."""

@@ -20,7 +20,12 @@ from tests.support.waiting import wait_until
 
 Part = Literal["capture", "tracker", "writers", "broker", "server"]
 
-_COMMANDS: Final = {"capture": "capture", "tracker": "track", "writers": "write"}
+_COMMANDS: Final = {
+    # For the trace of what it confirms.
+    "capture": ("capture", "--verbose", "--log-format", "json"),
+    "tracker": ("track",),
+    "writers": ("write",),
+}
 _DEADLINE_S: Final = 120
 # Each keepalive is a batch of the tracker, and each look at the ack table takes from the jobs what they need.
 INTERVALS: Final = {"status": "200 ms", "acks": "200 ms", "keepalive": "2 seconds", "shapes": "500 ms"}
@@ -87,7 +92,7 @@ class WholeLoop:
         java_options = f"{FAST_START} -Djava.io.tmpdir={scratch}"
         self._processes[name] = GuardedProcess(
             name,
-            [sys.executable, "-m", "flushtracker", _COMMANDS[name], "--config", str(self._config(name))],
+            [sys.executable, "-m", "flushtracker", *_COMMANDS[name], "--config", str(self._config(name))],
             log=self.folder / f"{name}.log",
             env={**os.environ, **places, "JAVA_TOOL_OPTIONS": java_options},
         )
