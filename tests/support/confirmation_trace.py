@@ -51,8 +51,7 @@ class ConfirmationTrace:
                 self._waiting.append(event)
 
     def check(self, acks: Sequence[Ack]) -> None:
-        """Judge what was confirmed since the last time, with all acks so far, in order."""
-        self.poll()
+        """Judge what was confirmed up to the last :meth:`poll`, with all acks that there were after it, in order."""
         # When an ack was made is noted before it is committed.
         times = [ack.acked_at for ack in acks]
         for event in self._waiting:

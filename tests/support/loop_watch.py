@@ -165,8 +165,9 @@ class LoopWatch:
 
     def _check_ack_history(self) -> None:
         """Every ack is greater than all before it."""
-        # Before the acks are read: a batch appends its own before it is committed.
+        # Before the acks are read: a batch appends its own before it is committed, and capture confirms only these.
         self.trace.poll()
+        self.confirmations.poll()
         acks = read_ack_history(str(self._loop.rig.acks)).acks
         for before, after in pairwise(acks):
             assert before.ack_lsn < after.ack_lsn, f"the ack {before.ack_lsn} is there twice"

@@ -30,6 +30,7 @@ def line(second: float, event: str, lsn: int) -> str:
 def judged(folder: Path, lines: Iterable[str], *lsns: int) -> ConfirmationTrace:
     (folder / "capture.log").write_text("".join(lines))
     trace = ConfirmationTrace(folder / "capture.log", first_lsn=100)
+    trace.poll()
     trace.check(acks(*lsns))
     return trace
 
@@ -55,6 +56,7 @@ def test_log_is_read_on_from_the_last_whole_line(tmp_path: Path) -> None:
     assert trace.confirmations == 0
     with (tmp_path / "capture.log").open("a") as log:
         log.write(whole[30:])
+    trace.poll()
     trace.check(acks(200))
     assert (trace.confirmations, trace.greatest_lsn) == (1, 201)
 
