@@ -80,7 +80,13 @@ class _Log:
             self._upkeep = ShapeLogUpkeep(uri, settings=MergeSettings(merge_files=every))
             return
         schema = Schema.from_arrow(SCHEMA.append(pa.field("bucket", pa.int32())))
-        DeltaTable.create(uri, schema, partition_by=["bucket"], configuration=CONFIGURATION)
+        DeltaTable.create(
+            uri,
+            schema,
+            partition_by=["bucket"],
+            configuration=CONFIGURATION,
+            raise_if_key_not_exists=False,  # one is none of Delta's
+        )
 
     def append(self, rows: pa.Table) -> None:
         if self._partitions:

@@ -47,6 +47,7 @@ FOREIGN: Final = frozenset(
             "cloudsqlsuperuser",
         ),
         *("pq_read_replication_message",),  # psycopg2
+        *("ignore_slots",),  # Patroni
         *("DeltaTable.to_pyarrow_table", "to_pyarrow_table", "to_pyarrow_dataset", "z_order", "MERGE"),  # Delta
         *("FileContext", "FileSystem", "RawLocalFileSystem", "LocalFileSystem", "DeleteOnExitHook"),  # Hadoop
         *("OPTIMIZE",),  # Delta in SQL
