@@ -52,19 +52,19 @@ class Log:
         self.rows: dict[str, list[LogRow]] = {shape_id: [] for shape_id in SHAPES}
         self.marks: dict[str, int] = {}
         """The last incarnation of each shape that was begun again."""
-        self.version = 0
+        self.app_version = 0
 
     def copy(self) -> "Log":
         log = Log()
-        log.rows, log.version = {shape_id: list(rows) for shape_id, rows in self.rows.items()}, self.version
+        log.rows, log.app_version = {shape_id: list(rows) for shape_id, rows in self.rows.items()}, self.app_version
         log.marks = dict(self.marks)
         return log
 
     def append(self, version: int, rows: dict[str, list[LogRow]]) -> None:
         """As delta-spark does: without an error, nothing is appended if the version is not greater."""
-        if version <= self.version:
+        if version <= self.app_version:
             return
-        self.version = version
+        self.app_version = version
         for shape_id, new in rows.items():
             log = self.rows[shape_id]
             log += new
@@ -88,7 +88,11 @@ class Log:
         """Always current."""
 
     def transaction_version(self, _app_id: str) -> int:
-        return self.version
+        return self.app_version
+
+    def version(self) -> int:
+        """Rises with each commit, as each has an app transaction."""
+        return self.app_version
 
     def schema(self) -> None:
         """Nothing is checked against it."""
@@ -106,8 +110,8 @@ class LogCommits(Commits):
 
     def commit(self, table: Any, actions: Any, transactions: Iterable[Transaction] = (), **_options: Any) -> None:  # noqa: ARG002  its names are those of the real one
         (transaction,) = transactions
-        assert transaction.version > self._log.version
-        self._log.version = transaction.version
+        assert transaction.version > self._log.app_version
+        self._log.app_version = transaction.version
 
 
 class Claim(LogClaim):
