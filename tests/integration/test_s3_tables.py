@@ -15,8 +15,6 @@ checkpoints          by the jobs
 
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
@@ -48,7 +46,7 @@ from flushtracker.errors import SinkError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from tests.support.faulty_proxy import RESET, Fault, faulty_proxy
 from tests.support.object_store import storage_section, store_options
-from tests.support.racing_entries import URI
+from tests.support.racing_entries import URI, race
 from tests.support.s3_server import S3Server, running_s3
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 from tests.unit.test_serve_program import Process
@@ -97,15 +95,7 @@ def test_server_accepts_exactly_one_of_several_conditional_writes(options: dict[
 def test_programs_that_race_replace_no_commit(s3: S3Server, options: dict[str, str]) -> None:
     """Each entry of each program is there, whoever was first."""
     RegistryTable(URI, options, create=True)
-    command = [sys.executable, "-m", "tests.support.racing_entries", str(s3.port)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    programs = [subprocess.Popen([*command, name, "12"], **pipes) for name in "abc"]  # type: ignore[call-overload]
-    for program in programs:
-        assert program.stdout.readline() == "ready\n"
-    for program in programs:
-        program.stdin.write("go\n")
-        program.stdin.flush()
-    assert [program.wait(120) for program in programs] == [0, 0, 0]
+    race(s3.port, "abc", 12)
     found = RegistryTable(URI, options).written()
     assert sorted(key[2] for key in found) == sorted(f"{name}{number}" for name in "abc" for number in range(12))
 

@@ -3,6 +3,7 @@
 It waits for a line of its input before it begins, so that several begin at the same moment.
 """
 
+import subprocess
 import sys
 from datetime import datetime, timezone
 from typing import Final
@@ -14,6 +15,19 @@ from flushtracker.wal.log_offset import LogOffset
 from tests.support.object_store import store_options
 
 URI: Final = "s3://bucket/shapes"
+
+
+def race(port: int, names: str, count: int) -> None:
+    """Run a process for each name, all at the same moment, until each has appended ``count`` entries."""
+    command = [sys.executable, "-m", "tests.support.racing_entries", str(port)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    programs = [subprocess.Popen([*command, name, str(count)], **pipes) for name in names]  # type: ignore[call-overload]
+    for program in programs:
+        assert program.stdout.readline() == "ready\n"
+    for program in programs:
+        program.stdin.write("go\n")
+        program.stdin.flush()
+    assert [program.wait(120) for program in programs] == [0] * len(names)
 
 
 def main() -> None:

@@ -1,8 +1,6 @@
 """The one way to commit to a table of ours: ``Commits``, which cannot replace a commit."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +8,7 @@ import flushtracker
 from flushtracker.delta.acks.table import AckTable
 from flushtracker.delta.registry_table import RegistryTable
 from tests.support.object_store import running_store, store_options
-from tests.support.racing_entries import URI
+from tests.support.racing_entries import URI, race
 
 _ROOT: Final = Path(flushtracker.__file__).parent
 _COMMITS: Final = re.compile(
@@ -43,14 +41,6 @@ def test_programs_that_race_on_an_object_store_replace_no_commit() -> None:
     """Each entry of each program is there, whoever was first."""
     with running_store() as (port, _):
         RegistryTable(URI, store_options(port), create=True)
-        command = [sys.executable, "-m", "tests.support.racing_entries", str(port)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        programs = [subprocess.Popen([*command, name, "10"], **pipes) for name in "abc"]  # type: ignore[call-overload]
-        for program in programs:
-            assert program.stdout.readline() == "ready\n"
-        for program in programs:
-            program.stdin.write("go\n")
-            program.stdin.flush()
-        assert [program.wait(120) for program in programs] == [0, 0, 0]
+        race(port, "abc", 10)
         found = RegistryTable(URI, store_options(port)).written()
         assert sorted(key[2] for key in found) == sorted(f"{name}{number}" for name in "abc" for number in range(10))
