@@ -8,12 +8,14 @@ from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flushtracker.errors import DecodeError
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.shape_log.fold import TRUNCATE, TRUNCATE_PARTITION
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT
+from flushtracker.shapes.item_key import JOINED_KEY
 from flushtracker.wal.changes import TableName
 
 SEPARATOR: Final = b",\n"
@@ -61,11 +63,13 @@ def transactions(tables: Iterable[pa.Table], relation: str, most_bytes: int) -> 
 
     Raises:
         RefetchError: a transaction has more than ``most_bytes`` of keys and values.
-        DecodeError: the log does not end with the end of a transaction.
+        DecodeError: the log does not end with the end of a transaction, or has rows of several tables.
     """
     items: list[tuple[Any, ...]] = []
     size = 0
     for table in tables:
+        if pc.any(pc.match_substring_regex(table["key"], JOINED_KEY)).as_py():
+            raise DecodeError("a shape's log has rows of several tables, and what the shape is of them is not known")
         for row in zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True):
             operation = row[2]
             if operation == COMMIT:

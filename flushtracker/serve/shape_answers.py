@@ -235,6 +235,9 @@ class ShapeAnswers:
         if request.handle_text is not None and request.handle_text == request.expired_text:
             raise RefetchError
         if request.start == NOW or request.changes_only:
+            if seen.found.has_subqueries:
+                # Without all rows of its tables it is not known which changes are those of the query.
+                seen.found.require_snapshot()
             handle = _begun(request, seen.handle)
             return Answer(handle, Place(seen.tx), seen.facts.schema, Body(), is_up_to_date=True)
         seen.found.require_snapshot()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -10,10 +11,12 @@ import pytest
 
 from flushtracker.delta.log.reader import read_shape
 from flushtracker.delta.log.table import create_shape_log
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.joined_history import SCHEMA, random_case
-from tests.support.serve_client import Client, serving
-from tests.support.shape_log_rows import append, commit, item
+from tests.support.serve_client import Client, Server, config_of, serving
+from tests.support.shape_log_rows import SOURCE, append, commit, item, snapshot_rows
 from tests.unit.test_joined_log import entries, played
 from tests.unit.test_shape_log_reader import register
 
@@ -98,6 +101,52 @@ def test_a_change_of_the_log_that_is_none_of_the_query_is_no_message(log: str) -
             found = await client.step(server)
             expected = [("insert", TASK.format(number), "40", [32, 40]) for number in (1, 2)]
             assert sorted(operations(found.json)) == expected
+
+    run(test)
+
+
+def test_a_client_without_the_rows_waits_for_the_snapshot(log: str) -> None:
+    """Until then the rows of other tables are not known, so a change might be taken for one of the query's."""
+    change(log, 16, "insert", TASK.format(1), {"id": "1", "a": "5", "b": "8"})
+    excluded = replace(SHAPE, where="a NOT IN (SELECT id FROM main.projects WHERE a = 7)", snapshot=True)
+    register(log, *entries([excluded]))
+
+    async def test() -> None:
+        async with serving(log) as server:
+            for asked in ({"offset": "now"}, {"offset": "-1", "log": "changes_only"}):
+                response = await server.get({"shape": "shape", **asked})
+                assert (response.status, response.headers["retry-after"]) == (503, "5")
+            snapshot = ShapeSnapshot(1, MvccSnapshot.parse("1:1:"), lsn=8, next_xid=1)
+            rows = {PROJECT.format(5): {"id": "5", "a": "7"}, PROJECT.format(6): {"id": "6", "a": "8"}}
+            append(log, snapshot_rows(snapshot, rows, shape_id="shape"))
+            await server.served.parts.watch.current(fresh=True)
+            begun = await server.get({"shape": "shape", "offset": "now"})
+            change(log, 24, "insert", TASK.format(2), {"id": "2", "a": "5", "b": "8"})
+            change(log, 32, "insert", TASK.format(3), {"id": "3", "a": "6", "b": "8"})
+            await server.served.parts.watch.current(fresh=True)
+            place = {"offset": begun.headers["electric-offset"], "handle": begun.headers["electric-handle"]}
+            found = await server.get({"shape": "shape", **place})
+            assert [each["key"] for each in found.json if "key" in each] == [TASK.format(3)]
+
+    run(test)
+
+
+def test_a_log_of_several_tables_is_not_sent_as_it_is(log: str) -> None:
+    """The registry may lack the definition, as of a source whose entries were lost; then nobody gets any of it."""
+    change(log, 16, "insert", PROJECT.format(5), {"id": "5", "a": "7"})
+    register(log, *(replace(each, source="another") for each in entries([SHAPE])))
+
+    async def test() -> None:
+        server = Server(config_of(log, source=SOURCE))
+        server.served.parts.watch.start()
+        begun = await server.get({"shape": "shape", "offset": "now"})
+        change(log, 24, "insert", PROJECT.format(6), {"id": "6", "a": "7"})
+        await server.served.parts.watch.current(fresh=True)
+        place = {"offset": begun.headers["electric-offset"], "handle": begun.headers["electric-handle"]}
+        for asked in (place, {"offset": "-1"}):
+            found = await server.get({"shape": "shape", **asked})
+            assert (found.status, b"projects" in found.body) in {(404, False), (422, False)}
+        server.served.close()
 
     run(test)
 

@@ -90,6 +90,11 @@ class FoundShape:
         return self.entry.definition.keys_have_partitions or bool(self.entry.definition.inner_tables)
 
     @property
+    def has_subqueries(self) -> bool:
+        """Whether its log is known to have rows of several tables, of which some are its rows."""
+        return self.entry is not None and bool(self.entry.definition.inner_tables)
+
+    @property
     def columns(self) -> dict[str, ColumnBinding]:
         """The shape's columns in the table's order, as far as the registry knows them."""
         if self.table is None or self.entry is None:
