@@ -47,6 +47,7 @@ from flushtracker.shape_log.merge_plan import MergeSettings
 from tests.support.faulty_proxy import RESET, Fault, faulty_proxy
 from tests.support.object_store import storage_section, store_options
 from tests.support.racing_entries import URI, race
+from tests.support.renewed_credentials import renewed_credentials
 from tests.support.s3_server import S3Server, running_s3
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 from tests.unit.test_serve_program import Process
@@ -276,6 +277,27 @@ def test_vacuum_finds_more_files_than_a_page_of_a_listing_has(s3: S3Server, opti
     acks.compact()
     assert len(list((s3.folder / "many").glob("*.parquet"))) == 1
     assert AckReader("s3://bucket/many", options).last_ack(SOURCE) == 1
+
+
+def test_credentials_of_a_container_are_renewed_while_the_tables_are_open(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store refuses the old ones at once, and nothing has to start again."""
+    with renewed_credentials(s3, tmp_path) as credentials:
+        for name, value in credentials.env.items():
+            monkeypatch.setenv(name, value)
+        acks, table = AckTable("s3://bucket/renewed/acks"), create_shape_log("s3://bucket/renewed/log")
+        claim, reader = LogClaim(table), AckReader("s3://bucket/renewed/acks")
+        acks.fence_others()
+        claim.take()
+        for lsn in (1, 2, 3):
+            assert acks.append(_ack(lsn)) == 1
+            claim.append([], claim.version_of(lsn))
+            assert reader.last_ack(SOURCE) == lsn
+            credentials.renew()
+    first = {"AWS_ACCESS_KEY_ID": "key1", "AWS_SECRET_ACCESS_KEY": "secret1"}
+    with pytest.raises(OSError, match="InvalidAccessKeyId"):
+        DeltaTable("s3://bucket/renewed/acks", storage_options=store_options(s3.port) | first)
 
 
 def _ack(lsn: int) -> AckRow:

@@ -25,6 +25,22 @@ class S3Server:
 
     port: int
     folder: Path
+    pid: int
+
+    def accept(self, access_key_id: str, secret_access_key: str) -> None:
+        """Let whoever has this key do everything."""
+        self._administer("create-user", "--role", "admin", "--access", access_key_id, "--secret", secret_access_key)
+
+    def refuse(self, access_key_id: str) -> None:
+        """Accept a key no longer."""
+        self._administer("delete-user", "--access", access_key_id)
+
+    def _administer(self, *command: str) -> None:
+        s3 = store_config(self.port)
+        keys = {"ADMIN_ACCESS_KEY_ID": s3.access_key_id, "ADMIN_SECRET_ACCESS_KEY": s3.secret_access_key}
+        place = {"ADMIN_ENDPOINT_URL": s3.endpoint, "ADMIN_REGION": s3.region}
+        env = {**os.environ, **{name: str(value) for name, value in (keys | place).items()}}
+        subprocess.run([str(SERVER), "admin", *command], env=env, check=True, capture_output=True)
 
     def age(self, key: str, seconds: float) -> None:
         """Make an object, or all below a key that ends in a slash, that much older."""
@@ -36,15 +52,17 @@ class S3Server:
 
 
 @contextmanager
-def running_s3() -> Iterator[S3Server]:
-    """A server of its own, with an empty bucket."""
+def running_s3(place: Path | None = None) -> Iterator[S3Server]:
+    """A server of its own, with an empty bucket; without a ``place`` for it, nothing is kept."""
     with tempfile.TemporaryDirectory(prefix="flushtracker-s3-") as scratch:
-        root, metadata = Path(scratch, "root"), Path(scratch, "metadata")
-        for folder in (root / "bucket", metadata):
+        root, metadata, users = (Path(place or scratch, name) for name in ("root", "metadata", "users"))
+        for folder in (root / "bucket", metadata, users):
             folder.mkdir(parents=True)
         port = free_port()
         config = {name: str(value) for name, value in asdict(store_config(port)).items()}
         options = ["--port", f"127.0.0.1:{port}", "--region", config["region"], "--quiet", "--keep-alive"]
+        # A key is refused from when it was deleted.
+        options += ["--iam-dir", str(users), "--iam-cache-disable"]
         # Not every file system has the attributes that it would use otherwise.
         command = [str(SERVER), *options, "posix", "--sidecar", str(metadata), str(root)]
         keys = {"ROOT_ACCESS_KEY_ID": config["access_key_id"], "ROOT_SECRET_ACCESS_KEY": config["secret_access_key"]}
@@ -53,7 +71,7 @@ def running_s3() -> Iterator[S3Server]:
             try:
                 wait_until(lambda: server.poll() is not None or _answers(port), "the server of S3 answers", 30)
                 assert server.poll() is None, f"the server of S3 ended with {server.returncode}"
-                yield S3Server(port, root / "bucket")
+                yield S3Server(port, root / "bucket", server.pid)
             finally:
                 server.kill()
 
