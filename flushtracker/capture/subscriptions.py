@@ -47,6 +47,7 @@ from flushtracker.events.registry_events import BEGUN_AGAIN, ShapeEntry, SourceE
 from flushtracker.shapes.definition import ShapeDefinition, ShapeFault, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routing_version import routing_version
+from flushtracker.shapes.shape_parts import whole_tables
 from flushtracker.status.capture_status import EndedShape, WaitingShapes
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.timeline_history import TimelineHistory
@@ -389,3 +390,8 @@ def _log_changed(what: str, entries: Collection[ShapeEntry]) -> None:
     for entry in entries:
         place = f"starts_after={entry.starts_after}" if what == "added" else f"removed_at={entry.removed_at}"
         logger.info("shape %s shape_id=%s %s", what, entry.definition.id, place)
+        if what == "added" and (tables := whole_tables(entry.definition)):
+            names = listed([".".join(table) for table in tables])
+            logger.warning(
+                "shape has a copy of whole tables in its log shape_id=%s tables=%s", entry.definition.id, names
+            )

@@ -59,7 +59,12 @@ def _print_cut(arguments: argparse.Namespace) -> None:
             write_table(rows, sys.stdout)
         sys.stdout.flush()
         line = f"shape {shape_id} of source {read.source}: {rows.count:,} rows, as of {format_lsn(read.lsn)}"
-        print_status("flushtracker read", f"{line}; position {found.position}", arguments.log_format)
+        print_status("flushtracker read", f"{line}{_position_text(found)}", arguments.log_format)
+
+
+def _position_text(read: ShapeRead) -> str:
+    """The end of a status line: what ``--after`` takes."""
+    return "" if read.is_joined else f"; position {read.position}"
 
 
 class _Rows:
@@ -130,14 +135,14 @@ class _Printer:
 
     def _print(self, read: ShapeRead) -> None:
         before = self._printed
-        if before is not None and before.position == read.position:
+        if before is not None and before.reached == read.reached:
             return
         self._printed = read
         count = self._write(read, is_first=before is None)
         sys.stdout.flush()
         reached = "no whole transaction yet" if read.bound is None else f"up to {read.bound}"
         subject = f"shape {read.shape_id} of source {read.source}"
-        line = f"{subject}: {count:,} rows, {reached}; position {read.position}"
+        line = f"{subject}: {count:,} rows, {reached}{_position_text(read)}"
         print_status("flushtracker read", line, self._arguments.log_format)
 
     def _write(self, read: ShapeRead, *, is_first: bool) -> int:

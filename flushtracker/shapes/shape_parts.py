@@ -52,6 +52,16 @@ def has_subqueries(definition: ShapeDefinition) -> bool:
     return parts_of(definition)[0] is not definition
 
 
+def whole_tables(definition: ShapeDefinition) -> tuple[TableName, ...]:
+    """The tables of which the log of a shape with subqueries has every row, as no condition leaves any out.
+
+    Raises as :func:`parts_of`.
+    """
+    if not has_subqueries(definition):
+        return ()
+    return tuple(part.table for part in parts_of(definition) if part.where is None)
+
+
 def tables_of(definition: ShapeDefinition) -> tuple[TableName, ...]:
     """The tables of a shape, its own first; that one alone if its condition cannot be parsed."""
     try:

@@ -103,6 +103,20 @@ def test_with_a_publication_what_it_omits_is_a_problem(
     assert capsys.readouterr().out.count("there is no publication nope\n") == 1
 
 
+def test_a_copy_of_a_whole_table_is_noted_and_no_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The log of a shape with subqueries has what no condition leaves out."""
+    query = "SELECT id FROM public.teams WHERE region = 'eu'"
+    shapes = f"""shapes:
+  - {{id: all, table: public.users, where: "team IN ({query})"}}
+  - {{id: few, table: public.users, where: "age > 7 AND team IN ({query})"}}
+"""
+    exit_code, lines = checked(tmp_path, capsys, shapes)
+    assert exit_code == 0
+    note, count = lines
+    assert note.startswith("note: line 2: shape 'all': its log has a copy of all rows of public.users; say more")
+    assert count == "2 shapes, no problem (no server was asked about tables and columns)"
+
+
 def test_without_a_server_only_the_file_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It says so. A condition is parsed; a file that is no YAML is one problem; no server is another exit code."""
     exit_code, lines = checked(tmp_path, capsys, _SHAPES)

@@ -89,6 +89,23 @@ def test_a_column_that_only_a_subquery_reads_ends_the_shape_when_it_is_dropped(s
     assert source.published("plain").removed_at is None
 
 
+def test_a_shape_that_copies_whole_tables_is_warned_of(
+    source: TwoTableSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where no condition beside or in the subquery leaves any row out."""
+    copied = {
+        "project IN (SELECT id FROM public.projects)": "public.tasks, public.projects",
+        "project IN (SELECT id FROM public.projects WHERE org = 7)": "public.tasks",
+        "note = 1 AND project IN (SELECT id FROM public.projects)": "public.projects",
+        "note = 1 AND project IN (SELECT id FROM public.projects WHERE org = 7)": None,
+    }
+    for number, (where, tables) in enumerate(copied.items()):
+        caplog.clear()
+        source.define(replace(OPEN, id=f"shape {number}", where=where), PLAIN)
+        warned = [each.getMessage() for each in caplog.records if "whole tables" in each.getMessage()]
+        assert [text.partition("tables=")[2] for text in warned] == ([] if tables is None else [tables]), where
+
+
 def test_a_table_of_a_subquery_that_is_dropped_ends_the_shape(source: TwoTableSource) -> None:
     source.define(OPEN, PLAIN)
     del source.catalog.now[8]

@@ -7,9 +7,10 @@ from typing import Final
 
 import pytest
 
+from flushtracker.cli import main
 from flushtracker.delta.log.reader import read_shape, read_shape_log
 from flushtracker.delta.log.table import create_shape_log
-from flushtracker.errors import ConfigError, NewerEventError
+from flushtracker.errors import ConfigError, NewerEventError, PositionError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
 from flushtracker.events.strict_json import load_event
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
@@ -42,6 +43,19 @@ def entries(definitions: list[ShapeDefinition]) -> list[ShapeEntry | TableEntry]
     tables = [TableEntry(SOURCE, TableBinding(n, (SCHEMA, name), ("id",), columns)) for n, name in enumerate(TABLES, 1)]
     shapes = [ShapeEntry(SOURCE, each, 1 + TABLES.index(each.table[1]), LogOffset(9, 0)) for each in definitions]
     return [*tables, *shapes]
+
+
+JOINED_TABLES: Final = {"users": '"main"."tasks"', "offices": '"main"."projects"'}
+"""Of :func:`joined_shape`, by the names that docs/shape_log.md has for them."""
+
+
+def joined_shape(membership: str) -> ShapeDefinition:
+    """A shape with a subquery like that of docs/shape_log.md."""
+    return ShapeDefinition(
+        *("shape", (SCHEMA, "tasks")), columns=("id", "a"), primary_key=("id",),
+        where=f"a {membership} (SELECT a FROM main.projects WHERE id > 3)",  # noqa: S608  a test's own
+        inner_tables=(InnerTable((SCHEMA, "projects"), 2, ("id",)),),
+    )  # fmt: skip
 
 
 def row_of(shape_id: str, each: LogItem) -> dict[str, object]:
@@ -177,6 +191,22 @@ def test_labels_that_only_one_of_two_tables_is_bound_with_are_the_same_in_both(l
     entry = ShapeEntry(SOURCE, definition, 1, LogOffset(9, 0))
     register(log, table(1, "tasks", "new", "a", "b"), table(2, "projects", "a", "b"), entry)
     assert read_shape(log, "shape").rows.to_pylist() == [{"id": "1", "mood": "b"}]
+
+
+def test_rows_have_no_position_from_which_the_log_would_continue(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A follower of the log begins with it, and has the rows of all tables."""
+    shape = joined_shape("IN")
+    world = JoinedWorld(Random(5), dict.fromkeys(TABLES, "full"))  # noqa: S311  reproducible
+    ((_, answers),) = played(log, world, [shape], 20)[-1:]
+    register(log, *entries([shape]))
+    with pytest.raises(PositionError, match="has subqueries, so its rows cannot be followed"):
+        _ = read_shape(log, shape.id).position
+    assert main(["read", shape.id, "--log", log]) == 0
+    assert "position" not in capsys.readouterr().err
+    position = read_shape_log(log, shape.id).position
+    ((_, after),) = played(log, world, [shape], 4)[-1:]
+    assert read_shape_log(log, shape.id, position).rows.num_rows
+    assert rows_at(log, shape.id) == after[shape.id] != answers[shape.id]
 
 
 def test_a_removed_shape_of_which_little_is_kept_is_not_read_as_if_it_were_one_table(log: str) -> None:

@@ -33,7 +33,7 @@ from flushtracker.delta.log.row_columns import RowColumns
 from flushtracker.delta.log.shape_finder import ShapeFinder
 from flushtracker.delta.log.table import unreadable
 from flushtracker.delta.storage import query_batches
-from flushtracker.errors import ConfigError
+from flushtracker.errors import ConfigError, PositionError
 from flushtracker.shape_log.position import Position
 from flushtracker.wal.log_offset import LogOffset
 
@@ -51,15 +51,30 @@ class ShapeRead:
     many; or ``rows``, one table of all of them in memory, instead of the batches.
 
     ``bound`` is ``(tx, ∞)`` of the last whole transaction, or of a difference. Before the first transaction it is where
-    a shape that began again starts, ``(0, ∞)`` for another with a snapshot, else ``None``. ``position`` is from where a
-    follower continues; it is to be stored together with the rows.
+    a shape that began again starts, ``(0, ∞)`` for another with a snapshot, else ``None``. ``reached`` is the same
+    place as a position. ``is_joined``: these are the rows of a shape with subqueries, whose log has others, too.
     """
 
     source: str
     shape_id: str
     batches: pa.RecordBatchReader
     bound: LogOffset | None
-    position: Position
+    reached: Position
+    is_joined: bool = False
+
+    @property
+    def position(self) -> Position:
+        """From where a follower continues; it is to be stored together with the rows.
+
+        Raises:
+            PositionError: the rows are those of a shape with subqueries, which no change of its log follows.
+        """
+        if self.is_joined:
+            raise PositionError(
+                f"shape {self.shape_id} has subqueries, so its rows cannot be followed: its log has the changes of all "
+                "of its tables; read that from its beginning, keep all rows by key, and select among them"
+            )
+        return self.reached
 
     @cached_property
     def rows(self) -> pa.Table:
@@ -128,9 +143,8 @@ def read_shape(  # noqa: PLR0913  all but the first ones by name
     The columns are those that the registry knows, otherwise those that the log names. A value is PostgreSQL's text;
     with ``typed`` it has the column's type, if :mod:`flushtracker.delta.log.column_types` has it. A transaction that
     continues after ``at`` is left out, because no client ever saw part of it. The rows of a shape with a snapshot are
-    known from the moment of the snapshot on, the first of those that the log still has. A shape with subqueries cannot
-    be followed from the position of its rows: its log has the changes of all of its tables. Read that from its
-    beginning.
+    known from the moment of the snapshot on, the first of those that the log still has. The rows of a shape with
+    subqueries have no position to continue from: read its log from its beginning.
 
     Raises:
         DecodeError: folding the log does not give the shape's rows, or a value does not fit its type.
@@ -257,7 +271,7 @@ class ShapeLogReader:
         columns = RowColumns(shape.columns, typed=typed)
         rows = self._sorted(map(columns.parse, shape_rows(self._finder.table, shape)))
         batches = _batches(columns.schema, map(columns.unmarked, rows))
-        return ShapeRead(shape.source, shape.shape_id, batches, shape.bound, shape.position())
+        return ShapeRead(shape.source, shape.shape_id, batches, shape.bound, shape.position(), shape.is_joined)
 
     def _sorted(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """The rows of all ``tables``, which have been read when this returns, in offset order."""

@@ -1,6 +1,8 @@
 """``flushtracker check``: prints everything that is wrong with a shapes file, by itself or with a server's catalog."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -8,14 +10,14 @@ from flushtracker.errors import ConfigError, FlushtrackerError, ShapeError
 from flushtracker.operate.shapes.catalog_check import catalog_errors
 from flushtracker.postgres.connection import parse_options, server_name
 from flushtracker.shapes.shape import Shape
-from flushtracker.shapes.shape_parts import parts_of
+from flushtracker.shapes.shape_parts import parts_of, whole_tables
 from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
 
 _WRONG: Final = 1
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the problems, one on each line, and their number."""
+    """Print the problems, one on each line, then notes, and the number of problems."""
     path: Path = arguments.shapes
     try:
         shapes = read_shapes(path)
@@ -29,11 +31,20 @@ def run(arguments: argparse.Namespace) -> int:
         options = parse_options(arguments.connection)
         errors += catalog_errors(options, arguments.publication, shapes.definitions)
         judge = f"by the catalog of PostgreSQL at {server_name(options)}"
-    for each in errors:
+    for each in (*errors, *_notes(shapes)):
         print(each)
     shown = "no problem" if not errors else f"{len(errors)} problem{'s' if len(errors) > 1 else ''}"
     print(f"{path}: {len(shapes.ids)} shape{'' if len(shapes.ids) == 1 else 's'}, {shown} ({judge})")
     return _WRONG if errors else 0
+
+
+def _notes(shapes: ShapesFile) -> Iterator[str]:
+    """What is no problem, but costs more than it may seem to."""
+    for definition in shapes.definitions:
+        with suppress(ShapeError):
+            for table in whole_tables(definition):
+                fact = f"its log has a copy of all rows of {'.'.join(table)}; say more beside the subquery, or in it"
+                yield f"note: {definition.subject('where')}: {fact}"
 
 
 def _where_errors(shapes: ShapesFile) -> list[FlushtrackerError]:
