@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from flushtracker.delta.log.reader import ShapeLogReader
@@ -24,10 +25,15 @@ _Key: TypeAlias = tuple[str | None, ...]
 class RecordedTables:
     """The tables of a recording at its end: its changes applied row by row, without shapes, logs or events.
 
+    ``known`` tables have no rows if the recording does not change them; a subquery cannot read an unknown one.
+
     Raises ``DecodeError``, also for a table that had rows before the recording began.
     """
 
-    def __init__(self, frames: Iterable[RecordedMessage]) -> None:
+    def __init__(
+        self, frames: Iterable[RecordedMessage], known: Mapping[TableName, Relation] = MappingProxyType({})
+    ) -> None:
+        self._known = known
         self._rows: dict[TableName, dict[_Key, Row]] = defaultdict(dict)
         self._relations: dict[TableName, Relation] = {}
         converter = FragmentConverter()
@@ -74,7 +80,8 @@ class RecordedTables:
         relation = self._relations.get(definition.table)
         if relation is None or definition.where is None:
             return []
-        condition = parse_where(definition.where).joined(definition.table, self._relations)
+        relations = {**self._known, **self._relations}
+        condition = parse_where(definition.where).joined(definition.table, relations)
         for table in condition.inner_tables:
             for row in self._rows[table].values():
                 condition.add(table, row)

@@ -4,16 +4,20 @@ import argparse
 import sys
 
 from flushtracker.delta.log.reader import ShapeLogReader
+from flushtracker.events.registry_events import TableEntry
 from flushtracker.recordings.recording import read_recording
 from flushtracker.recordings.verify import RecordedTables, differences
+from flushtracker.shapes.bound_relation import relations_of
 from flushtracker.shapes.shapes_file import load_shapes
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare all shapes; returns 1 if one differs."""
     shapes = {definition.id: definition for definition in load_shapes(arguments.shapes)}
-    tables = RecordedTables(read_recording(arguments.recording))
     log = ShapeLogReader(arguments.log)
+    entries = log.finder.refresh().entries.values()
+    known = relations_of(entry.binding for entry in entries if isinstance(entry, TableEntry))
+    tables = RecordedTables(read_recording(arguments.recording), known)
     count, failed = 0, 0
     for shape_id, rows, difference in differences(log, shapes, tables.rows_of):
         count += rows

@@ -9,16 +9,21 @@ import pytest
 
 from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.delta.log.table import create_shape_log
-from flushtracker.errors import DecodeError
+from flushtracker.errors import DecodeError, ShapeError
+from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.recordings.recording import RecordedMessage, read_recording
 from flushtracker.recordings.verify import RecordedTables, differences
 from flushtracker.recordings.verify_program import run
-from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.definition import InnerTable, ShapeDefinition
+from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.fragment_converter import FragmentConverter
+from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import decode
-from tests.support.shape_log_rows import append, commit, item
+from tests.support.shape_log_rows import SOURCE, append, commit, item
 from tests.support.truth import Row, TruthChange, read_truth
 from tests.unit.test_recorded_wal import PUBLISHED, RECORDING
+from tests.unit.test_shape_log_reader import register
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +87,20 @@ def test_shape_of_chosen_rows_and_columns_is_the_query_over_its_table(tables: Re
     assert {*found[0]} == {"id"}
 
 
+def test_a_table_of_a_subquery_that_never_changed_has_no_rows(frames: list[RecordedMessage]) -> None:
+    """Its columns are known by the registry; without it the shape cannot be judged."""
+    rows = RecordedTables(frames).rows_of(ShapeDefinition("s", ("public", "users"), ("id",)))
+    quiet = Relation(77, "public", "quiet", "default", (Column("id", 23, is_key=True),))
+    tables = RecordedTables(frames, {quiet.table: quiet})
+    query = "(SELECT id FROM public.quiet)"
+    for where, expected in ((f"id IN {query}", []), (f"id NOT IN {query}", rows), (f"NOT id IN {query}", rows)):
+        shape = ShapeDefinition("s", ("public", "users"), ("id",), where)
+        assert tables.rows_of(shape) == expected
+        with pytest.raises(ShapeError, match=r"reads table public\.quiet, whose columns are not known"):
+            RecordedTables(frames).rows_of(shape)
+    assert rows
+
+
 def test_change_of_a_row_that_was_there_before_the_recording_is_an_error(frames: list[RecordedMessage]) -> None:
     """It says what is wrong with the recording; it was a KeyError."""
     first = next(number for number, frame in enumerate(frames) if frame.data[:1] in {b"D", b"U"})
@@ -132,6 +151,25 @@ def test_changed_value_and_null_are_differences(log: str) -> None:
     ]
     ((_, _, found),) = differences(ShapeLogReader(log), {"users": USERS}, lambda _: list(rows))
     assert found == "the log lacks 1 rows, such as {'id': '2', 'name': None}"
+
+
+def test_program_knows_tables_without_changes_by_the_registry_of_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that subqueries read; the recording has no rows of this one, and so the shape has none."""
+    path, shapes = str(tmp_path / "log"), tmp_path / "shapes.yaml"
+    create_shape_log(path)
+    append(path, [commit(1000)])
+    where, columns = "id IN (SELECT id FROM public.quiet)", (ColumnBinding(1, "id", 23, -1, 0),)
+    names = (("public", "users"), ("public", "quiet"))
+    tables = [TableEntry(SOURCE, TableBinding(oid, name, ("id",), columns)) for oid, name in enumerate(names, 1)]
+    shape = ShapeDefinition(
+        *("users", names[0], ("id",), where), primary_key=("id",), inner_tables=(InnerTable(names[1], 2, ("id",)),)
+    )
+    register(path, *tables, ShapeEntry(SOURCE, shape, 1, LogOffset(9, 0)))
+    shapes.write_text(f'shapes: [{{id: users, table: public.users, columns: [id], where: "{where}"}}]\n')
+    assert run(Namespace(shapes=shapes, recording=RECORDING, log=path)) == 0
+    assert capsys.readouterr().out.startswith("1 shapes: folding each log gives its query over the table, 0 rows")
 
 
 def test_program_exits_with_1_and_names_each_shape_that_differs(
