@@ -14,13 +14,14 @@ from typing import Final
 from flushtracker.conformance.judge import RULES, Judge, Rule
 from flushtracker.conformance.subject import Commands, Subject
 from flushtracker.conformance.trial import Trial
-from flushtracker.errors import ConfigError, printable
+from flushtracker.errors import printable
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics, load_kafka_config
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES, SNAPSHOT_ROLES
 from flushtracker.local.broker import LocalBroker
 from flushtracker.power_failure.sync_watch import require_seccomp
 from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
+from flushtracker.process.new_folder import new_folder
 from flushtracker.process.program import log_to_stderr, print_status
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.power_loss:
         require_seccomp()
     name = secrets.token_hex(4)
-    folder = _created(arguments.data.absolute() / name)
+    folder = new_folder(arguments.data.absolute() / name)
     print_status("flushtracker conformance", f"data and logs in {folder}", arguments.log_format)
     progress = _Progress()
     seeds = range(arguments.seed, arguments.seed + min(arguments.seeds, arguments.kills))
@@ -115,14 +116,6 @@ class _Progress:
         return self._events_before + self.judge.events_sent
 
 
-def _created(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise ConfigError(f"--data: {folder} cannot be created: {error.strerror}; name another directory") from error
-    return folder
-
-
 def _brokers(kafka: Path | None, folder: Path, stack: ExitStack) -> KafkaConfig:
     """Those of the file, or a broker that it starts."""
     if kafka is not None:
@@ -135,7 +128,7 @@ def _brokers(kafka: Path | None, folder: Path, stack: ExitStack) -> KafkaConfig:
 def _trial(
     arguments: argparse.Namespace, config: KafkaConfig, folder: Path, seed: int, progress: _Progress, stack: ExitStack
 ) -> Trial:
-    data = _created(folder / "storage")
+    data = new_folder(folder / "storage")
     TopicAdmin(config).create(_ROLES)
     file, env = write_config(config, folder / "kafka.yaml")
     disk = stack.enter_context(closing(UnsyncedDisk(data, folder / "synced"))) if arguments.power_loss else None

@@ -5,11 +5,10 @@ import logging
 import secrets
 import time
 from collections import Counter
-from pathlib import Path
 from random import Random
 from typing import Final
 
-from flushtracker.errors import ConfigError, printable
+from flushtracker.errors import printable
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.loop_trial.belongings import Belongings
 from flushtracker.loop_trial.history import RULES, History
@@ -17,6 +16,7 @@ from flushtracker.loop_trial.places import Part, create_places
 from flushtracker.loop_trial.programs import Programs
 from flushtracker.loop_trial.trial import WEIGHTS, Plan, play
 from flushtracker.loop_trial.workload import TOTAL
+from flushtracker.process.new_folder import new_folder
 from flushtracker.process.program import StopRequest, log_to_stderr, print_status
 from flushtracker.wal.lsn import format_lsn
 
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace, module: str = "flushtracker") -> int:
     StopRequest()
     SPARK_JARS.fetch()
     name, seed = f"flushtracker_trial_{secrets.token_hex(4)}", arguments.seed or secrets.randbelow(_SEEDS) + 1
-    folder = _created(arguments.data.absolute() / name)
+    folder = new_folder(arguments.data.absolute() / name)
     rng = Random(seed)  # noqa: S311  reproducible
     settings = {"flush": rng.choice(["batch", "hold"]), "write_unit": rng.choice(["txn", "txn_fragment"])}
     places = create_places(arguments.config, name, folder, **settings)
@@ -103,14 +103,6 @@ def _print_rules(history: History, *, is_complete: bool) -> None:
     if not is_complete:
         print("?: the trial ended early, before the rule was fully tested")
     print(_UNSEEN)
-
-
-def _created(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise ConfigError(f"--data: {folder} cannot be created: {error.strerror}; name another directory") from error
-    return folder
 
 
 def _print(line: str, arguments: argparse.Namespace) -> None:

@@ -28,12 +28,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from flushtracker.wal.lsn import format_lsn
 from tests.support.failover_loop import FailoverLoop
 from tests.support.loop_readers import LoopReaders
 from tests.support.loop_watch import LoopWatch
 from tests.support.loop_workload import LoopWorkload
-from tests.support.seeded_soak import main
+from tests.support.seeded_soak import main, report
 from tests.support.whole_loop import Part
 
 Moment = Literal["any", "at once", "syncing", "large", "twice"]
@@ -57,7 +56,7 @@ def _soak(folder: Path, promotions: int, seed: int) -> None:
     with loop:
         watch = LoopWatch(loop)
         play = Promotions(loop, watch, rng)
-        _report(started, f"seed={seed} {settings}")
+        report(started, f"seed={seed} {settings}")
         while play.count < promotions:
             seed_of_rest = rng.randrange(1 << 30)
             with (
@@ -67,20 +66,20 @@ def _soak(folder: Path, promotions: int, seed: int) -> None:
                 for _ in range(min(_REST_EVERY, promotions - play.count)):
                     what = play.next()
                     readers.raise_failure()
-                    _report(started, f"promotion={play.count} {what} {_counts(watch)}")
+                    report(started, f"promotion={play.count} {what} {watch.counts()}")
             if workload.failure is not None:
                 raise workload.failure
             outcome = watch.rest()
             readers.raise_failure()
             readers.check_followers()
             reads.update(readers.reads)
-            _report(started, f"at rest: {outcome} {_counts(watch)} reads={dict(reads)} restarts={readers.restarts}")
+            report(started, f"at rest: {outcome} {watch.counts()} reads={dict(reads)} restarts={readers.restarts}")
         watch.close()
         assert watch.checked == loop.truth.transactions > promotions
         assert watch.trace.confirming > promotions
         assert watch.horizons or promotions < _REST_EVERY, "no log was folded"
-    counts = f"{dict(play.done)} seed={seed} {_counts(watch)}"
-    _report(started, f"promotions={promotions} {counts}: nothing lost, nothing confirmed early")
+    counts = f"{dict(play.done)} seed={seed} {watch.counts()}"
+    report(started, f"promotions={promotions} {counts}: nothing lost, nothing confirmed early")
 
 
 class Promotions:
@@ -150,16 +149,6 @@ class Promotions:
             self._watch.await_lsn(self._watch.confirmed_lsn + 1)
             self._pair.wait_until_synced(self._watch.sample)
         return part
-
-
-def _counts(watch: LoopWatch) -> str:
-    confirmed, folds = format_lsn(watch.confirmed_lsn), watch.horizons.total()
-    trace = f"batches={watch.trace.batches} resent={watch.trace.resent}"
-    return f"transactions={watch.checked} {confirmed=!s} samples={watch.samples} {folds=} {trace}"
-
-
-def _report(started: float, line: str) -> None:
-    print(f"{time.monotonic() - started:.0f}s {line}", flush=True)  # noqa: T201  a program prints
 
 
 if __name__ == "__main__":

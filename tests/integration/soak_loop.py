@@ -24,11 +24,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from flushtracker.wal.lsn import format_lsn
 from tests.support.loop_readers import LoopReaders
 from tests.support.loop_watch import LoopWatch
 from tests.support.loop_workload import LoopWorkload
-from tests.support.seeded_soak import main
+from tests.support.seeded_soak import main, report
 from tests.support.whole_loop import Part, WholeLoop
 
 _WEIGHTS: Final[dict[Part, int]] = {"tracker": 3, "writers": 3, "capture": 2, "broker": 1, "server": 1}
@@ -44,7 +43,7 @@ def _soak(folder: Path, kills: int, seed: int) -> None:
     started, killed, reads = time.monotonic(), Counter[str](), Counter[str]()
     with WholeLoop(folder, **settings) as loop:
         watch = LoopWatch(loop)
-        _report(started, f"seed={seed} {settings}")
+        report(started, f"seed={seed} {settings}")
         while killed.total() < kills:
             seed_of_rest = rng.randrange(1 << 30)
             with (
@@ -59,32 +58,21 @@ def _soak(folder: Path, kills: int, seed: int) -> None:
                     loop.kill(part)
                     killed[part] += 1
                     readers.raise_failure()
-                    _report(started, f"kill={killed.total()} part={part} {_counts(watch)}")
+                    report(started, f"kill={killed.total()} part={part} {watch.counts()}")
             if workload.failure is not None:
                 raise workload.failure
             outcome = watch.rest()
             readers.raise_failure()
             readers.check_followers()
             reads.update(readers.reads)
-            _report(started, f"at rest: {outcome} {_counts(watch)} reads={dict(reads)} restarts={readers.restarts}")
+            report(started, f"at rest: {outcome} {watch.counts()} reads={dict(reads)} restarts={readers.restarts}")
         watch.close()
         assert watch.checked == loop.truth.transactions > kills
         assert watch.trace.confirming > kills
         assert watch.horizons or kills < _REST_EVERY, "no log was folded"
         assert min(reads[name] for name in ("followers", "duckdb", "polars")) > 0
     counts = " ".join(f"{part}_kills={killed[part]}" for part in _WEIGHTS)
-    _report(started, f"kills={kills} {counts} seed={seed} {_counts(watch)}: nothing lost, nothing confirmed early")
-
-
-def _counts(watch: LoopWatch) -> str:
-    confirmed = format_lsn(watch.confirmed_lsn)
-    trace = f"batches={watch.trace.batches} resent={watch.trace.resent}"
-    steps = " ".join(f"{kind}={count}" for kind, count in sorted(watch.log_trace.counts.items()))
-    return f"transactions={watch.checked} {confirmed=!s} samples={watch.samples} {trace} {steps}"
-
-
-def _report(started: float, line: str) -> None:
-    print(f"{time.monotonic() - started:.0f}s {line}", flush=True)  # noqa: T201  a program prints
+    report(started, f"kills={kills} {counts} seed={seed} {watch.counts()}: nothing lost, nothing confirmed early")
 
 
 if __name__ == "__main__":

@@ -119,6 +119,13 @@ class LoopWatch:
         self.trace.close()
         self.log_trace.close()
 
+    def counts(self) -> str:
+        """What has been seen so far, for a line of a soak's report."""
+        confirmed, folds = format_lsn(self.confirmed_lsn), self.horizons.total()
+        trace = f"batches={self.trace.batches} resent={self.trace.resent}"
+        steps = " ".join(f"{kind}={count}" for kind, count in sorted(self.log_trace.counts.items()))
+        return f"transactions={self.checked} {confirmed=!s} samples={self.samples} {folds=} {trace} {steps}"
+
     def _check_log(self, confirmed_lsn: int) -> None:
         """Compare all that has been confirmed since the last time: every transaction and shape, and no other."""
         due = [each for each in self._unchecked if each.commit_lsn < confirmed_lsn]

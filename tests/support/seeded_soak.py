@@ -1,4 +1,4 @@
-"""``main``: the command line of a soak that plays so many of something from one seed, and what it leaves behind."""
+"""``main``: the command line of a soak that plays so many of something from one seed; and the lines that it prints."""
 
 import argparse
 import shutil
@@ -23,3 +23,8 @@ def main(description: str | None, unit: str, soak: Callable[[Path, int, int], No
     except (AssertionError, FlushtrackerError) as error:
         sys.exit(f"violated with seed {arguments.seed}; all data and logs are in {folder}: {error}")
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def report(started: float, line: str) -> None:
+    """Print a line after how long it has taken since ``started``, by the monotonic clock."""
+    print(f"{time.monotonic() - started:.0f}s {line}", flush=True)  # noqa: T201  a program prints
