@@ -64,7 +64,7 @@ def _print_cut(arguments: argparse.Namespace) -> None:
 
 def _position_text(read: ShapeRead) -> str:
     """The end of a status line: what ``--after`` takes."""
-    return "" if read.is_joined else f"; position {read.position}"
+    return "" if read.has_subqueries else f"; position {read.position}"
 
 
 class _Rows:

@@ -87,12 +87,7 @@ class FoundShape:
         """Whether its log may have a ``truncate_partition``: of a partition, or of one of its tables."""
         if self.entry is None or self.entry.is_condensed:
             return True
-        return self.entry.definition.keys_have_partitions or self.is_joined
-
-    @property
-    def is_joined(self) -> bool:
-        """Whether it is known to have subqueries: its rows are not all that its log has."""
-        return self.entry is not None and bool(self.entry.definition.inner_tables)
+        return self.entry.definition.keys_have_partitions or self.has_subqueries
 
     @property
     def has_subqueries(self) -> bool:

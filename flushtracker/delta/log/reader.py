@@ -52,7 +52,7 @@ class ShapeRead:
 
     ``bound`` is ``(tx, ∞)`` of the last whole transaction, or of a difference. Before the first transaction it is where
     a shape that began again starts, ``(0, ∞)`` for another with a snapshot, else ``None``. ``reached`` is the same
-    place as a position. ``is_joined``: these are the rows of a shape with subqueries, whose log has others, too.
+    place as a position. ``has_subqueries``: these are the rows of a shape with subqueries, whose log has others, too.
     """
 
     source: str
@@ -60,7 +60,7 @@ class ShapeRead:
     batches: pa.RecordBatchReader
     bound: LogOffset | None
     reached: Position
-    is_joined: bool = False
+    has_subqueries: bool = False
 
     @property
     def position(self) -> Position:
@@ -69,7 +69,7 @@ class ShapeRead:
         Raises:
             PositionError: the rows are those of a shape with subqueries, which no change of its log follows.
         """
-        if self.is_joined:
+        if self.has_subqueries:
             raise PositionError(
                 f"shape {self.shape_id} has subqueries, so its rows cannot be followed: its log has the changes of all "
                 "of its tables; read that from its beginning, keep all rows by key, and select among them"
@@ -271,7 +271,7 @@ class ShapeLogReader:
         columns = RowColumns(shape.columns, typed=typed)
         rows = self._sorted(map(columns.parse, shape_rows(self._finder.table, shape)))
         batches = _batches(columns.schema, map(columns.unmarked, rows))
-        return ShapeRead(shape.source, shape.shape_id, batches, shape.bound, shape.position(), shape.is_joined)
+        return ShapeRead(shape.source, shape.shape_id, batches, shape.bound, shape.position(), shape.has_subqueries)
 
     def _sorted(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """The rows of all ``tables``, which have been read when this returns, in offset order."""
