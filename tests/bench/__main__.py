@@ -15,6 +15,7 @@ from tests.bench import (
     catch_up,
     cluster,
     fan_out,
+    joined,
     latency,
     layouts,
     lifetime,
@@ -42,6 +43,7 @@ Bench = Callable[..., Iterable[Table]]
 BENCHES: Final[Mapping[str, Bench]] = {
     "beam": beam.tables,
     "fan_out": fan_out.tables,
+    "joined": joined.tables,
     "layouts": layouts.tables,
     "polls": polls.tables,
     "reads": reads.tables,

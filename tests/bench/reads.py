@@ -23,7 +23,7 @@ from tests.support.shape_log_rows import SOURCE, append, commit, snapshot_rows
 _PER_APPEND: Final = 200_000
 _NAMES: Final = ("Ada", "Björn", "Chiara", "Dmitri", "Echo Company", "François", "Gül")
 
-_READ: Final = """
+READ: Final = """
 import json, resource, sys, time
 from flushtracker.delta.log.reader import read_shape
 
@@ -94,7 +94,7 @@ def _line(rows: int, updates: int) -> list[str]:
         log = str(Path(folder) / "log")
         create_shape_log(log)
         item_bytes = append_rows(log, rows, updates)
-        done = subprocess.run([sys.executable, "-c", _READ, log], capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, "-c", READ, log], capture_output=True, text=True, check=True)
         found, spent_s, peak_kb = json.loads(done.stdout)
     assert found == rows
     items = rows * (1 + updates)

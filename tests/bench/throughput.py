@@ -44,8 +44,8 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     for label, definitions, operation in WORKLOADS:
         messages = wal.transactions(transactions, CHANGES_PER_TRANSACTION, operation)
         router = EventRouter(definitions)
-        _times(messages, router)
-        times = medians(_times(messages, router) for _ in range(rounds))
+        step_times(messages, router)
+        times = medians(step_times(messages, router) for _ in range(rounds))
         steps_us = [time / (transactions * CHANGES_PER_TRANSACTION) * 1e6 for time in times]
         rows.append([label, per_second(sum(steps_us)), *(f"{us:.1f}" for us in [sum(steps_us), *steps_us])])
     yield Table(
@@ -55,7 +55,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     )
 
 
-def _times(messages: Iterable[bytes], router: EventRouter) -> list[float]:
+def step_times(messages: Iterable[bytes], router: EventRouter) -> list[float]:
     """The CPU time of each of ``STEPS``, in seconds."""
     converter = FragmentConverter()
     sequencer = FragmentSequencer("7301/1/shapes", wal.FIRST_LSN, max_event_bytes=MAX_EVENT_BYTES)

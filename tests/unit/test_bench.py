@@ -26,6 +26,7 @@ def test_every_bench_runs_and_prints_its_tables() -> None:
     assert "shape log of 100 shapes, 2 appends a day" in done.stdout
     assert "A poll of the shape log after another append" in done.stdout
     assert "insert that matches one of 1,000 shapes" in done.stdout
+    assert "read_shape of a shape with a subquery" in done.stdout
 
 
 def test_an_unknown_bench_is_refused_with_the_known_ones() -> None:
@@ -33,7 +34,8 @@ def test_an_unknown_bench_is_refused_with_the_known_ones() -> None:
     done = bench("rooting")
     assert done.returncode == 2
     assert (
-        "unknown benchmark rooting; choose from beam, fan_out, layouts, polls, reads, removed, routing, " in done.stderr
+        "unknown benchmark rooting; choose from beam, fan_out, joined, layouts, polls, reads, removed, routing, "
+        in done.stderr
     )
 
 
