@@ -117,7 +117,10 @@ def test_a_client_without_the_rows_waits_for_the_snapshot(log: str) -> None:
                 response = await server.get({"shape": "shape", **asked})
                 assert (response.status, response.headers["retry-after"]) == (503, "5")
             snapshot = ShapeSnapshot(1, MvccSnapshot.parse("1:1:"), lsn=8, next_xid=1)
-            rows = {PROJECT.format(5): {"id": "5", "a": "7"}, PROJECT.format(6): {"id": "6", "a": "8"}}
+            rows: dict[str, dict[str, str | None]] = {
+                PROJECT.format(5): {"id": "5", "a": "7"},
+                PROJECT.format(6): {"id": "6", "a": "8"},
+            }
             append(log, snapshot_rows(snapshot, rows, shape_id="shape"))
             await server.served.parts.watch.current(fresh=True)
             begun = await server.get({"shape": "shape", "offset": "now"})
