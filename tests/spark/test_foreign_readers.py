@@ -1,14 +1,17 @@
 """Spark SQL reads shapes by the query of docs/shape_log.md, and has what ``read_shape`` has."""
 
 from pathlib import Path
+from random import Random
 
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from flushtracker.delta.log.table import create_shape_log
 from tests.support.busy_log import BusyLog
-from tests.support.foreign_readers import folded_rows, spark_rows
+from tests.support.foreign_readers import folded_rows, joined, spark_rows
+from tests.support.joined_history import TABLES, JoinedWorld
 from tests.support.shape_log_rows import RandomLog, append
+from tests.unit.test_joined_log import JOINED_TABLES, joined_shape, played
 
 
 def test_spark_sql_has_the_rows_of_a_busy_log(spark: SparkSession, tmp_path: Path) -> None:
@@ -31,3 +34,19 @@ def test_spark_sql_folds_every_operation(spark: SparkSession, tmp_path: Path) ->
         found = folded_rows(log, version, "users", column)
         assert found
         assert read(log, version, "users", column) == found
+
+
+def test_spark_sql_joins_the_tables_of_a_shape_with_subqueries(spark: SparkSession, tmp_path: Path) -> None:
+    """``NOT IN``, too, with nulls."""
+    sql = joined("VERSION AS OF", JOINED_TABLES).replace("> 7", "> 3")
+    for membership in ("IN", "NOT IN"):
+        log, shape = str(tmp_path / membership), joined_shape(membership)
+        create_shape_log(log)
+        world = JoinedWorld(Random(5), dict.fromkeys(TABLES, "full"))  # noqa: S311  reproducible
+        read, seen = spark_rows(spark, sql.replace("city IN", f"city {membership}")), set[str]()
+        for _ in range(2):
+            ((_, answers),) = played(log, world, [shape], 12)[-1:]
+            found = read(log, DeltaTable(log).version(), shape.id, "a")
+            assert found == answers[shape.id]
+            seen.add(str(found))
+        assert len(seen) > 1

@@ -2,7 +2,7 @@
 
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -29,11 +29,24 @@ def documented(word: str) -> str:
     return str(block)
 
 
+def joined(word: str, tables: Mapping[str, str]) -> str:
+    """The same block for a shape with subqueries, on these tables in place of the page's, as it says."""
+    program = documented(word)
+    instead = documented("table = pl.col" if "import polars" in program else "split_part(key")
+    *lines, last = program.rstrip().split("\n")
+    assert "folded" in last
+    text = "\n".join([*lines, instead])
+    for before, after in tables.items():
+        assert f'"public"."{before}"' in text
+        text = text.replace(f'"public"."{before}"', after)
+    return text
+
+
 def _filled(query: str, log: str, version: int, shape_id: str, column: str, source: str = SOURCE) -> str:
     """The query with a reader's own names for those of the page; raises ``AssertionError`` if it lacks one."""
     # The path is last, since it may contain any of the others.
-    for quote in ("'", '"'):
-        query = query.replace(f"{quote}users{quote}", f"{quote}{shape_id}{quote}")
+    for before, after in [("'users'", f"'{shape_id}'"), ('shape_id="users"', f'shape_id="{shape_id}"')]:
+        query = query.replace(before, after)
     for before, after in [("41", str(version)), ("city", column), (SOURCE, source), ("data/log", log)]:
         assert before in query
         query = query.replace(before, after)
@@ -41,7 +54,7 @@ def _filled(query: str, log: str, version: int, shape_id: str, column: str, sour
 
 
 def duckdb_rows(
-    log: str, version: int, shape_id: str, column: str, query: str | None = None, *, source: str = SOURCE
+    log: str, version: int, shape_id: str, column: str, program: str | None = None, *, source: str = SOURCE
 ) -> Rows:
     """By DuckDB's own Delta extension, which a package on PyPI has with DuckDB's signature."""
     spec = find_spec("duckdb_ext")
@@ -49,34 +62,36 @@ def duckdb_rows(
     (extension,) = Path(next(iter(spec.submodule_search_locations or []))).glob("extensions/*/*/delta.duckdb_extension")
     with duckdb.connect() as connection:
         connection.execute(f"LOAD '{extension}'")
-        connection.execute(_filled(query or documented("TYPE delta"), log, version, shape_id, column, source))
+        connection.execute(_filled(program or documented("TYPE delta"), log, version, shape_id, column, source))
         return _ordered(connection.fetchall())
 
 
-def polars_rows(log: str, version: int, shape_id: str, column: str, *, source: str = SOURCE) -> Rows:
+def polars_rows(
+    log: str, version: int, shape_id: str, column: str, program: str | None = None, *, source: str = SOURCE
+) -> Rows:
     names: dict[str, Any] = {}
-    program = _filled(documented("import polars"), log, version, shape_id, column, source)
+    program = _filled(program or documented("import polars"), log, version, shape_id, column, source)
     exec(program, names)  # noqa: S102  the page's program
     return _ordered(names["users"].rows())
 
 
-def spark_rows(spark: SparkSession) -> ForeignReader:
+def spark_rows(spark: SparkSession, query: str | None = None) -> ForeignReader:
     def read(log: str, version: int, shape_id: str, column: str) -> Rows:
-        query = _filled(documented("VERSION AS OF"), log, version, shape_id, column)
-        return _ordered([tuple(row) for row in spark.sql(query).collect()])
+        text = _filled(query or documented("VERSION AS OF"), log, version, shape_id, column)
+        return _ordered([tuple(row) for row in spark.sql(text).collect()])
 
     return read
 
 
-def folded_rows(log: str, version: int, shape_id: str, column: str) -> Rows:
-    """What :func:`read_shape` has of that version: of a table that has its rows, and nothing else."""
+def folded_rows(log: str, version: int, shape_id: str, column: str, shapes: str | None = None) -> Rows:
+    """What :func:`read_shape` has of that version: of a table that has its rows, and nothing else but ``shapes``."""
     rows = query_rows(DeltaTable(log, version=version), "SELECT * FROM rows")
     if shape_id not in rows["shape_id"].to_pylist():
         # Without the registry's entry it would be no shape of this log.
         return []
     with tempfile.TemporaryDirectory() as copy:
         write_deltalake(copy, rows)
-        found = read_shape(copy, shape_id).rows.to_pylist()
+        found = read_shape(copy, shape_id, shapes=shapes).rows.to_pylist()
     return _ordered([(row.get("id"), row.get(column)) for row in found])
 
 

@@ -14,10 +14,14 @@ from flushtracker.delta.log.table import create_shape_log
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.busy_log import BusyLog
-from tests.support.foreign_readers import ForeignReader, documented, duckdb_rows, folded_rows, polars_rows
+from tests.support.foreign_readers import ForeignReader, documented, duckdb_rows, folded_rows, joined, polars_rows
+from tests.support.joined_history import TABLES, JoinedWorld
 from tests.support.shape_log_rows import RandomLog, append, commit, item, snapshot_rows
+from tests.unit.test_joined_log import JOINED_TABLES, entries, joined_shape, played, rows_at
+from tests.unit.test_retention import folded
+from tests.unit.test_shape_log_reader import register
 
-READERS = {"duckdb": duckdb_rows, "polars": polars_rows}
+READERS: dict[str, ForeignReader] = {"duckdb": duckdb_rows, "polars": polars_rows}
 _WRAPS, _PAST_A_WRAP = 1, 2
 """Seeds of logs whose xids begin again at 0 meanwhile, and of one whose 64-bit xids are above 2**32 all the time."""
 
@@ -69,6 +73,28 @@ def test_foreign_readers_have_what_a_snapshot_has_not_seen_past_2_32_transaction
     by_xip = documented("TYPE delta").replace("'$.unseen'", "'$.xip'").replace("BIGINT[][]", "BIGINT[]")
     naive = by_xip.replace("xid BETWEEN xids[1] AND xids[2]", "xid = xids")
     assert duckdb_rows(log, version, "users", "n", naive) != expected
+
+
+@pytest.mark.parametrize("membership", ["IN", "NOT IN"])
+def test_foreign_readers_join_the_tables_of_a_shape_with_subqueries(tmp_path: Path, membership: str) -> None:
+    """With the rule's SQL for such shapes, while rows of both tables come and go; before and after a fold."""
+    log, shape = str(tmp_path / "log"), joined_shape(membership)
+    create_shape_log(log)
+    world = JoinedWorld(random.Random(5), dict.fromkeys(TABLES, "full"))  # noqa: S311  reproducible
+    register(log, *entries([shape]))
+    sql, program = (joined(word, JOINED_TABLES).replace("> 7", "> 3") for word in ("TYPE delta", "import polars"))
+    seen = set[str]()
+    for number in range(6):
+        ((last, answers),) = played(log, world, [shape], 4)[-1:]
+        if number == 3:
+            assert folded(log, 0, last) == 1
+        version, expected = DeltaTable(log).version(), answers[shape.id]
+        assert rows_at(log, shape.id) == expected
+        assert duckdb_rows(log, version, shape.id, "a", sql.replace("city IN", f"city {membership}")) == expected
+        if membership == "IN":
+            assert polars_rows(log, version, shape.id, "a", program) == expected
+        seen.add(str(expected))
+    assert len(seen) > 3
 
 
 def test_a_pinned_snapshot_of_duckdb_is_the_newest_version(tmp_path: Path) -> None:
