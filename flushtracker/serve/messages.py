@@ -85,13 +85,10 @@ def transactions(tables: Iterable[pa.Table], relation: str, most_bytes: int) -> 
 
 
 def item_messages(
-    tx_offset: int, xids: str, items: Iterable[tuple[str, str, str | None, str | None]], relation: str
+    tx_offset: int, xid: int, items: Iterable[tuple[str, str, str | None, str | None]], relation: str
 ) -> list[bytes]:
-    """The messages of one transaction, from the operation, key, value and old value of each item.
-
-    ``xids`` are those of the transactions that it is made of, separated by commas.
-    """
-    rows = [(tx_offset, number, *item, xids) for number, item in enumerate(items)]
+    """The messages of one transaction, from the operation, key, value and old value of each item."""
+    rows = [(tx_offset, number, *item, xid) for number, item in enumerate(items)]
     return _messages(rows, relation) or []
 
 

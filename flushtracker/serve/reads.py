@@ -17,7 +17,7 @@ from flushtracker.errors import ConfigError, FlushtrackerError, PositionError, S
 from flushtracker.events.registry import Registry
 from flushtracker.serve.body import PAGE_BYTES, SMALL_BYTES, Body, Page, PageFile, join
 from flushtracker.serve.handle import Handle
-from flushtracker.serve.joined_changes import joined_transaction
+from flushtracker.serve.joined_changes import joined_transactions
 from flushtracker.serve.messages import SEPARATOR, Transaction, row_messages, transactions
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
@@ -171,12 +171,10 @@ def _transactions(
 ) -> Iterator[Transaction]:
     """What follows the transaction ``after_tx``: the log's transactions, or the changes of a query with subqueries."""
     shape, relation = found.shape, now.facts.relation
-    if shape.entry is None or not shape.entry.definition.inner_tables:
+    if shape.has_subqueries:
+        yield from joined_transactions(tables.reader, shape, after_tx, relation, MOST_TRANSACTION, check)
+    else:
         yield from transactions(tables.reader.log_tables(found, check), relation, MOST_TRANSACTION)
-        return
-    changes = joined_transaction(tables.reader, shape, after_tx, relation, MOST_TRANSACTION, check)
-    if changes is not None:
-        yield changes
 
 
 def _is_defined_alike(one: FoundShape, other: FoundShape) -> bool:

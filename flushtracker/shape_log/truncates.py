@@ -33,6 +33,12 @@ class Truncates:
 
     def after(self, key: str, place: Place) -> int:
         """How many truncates remove the row with the ``key`` after ``place``."""
+        return sum(len(places) - bisect_right(places, place) for places in self._of(key))
+
+    def of(self, key: str) -> list[Place]:
+        """The places of those that remove the row with the ``key``, in their order."""
+        return sorted(place for places in self._of(key) for place in places)
+
+    def _of(self, key: str) -> list[list[Place]]:
         partition = partition_of(key)
-        found = [self._places.get(of, []) for of in ((None,) if partition is None else (None, partition))]
-        return sum(len(places) - bisect_right(places, place) for places in found)
+        return [self._places.get(of, []) for of in ((None,) if partition is None else (None, partition))]

@@ -35,7 +35,8 @@ _CHANGES: Final = pa.schema(
 )
 _DELETES, _OTHERS = 0, 1
 
-_Change = tuple[int, str, str, str | None, str | None]
+RowChange = tuple[int, str, str, str | None, str | None]
+"""Rank, key, operation, value, old value."""
 
 
 def changes_between(
@@ -106,13 +107,23 @@ def _of_rows(rows: pa.Table, rank: int, operation: str) -> pa.Table:
     return pa.table(columns, schema=_CHANGES)
 
 
-def _by_column(changes: list[_Change]) -> Iterator[tuple[list[object], pa.Field]]:
+def _by_column(changes: list[RowChange]) -> Iterator[tuple[list[object], pa.Field]]:
     columns = zip(*changes, strict=True) if changes else iter([()] * len(_CHANGES))
     for column, field in zip(columns, _CHANGES, strict=True):
         yield list(column), field
 
 
-def _changed(key: str, was: str | None, now: str | None, key_columns: Collection[str]) -> Iterator[_Change]:
+def row_changes(key: str, was: str | None, now: str | None, key_columns: Collection[str]) -> Iterator[RowChange]:
+    """The changes of one row, with their ranks; ``None`` stands for no row."""
+    if was is None:
+        yield from [] if now is None else [(_OTHERS, key, "insert", now, None)]
+    elif now is None:
+        yield _DELETES, key, "delete", was, None
+    else:
+        yield from _changed(key, was, now, key_columns)
+
+
+def _changed(key: str, was: str | None, now: str | None, key_columns: Collection[str]) -> Iterator[RowChange]:
     old, new = columns_of(was), columns_of(now)
     if old == new:
         return

@@ -25,13 +25,21 @@ def folded_rows(table: DeltaTable, shape: FoundShape, check: Callable[[], None] 
         SinkError: temporary files cannot be used.
         DeltaError, OSError: the table cannot be read.
     """
+    return fold_items(*shape_items(table, shape, check=check))
+
+
+def shape_items(
+    table: DeltaTable, shape: FoundShape, after_tx: int | None = None, check: Callable[[], None] | None = None
+) -> tuple[Iterator[pa.Table], Truncates]:
+    """The items that count and concern one row, in ``ITEM_ORDER``; only those of transactions after one.
+
+    The truncates among them are known once the first item is returned. Raises as :func:`folded_rows`.
+    """
     ends = ", ".join(map(literal, END_ROWS))
-    condition = f"{shape.condition} AND {shape.counted()} AND operation NOT IN ({ends})"
+    condition = f"{shape.condition} AND {shape.counted(after_tx)} AND operation NOT IN ({ends})"
     query = f"SELECT {', '.join(ITEM_COLUMNS)} FROM rows WHERE {condition}"  # noqa: S608  no user's values but literals
     truncates = Truncates()
-    # Sorting reads all items before it returns the first one, so all truncates are known then.
-    items = sort_tables(_of_rows(query_batches(table, query), truncates, check), ITEM_ORDER)
-    return fold_items(items, truncates)
+    return sort_tables(_of_rows(query_batches(table, query), truncates, check), ITEM_ORDER), truncates
 
 
 def _of_rows(

@@ -25,6 +25,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.item_key import JOINED, joined_prefix, partition_of
 from flushtracker.shapes.where import parse_where
 from flushtracker.shapes.where.joined_condition import JoinedCondition
+from flushtracker.wal.changes import Row
 
 
 def shape_rows(table: DeltaTable, shape: FoundShape, check: Callable[[], None] | None = None) -> Iterator[pa.Table]:
@@ -59,16 +60,26 @@ def _unknown(shape: FoundShape) -> ConfigError:
 
 
 def _joined(rows: Iterable[pa.Table], shape: FoundShape, definition: ShapeDefinition) -> Iterator[pa.Table]:
+    condition = joined_condition(shape, definition)
+    # Sorting reads all rows before it returns the first one, so the subqueries have all of theirs then.
+    own = sort_tables(_own_rows(rows, condition, definition), ROW_ORDER)
+    return _matching(own, condition, named_columns(shape))
+
+
+def joined_condition(shape: FoundShape, definition: ShapeDefinition) -> JoinedCondition:
+    """The shape's condition, over the rows of all of its tables; raises ``ConfigError`` if these are not known."""
     if shape.table is None or definition.where is None or len(shape.inner) < len({*_inner_names(definition)}):
         raise _unknown(shape)
     try:
-        condition = parse_where(definition.where).joined(definition.table, relations_of((shape.table, *shape.inner)))
+        return parse_where(definition.where).joined(definition.table, relations_of((shape.table, *shape.inner)))
     except ShapeError as error:
         raise ConfigError(f"{shape.name} cannot be read, as its tables have changed since it ended: {error}") from error
-    names = None if definition.columns is None else tuple(shape.columns)
-    # Sorting reads all rows before it returns the first one, so the subqueries have all of theirs then.
-    own = sort_tables(_own_rows(rows, condition, definition), ROW_ORDER)
-    return _matching(own, condition, names)
+
+
+def named_columns(shape: FoundShape) -> tuple[str, ...] | None:
+    """The columns that the shape's rows have; ``None`` for all that the log has."""
+    is_all = shape.entry is None or shape.entry.definition.columns is None
+    return None if is_all else tuple(shape.columns)
 
 
 def _inner_names(definition: ShapeDefinition) -> Iterator[tuple[str, str]]:
@@ -79,12 +90,13 @@ def _own_rows(rows: Iterable[pa.Table], condition: JoinedCondition, definition: 
     """The rows of the shape's own table; those that subqueries read are added to the condition."""
     for table in rows:
         for name in condition.inner_tables:
-            for value in table.filter(_is_of(table, joined_prefix(name)))["value"].to_pylist():
+            for value in table.filter(is_of(table, joined_prefix(name)))["value"].to_pylist():
                 condition.add(name, columns_of(value))
-        yield table.filter(_is_of(table, joined_prefix(definition.table)))
+        yield table.filter(is_of(table, joined_prefix(definition.table)))
 
 
-def _is_of(rows: pa.Table, prefix: str) -> pa.ChunkedArray:
+def is_of(rows: pa.Table, prefix: str) -> pa.ChunkedArray:
+    """Whether each row is of the table that a :func:`joined_prefix` names."""
     return pc.starts_with(rows["key"], prefix + "/")
 
 
@@ -101,8 +113,13 @@ def _matching(
         is_in = [condition.matches(row) for row in values]
         found = table.filter(pa.array(is_in, pa.bool_()))
         if names is not None:
-            kept = ({name: row[name] for name in names if name in row} for row in compress(values, is_in))
-            texts = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in kept]
+            texts = [shown_text(row, names) for row in compress(values, is_in)]
             index = found.column_names.index("value")
             found = found.set_column(index, "value", pa.array(texts, table["value"].type))
         yield found
+
+
+def shown_text(row: Row, names: tuple[str, ...]) -> str:
+    """A row with the columns ``names`` alone, as the log has it."""
+    kept = {name: row[name] for name in names if name in row}
+    return json.dumps(kept, ensure_ascii=False, separators=(",", ":"))

@@ -3,15 +3,18 @@
 First the rows of all tables of subqueries are added, in any order, then :meth:`JoinedCondition.settle` is called, and
 then rows are tested. In memory are the values that the subqueries return, and until they are settled the rows that a
 subquery with a subquery of its own is to judge.
+
+Rows may be added for a time each (:mod:`~flushtracker.shapes.where.query_set`). Then :meth:`JoinedCondition.outcomes`
+has what the condition is for a row at each time. It is evaluated only where a set that it asked has changed.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.where.binding import bind
-from flushtracker.shapes.where.query_set import QuerySet
+from flushtracker.shapes.where.query_set import ALWAYS, Clock, QuerySet, Span
 from flushtracker.shapes.where.tree import Node, Query
 from flushtracker.wal.changes import Relation, Row, TableName
 
@@ -23,11 +26,7 @@ class _BoundQuery:
     values: QuerySet
     matches: Callable[[Row], bool | None] | None
     waits: bool
-    rows: list[Row] = field(default_factory=list)
-
-    def judge(self, row: Row) -> None:
-        if self.matches is None or self.matches(row) is True:
-            self.values.add(row)
+    rows: list[tuple[Row, Span]] = field(default_factory=list)
 
 
 class JoinedCondition:
@@ -35,6 +34,7 @@ class JoinedCondition:
 
     def __init__(self, condition: Node, table: TableName, relations: Mapping[TableName, Relation]) -> None:
         self._relations = relations
+        self._clock = Clock()
         self._by_table = defaultdict[TableName, list[_BoundQuery]](list)
         self._queries: list[_BoundQuery] = []
         """Each after those in its own condition."""
@@ -47,7 +47,7 @@ class JoinedCondition:
 
     def _set_of(self, query: Query) -> QuerySet:
         relation, before = self._relation(query.table), len(self._queries)
-        values = QuerySet(relation, query.column)
+        values = QuerySet(relation, query.column, self._clock)
         matches = None if query.condition is None else bind(query.condition, relation, self._set_of)
         bound = _BoundQuery(values, matches, waits=len(self._queries) > before)
         self._queries.append(bound)
@@ -59,21 +59,45 @@ class JoinedCondition:
         """The tables of its subqueries."""
         return frozenset(self._by_table)
 
-    def add(self, table: TableName, row: Row) -> None:
-        """Add a row of a table of subqueries; raises ``DecodeError`` if it has no outcome."""
+    @property
+    def has_changes(self) -> bool:
+        """Whether its subqueries may return something else from one time to another."""
+        return any(query.values.has_changes for query in self._queries)
+
+    def add(self, table: TableName, row: Row, span: Span = ALWAYS) -> None:
+        """Add a row of a table of subqueries, that it has for some time; raises ``DecodeError`` without an outcome."""
         for query in self._by_table[table]:
             if query.waits:
-                query.rows.append(row)
-            else:
-                query.judge(row)
+                query.rows.append((row, span))
+            elif query.matches is None or query.matches(row) is True:
+                query.values.add(row, span)
 
     def settle(self) -> None:
         """All rows were added; raises as :meth:`add`."""
         for query in self._queries:
-            for row in query.rows:
-                query.judge(row)
+            for row, span in query.rows:
+                for since, until, is_true in self._outcomes(query.matches, row, span):
+                    if is_true:
+                        query.values.add(row, (since, until))
             query.rows.clear()
+            query.values.settle()
 
     def matches(self, row: Row) -> bool:
         """Whether a row of the condition's own table is one for which it is true; raises as :meth:`add`."""
         return self._matches(row) is True
+
+    def outcomes(self, row: Row, span: Span = ALWAYS) -> Iterator[tuple[int, int, bool]]:
+        """The same at each time of a span, as parts of it in their order; raises as :meth:`add`."""
+        return self._outcomes(self._matches, row, span)
+
+    def _outcomes(
+        self, matches: Callable[[Row], bool | None] | None, row: Row, span: Span
+    ) -> Iterator[tuple[int, int, bool]]:
+        now, end = span
+        while now < end:
+            self._clock.now, self._clock.until = now, end
+            is_true = matches is None or matches(row) is True
+            until = self._clock.until
+            yield now, until, is_true
+            now = until
+        self._clock.now, self._clock.until = ALWAYS

@@ -1,8 +1,15 @@
-"""``QuerySet``: what the subquery of ``value IN (SELECT column ...)`` returns, as far as its rows were added.
+"""``QuerySet``: what the subquery of ``value IN (SELECT column ...)`` returns at each time, as far as rows were added.
 
 As in SQL: of a query without rows the test is false for every value, NULL too. Otherwise NULL is unknown, and a value
 that is not in the query is false, or unknown if the query returns a NULL.
+
+A time is the offset of a transaction, after which the set is as it is there. Who needs only one moment adds each row
+for all times.
 """
+
+from bisect import bisect_right
+from collections import defaultdict
+from typing import Final
 
 from flushtracker.errors import DecodeError
 from flushtracker.shapes.where.operands import Operand, Operands
@@ -10,26 +17,51 @@ from flushtracker.shapes.where.sql_values import SqlType, Value
 from flushtracker.shapes.where.three_valued import Evaluate
 from flushtracker.wal.changes import Relation, Row
 
+Span = tuple[int, int]
+"""From one time on, and before another one."""
+
+END: Final = 2**63 - 1
+"""After every transaction."""
+
+ALWAYS: Final[Span] = (0, END)
+_ANY: Final = object()
+"""Stands for all values, NULL too."""
+
+
+class Clock:
+    """When a condition is evaluated, and ``until`` when its outcome holds: no set that it asked changes before."""
+
+    __slots__ = ("now", "until")
+
+    def __init__(self) -> None:
+        self.now, self.until = ALWAYS
+
 
 class QuerySet:
-    """The values of one column of ``relation``, in the type that they are compared in."""
+    """The values of one column of ``relation``, in the type that they are compared in, by a condition's ``clock``."""
 
-    def __init__(self, relation: Relation, column: str) -> None:
+    def __init__(self, relation: Relation, column: str, clock: Clock) -> None:
         self._operands = Operands(relation)
         self.operand: Operand = self._operands.column(column)
         """The column, for the choice of that type."""
         self._evaluate: Evaluate = self.operand.evaluate
-        self._values = set[Value]()
-        self._has_null = False
+        self._clock = clock
+        self._always = set[object]()
+        self._steps = defaultdict[object, list[Span]](list)
+        """Of other values: when one more row has it, 1, or one less, -1."""
+        self._turns = dict[object, list[int]]()
+        """When such a value comes and goes, in turn."""
 
     def compare_as(self, sql_type: SqlType) -> None:
         """Compare in this type, which is that of the value before IN, or one of both."""
         self._evaluate = self._operands.typed(self.operand, sql_type)
 
-    def __len__(self) -> int:
-        return len(self._values) + self._has_null
+    @property
+    def has_changes(self) -> bool:
+        """Whether it may differ from one time to another."""
+        return bool(self._turns)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Row, span: Span = ALWAYS) -> None:
         """Add a row that the query returns; raises ``DecodeError`` if its column is absent, or not of its type."""
         try:
             value = self._evaluate([read(row) for read in self._operands.readers])
@@ -39,13 +71,60 @@ class QuerySet:
                 f"{self._operands.table}: {self.operand} of a row cannot be compared because of {error}, which is an "
                 "error in PostgreSQL too; exclude such rows by the condition of the subquery"
             ) from None
-        if value is None:
-            self._has_null = True
+        if span == ALWAYS:
+            self._always.add(value)
         else:
-            self._values.add(value)
+            self._steps[value] += [(span[0], 1), (span[1], -1)]
+
+    def settle(self) -> None:
+        """All rows were added."""
+        for value, steps in self._steps.items():
+            self._count(value, steps)
+        if self._always:
+            self._always.add(_ANY)
+        else:
+            self._count(_ANY, [step for steps in self._steps.values() for step in steps])
+        self._steps.clear()
+
+    def _count(self, value: object, steps: list[Span]) -> None:
+        turns = _turns(steps)
+        if turns == [ALWAYS[0]]:
+            self._always.add(value)
+        elif turns and value not in self._always:
+            self._turns[value] = turns
 
     def contains(self, value: Value) -> bool | None:
-        """Whether ``value IN (the query)``."""
+        """Whether ``value IN (the query)``, by the clock."""
         if value is None:
-            return None if self._values or self._has_null else False
-        return True if value in self._values else None if self._has_null else False
+            return None if self._has(_ANY) else False
+        if self._has(value):
+            return True
+        return None if self._has(None) else False
+
+    def _has(self, value: object) -> bool:
+        if value in self._always:
+            return True
+        turns = self._turns.get(value)
+        if turns is None:
+            return False
+        passed = bisect_right(turns, self._clock.now)
+        if passed < len(turns):
+            self._clock.until = min(self._clock.until, turns[passed])
+        return passed % 2 == 1
+
+
+def _turns(steps: list[Span]) -> list[int]:
+    """When there is a first row, and when there is none any more, in turn.
+
+    >>> _turns([(0, 1), (16, -1), (16, 1), (40, -1), (8, 1), (24, -1), (64, 1)])
+    [0, 40, 64]
+    """
+    changes = defaultdict[int, int](int)
+    for time, change in steps:
+        changes[time] += change
+    turns, count = list[int](), 0
+    for time in sorted(changes):
+        before, count = count, count + changes[time]
+        if bool(before) != bool(count):
+            turns.append(time)
+    return turns
