@@ -33,6 +33,8 @@ CASES: Final = {
     "Fences": "TimelinesCases",
     "Gates": "TimelinesCases",
     "Snapshots": "TimelinesCases",
+    "Heals": "Heals",
+    "Sources": "Heals",
 }
 """The module of each case."""
 MUTANTS: Final = {
@@ -66,6 +68,16 @@ MUTANTS: Final = {
     "retracts as released": ("Fences", "NothingLostIsContinued"),
     "sends ungated": ("Gates", "NothingLostIsContinued"),
     "locks late": ("Snapshots", "ReadIsRight"),
+    "no mark": ("Heals", "FollowerIsRight"),
+    "does not wait for the start": ("Heals", "ReadIsRight"),
+    "replaces any fold": ("Heals", "ReadIsRight"),
+    "heals from the last snapshot": ("Heals", "FollowerIsRight"),
+    "stores the rows first": ("Heals", "FollowerIsRight"),
+    "follows any fold": ("Heals", "FollowerIsRight"),
+    "ends after everything": ("Heals", "FollowerIsRight"),
+    "takes any offset": ("Heals", "FollowerIsRight"),
+    "keeps the offset": ("Heals", "PositionRises"),
+    "compares other sources": ("Sources", "FollowerIsRight"),
 }
 """Each error that can be built into a model: a case that finds it, and the property that it violates there."""
 
