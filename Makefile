@@ -1,9 +1,15 @@
 # `make` alone lists the targets. Each target does the set-up that it needs, once.
 
 PYTHON ?= python3
-VENV   := .venv
+
+# The version of Spark that programs and tests run on. Each but the newest has an environment of its own over .venv.
+SPARK  ?= 4.2
+VENV   := .venv$(addprefix -,$(filter-out 4.2,$(SPARK)))
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+
+# What `make test` runs.
+TESTS  ?= flushtracker tests/unit tests/spark tests/integration
 
 # How much `make soak` plays.
 HISTORIES ?= 1000000
@@ -42,8 +48,8 @@ run: java $(READY) jars ## replay the recorded WAL, write and track its shapes s
 demo: java $(READY) jars brokerjars warmup ## run PostgreSQL, Kafka, capture, tracker and writers here, with a live view; Ctrl-C stops and verifies
 	@$(BIN)/flushtracker demo
 
-test: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run all tests, two at a time
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" flushtracker tests/unit tests/spark tests/integration
+test: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run all tests, two at a time; SPARK=4.0 or 4.1 on that Spark
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" $(TESTS)
 
 verify: verifytools java $(READY) jars brokerjars warmup ## try alerts, pages and clients in a real Prometheus, Chromium and Node, which Debian has
 	$(BIN)/python -m pytest tests/verify
@@ -130,7 +136,7 @@ clean: ## remove data/, build output and tool caches
 	rm -rf data build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
 
 distclean: clean ## also remove .venv and .jars
-	rm -rf $(VENV) .jars flushtracker.egg-info
+	rm -rf .venv .venv-* .jars flushtracker.egg-info
 
 # Check this machine before downloading half a gigabyte.
 python:
@@ -149,12 +155,22 @@ verifytools: | python
 java: | python
 	@"$(PYTHON)" -m flushtracker.jvm.java
 
-$(READY): pyproject.toml constraints.txt | python
-	@$(BIN)/python -m pip --version > /dev/null 2>&1 || { \
-	  echo "creating $(VENV) ..."; "$(PYTHON)" -m venv --clear $(VENV); }
-	@echo "installing the Python packages into $(VENV); Spark alone is half a gigabyte, so this takes a few minutes ..."
-	@$(BIN)/python -m pip install --quiet --use-pep517 --disable-pip-version-check -c constraints.txt -e '.[dev]' || { \
+.venv/.ready: pyproject.toml constraints.txt | python
+	@.venv/bin/python -m pip --version > /dev/null 2>&1 || { \
+	  echo "creating .venv ..."; "$(PYTHON)" -m venv --clear .venv; }
+	@echo "installing the Python packages into .venv; Spark alone is half a gigabyte, so this takes a few minutes ..."
+	@.venv/bin/python -m pip install --quiet --use-pep517 --disable-pip-version-check -c constraints.txt -e '.[dev]' || { \
 	  echo "The Python packages could not be installed; pip's error is above." >&2; \
 	  echo "If its index is unreachable, set PIP_INDEX_URL to another one and run make again." >&2; exit 2; }
 	@touch $@
 	@echo "the Python packages are installed"
+
+# Another pyspark, and all else from .venv, whose packages the new environment finds after its own.
+.venv-%/.ready: flushtracker/jvm/spark_version.py | .venv/.ready
+	@version=$$(.venv/bin/python -m flushtracker.jvm.spark_version $*) || exit 2; \
+	echo "installing pyspark $$version into .venv-$* ..."; \
+	.venv/bin/python -m venv --clear --without-pip .venv-$* && \
+	.venv/bin/python -m pip --python .venv-$* install --quiet --no-deps --ignore-installed -e . "pyspark==$$version" && \
+	.venv/bin/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/over.pth
+	@touch $@

@@ -5,16 +5,14 @@ starts without it if Java, the class path or the jars' times differ from those o
 hash of them, so that a change leads to a new archive.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from flushtracker.jvm.java import Java
-
-PATTERN: Final = "spark-*.jsa"
-"""The names of all archives, beside the jars."""
+from flushtracker.jvm.spark_version import installed_version
 
 # Otherwise Java writes on stdout that an archive does not fit.
 _SILENT: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
@@ -28,7 +26,12 @@ def archive_path(jars: Sequence[Path], java: Java) -> Path:
     for jar in [*jars, *sorted(spark_jars.glob("*.jar"))]:
         found = jar.stat()
         facts.append(f"{jar} {found.st_size} {found.st_mtime_ns}")
-    return jars[0].parent / f"spark-{sha256(repr(facts).encode()).hexdigest()[:12]}.jsa"
+    return jars[0].parent / f"spark-{installed_version()}-{sha256(repr(facts).encode()).hexdigest()[:12]}.jsa"
+
+
+def outdated_archives(archive: Path) -> Iterable[Path]:
+    """Other archives of the same Spark, beside this one: another checkout may use those of another Spark."""
+    return {*archive.parent.glob(f"spark-{installed_version()}-*.jsa")} - {archive}
 
 
 def use_archive(path: Path) -> str:

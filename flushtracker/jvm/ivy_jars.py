@@ -27,6 +27,7 @@ from xml.sax.saxutils import quoteattr
 
 from flushtracker.errors import ConfigError
 from flushtracker.jvm.java import check_java
+from flushtracker.jvm.spark_version import installed_version, supported_minor
 
 _CHECKOUT: Final = Path(__file__).parents[2]
 _REMEDY: Final = (
@@ -54,7 +55,8 @@ class JarSet:
     """The jars that ``ivy_xml`` names, each with its version and ``transitive="false"``.
 
     ``owner`` is who needs them, for messages; ``command`` fetches them; ``folder`` is their subfolder of ``.jars``, if
-    they have one, and ends in a slash.
+    they have one, and ends in a slash. With ``of_spark``, Ivy's configurations are versions of Spark, and the set is
+    that of the installed one.
     """
 
     ivy_xml: Path
@@ -62,11 +64,24 @@ class JarSet:
     megabytes: int
     command: str
     folder: str = ""
+    of_spark: bool = False
 
     def names(self) -> tuple[str, ...]:
-        """The file name of each jar below ``.jars``, such as ``delta-storage-4.4.0.jar``."""
+        """The file name of each jar below ``.jars``, such as ``delta-storage-4.4.0.jar``.
+
+        Raises:
+            ConfigError: there are none for the Spark that is installed, or none is.
+        """
+        chosen = (None, f"{self._configuration()}->default")
         dependencies = ElementTree.parse(self.ivy_xml).iter("dependency")  # noqa: S314  a file of this package
-        return tuple(f"{self.folder}{jar.attrib['name']}-{jar.attrib['rev']}.jar" for jar in dependencies)
+        return tuple(
+            f"{self.folder}{jar.attrib['name']}-{jar.attrib['rev']}.jar"
+            for jar in dependencies
+            if jar.attrib.get("conf") in chosen
+        )
+
+    def _configuration(self) -> str:
+        return supported_minor(installed_version()) if self.of_spark else "default"
 
     def paths(self, environ: Mapping[str, str] = os.environ) -> list[Path]:
         """The paths of the jars; cheap, and starts no JVM.
@@ -113,7 +128,7 @@ class JarSet:
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
             fetched = Path(scratch) / "jars"
             pattern = f"{fetched}/{self.folder}[artifact]-[revision].[ext]"
-            log = _run_ivy(self.ivy_xml, java, Path(scratch), repository, pattern)
+            log = _run_ivy(self.ivy_xml, self._configuration(), java, Path(scratch), repository, pattern)
             if repository:
                 log = log.replace(repository, shown)
             faults = self._faults(fetched)
@@ -153,12 +168,13 @@ def _jar_folder(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "flushtracker"
 
 
-def _run_ivy(ivy_xml: Path, java: Path, scratch: Path, repository: str | None, pattern: str) -> str:
+def _run_ivy(ivy_xml: Path, configuration: str, java: Path, scratch: Path, repository: str | None, pattern: str) -> str:
     """Let Ivy store the jars as ``pattern`` specifies; returns its output, even if it failed."""
     root = f" root={quoteattr(repository)}" if repository else ""
     settings = scratch / "ivysettings.xml"
     settings.write_text(_SETTINGS.format(cache=quoteattr(str(scratch / "cache")), root=root), encoding="utf-8")
     command = [str(java), "-jar", str(_ivy_jar()), "-settings", str(settings), "-ivy", str(ivy_xml)]
+    command += ["-confs", configuration]
     done = subprocess.run(  # noqa: S603  our own command, and the user's own Java
         [*command, "-retrieve", pattern],
         stdin=subprocess.DEVNULL,

@@ -15,8 +15,9 @@ SPARK_JARS: Final = JarSet(
     owner="Spark",
     megabytes=25,
     command="python -m flushtracker.jvm.jars spark",
+    of_spark=True,
 )
-"""The jars that Spark needs besides its own, directly in ``.jars``."""
+"""The jars that the installed Spark needs besides its own, directly in ``.jars``."""
 
 BROKER_JARS: Final = JarSet(
     ivy_xml=Path(__file__).with_name("broker_jars.xml"),
@@ -33,6 +34,7 @@ S3_JARS: Final = JarSet(
     megabytes=14,
     command="python -m flushtracker.jvm.jars s3",
     folder="s3/",
+    of_spark=True,
 )
 """Hadoop's S3A file system, for jobs that have a checkpoint or a shape log on S3, in ``.jars/s3``."""
 

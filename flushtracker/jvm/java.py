@@ -31,10 +31,10 @@ class Java:
 
     @property
     def warning(self) -> str | None:
-        """A warning about a version that Spark 4.2 does not support, or ``None``."""
+        """A warning about a version that Spark does not support, or ``None``."""
         if self.major in TESTED_MAJORS:
             return None
-        return f"{self.launcher} is Java {self.major}; Spark 4.2 supports Java 17 and 21, and this version is untested"
+        return f"{self.launcher} is Java {self.major}; Spark supports Java 17 and 21, and this version is untested"
 
 
 def check_java(environ: Mapping[str, str] = os.environ) -> Java:

@@ -10,9 +10,7 @@ from flushtracker.errors import ConfigError
 
 _TEMPORARY: Final = ".writing"
 _FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
-_LOCAL_FILE_MANAGER: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+_STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 
 
 class HadoopFiles:
@@ -101,12 +99,18 @@ def avoid_processes(spark: SparkSession, checkpoint: str) -> None:
     native library runs ``chmod`` and ``readlink``: 150 processes for a small batch. Other storage, clusters, and users
     who have chosen a file manager keep theirs.
     """
-    chosen = spark.conf.get(_FILE_MANAGER, None)
+    chosen, local = spark.conf.get(_FILE_MANAGER, None), local_file_manager(spark.version)
     files = HadoopFiles(spark, checkpoint)
     if str(spark.sparkContext.master).startswith("local") and files.is_local():
         if chosen is None:
             # Hadoop's checksum file would be renamed after the file: a kill in between leaves one that does not match.
             files.write_no_checksums()
-            spark.conf.set(_FILE_MANAGER, _LOCAL_FILE_MANAGER)
-    elif chosen == _LOCAL_FILE_MANAGER:
+            spark.conf.set(_FILE_MANAGER, local)
+    elif chosen == local:
         spark.conf.unset(_FILE_MANAGER)
+
+
+def local_file_manager(spark_version: str) -> str:
+    """Spark's class that renames files through Hadoop's ``FileSystem``; Spark 4.1 has moved it."""
+    package = _STREAMING if spark_version.startswith("4.0.") else f"{_STREAMING}.checkpointing"
+    return f"{package}.FileSystemBasedCheckpointFileManager"

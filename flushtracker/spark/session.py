@@ -25,6 +25,7 @@ from flushtracker.process.log_format import LogFormat
 from flushtracker.process.program import StopFlag, set_on_signals
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.spark.object_stores import is_on_s3, set_up_stores
+from flushtracker.spark.session_checks import refuse_connect, require_fitting
 
 _LOG_CONFIG: Final[Mapping[LogFormat, Path]] = {
     "text": Path(__file__).with_name("log4j2.properties"),
@@ -66,12 +67,13 @@ def start_session(
     Spark's log.
 
     Raises:
-        ConfigError: there is no usable Java, or jars are missing.
+        ConfigError: there is no usable Java, jars are missing, or the session is of another kind or version of Spark.
     """
     # This logger writes whole plans, including the options of a source, which can hold passwords.
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(app_name).config("spark.sql.shuffle.partitions", str(shuffle_partitions))
     settings, config = dict(_ALWAYS), config or SparkConfig()
+    refuse_connect(config.settings)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Not started by spark-submit: no JVM runs yet.
         java, jars = check_java(), SPARK_JARS.paths()
         if os.pathsep in str(jars[0].parent):
@@ -91,6 +93,7 @@ def start_session(
         session = builder.getOrCreate()
     except (*JAVA_ERRORS, Py4JError, OSError) as error:
         raise FlushtrackerError(f"Spark cannot start: {java_reason(error)}") from error
+    require_fitting(session)
     if not verbose:
         session.sparkContext.setLogLevel("ERROR")
     set_up_stores(session, config, paths)

@@ -30,7 +30,7 @@ def test_the_archive_has_the_classes_of_both_jobs() -> None:
         for name in (
             b"org/apache/spark/deploy/SparkSubmit",
             b"org/apache/spark/sql/kafka010/KafkaMicroBatchStream",
-            b"org/apache/spark/sql/execution/python/streaming/TransformWithStateInPySparkExec",
+            b"org/apache/spark/sql/execution/python/streaming/FlatMapGroupsInPandasWithStateExec",
             b"org/apache/spark/sql/execution/python/MapInArrowExec",
             b"io/delta/sql/DeltaSparkSessionExtension",
         ):

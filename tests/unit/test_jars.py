@@ -1,6 +1,7 @@
 """Java and the jars: the errors on a machine that lacks one of them, and what a fetch leaves behind."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,12 +11,16 @@ from pathlib import Path
 import pytest
 
 from flushtracker.errors import ConfigError
-from flushtracker.jvm import ivy_jars
+from flushtracker.jvm import ivy_jars, spark_version
 from flushtracker.jvm.ivy_jars import JarSet
-from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
+from flushtracker.jvm.jars import BROKER_JARS, S3_JARS, SPARK_JARS
 from flushtracker.jvm.java import Java, check_java
+from flushtracker.jvm.spark_version import LOCKED, installed_version, supported_minor
 
 INSTALL = "install a JDK 17 or 21 (on Debian or Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME"
+DELTA = f"delta-spark_{supported_minor(installed_version())}_2.13"
+_HADOOP = {"4.0": "3.4.1", "4.1": "3.4.2", "4.2": "3.5.0"}
+"""That of each pyspark."""
 ALTERNATIVES = (
     "Set FLUSHTRACKER_MAVEN to the URL of another Maven repository, or FLUSHTRACKER_JARS to a folder with the jars"
 )
@@ -55,6 +60,15 @@ def put_jars(folder: Path, *omitted: str, jars: JarSet = SPARK_JARS) -> None:
                 jar.writestr("x", "x")
 
 
+def put_pyspark(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """A package of that name and version, which is found before the real one."""
+    (folder / "pyspark").mkdir()
+    (folder / "pyspark" / "__init__.py").touch()
+    (folder / "pyspark" / "version.py").write_text(f'__version__: str = "{version}"\n')
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+
+
 @pytest.mark.parametrize(
     ("version", "major"),
     [
@@ -76,7 +90,7 @@ def test_a_newer_java_is_accepted_with_a_warning(tmp_path: Path) -> None:
     """It may work, but it is untested."""
     launcher = fake_java(tmp_path, printing('openjdk version "25.0.1"'))
     assert check_java(on_path(tmp_path)).warning == (
-        f"{launcher} is Java 25; Spark 4.2 supports Java 17 and 21, and this version is untested"
+        f"{launcher} is Java 25; Spark supports Java 17 and 21, and this version is untested"
     )
 
 
@@ -150,15 +164,56 @@ def test_the_java_check_needs_no_package(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("jars", "count", "some"),
     [
-        (SPARK_JARS, 11, {"delta-spark_4.2_2.13-4.4.0.jar", "spark-sql-kafka-0-10_2.13-4.2.0.jar"}),
+        (SPARK_JARS, 11, {"delta-storage-4.4.0.jar", "kafka-clients-3.9.2.jar"}),
         (BROKER_JARS, 46, {"kafka/kafka_2.13-4.2.0.jar", "kafka/slf4j-simple-1.7.36.jar"}),
     ],
 )
 def test_every_jar_is_locked(jars: JarSet, count: int, some: set[str]) -> None:
     """Each has its exact version and no transitive dependencies."""
     assert len(jars.names()) == len(set(jars.names())) == count
-    assert jars.ivy_xml.read_text().count('transitive="false"/>') == count
+    dependencies = re.findall("<dependency .*", jars.ivy_xml.read_text())
+    assert len(dependencies) >= count
+    assert all('transitive="false"' in line for line in dependencies)
     assert some <= set(jars.names())
+
+
+@pytest.mark.parametrize(("minor", "version"), LOCKED.items())
+def test_each_spark_has_its_own_delta_and_kafka_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minor: str, version: str
+) -> None:
+    """The pyspark that is installed chooses them; all else is the same."""
+    put_pyspark(tmp_path, monkeypatch, version)
+    assert installed_version() == version
+    own = {f"delta-spark_{minor}_2.13-4.4.0.jar", f"spark-sql-kafka-0-10_2.13-{version}.jar"}
+    names = set(SPARK_JARS.names())
+    assert len(names) == 11
+    assert {name for name in names if "_2.13-" in name and "token" not in name} == own
+    assert [name for name in S3_JARS.names() if "hadoop" in name] == [f"s3/hadoop-aws-{_HADOOP[minor]}.jar"]
+
+
+@pytest.mark.parametrize("version", ["3.5.7", "4.3.0"])
+def test_a_spark_that_this_release_does_not_know_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """Before a JVM starts: there is no Delta for it."""
+    put_pyspark(tmp_path, monkeypatch, version)
+    with pytest.raises(ConfigError) as caught:
+        SPARK_JARS.paths({})
+    assert str(caught.value) == (
+        f"this is Spark {version}, and this release has jars for 4.0, 4.1, 4.2: run pip install 'flushtracker[spark]', "
+        f"or choose a cluster of one of them"
+    )
+
+
+def test_the_makefile_asks_for_the_pyspark_of_a_spark(capsys: pytest.CaptureFixture[str]) -> None:
+    """`constraints.txt` has the newest."""
+    for minor, version in LOCKED.items():
+        assert spark_version.main([minor]) == 0
+        assert capsys.readouterr().out == f"{version}\n"
+    assert f"\npyspark=={version}\n" in (Path(__file__).parents[2] / "constraints.txt").read_text()
+    for wrong in ([], ["3.5"], ["4.0", "4.1"]):
+        assert spark_version.main(wrong) == ConfigError.exit_code
+        assert capsys.readouterr().err == "flushtracker: expected one version of Spark: 4.0, 4.1, 4.2\n"
 
 
 def test_jars_that_were_fetched_are_found_without_java(checkout: Path) -> None:
@@ -238,7 +293,7 @@ def java_or_skip() -> None:
 @pytest.mark.parametrize(
     ("repository", "shown", "reason"),
     [
-        ("file:///nonexistent", "file:///nonexistent", "delta-spark_4.2_2.13;4.4.0: not found"),
+        ("file:///nonexistent", "file:///nonexistent", f"{DELTA};4.4.0: not found"),
         ("http://me:hunter2@127.0.0.1:9/m2", "http://127.0.0.1:9/m2", "ConnectException: Connection refused"),
     ],
 )

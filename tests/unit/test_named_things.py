@@ -19,7 +19,7 @@ CHECKOUT: Final = PACKAGE.parent
 DATA: Final = frozenset(
     {".tla", ".cfg", ".yaml", ".yml", ".toml", ".sql", ".json", ".xml", ".html", ".properties", ".sh"}
 )
-NOT_OURS: Final = frozenset({".git", ".venv", ".jars", "data", "build", "dist", "mutants"})
+NOT_OURS: Final = frozenset({".git", ".venv", ".venv-4.0", ".venv-4.1", ".jars", "data", "build", "dist", "mutants"})
 
 FOREIGN: Final = frozenset(
     [

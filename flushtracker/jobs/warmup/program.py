@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from flushtracker.errors import ConfigError, FlushtrackerError
-from flushtracker.jvm.class_archive import PATTERN, archive_path, write_archive
+from flushtracker.jvm.class_archive import archive_path, outdated_archives, write_archive
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.jvm.java import check_java
 from flushtracker.local.broker import LocalBroker
@@ -47,7 +47,7 @@ def _create(archive: Path) -> None:
                 _run_jobs(Path(folder), broker.bootstrap_servers, written)
             with written.open("rb") as file:
                 os.fsync(file.fileno())
-            for old in jars.glob(PATTERN):
+            for old in outdated_archives(archive):
                 old.unlink()
             written.replace(archive)
     except OSError as error:

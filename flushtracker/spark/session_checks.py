@@ -1,0 +1,63 @@
+"""Checks of a Spark session: that it is no client of Spark Connect, and that Spark and Delta fit each other."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from flushtracker.errors import ConfigError
+from flushtracker.jvm.spark_version import supported_minor
+
+_DELTA: Final = "io.delta.sql.DeltaSparkSessionExtension"
+_DELTA_JAR: Final = re.compile(r"delta-spark_(\d+\.\d+)_[\d.]+-[^/]*\.jar$")
+_NO_CONNECT: Final = (
+    "Spark Connect and serverless Spark cannot run this job, whose driver calls the JVM and holds its batches: start "
+    "it with spark-submit on a cluster, or on one machine without Spark Connect"
+)
+
+
+def refuse_connect(settings: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> None:
+    """Raise ``ConfigError`` if pyspark would connect to a remote Spark, before it tries to."""
+    for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
+        if environ.get(name):
+            raise ConfigError(f"{name} is set: {_NO_CONNECT}")
+    mode = settings.get("spark.api.mode", environ.get("SPARK_API_MODE", ""))
+    if "spark.remote" in settings or mode.lower() == "connect":
+        raise ConfigError(f"spark.remote or spark.api.mode chooses Spark Connect: {_NO_CONNECT}")
+
+
+def require_fitting(session: SparkSession) -> None:
+    """Check what has started, which on a cluster is what that has.
+
+    Raises:
+        ConfigError: it is a session of Spark Connect, a Spark that this release has no jars for, one without Delta, or
+            one with the Delta of another Spark.
+    """
+    if not isinstance(session, SparkSession):
+        raise ConfigError(f"pyspark has connected to a remote Spark: {_NO_CONNECT}")
+    require_delta(supported_minor(session.version), _delta_jar(session))
+
+
+def require_delta(minor: str, jar: str | None) -> None:
+    """Check the jar that has Delta. One of another name is a vendor's own, and may fit."""
+    remedy = f"pass the jars that `make dist SPARK={minor}` writes with --jars"
+    if jar is None:
+        raise ConfigError(f"Spark {minor} has started without Delta: {remedy}")
+    found = _DELTA_JAR.search(jar)
+    if found is not None and found[1] != minor:
+        raise ConfigError(f"{found[0]} is for Spark {found[1]}, and this is Spark {minor}: {remedy}")
+
+
+def _delta_jar(session: SparkSession) -> str | None:
+    """Where the JVM has Delta from, as far as it tells; ``None`` if it has none."""
+    jvm: Any = session.sparkContext._jvm
+    try:
+        # The loader of this thread also knows the jars of `--jars`.
+        found = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_DELTA)
+    except Py4JError:
+        return None
+    source = found.getProtectionDomain().getCodeSource()
+    return "" if source is None else str(source.getLocation())
