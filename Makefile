@@ -21,7 +21,7 @@ STEPS     ?= 10000
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test verify soak unit mutants model bench bench-long check format jars brokerjars serverjars s3jars s3server classes dist warmup clean distclean python java verifytools
+.PHONY: help run demo test verify soak unit mutants model bench bench-long check format jars brokerjars serverjars s3jars s3server classes dist release warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -131,6 +131,11 @@ warmup: java $(READY) jars brokerjars
 
 dist: java $(READY) jars ## build what spark-submit needs on a cluster: dist/flushtracker.zip and dist/jars
 	$(BIN)/python -m flushtracker.spark.dist dist
+
+release: java $(READY) jars ## build what a release consists of from the commit, twice, into dist/release, and try its wheel
+	rm -rf dist/release
+	$(BIN)/python -m tests.release dist/release
+	$(BIN)/python -m tests.installed_wheel dist/release
 
 clean: ## remove data/, build output and tool caches
 	rm -rf data build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
