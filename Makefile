@@ -21,7 +21,7 @@ STEPS     ?= 10000
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test verify soak unit mutants model bench bench-long check format jars brokerjars serverjars s3jars s3server classes dist release warmup clean distclean python java verifytools
+.PHONY: help run demo test fixtures verify soak unit mutants model bench bench-long check format jars brokerjars serverjars s3jars s3server classes dist release warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -50,6 +50,11 @@ demo: java $(READY) jars brokerjars warmup ## run PostgreSQL, Kafka, capture, tr
 
 test: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run all tests, two at a time; SPARK=4.0 or 4.1 on that Spark
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" $(TESTS)
+
+fixtures: ## at a release: write what its jobs leave amid their work, which later releases continue in the tests
+	$(MAKE) SPARK=4.0 java .venv-4.0/.ready jars
+	.venv-4.0/bin/python -m tests.support.release_fixture \
+	  tests/fixtures/$$(.venv/bin/python -c 'import flushtracker; print(flushtracker.__version__)')-spark-4.0.zip
 
 verify: verifytools java $(READY) jars brokerjars warmup ## try alerts, pages and clients in a real Prometheus, Chromium and Node, which Debian has
 	$(BIN)/python -m pytest tests/verify
