@@ -6,9 +6,11 @@ import subprocess
 import sys
 import time
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from flushtracker.errors import ConfigError
 from flushtracker.jvm import ivy_jars, spark_version
@@ -189,6 +191,14 @@ def test_each_spark_has_its_own_delta_and_kafka_source(
     assert len(names) == 11
     assert {name for name in names if "_2.13-" in name and "token" not in name} == own
     assert [name for name in S3_JARS.names() if "hadoop" in name] == [f"s3/hadoop-aws-{_HADOOP[minor]}.jar"]
+
+
+def test_the_delta_that_is_installed_allows_each_spark() -> None:
+    """One release of the package, so that a change of pyspark alone is a change of Spark."""
+    assert metadata.version("delta-spark") == "4.4.0"
+    required = [Requirement(line) for line in metadata.requires("delta-spark") or []]
+    (pyspark,) = (each for each in required if each.name == "pyspark")
+    assert [version for version in LOCKED.values() if version not in pyspark.specifier] == []
 
 
 @pytest.mark.parametrize("version", ["3.5.7", "4.3.0"])
