@@ -1,10 +1,12 @@
 """A shape's ``where`` means what PostgreSQL means: the same random conditions over the same rows, on a real server."""
 
 import time
+from itertools import product
 
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
+from tests.support.random_where import COLUMNS
 from tests.support.where_comparison import Comparison, WhereComparison
 
 
@@ -34,6 +36,20 @@ def test_conditions_that_once_differed_agree(postgres: LocalPostgres, conditions
     comparison.close()
     assert done.differences == []
     assert done.counts["compared"] == len(conditions)
+
+
+def test_subqueries_compare_the_columns_of_all_types_as_the_server_does(postgres: LocalPostgres) -> None:
+    """Each type with each: those that one of the two does not have, edge values, NULLs, and ``NOT IN`` without them."""
+    comparison, done = WhereComparison(postgres, time.time_ns() % 2**32, row_count=60), Comparison()
+    prefixes = [name[:-1] for name in COLUMNS if name.endswith("1")]
+    for outer, inner in product(prefixes, prefixes):
+        query = f"SELECT {inner}2 FROM public.t"  # noqa: S608  a test's own
+        comparison.compare_query(f"{outer}1 IN ({query})", done)
+        comparison.compare_query(f"{outer}1 NOT IN ({query} WHERE {inner}2 IS NOT NULL AND b2)", done)
+    comparison.close()
+    assert done.differences == []
+    assert done.counts["compared"] > 2 * len(prefixes)
+    assert min(done.counts[outcome] for outcome in "tfu") > len(prefixes)
 
 
 def test_an_index_finds_the_rows_that_match_on_the_server(postgres: LocalPostgres) -> None:

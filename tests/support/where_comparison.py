@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -14,6 +14,7 @@ from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.table_bindings import read_types
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.shapes.where import Where, parse_where
+from flushtracker.shapes.where.joined_condition import JoinedCondition
 from flushtracker.shapes.where.required_ranges import range_parser
 from flushtracker.shapes.where.required_values import value_parser
 from flushtracker.shapes.where.value_range import ValueRange
@@ -57,6 +58,7 @@ _FOLDABLE = re.compile(" (AND|OR) |NULL")
 # PostgreSQL computes constants when it plans, and then refuses those that overflow or divide by zero, and a list with
 # both timestamps and a date that is later than any of them.
 _CONSTANT_FAILS = re.compile("SQLSTATE (22003|22012)|date out of range for timestamp")
+_TABLE = "public", "t"
 _LETTERS = {True: "t", False: "f", None: "u"}
 
 
@@ -123,6 +125,29 @@ class WhereComparison:
                 done.differences.append(f"{self._seed}: where {condition}: {difference} for {values}")
                 return
 
+    def compare_query(self, condition: str, done: Comparison) -> None:
+        """Compare which rows a condition with subqueries of ``public.t`` is true for."""
+        try:
+            joined = parse_where(condition).joined(_TABLE, {_TABLE: self._relation})
+        except ShapeError:
+            done.counts["refused"] += 1
+            return
+        on_server = condition.replace("public.t", "pg_temp.t")
+        try:
+            expected = self._on_server(on_server)
+        except PostgresError as error:
+            done.counts["refused by the server"] += 1
+            done.differences.append(f"{self._seed}: where {condition}: {error}, but where accepts it")
+            return
+        done.counts["compared"] += 1
+        done.counts.update(expected)
+        found = _joined_outcomes(joined, self.rows)
+        for row, ours, theirs in zip(self.rows, found, expected, strict=True):
+            if (ours == "t") != (theirs == "t") or (ours == "e") > (theirs == "e"):
+                values = {name: row[name] for name in sorted(parse_where(condition).columns)}
+                done.differences.append(f"{self._seed}: where {condition}: {ours}, {theirs} on the server for {values}")
+                return
+
     def _index_lookup(self, where: Where) -> Callable[[Row], bool]:
         """Whether an index finds a row by the values and the ranges that ``where`` requires."""
         tests: list[tuple[str, Callable[[str], object], Callable[[Any], bool]]] = []
@@ -170,6 +195,24 @@ def outcome_of(matches: Callable[[Row], bool | None], row: Row) -> str:
         if "a division by zero" in str(error):
             return "z"
         return "c" if "collation" in str(error) else "e"
+
+
+def _joined_outcomes(joined: JoinedCondition, rows: Sequence[Row]) -> str:
+    """A letter for each row: t, f for false or unknown, e for an error; all fail with a subquery that fails."""
+    try:
+        for row in rows:
+            joined.add(_TABLE, row)
+    except DecodeError:
+        return "e" * len(rows)
+    joined.settle()
+    return "".join(map(partial(_joined_outcome, joined), rows))
+
+
+def _joined_outcome(joined: JoinedCondition, row: Row) -> str:
+    try:
+        return "t" if joined.matches(row) else "f"
+    except DecodeError:
+        return "e"
 
 
 def _difference(ours: str, theirs: str, counts: Counter[str]) -> str | None:
