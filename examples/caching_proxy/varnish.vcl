@@ -31,7 +31,7 @@ sub vcl_recv {
       return (synth(404));
     }
     set req.url = regsub(req.url, "^/orders\??", "");
-    set req.url = regsuball(req.url, "(^|&)(?!(offset|handle|expired_handle|live|cursor|live_sse|log|cache-buster)=)[^&]*", "");
+    set req.url = regsuball(req.url, "(^|&)(?!(offset|handle|expired_handle|live|cursor|live_sse|cuts|log|cache-buster)=)[^&]*", "");
     set req.url = "/v1/shape?shape=orders&" + regsub(req.url, "^&+", "");
   } else if (req.url !~ "^/v1/shape(\?|$)") {
     return (synth(404));

@@ -154,7 +154,7 @@ class ServeApp:
         exchange.count(200)
         facts = {
             "electric-handle": str(follower.handle),
-            "electric-offset": f"{follower.tx}_0",
+            "electric-offset": f"{follower.told}_0",
             "electric-schema": follower.seen.facts.schema,
             "electric-cursor": str(next_cursor(request.cursor, wall_s(), has_moved=True)),
             "x-accel-buffering": "no",

@@ -7,6 +7,7 @@ connection ends only after one, however long that takes, or when the server stop
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -31,26 +32,30 @@ async def send_events(
     end_s = time.monotonic() + STREAM_S
     await start_stream(send, {**headers, "content-type": "text/event-stream", "cache-control": "no-store"})
     follower, page = begun
-    is_told = await _send_page(send, page, is_end=answers.is_up_to_date(page, follower))
+    lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
     # The status has been sent. A client whose log cannot be continued, or is not there now, asks again, and is told.
     with suppress(RefetchError, RefusalError, FlushtrackerError):
-        while not answers.is_closing and (time.monotonic() < end_s or not is_told):
-            follower = Follower(follower.seen, follower.handle, page.tx)
+        while not answers.is_closing and (time.monotonic() < end_s or lsn is None):
+            follower = replace(follower, tx=page.tx, told=max(page.tx, follower.told, lsn or 0))
             follower = await answers.more(follower, gone, min(end_s, time.monotonic() + ALIVE_S))
             if follower.has_more:
                 page = await until_gone(answers.page(follower), gone)
-                is_told = await _send_page(send, page, is_end=answers.is_up_to_date(page, follower))
-            elif not is_told:
-                is_told = await _send_page(send, Page(Body(), follower.tx), is_end=True)
+                lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
+            elif lsn is None or follower.has_news:
+                lsn = await _send_page(send, Page(Body(), follower.tx), follower, is_end=True)
             else:
                 await send_part(send, b": alive\n\n", more=True)
     await send_part(send, b"", more=False)
 
 
-async def _send_page(send: Send, page: Page, *, is_end: bool) -> bool:
-    """Send a page, and if it ``is_end``, that the client is up to date; returns whether it was told so."""
+async def _send_page(send: Send, page: Page, follower: Follower, *, is_end: bool) -> int | None:
+    """Send a page, and if it ``is_end``, up to which LSN the client has everything, which is returned.
+
+    The client goes on there, so it is never below the page's last transaction, as it may be in other answers.
+    """
     held, size = list[bytes](), 0
-    for message in chain(page.body.messages(), [up_to_date(page.tx)] if is_end else []):
+    lsn = max(page.tx, follower.told, follower.seen.lsn(page.tx) or 0) if is_end else None
+    for message in chain(page.body.messages(), [] if lsn is None else [up_to_date(lsn)]):
         held += [b"data: ", message, b"\n\n"]
         size += len(message)
         if size > SLICE_BYTES:
@@ -58,4 +63,4 @@ async def _send_page(send: Send, page: Page, *, is_end: bool) -> bool:
             held, size = [], 0
     if held:
         await send_part(send, b"".join(held), more=True)
-    return is_end
+    return lsn

@@ -9,7 +9,7 @@ from typing import Final
 from flushtracker.errors import printable
 from flushtracker.serve.asgi import Scope, Send
 from flushtracker.serve.handle import Handle, Place
-from flushtracker.serve.messages import SEPARATOR, UP_TO_DATE
+from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefusalError
 from flushtracker.serve.shape_answers import LIVE_S, Answer
 from flushtracker.serve.shape_request import ShapeRequest
@@ -42,8 +42,8 @@ def answer_headers(answer: Answer, request: ShapeRequest, now_s: float) -> Heade
     if request.live:
         headers["electric-cursor"] = str(next_cursor(request.cursor, now_s, has_moved=answer.place != request.start))
     else:
-        up_to_date = ":end" if answer.is_up_to_date else ""
-        headers["etag"] = f'"{answer.handle}:{request.start}:{answer.place}{up_to_date}"'
+        end = "" if not answer.is_up_to_date else ":end" if answer.lsn is None else f":end:{answer.lsn}"
+        headers["etag"] = f'"{answer.handle}:{request.start}:{answer.place}{end}"'
     return headers
 
 
@@ -117,7 +117,7 @@ async def send_answer(send: Send, headers: Headers, answer: Answer, *, is_head: 
     length = answer.body.length
     end = b""
     if answer.is_up_to_date:
-        end = (SEPARATOR if length else b"") + UP_TO_DATE
+        end = (SEPARATOR if length else b"") + up_to_date(answer.lsn)
     end += b"]"
     await _start_answer(send, 200, {**headers, "content-length": str(1 + length + len(end))})
     if is_head:

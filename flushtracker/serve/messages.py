@@ -22,7 +22,6 @@ SEPARATOR: Final = b",\n"
 """Between messages; none has a line break."""
 
 MUST_REFETCH: Final = b'[{"headers":{"control":"must-refetch"}}]'
-UP_TO_DATE: Final = b'{"headers":{"control":"up-to-date"}}'
 
 _COLUMNS: Final = ("tx_offset", "op_offset", "operation", "key", "value", "old_value", "xid")
 _ITEMS: Final = frozenset({"insert", "update", "delete"})
@@ -35,12 +34,14 @@ class Transaction(NamedTuple):
     messages: list[bytes] | None
 
 
-def up_to_date(tx_offset: int) -> bytes:
-    """The message after which a client that keeps the connection has all up to the end of a transaction.
+def up_to_date(lsn: int | None) -> bytes:
+    """The message after which a client has all of the shape up to an LSN, if one is known: ``SeenShape.lsn``.
 
-    The client makes its next offset of this LSN.
+    A client that keeps the connection makes its next offset of it.
     """
-    return b'{"headers":{"control":"up-to-date","global_last_seen_lsn":"%d"}}' % tx_offset
+    if lsn is None:
+        return b'{"headers":{"control":"up-to-date"}}'
+    return b'{"headers":{"control":"up-to-date","global_last_seen_lsn":"%d"}}' % lsn
 
 
 def relation_json(table: TableName | None) -> str:

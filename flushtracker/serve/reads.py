@@ -7,9 +7,11 @@ a log that was replaced, or a storage that failed for a moment, is not remembere
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from flushtracker.config.write_config import LogConfig
+from flushtracker.delta.log.cut_finder import seen_cut
 from flushtracker.delta.log.followed_log import FollowedLog
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.delta.log.reader import ShapeLogReader
@@ -55,7 +57,9 @@ class Tables:
 
     def seen(self, shape_id: str) -> SeenShape:
         """The shape as of the last look; raises as ``ShapeFinder.seen``."""
-        return self._with_facts(self._finder.seen(shape_id, self._source))
+        seen = self._with_facts(self._finder.seen(shape_id, self._source))
+        is_known = seen.found.entry is not None
+        return replace(seen, cut=seen_cut(self._finder, seen.found.source) if is_known else None)
 
     def log(self, shape_id: str, position: Position) -> tuple[SeenShape, FollowedLog]:
         """The shape in the newest version, and what follows a position in its log."""

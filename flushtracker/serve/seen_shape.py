@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from flushtracker.delta.log.cut_finder import known_from
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.messages import relation_json
@@ -35,10 +36,11 @@ class ShapeFacts:
 
 @dataclass(frozen=True, slots=True)
 class SeenShape:
-    """A shape in one version of the tables."""
+    """A shape in one version of the tables, which have all of it up to the ``cut`` of its source, if there is one."""
 
     found: FoundShape
     facts: ShapeFacts
+    cut: int | None = None
 
     @property
     def shape_id(self) -> str:
@@ -54,6 +56,17 @@ class SeenShape:
         """That of a client that begins now."""
         return Handle(self.facts.digest, self.found.attempt)
 
+    def lsn(self, tx: int) -> int | None:
+        """Up to which LSN a client has all of the shape that has its transactions up to ``tx``, the last one.
+
+        That is the cut, or the transaction if it is later. -1 as long as the rows of a snapshot are ahead of it: there
+        is no LSN yet as of which these are. ``None`` without a cut.
+        """
+        if self.cut is None:
+            return None
+        reached = max(self.cut, tx)
+        return reached if reached >= known_from(self.found) else -1
+
     def position(self, handle: Handle, tx: int) -> Position:
         """That of a client with this handle, which is of this shape."""
         return Position(self.found.source, tx, handle.attempt)
@@ -64,7 +77,9 @@ class SeenShape:
         Whether a snapshot that was taken since has later transactions, only a read can tell.
         """
         after, found = self.position(handle, tx), self.found
-        found.require_reached(after)
+        # The cut may be past the last transaction, and then nothing is missing between the two.
+        if self.cut is None or tx > self.cut or after.attempt > found.attempt:
+            found.require_reached(after)
         if found.snapshot is None or after.attempt == found.attempt:
             return
         if found.may_be_before(after):

@@ -56,15 +56,27 @@ class Answer:
     body: Body
     is_up_to_date: bool
     is_fixed: bool = False
+    lsn: int | None = None
+    """Of one that is up to date: see ``SeenShape.lsn``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """A client that has a handle of the shape's log as it is now, and all up to the transaction ``tx``."""
+    """A client that has a handle of the shape's log as it is now, and all up to the transaction ``tx``.
+
+    ``told``: the LSN after which it goes on, if that is later. ``cuts``: it waits for a later one, too.
+    """
 
     seen: SeenShape
     handle: Handle
     tx: int
+    told: int = 0
+    cuts: bool = False
+
+    @classmethod
+    def of(cls, request: ShapeRequest, seen: SeenShape, handle: Handle, place: Place) -> "Follower":
+        # Nothing is between the last transaction and a place after it, and what follows either is read once.
+        return cls(seen, handle, min(place.tx, seen.tx), place.tx, request.cuts)
 
     @property
     def position(self) -> Position:
@@ -73,6 +85,11 @@ class Follower:
     @property
     def has_more(self) -> bool:
         return self.seen.found.has_more(self.tx)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is what it waits for."""
+        return self.has_more or (self.cuts and (self.seen.lsn(self.tx) or 0) > self.told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +142,13 @@ class ShapeAnswers:
         if request.start.rows:
             seen, handle = await self._of_handle(request)
             with _told(request, seen):
-                return await self._rows(seen, handle, request.start)
+                return await self._rows(request, seen, handle, request.start)
         follower = await self.follow(request)
         with _told(request, follower.seen):
             if request.live:
                 follower = await self.more(follower, gone, self._now_s() + self._live_s)
             page = await until_gone(self.page(follower), gone)
-        return _answer(follower, page, is_up_to_date=self.is_up_to_date(page, follower))
+        return _answer(request, follower, page, is_up_to_date=self.is_up_to_date(page, follower))
 
     async def follow(self, request: ShapeRequest) -> Follower:
         """The client of a request whose offset is the end of a transaction; raises as :meth:`answer`."""
@@ -144,8 +161,8 @@ class ShapeAnswers:
         except PositionError:
             seen = await self._seen(request, fresh=True)
             with _told(request, seen):
-                return _followed(Follower(seen, handle, place.tx))
-        return Follower(seen, handle, place.tx)
+                _require_followed(seen, handle, place.tx)
+        return Follower.of(request, seen, handle, place)
 
     async def stream(self, request: ShapeRequest) -> tuple[Follower, Page]:
         """A client that keeps its connection, and the first part that it gets; raises as :meth:`answer`."""
@@ -154,25 +171,25 @@ class ShapeAnswers:
             return follower, await self.page(follower)
 
     async def more(self, follower: Follower, gone: "asyncio.Future[None]", end_s: float) -> Follower:
-        """The client once the shape has more than it has, or at the time ``end_s``.
+        """The client once there is what it waits for, or at the time ``end_s``.
 
         Raises:
             RefetchError: the log cannot be continued for it.
             GoneError, UnavailableError, FlushtrackerError: as :meth:`answer`.
         """
         shape_id, is_late = follower.seen.shape_id, False
-        while not (follower.has_more or is_late):
-            changed = self._watch.changed(shape_id)
+        while not (follower.has_news or is_late):
+            changed = self._watch.changed(shape_id, or_cut=follower.cuts)
             try:
                 await asyncio.wait(
                     {changed, gone}, timeout=max(end_s - self._now_s(), 0), return_when="FIRST_COMPLETED"
                 )
             finally:
-                self._watch.drop(shape_id, changed)
+                self._watch.drop(shape_id, changed, or_cut=follower.cuts)
             if gone.done():
                 raise GoneError
             is_late = self._now_s() >= end_s or self._watch.is_closed
-            follower = _followed(Follower(await self._watch.shape(shape_id), follower.handle, follower.tx))
+            follower = _followed(replace(follower, seen=await self._watch.shape(shape_id)))
         return follower
 
     async def page(self, follower: Follower) -> Page:
@@ -238,17 +255,17 @@ class ShapeAnswers:
             if seen.found.has_subqueries:
                 # Without all rows of its tables it is not known which changes are those of the query.
                 seen.found.require_snapshot()
-            handle = _begun(request, seen.handle)
-            return Answer(handle, Place(seen.tx), seen.facts.schema, Body(), is_up_to_date=True)
+            handle, lsn = _begun(request, seen.handle), seen.lsn(seen.tx)
+            place = _place(seen.tx, lsn, request)
+            return Answer(handle, place, seen.facts.schema, Body(), is_up_to_date=True, lsn=lsn)
         seen.found.require_snapshot()
         state = await self._newest_state(seen, seen.tx if request.is_told else 0)
-        is_newest = _is_newest(state.tx, state.version, seen)
-        return await _state_answer(state, _begun(request, state.handle), 0, is_newest=is_newest)
+        return await _state_answer(request, state, _begun(request, state.handle), 0, seen)
 
-    async def _rows(self, seen: SeenShape, handle: Handle, place: Place) -> Answer:
+    async def _rows(self, request: ShapeRequest, seen: SeenShape, handle: Handle, place: Place) -> Answer:
         """What follows in the rows that a client has begun to take."""
         state = self._parts.states.at(handle, place.tx) or await self._state(seen, handle, place.tx)
-        return await _state_answer(state, handle, place.rows, is_newest=_is_newest(state.tx, state.version, seen))
+        return await _state_answer(request, state, handle, place.rows, seen)
 
     async def _newest_state(self, seen: SeenShape, least: int) -> StateRows:
         """Rows to begin with, after the transaction ``least`` or a later one."""
@@ -292,13 +309,17 @@ class _told:  # noqa: N801  it reads as a statement
 
 def _followed(follower: Follower) -> Follower:
     """The follower, if its shape is still the one that its handle is of; raises ``RefetchError``."""
-    if follower.handle.digest != follower.seen.facts.digest:
+    _require_followed(follower.seen, follower.handle, max(follower.tx, follower.told))
+    return follower
+
+
+def _require_followed(seen: SeenShape, handle: Handle, tx: int) -> None:
+    if handle.digest != seen.facts.digest:
         raise RefetchError
     try:
-        follower.seen.require_followed(follower.handle, follower.tx)
+        seen.require_followed(handle, tx)
     except PositionError as error:
         raise RefetchError from error
-    return follower
 
 
 def _begun(request: ShapeRequest, current: Handle) -> Handle:
@@ -313,15 +334,31 @@ def _is_newest(tx: int, version: int, seen: SeenShape) -> bool:
     return version >= seen.found.version or tx >= seen.tx
 
 
-async def _state_answer(state: StateRows, handle: Handle, rows: int, *, is_newest: bool) -> Answer:
+def _place(tx: int, lsn: int | None, request: ShapeRequest) -> Place:
+    """Where a client goes on that is up to date: one that waits for cuts, after the LSN that it is told."""
+    return Place(max(tx, lsn) if request.cuts and lsn is not None else tx)
+
+
+async def _state_answer(request: ShapeRequest, state: StateRows, handle: Handle, rows: int, seen: SeenShape) -> Answer:
     page = await state.page(rows)
     if page is None:
         raise RefetchError
-    is_up_to_date = page.is_end and is_newest
-    is_fixed = rows > 0 and not page.is_end
-    return Answer(handle, Place(page.tx, page.rows), state.facts.schema, page.body, is_up_to_date, is_fixed)
+    schema = state.facts.schema
+    if not (page.is_end and _is_newest(state.tx, state.version, seen)):
+        is_fixed = rows > 0 and not page.is_end
+        return Answer(handle, Place(page.tx, page.rows), schema, page.body, is_up_to_date=False, is_fixed=is_fixed)
+    lsn = seen.lsn(page.tx)
+    if lsn is not None and state.handle.attempt != seen.handle.attempt:
+        # Of a later snapshot than the last look has found, so it is not known as of when these rows are.
+        lsn = -1
+    return Answer(handle, _place(page.tx, lsn, request), schema, page.body, is_up_to_date=True, lsn=lsn)
 
 
-def _answer(follower: Follower, page: Page, *, is_up_to_date: bool) -> Answer:
-    facts = follower.seen.facts
-    return Answer(follower.handle, Place(page.tx), facts.schema, page.body, is_up_to_date, not page.is_end)
+def _answer(request: ShapeRequest, follower: Follower, page: Page, *, is_up_to_date: bool) -> Answer:
+    seen, tx, lsn = follower.seen, max(page.tx, follower.told), None
+    place = Place(tx)
+    if is_up_to_date:
+        lsn = seen.lsn(tx)
+        place = _place(tx, lsn, request)
+    is_fixed = not page.is_end
+    return Answer(follower.handle, place, seen.facts.schema, page.body, is_up_to_date, is_fixed, lsn)

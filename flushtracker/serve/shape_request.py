@@ -14,7 +14,7 @@ NOW: Final = "now"
 Start: TypeAlias = Place | Literal["-1", "now"]
 
 _DEFINITION: Final = ("table", "where", "columns", "replica", "params")
-_FLAGS: Final = ("live", "live_sse", "experimental_live_sse")
+_FLAGS: Final = ("live", "live_sse", "experimental_live_sse", "cuts")
 _SUBSET: Final = "subset__"
 _UNSUPPORTED: Final = ("experimental_compaction", "database_id", "source_id", "source_secret")
 _PARAM: Final = re.compile(r"params\[([^\]]*)\]")
@@ -37,7 +37,10 @@ class AskedDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ShapeRequest:
-    """``shape`` is an id, or a definition. ``live``: wait for changes. ``sse``: keep sending them."""
+    """``shape`` is an id, or a definition. ``live``: wait for changes, and with ``cuts`` for the next cut, too.
+
+    ``sse``: keep sending them.
+    """
 
     shape: str | AskedDefinition
     start: Start
@@ -46,6 +49,7 @@ class ShapeRequest:
     live: bool = False
     sse: bool = False
     changes_only: bool = False
+    cuts: bool = False
     cursor: int | None = None
 
     @property
@@ -67,7 +71,7 @@ class ShapeRequest:
         """Check the parameters of a request; raises ``BadRequestError``, which does not show their values."""
         _refuse_unsupported(given)
         start = _start(given)
-        live, sse, experimental = (_flag(given, name) for name in _FLAGS)
+        live, sse, experimental, cuts = (_flag(given, name) for name in _FLAGS)
         handle, expired = (_handle(given, name) for name in ("handle", "expired_handle"))
         if isinstance(start, Place) and handle is None:
             raise BadRequestError("handle is missing, which an offset needs")
@@ -89,6 +93,7 @@ class ShapeRequest:
             live=live,
             sse=sse or experimental,
             changes_only=log == "changes_only",
+            cuts=cuts,
             cursor=int(cursor) if cursor else None,
         )
 

@@ -90,7 +90,8 @@ class Watch:
         self.problem: str | None = "the tables have not been looked at yet"
         self._wanted: dict[str, float] = {}
         self._fresh: list[tuple[float, asyncio.Future[None]]] = []
-        self._changes: dict[str, set[asyncio.Future[None]]] = {}
+        self._changes: dict[tuple[str, bool], set[asyncio.Future[None]]] = {}
+        """Who waits for a shape's changes; and if true, for its cut, too."""
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
@@ -160,22 +161,25 @@ class Watch:
             raise UnavailableError("the shape was not looked at in time")
         return found
 
-    def changed(self, shape_id: str) -> "asyncio.Future[None]":
-        """Done when the shape has changed since the last view, or the watch is closed; to be dropped in the end."""
+    def changed(self, shape_id: str, *, or_cut: bool = False) -> "asyncio.Future[None]":
+        """Done when the shape has changed since the last view, or the watch is closed; to be dropped in the end.
+
+        With ``or_cut`` also when its cut has changed.
+        """
         future = asyncio.get_running_loop().create_future()
         self._wanted[shape_id] = self._now_s()
-        self._changes.setdefault(shape_id, set()).add(future)
+        self._changes.setdefault((shape_id, or_cut), set()).add(future)
         if self._stopped:
             future.set_result(None)
         return future
 
-    def drop(self, shape_id: str, future: "asyncio.Future[None]") -> None:
+    def drop(self, shape_id: str, future: "asyncio.Future[None]", *, or_cut: bool = False) -> None:
         """Nobody waits for this any more."""
-        waiting = self._changes.get(shape_id)
+        waiting = self._changes.get((shape_id, or_cut))
         if waiting is not None:
             waiting.discard(future)
             if not waiting:
-                del self._changes[shape_id]
+                del self._changes[shape_id, or_cut]
 
     async def _fresh_look(self) -> None:
         if self._stopped:
@@ -227,12 +231,13 @@ class Watch:
         registry = tables.look()
         is_new = registry is not before.registry or tables.version != before.version
         known = {} if is_new else before.shapes
-        shapes = {name: known[name] if name in known else self._find(tables, name, before) for name in wanted}
+        shapes = {name: known[name] if name in known else self._find(tables, name) for name in wanted}
         tables.forget(wanted)
         shape_ids = before.shape_ids if registry is before.registry else _shape_ids(registry)
         return View(registry, shape_ids, tables.version, shapes, began_s)
 
-    def _find(self, tables: Tables, shape_id: str, before: View) -> Outcome:
+    @staticmethod
+    def _find(tables: Tables, shape_id: str) -> Outcome:
         try:
             found = tables.seen(shape_id)
             found.found.require_begun()
@@ -240,9 +245,7 @@ class Watch:
             raise
         except FlushtrackerError as error:
             return Trouble(type(error), str(error))
-        known = before.shapes.get(shape_id)
-        # The same object, where nothing that concerns clients has changed.
-        return known if isinstance(known, SeenShape) and known.is_as(found) else found
+        return found
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         if self._loop is not None and not self._stopped:
@@ -260,11 +263,12 @@ class Watch:
             logger.info("tables are looked at version=%s shapes=%s", view.version, len(view.shape_ids))
         self.problem = None
         self._resolve_fresh(view.began_s)
-        for shape_id in list(self._changes):
-            if shape_id in view.shapes and not _is_same(before.shapes.get(shape_id), view.shapes[shape_id]):
-                _resolve(self._changes[shape_id])
-        limit_s = self._now_s() - _FORGET_S
-        for shape_id in [name for name, at_s in self._wanted.items() if at_s < limit_s and name not in self._changes]:
+        for shape_id, or_cut in list(self._changes):
+            found = view.shapes.get(shape_id)
+            if found is not None and not _is_same(before.shapes.get(shape_id), found, or_cut=or_cut):
+                _resolve(self._changes[shape_id, or_cut])
+        limit_s, waited = self._now_s() - _FORGET_S, {shape_id for shape_id, _ in self._changes}
+        for shape_id in [name for name, at_s in self._wanted.items() if at_s < limit_s and name not in waited]:
             del self._wanted[shape_id]
 
     def _failed(self, began_s: float, error: BaseException) -> None:
@@ -285,9 +289,11 @@ class Watch:
                     future.set_exception(UnavailableError(problem))
 
 
-def _is_same(before: Outcome | None, now: Outcome) -> bool:
+def _is_same(before: Outcome | None, now: Outcome, *, or_cut: bool) -> bool:
     """Whether clients need not be told."""
-    return before == now if isinstance(now, Trouble) else before is now
+    if isinstance(now, Trouble) or not isinstance(before, SeenShape):
+        return before == now
+    return now.is_as(before) and not (or_cut and now.cut != before.cut)
 
 
 def _resolve(futures: set["asyncio.Future[None]"]) -> None:

@@ -1,8 +1,8 @@
 """``find_cut``: what is to be read of several shapes, so that all of them are as of one moment, the source's last cut.
 
-The order is what makes it right. First the cut: all that it promises is in the version of the log that is opened after
-it. Then the log. Last the registry table: it has every removal that the cut has passed, because the table had these
-before the cut was noted, and every removal after which rows were deleted from the log.
+The order is what makes it right. The cut is the one that the open version of the log has: all that it promises is in
+that version, too. After the log, the registry table is read: it has every removal that the cut has passed, because the
+table had these before the cut was noted, and every removal after which rows were deleted from the log.
 """
 
 from collections.abc import Sequence
@@ -20,21 +20,17 @@ def find_cut(
     finder: ShapeFinder, shape_ids: Sequence[str], source: str | None, *, typed: bool
 ) -> tuple[int, list[FoundShape]]:
     """The cut, and each shape with its bound there; raises as ``read_shapes``."""
-    entries, registry = finder.refresh(), finder.registry_table
+    finder.refresh()
+    registry = finder.registry_table
     if registry is None:
         raise ConfigError(f"shape log {finder.uri} has no registry table beside it, which says what is live; name it")
-    registry_id = registry.table_id
-    sources = {source} if source is not None else set[str]().union(*map(entries.sources_of, shape_ids))
-    cuts = {each: last_cut(finder.table, registry_id, each) for each in sources}
-    needed = registry_row(finder.table, registry_id)
-    finder.refresh()
-    if not registry.has_row_of(needed):
+    if not registry.has_row_of(registry_row(finder.app_version, registry.table_id)):
         raise CutMissingError(f"registry table {registry.uri} is older than shape log {finder.uri}; read again later")
     shapes = [finder.seen(shape_id, source) for shape_id in shape_ids]
     found = sorted({shape.source for shape in shapes})
     if len(found) != 1:
         raise ConfigError(f"the shapes are of the sources {', '.join(found)}, which have no LSN in common")
-    cut = cuts.get(found[0])
+    cut = seen_cut(finder, found[0])
     if cut is None:
         raise CutMissingError(
             f"shape log {finder.uri} has no cut of source {found[0]} by registry table {registry.uri} yet; set acks of "
@@ -50,20 +46,36 @@ def find_cut(
     return cut, [replace(shape, last_commit=finder.last_commit_at(shape, bound)) for shape in shapes]
 
 
+def seen_cut(finder: ShapeFinder, source: str) -> int | None:
+    """The cut of a source as of the finder's last refresh; ``None`` if that has none. Raises ``SinkError``."""
+    registry = finder.registry_table
+    if registry is None or not registry.has_row_of(registry_row(finder.app_version, registry.table_id)):
+        return None
+    return last_cut(finder.app_version, registry.table_id, source)
+
+
 def require_complete(shape: FoundShape, cut: int) -> None:
     """Raise ``CutMissingError`` if a live shape begins later than a cut of its source; else its rows there are known.
 
-    The cut has all that was routed to it, from its start on. The rows of a snapshot are those after transactions that
-    commit before ``lsn``, the end of the WAL at that time, where the next one may commit. Those of a fold are the rows
-    after the one that commits there.
+    The cut has all that was routed to it, from its start on.
     """
     if shape.entry is None:
         raise ConfigError(f"{shape.name} is not in the registry table, so nobody knows whether it is live")
-    begins = shape.entry.starts_after.tx_offset
-    if shape.snapshot is not None:
-        begins = max(begins, shape.snapshot.lsn if shape.snapshot.is_fold else shape.snapshot.lsn - 1)
+    begins = known_from(shape)
     if begins > cut:
         raise CutMissingError(
             f"the log is complete up to {format_lsn(cut)}, but what it has of {shape.name} begins at "
             f"{format_lsn(begins)}; read again in a moment"
         )
+
+
+def known_from(shape: FoundShape) -> int:
+    """The first LSN at which the rows of a shape are known, once the log has all of it up to there.
+
+    The rows of a snapshot are those after transactions that commit before ``lsn``, the end of the WAL at that time,
+    where the next one may commit. Those of a fold are the rows after the one that commits there.
+    """
+    starts_after = 0 if shape.entry is None else shape.entry.starts_after.tx_offset
+    if shape.snapshot is None:
+        return starts_after
+    return max(starts_after, shape.snapshot.lsn if shape.snapshot.is_fold else shape.snapshot.lsn - 1)

@@ -6,14 +6,15 @@ then: so the log also has the id of that table, and when its last row was writte
 in :mod:`flushtracker.jobs.write.cuts`; how it is read, in :mod:`flushtracker.delta.log.cut_finder`.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
-from deltalake import DeltaTable, Transaction
+from deltalake import Transaction
 from deltalake.exceptions import DeltaError
 
+from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
-from flushtracker.delta.log.table import open_shape_log, unreadable, unwritable
+from flushtracker.delta.log.table import open_shape_log, unwritable
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import SinkError
 
@@ -22,24 +23,21 @@ CUT_APP_ID: Final = "flushtracker: complete up to here, by registry table {regis
 REGISTRY_APP_ID: Final = "flushtracker: cuts by the row of this time of registry table {registry}"
 
 
-def last_cut(table: DeltaTable, registry: str, source: str) -> int | None:
-    """The source's cut by a registry table, in the open version of the log or in a later one; raises ``SinkError``."""
-    return _version(table, CUT_APP_ID.format(registry=registry, source=source))
+Versions: TypeAlias = Callable[[str], int | None]
+"""The last version of an app transaction in the open version of the log; its errors are raised by what is below."""
 
 
-def registry_row(table: DeltaTable, registry: str) -> int:
+def last_cut(versions: Versions, registry: str, source: str) -> int | None:
+    """The source's cut by a registry table, in the open version of the log."""
+    return versions(CUT_APP_ID.format(registry=registry, source=source))
+
+
+def registry_row(versions: Versions, registry: str) -> int:
     """When a row was written that the registry table must have for the cuts of the open version; 0 if there are none.
 
-    In microseconds since 1970. Raises ``SinkError``.
+    In microseconds since 1970.
     """
-    return _version(table, REGISTRY_APP_ID.format(registry=registry)) or 0
-
-
-def _version(table: DeltaTable, app_id: str) -> int | None:
-    try:
-        return table.transaction_version(app_id)
-    except (DeltaError, OSError) as error:
-        raise unreadable(table.table_uri, error) from error
+    return versions(REGISTRY_APP_ID.format(registry=registry)) or 0
 
 
 class CutLog:
@@ -48,7 +46,7 @@ class CutLog:
     def __init__(self, log: str, registry: RegistryTable, storage_options: Mapping[str, str] | None = None) -> None:
         self._table = open_shape_log(log, storage_options)
         self._registry = registry
-        self._commits = Commits()
+        self._commits, self._versions = Commits(), AppVersions()
 
     def note(self, cuts: Mapping[str, int]) -> dict[str, int]:
         """Commit the cuts that are greater than those of their sources; returns these. They are durable then.
@@ -60,18 +58,23 @@ class CutLog:
         registry = self._registry.table_id
         try:
             self._table.update_incremental()
-            before = registry_row(self._table, registry)
+            before = registry_row(self._version, registry)
             if not self._registry.has_row_of(before):
                 raise SinkError(
                     f"registry table {self._registry.uri} is older than shape log {self._table.table_uri}, and may "
                     "lack ends of shapes; restore the newer one, or remove it, and set state.checkpoint to a new path"
                 )
-            known = {source: last_cut(self._table, registry, source) for source in cuts}
+            known = {source: last_cut(self._version, registry, source) for source in cuts}
             greater = {source: lsn for source, lsn in cuts.items() if (at := known[source]) is None or lsn > at}
             if greater:
                 notes = {CUT_APP_ID.format(registry=registry, source=source): lsn for source, lsn in greater.items()}
                 notes[REGISTRY_APP_ID.format(registry=registry)] = self._registry.last_us
-                self._commits.commit(self._table, [], [Transaction(*each) for each in sorted(notes.items())])
+                noted = [Transaction(*each) for each in sorted(notes.items())]
+                self._commits.commit(self._table, [], noted)
+                self._versions.note(self._table, noted)
         except (DeltaError, OSError) as error:
             raise unwritable(self._table.table_uri, error) from error
         return greater
+
+    def _version(self, app_id: str) -> int | None:
+        return self._versions.get(self._table, app_id)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.log.chosen_source import chosen_source
 from flushtracker.delta.log.difference import Difference, taken_at
 from flushtracker.delta.log.followed_log import FollowedLog
@@ -49,6 +50,7 @@ class ShapeFinder:
         self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
         self._version_read = -1
         self._current = Registry()
+        self._app_versions = AppVersions()
 
     @property
     def table_id(self) -> str:
@@ -68,6 +70,13 @@ class ShapeFinder:
         self._refresh()
         self._current = Registry() if self._registry is None else self._registry.entries()
         return self._current
+
+    def app_version(self, app_id: str) -> int | None:
+        """The last version of an app transaction in the open version of the log; raises ``SinkError``."""
+        try:
+            return self._app_versions.get(self.table, app_id)
+        except (DeltaError, OSError) as error:
+            raise unreadable(self.uri, error) from error
 
     def seen(self, shape_id: str, source: str | None = None) -> FoundShape:
         """The shape as of the last :meth:`refresh`, whether it can be read or not.

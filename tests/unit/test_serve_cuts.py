@@ -1,0 +1,312 @@
+"""The LSN of answers of HTTP: up to where a client has all of a shape, for those who combine several."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from flushtracker.delta.log.cuts import CutLog
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.registry_table import RegistryTable
+from tests.support.cut_clients import CutClient, combined
+from tests.support.serve_client import Response, Server, serving
+from tests.support.shape_log_rows import SOURCE, Row, append, commit, item, snapshot_rows
+from tests.unit.test_serve_answers import log as log  # noqa: PLC0414  a fixture
+from tests.unit.test_shape_log_reader import register, shape_entry, taken
+
+USERS, ORDERS = {"shape": "users"}, {"shape": "orders"}
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 600))
+
+
+def note(log: str, cut: int) -> None:
+    CutLog(log, RegistryTable(f"{log}_shapes")).note({SOURCE: cut})
+
+
+def change(tx: int, shape_id: str = "users") -> list[Row]:
+    row = item((tx, 0), "insert", str(tx), {"id": str(tx)}, shape_id=shape_id)
+    return [row, commit(tx, shape_id=shape_id)]
+
+
+def lsn(response: Response) -> int | None:
+    """What the last message says."""
+    text = response.json[-1]["headers"].get("global_last_seen_lsn")
+    return None if text is None else int(text)
+
+
+async def seen(server: Server) -> None:
+    await server.served.parts.watch.current(fresh=True)
+
+
+def test_answer_says_up_to_which_lsn_the_client_has_its_shape(log: str) -> None:
+    """The cut, or the shape's own last transaction if that is later; nothing before there is a cut."""
+    register(log, shape_entry("orders"))
+    append(log, change(10))
+
+    async def test() -> None:
+        async with serving(log) as server:
+            users, orders = CutClient(USERS), CutClient(ORDERS)
+            assert lsn(await users.step(server)) is None
+            note(log, 35)
+            await seen(server)
+            assert [lsn(await users.step(server)), lsn(await orders.step(server))] == [35, 35]
+            append(log, change(50))
+            await seen(server)
+            # What is durable of another shape says nothing about this one, which may lack a transaction below it.
+            assert [lsn(await users.step(server)), lsn(await orders.step(server))] == [50, 35]
+            assert (users.offset, orders.offset) == ("50_0", "0_0")
+
+    run(test)
+
+
+def test_answer_with_another_lsn_is_another_one(log: str) -> None:
+    """Or a client would be told that its old copy is right, and never learn of a later cut."""
+    append(log, change(10))
+
+    async def test() -> None:
+        async with serving(log) as server:
+            client = CutClient(USERS)
+            await client.sync(server)
+            tags = list[str]()
+            for cut in (35, 35, 45):
+                note(log, cut)
+                await seen(server)
+                tags.append((await server.get(client.query(live=False))).headers["etag"])
+            assert tags[0] == tags[1] != tags[2]
+
+    run(test)
+
+
+def test_rows_of_a_snapshot_are_as_of_no_lsn_before_the_cut_has_reached_it(log: str) -> None:
+    """They have what committed up to its moment, of which the log may still lack a part."""
+    append(log, change(10))
+    append(log, snapshot_rows(taken(7, "40:41:40", 49), {"1": {"id": "1"}}))
+    note(log, 47)
+
+    async def test() -> None:
+        async with serving(log) as server:
+            assert lsn(await CutClient(USERS).step(server)) == -1
+            note(log, 48)
+            await seen(server)
+            assert lsn(await CutClient(USERS).step(server)) == 48
+
+    run(test)
+
+
+def test_client_goes_on_after_a_cut_that_its_shape_has_no_transaction_at(log: str) -> None:
+    """With any server: one that lacks the cut looks again. What follows is read once for all who wait."""
+    append(log, change(10))
+
+    async def test() -> None:
+        async with serving(log) as server, serving(log) as other:
+            client, second = CutClient(USERS), CutClient(USERS)
+            for each in (client, second):
+                await each.sync(other)
+            note(log, 35)
+            await seen(server)
+            client.offset = "35_0"
+            response = await client.step(other)
+            assert (response.status, lsn(response), client.offset) == (200, 35, "35_0")
+            append(log, change(40))
+            await seen(server)
+            for each in (client, second):
+                await each.step(server)
+                assert (set(each.rows), each.offset) == ({"10", "40"}, "40_0")
+
+    run(test)
+
+
+def test_offset_ahead_of_log_and_cut_begins_again(log: str) -> None:
+    """The log is an older copy: what the client has seen of a later one may come again, and differ."""
+    append(log, change(10))
+    note(log, 35)
+
+    async def test() -> None:
+        async with serving(log) as server:
+            client = CutClient(USERS)
+            await client.sync(server)
+            client.offset = "36_0"
+            assert (await client.step(server)).status == 409
+
+    run(test)
+
+
+def test_an_older_registry_table_has_no_cut(log: str, tmp_path: Path) -> None:
+    """It may lack the end of a shape that the cut has passed."""
+    append(log, change(10))
+    copy = str(tmp_path / "copy")
+    shutil.copytree(f"{log}_shapes", copy)
+    register(log, shape_entry("more"))
+    note(log, 35)
+
+    async def test() -> None:
+        async with serving(log, copy) as server:
+            assert lsn(await CutClient(USERS).step(server)) is None
+
+    run(test)
+
+
+def test_client_that_asks_for_cuts_is_told_of_each(log: str) -> None:
+    """Others wait for changes alone, and cost nothing while the database writes other tables."""
+    append(log, change(10))
+    note(log, 35)
+
+    async def test() -> None:
+        async with serving(log, live_s=50) as server:
+            client, other = CutClient({**USERS, "cuts": "true"}), CutClient(USERS)
+            for each in (client, other):
+                await each.sync(server)
+            assert (client.offset, other.offset) == ("35_0", "10_0")
+            waiting = asyncio.create_task(other.step(server, live=True))
+            for cut in (45, 55):
+                told = asyncio.create_task(client.step(server, live=True))
+                while server.served.parts.watch.waiting < 2:
+                    await asyncio.sleep(0.01)
+                note(log, cut)
+                assert lsn(await told) == cut
+                assert client.offset == f"{cut}_0"
+                assert not waiting.done()
+            append(log, change(60))
+            assert lsn(await waiting) == 60
+
+    run(test)
+
+
+def test_events_tell_cuts_and_never_go_back(log: str) -> None:
+    """A client goes on after the last LSN, so that is never below what it has got."""
+    append(log, change(10))
+    note(log, 5)
+
+    async def test() -> None:
+        async with serving(log) as server:
+            client = CutClient({**USERS, "cuts": "true"})
+            await client.sync(server)
+            assert client.offset == "10_0"
+            gone, into = asyncio.Event(), Response()
+            query = {**client.query(live=True), "live_sse": "true"}
+            stream = asyncio.create_task(server.get(query, gone=gone, into=into))
+
+            def told() -> list[str]:
+                events = [json.loads(line[6:]) for line in into.body.split(b"\n\n") if line.startswith(b"data: ")]
+                found = (event["headers"].get("global_last_seen_lsn") for event in events)
+                return [each for each in found if each is not None]
+
+            for cut, expected in ((5, "10"), (35, "35"), (45, "45"), (44, "45")):
+                note(log, cut)
+                while told()[-1:] != [expected]:
+                    await asyncio.sleep(0.01)
+            append(log, change(60))
+            while told()[-1] != "60":
+                await asyncio.sleep(0.01)
+            assert told() == ["10", "35", "45", "60"]
+            gone.set()
+            await stream
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_of_combined_shapes_are_equal_at_every_lsn(tmp_path: Path, seed: int) -> None:
+    """Three shapes, whose transactions are appended at different times; snapshots are taken.
+
+    Clients of several servers combine what they have up to the least LSN, from the one on that each has first been
+    told, and have then the database at that LSN; in the end, at the last one.
+    """
+    rng, log = Random(seed), str(tmp_path / "log")  # noqa: S311  reproducible
+    world = CutHistory(log, rng)
+
+    def check(clients: list[CutClient]) -> int:
+        found = combined(clients)
+        if found is None:
+            return -1
+        at, rows = found
+        assert {each: {*of} for each, of in rows.items()} == world.rows_at(at), f"at {at}"
+        return at
+
+    async def test() -> None:
+        compared = 0
+        async with AsyncExitStack() as stack:
+            servers = [await stack.enter_async_context(serving(log, live_s=0.2)) for _ in range(2)]
+            clients = world.clients()
+            for _ in range(80):
+                rng.choice([world.commit, world.commit, world.append, world.append, world.note, world.snapshot])()
+                client, server = rng.choice(clients), rng.choice(servers)
+                if rng.random() < 0.05:
+                    clients = world.clients()
+                response = await client.step(server, live=rng.random() < 0.3)
+                assert response.status in {200, 409}, response.body
+                compared += check(clients) >= 0
+            world.append_all()
+            world.note()
+            for server in servers:
+                await seen(server)
+                for client in clients:
+                    client.is_up_to_date = False
+                    await client.sync(server)
+                assert check(clients) == max(world.history)
+        assert compared > 0
+
+    run(test)
+
+
+class CutHistory:
+    """Transactions of three shapes, which the log gets one by one, and whose cuts are noted behind it."""
+
+    def __init__(self, log: str, rng: Random) -> None:
+        self.log, self.rng = log, rng
+        self.shape_ids = ("a", "b", "c")
+        create_shape_log(log)
+        register(log, *(shape_entry(each) for each in self.shape_ids))
+        self.history: dict[int, tuple[str, ...]] = {}
+        self.appended = dict.fromkeys(self.shape_ids, 0)
+        self.attempt = dict.fromkeys(self.shape_ids, 0)
+
+    def clients(self) -> list[CutClient]:
+        return [CutClient({"shape": each, "cuts": self.rng.choice(["true", "false"])}) for each in self.shape_ids]
+
+    def commit(self) -> None:
+        tx = 8 * (len(self.history) + 2)
+        self.history[tx] = tuple(self.rng.sample(self.shape_ids, self.rng.randint(0, 3)))
+
+    def append(self) -> None:
+        """One shape gets some more of its transactions."""
+        shape_id = self.rng.choice(self.shape_ids)
+        waiting = [tx for tx, on in self.history.items() if tx > self.appended[shape_id] and shape_id in on]
+        for tx in waiting[: self.rng.randint(1, 3)]:
+            append(self.log, change(tx, shape_id))
+            self.appended[shape_id] = tx
+
+    def append_all(self) -> None:
+        while any(tx > self.appended[each] for tx, on in self.history.items() for each in on):
+            self.append()
+
+    def note(self) -> None:
+        """Up to below the first transaction that some shape lacks."""
+        lacking = [tx for tx, on in self.history.items() if any(tx > self.appended[each] for each in on)]
+        note(self.log, min(lacking, default=max(self.history, default=0) + 1) - 1)
+
+    def snapshot(self) -> None:
+        """Of a shape that has none: it sees all transactions so far, also those that the log lacks."""
+        shape_id = self.rng.choice(self.shape_ids)
+        if self.attempt[shape_id] or not self.history:
+            return
+        self.attempt[shape_id] = 1
+        upto = max(self.history)
+        rows: dict[str, dict[str, str | None]] = {
+            str(tx): {"id": str(tx)} for tx, on in self.history.items() if shape_id in on
+        }
+        made = taken(1, f"{upto + 1}:{upto + 1}:", upto + 8)
+        append(self.log, snapshot_rows(made, rows, shape_id=shape_id))
+
+    def rows_at(self, lsn: int) -> dict[str, set[str]]:
+        return {
+            shape_id: {str(tx) for tx, on in self.history.items() if shape_id in on and tx <= lsn}
+            for shape_id in self.shape_ids
+        }
