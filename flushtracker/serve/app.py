@@ -7,6 +7,7 @@ gatekeeper in front that compares paths sees what this compares.
 import asyncio
 import hmac
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -57,6 +58,8 @@ SHAPE_PATH: Final = b"/v1/shape"
 _HEALTH: Final = b"/healthz"
 _READY: Final = b"/readyz"
 _METHODS: Final = ("GET", "HEAD")
+_ABSOLUTE: Final = re.compile(rb"https?://([^/?#@]+)(/.*)", re.IGNORECASE)
+"""A request's target that names its host, as those for proxies do, and which every server must take."""
 HEADER_BYTES: Final = 32 << 10
 """The most of an address and headers."""
 
@@ -133,8 +136,8 @@ class ServeApp:
 
     def _checked(self, exchange: "_Exchange") -> tuple[bytes, str]:
         """The path and the method of a request that is well-formed and meant for this server."""
-        path, method = exchange.scope["raw_path"], exchange.scope["method"]
-        if not self._is_meant(exchange.host):
+        host, path, method = *exchange.target, exchange.scope["method"]
+        if not self._is_meant(host):
             raise RefusalError(421, "this host's name is not served here; see http.hosts")
         if exchange.size > HEADER_BYTES:
             raise RefusalError(431, f"the address and headers have more than {HEADER_BYTES} bytes")
@@ -232,9 +235,13 @@ class _Exchange:
         return b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
 
     @property
-    def host(self) -> str | None:
+    def target(self) -> tuple[str | None, bytes]:
+        """The host and the path: of a whole address in the request line, in which case the header does not count."""
+        path: bytes = self.scope["raw_path"]
+        if (whole := _ABSOLUTE.fullmatch(path)) is not None:
+            return whole[1].decode("latin-1"), whole[2]
         hosts = [value for name, value in self.scope["headers"] if name == b"host"]
-        return None if not hosts else hosts[-1].decode("latin-1")
+        return None if not hosts else hosts[-1].decode("latin-1"), path
 
     @property
     def origin(self) -> str | None:

@@ -55,10 +55,22 @@ def _all(client: socket.socket) -> bytes:
         (b"GET /v1/shape HTTP/1.1\r\n" + _HOST + b"\r\n", [400, 200]),
         (b"POST " + _SHAPE + b" HTTP/1.1\r\n" + _HOST + b"content-length: 0\r\n\r\n", [405, 200]),
         (b"OPTIONS * HTTP/1.1\r\n" + _HOST + b"\r\n", [404, 200]),
+        (b"GET http://localhost" + _SHAPE + b" HTTP/1.1\r\nhost: a.example\r\n\r\n", [200, 200]),
+        (b"GET HTTP://LOCALHOST:80/healthz HTTP/1.1\r\n" + _HOST + b"\r\n", [200, 200]),
+        (b"GET http://a.example" + _SHAPE + b" HTTP/1.1\r\n" + _HOST + b"\r\n", [421, 200]),
+        (b"GET http://u@localhost" + _SHAPE + b" HTTP/1.1\r\n" + _HOST + b"\r\n", [404, 200]),
+        (b"GET http://localhost/" + _SHAPE + b" HTTP/1.1\r\n" + _HOST + b"\r\n", [404, 200]),
+        (b"GET http://localhost/x/.." + _SHAPE + b" HTTP/1.1\r\n" + _HOST + b"\r\n", [404, 200]),
+        (b"GET http://localhost/%76" + _SHAPE[2:] + b" HTTP/1.1\r\n" + _HOST + b"\r\n", [404, 200]),
+        (b"GET http://localhost?" + _SHAPE + b" HTTP/1.1\r\n" + _HOST + b"\r\n", [404, 200]),
+        (b"GET //localhost" + _SHAPE + b" HTTP/1.1\r\n" + _HOST + b"\r\n", [404, 200]),
     ],
 )
 def test_connection_is_used_again_after_any_answer(server: Process, request_: bytes, statuses: list[int]) -> None:
-    """Also after a refusal; a range and an upgrade are ignored, as a server may."""
+    """Also after a refusal; a range and an upgrade are ignored, as a server may.
+
+    A target that is a whole address counts as its host and its path, which is compared as any other.
+    """
     assert _statuses(server, request_, _NEXT) == statuses
 
 
@@ -134,3 +146,18 @@ def test_head_says_what_get_would(server: Process) -> None:
     assert found[0][0] == found[1][0]
     assert found[0][1] > 100
     assert found[1][1] == 0
+
+
+def test_client_that_sends_nothing_more_has_gone(server: Process) -> None:
+    """Its connection looks as one that was closed, which must not be waited for: not 20 s for a change."""
+    with server.open() as client:
+        client.sendall(b"GET " + _SHAPE + b" HTTP/1.1\r\n" + _HOST + b"\r\n")
+        answer = client.recv(65_536)
+        found = re.search(rb"electric-handle: (\S+)", answer)
+        assert found is not None
+    with server.open() as client:
+        query = b"shape=users&offset=10_0&live=true&handle=" + found[1]
+        client.sendall(b"GET /v1/shape?" + query + b" HTTP/1.1\r\n" + _HOST + b"\r\n")
+        client.shutdown(socket.SHUT_WR)
+        client.settimeout(10)
+        assert client.recv(1) == b""
