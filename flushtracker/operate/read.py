@@ -130,7 +130,12 @@ class _Printer:
                 even_if_ended=even_if_ended,
             )
         return self._reader.read_rows(
-            self._shape_id, arguments.at, arguments.source, typed=arguments.typed, even_if_ended=even_if_ended
+            self._shape_id,
+            arguments.at,
+            arguments.source,
+            typed=arguments.typed,
+            even_if_ended=even_if_ended,
+            before=self._printed,
         )
 
     def _print(self, read: ShapeRead) -> None:

@@ -1,17 +1,21 @@
 """Cuts: when one is noted, and what readers of several shapes get of it."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from flushtracker.config.streams import SHAPE_CHANGES, SHAPES
-from flushtracker.delta.log.cuts import CutLog
-from flushtracker.delta.log.reader import ShapesRead, read_shapes
+from flushtracker.delta.log.cuts import CUT_APP_ID, CutLog
+from flushtracker.delta.log.found_shape import FoundShape
+from flushtracker.delta.log.joined_rows import shape_rows
+from flushtracker.delta.log.reader import ShapeLogReader, ShapesRead, read_shapes
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, CutMissingError, ShapeEndedError, SinkError, SnapshotMissingError
@@ -252,3 +256,55 @@ def test_a_source_with_a_gap_has_no_new_cut() -> None:
     assert looking.cuts.advance() == {"other": 5}
     looking.gaps.clear()
     assert looking.cuts.advance() == {SOURCE: 100}
+
+
+def test_follower_reads_no_rows_again_for_a_cut(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a new version of the log, each second while other shapes are written."""
+    reader = ShapeLogReader(log)
+    first = reader.read_rows("users")
+    folds = list[str]()
+
+    def counted(table: DeltaTable, shape: FoundShape) -> Iterator[pa.Table]:
+        folds.append(shape.shape_id)
+        return shape_rows(table, shape)
+
+    monkeypatch.setattr("flushtracker.delta.log.reader.shape_rows", counted)
+    note(log, 35)
+    assert reader.has_changed()
+    assert reader.read_rows("users", before=first) is first
+    assert folds == []
+    append(log, [item((50, 0), "insert", "50", {"id": "50"}), commit(50)])
+    second = reader.read_rows("users", before=first)
+    assert (second.rows.num_rows, folds) == (5, ["users"])
+
+
+def test_cut_is_read_once_for_each_version_of_the_log(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an object store, each question reads the commits since the last checkpoint."""
+    asked, ask = list[str](), DeltaTable.transaction_version
+
+    def counted(table: DeltaTable, app_id: str) -> int | None:
+        asked.append(app_id)
+        return ask(table, app_id)
+
+    monkeypatch.setattr(DeltaTable, "transaction_version", counted)
+    cuts = CutLog(log, RegistryTable(f"{log}_shapes"))
+    cuts.note({SOURCE: 35})
+    asked.clear()
+    cuts.note({SOURCE: 35})
+    cuts.note({SOURCE: 36})
+    assert asked == []
+    reader = ShapeLogReader(log)
+    reader.read_cut(["users", "orders"])
+    assert len(asked) == len({*asked}) == 2
+    asked.clear()
+    reader.read_cut(["users", "orders"])
+    assert asked == []
+
+
+def test_an_open_log_tells_the_cut_of_its_own_version(log: str) -> None:
+    """Not that of a later one, which it need not have the transactions of."""
+    note(log, 35)
+    opened = DeltaTable(log)
+    note(log, 45)
+    registry = RegistryTable(f"{log}_shapes").table_id
+    assert opened.transaction_version(CUT_APP_ID.format(registry=registry, source=SOURCE)) == 35

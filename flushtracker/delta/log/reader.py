@@ -254,9 +254,13 @@ class ShapeLogReader:
         *,
         typed: bool = False,
         even_if_ended: bool = False,
+        before: ShapeRead | None = None,
     ) -> ShapeRead:
-        """See :func:`read_shape`."""
-        return self._rows(self._finder.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended), typed)
+        """See :func:`read_shape`; ``before`` itself, if nothing has been written to the shape since that read."""
+        found = self._finder.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
+        if before is not None and before.position == found.position():
+            return before
+        return self._rows(found, typed)
 
     def read_cut(self, shape_ids: Sequence[str], source: str | None = None, *, typed: bool = False) -> ShapesRead:
         """See :func:`read_shapes`."""
