@@ -50,6 +50,18 @@ def _source_metrics(sources: Sequence[WrittenSource]) -> Iterator[Metric]:
         labels=_BY_SOURCE,
         samples=[((s.source,), seconds(s.written_after_ms)) for s in sources],
     )
+    yield gauge(
+        "cut_lsn",
+        "The last cut noted since the job's start: up to where the log has all shapes, a byte position in the WAL.",
+        labels=_BY_SOURCE,
+        samples=[((s.source,), s.cut_lsn) for s in sources],
+    )
+    yield gauge(
+        "cut_timestamp_seconds",
+        "When that cut was noted.",
+        labels=_BY_SOURCE,
+        samples=[((s.source,), seconds(s.cut_at_ms)) for s in sources],
+    )
     rows = [((s.source,), s.rows) for s in sources]
     yield counter("rows", "Rows appended to the shape log since the job's start.", labels=_BY_SOURCE, samples=rows)
     yield gauge(

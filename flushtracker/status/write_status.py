@@ -72,6 +72,7 @@ class WrittenSource:
     ``commit_at_ms`` is when the last transaction that was written committed, by the server's clock, and
     ``written_after_ms`` how long after that it was durable. ``rows`` count from the job's start. ``gaps`` are shapes of
     which changes are missing, at most ten of ``gap_count``. ``shapes`` is ``None`` before the registry table was read.
+    ``cut_lsn`` is the last cut that the job has noted since its start, ``cut_at_ms`` when.
     """
 
     source: str
@@ -83,6 +84,8 @@ class WrittenSource:
     gap_count: int = 0
     gaps: tuple[ShapeNote, ...] = ()
     shapes: SourceShapes | None = None
+    cut_lsn: int | None = None
+    cut_at_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -95,6 +98,8 @@ class WrittenSource:
             "gap_count": self.gap_count,
             "gaps": [note.to_json() for note in self.gaps],
             "shapes": None if self.shapes is None else self.shapes.to_json(),
+            "cut_lsn": lsn_to_json(self.cut_lsn),
+            "cut_at_ms": self.cut_at_ms,
         }
 
     @classmethod
@@ -109,6 +114,8 @@ class WrittenSource:
             fields["gap_count"],
             tuple(map(ShapeNote.from_json, fields["gaps"])),
             None if fields["shapes"] is None else SourceShapes.from_json(fields["shapes"]),
+            lsn_from_json(fields["cut_lsn"]),
+            fields["cut_at_ms"],
         )
 
 

@@ -156,6 +156,8 @@ def _written(rng: Random, name: str) -> WrittenSource:
         len(notes),
         notes,
         _maybe(rng, shapes),
+        _maybe(rng, _lsn(rng)),
+        _maybe(rng, _time(rng)),
     )
 
 

@@ -138,6 +138,7 @@ def test_capture_reads_the_acks_and_serves_the_snapshots_of_the_jobs(monkeypatch
     capture = load_capture_config(_ROOT / "conf" / "compose_capture.yaml")
     write = load_write_config(_ROOT / "conf" / "cluster_write.yaml")
     assert capture.acks == load_config(_ROOT / "conf" / "cluster.yaml").sink.acks
+    assert write.acks == capture.acks
     assert write.tables is not None
     assert write.tables.publication == capture.postgres.publication
     assert write.tables.connection["host"] in read_yaml(_COMPOSE).mapping("services")

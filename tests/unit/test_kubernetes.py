@@ -150,6 +150,7 @@ def test_configurations_load_and_meet(mounted: Path) -> None:
     }
     assert track.sink.acks == capture.acks
     write = load_write_config(mounted / "etc/flushtracker/write.yaml")
+    assert write.acks == capture.acks
     assert isinstance(write.transport, KafkaTransport)
     assert {write.transport.bootstrap_servers} == {capture.kafka.bootstrap_servers}
     assert (write.transport.streams, write.flushes.name) == (

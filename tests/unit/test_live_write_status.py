@@ -66,6 +66,17 @@ def test_a_batch_is_told_with_its_delay(clock: Clock, live: LiveWriteStatus) -> 
     assert only(live.read()) == WrittenSource("s", 700, 1_010_000, 1_010_007, 0, 37)
 
 
+def test_last_cut_of_a_source_is_told(clock: Clock, live: LiveWriteStatus) -> None:
+    """With when it was noted, from which its age follows; a source without one has none."""
+    live.note_written({"s": WrittenBatch(flushed_lsn=500), "other": WrittenBatch(flushed_lsn=500)})
+    live.note_cuts({"s": 400})
+    clock.now_ms += 9_000
+    live.note_cuts({"s": 450})
+    live.note_cuts({})
+    found = {source.source: (source.cut_lsn, source.cut_at_ms) for source in live.read().sources}
+    assert found == {"s": (450, 1_009_000), "other": (None, None)}
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_rate_is_of_the_last_minute(seed: int) -> None:
     """Whatever was written before, and when; since the start, if that is less than a minute ago."""

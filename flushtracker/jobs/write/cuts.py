@@ -97,13 +97,13 @@ class Cuts:
 
 
 class CutsThread(PeriodicThread):
-    """Calls :meth:`Cuts.advance`; logs a failure, the same one only once in a row, and retries."""
+    """Calls :meth:`Cuts.advance`, and ``tell`` with new cuts; a failure is logged once in a row, and it retries."""
 
     thread_type = InheritableThread
 
-    def __init__(self, open_cuts: Callable[[ExitStack], Cuts]) -> None:
+    def __init__(self, open_cuts: Callable[[ExitStack], Cuts], tell: Callable[[Mapping[str, int]], None]) -> None:
         super().__init__("cuts", _PERIOD_S, stop_timeout_s=5.0)
-        self._open_cuts = open_cuts
+        self._open_cuts, self._tell = open_cuts, tell
         self._stack = ExitStack()
         self._cuts: Cuts | None = None
         self._last_error = ""
@@ -122,6 +122,7 @@ class CutsThread(PeriodicThread):
             self._last_error = str(error)
             return
         if moved:
+            self._tell(moved)
             logger.debug("cuts noted count=%d", len(moved))
 
     def __exit__(self, *error: object) -> None:
@@ -136,9 +137,16 @@ class CutsThread(PeriodicThread):
 
 
 def cuts_thread(
-    spark: SparkSession, config: WriteConfig, driver: WriteDriver, topic_ids: Mapping[str, str]
+    spark: SparkSession,
+    config: WriteConfig,
+    driver: WriteDriver,
+    topic_ids: Mapping[str, str],
+    tell: Callable[[Mapping[str, int]], None],
 ) -> CutsThread:
-    """The thread for a job whose ``driver`` reads the topics of these ids by stream; ``config`` has ``acks``."""
+    """The thread for a job whose ``driver`` reads the topics of these ids by stream; ``config`` has ``acks``.
+
+    ``tell`` is called with the cuts that it has noted.
+    """
 
     def open_cuts(stack: ExitStack) -> Cuts:
         transport, acks_path = config.transport, config.acks
@@ -164,4 +172,4 @@ def cuts_thread(
         looks = Looks(last_acks, read, ends, lambda: driver.gap_sources)
         return Cuts(looks, CutLog(config.sink.log, registry, options).note)
 
-    return CutsThread(open_cuts)
+    return CutsThread(open_cuts, tell)

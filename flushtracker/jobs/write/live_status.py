@@ -50,6 +50,8 @@ class LiveWriteStatus(LiveQuery):
         self.registry = Registry({})
         """The registry table as the driver has read it last."""
         self._shapes: Mapping[str, SourceShapes] | None = None
+        self._cuts: Mapping[str, tuple[int, int]] = {}
+        """The last cut that was noted of each source, and when."""
         self._recent: tuple[tuple[int, int], ...] = ()
         """When batches of the last minute were written, and their rows."""
         self._failure: Failure | None = None
@@ -79,6 +81,11 @@ class LiveWriteStatus(LiveQuery):
         """Note the shapes of each source."""
         self._shapes = shapes
 
+    def note_cuts(self, cuts: Mapping[str, int]) -> None:
+        """Note the cuts that the log has got."""
+        at_ms = self._clock_ms()
+        self._cuts = {**self._cuts, **{source: (lsn, at_ms) for source, lsn in cuts.items()}}
+
     def note_failure(self, error: Exception) -> None:
         """Note a failure after which the job goes on."""
         self._failure = Failure(self._clock_ms(), bounded(str(error)))
@@ -101,13 +108,19 @@ class LiveWriteStatus(LiveQuery):
 
     def read(self) -> WriteStatus:
         """The job's status now."""
-        at_ms, sources, shapes = self._clock_ms(), self._sources, self._shapes
+        at_ms, sources, shapes, cuts = self._clock_ms(), self._sources, self._shapes, self._cuts
         names = sorted({*sources, *(shapes or {})})
         of_shapes = {name: None if shapes is None else shapes.get(name, SourceShapes()) for name in names}
+
+        def source(name: str) -> WrittenSource:
+            cut_lsn, cut_at_ms = cuts.get(name, (None, None))
+            known = sources.get(name, WrittenSource(name))
+            return replace(known, shapes=of_shapes[name], cut_lsn=cut_lsn, cut_at_ms=cut_at_ms)
+
         return WriteStatus(
             at_ms,
             self._started_at_ms,
-            sources=tuple(replace(sources.get(name, WrittenSource(name)), shapes=of_shapes[name]) for name in names),
+            sources=tuple(map(source, names)),
             rows_per_s=self._rows_per_s(at_ms),
             failure=self._failure,
             upkeep=self._upkeep,

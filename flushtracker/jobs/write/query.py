@@ -121,7 +121,7 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
                 UpkeepThread(config.sink, status),
                 _shapes(config, status),
                 snapshots,
-                _cuts(spark, config, driver, streams),
+                _cuts(spark, config, driver, streams, status),
             ):
                 await_end(query, driver, stop, config, retry)
         except NewerEventError:
@@ -146,12 +146,13 @@ def _shapes(config: WriteConfig, status: LiveWriteStatus) -> AbstractContextMana
 
 
 def _cuts(
-    spark: SparkSession, config: WriteConfig, driver: WriteDriver, streams: EventStreams
+    spark: SparkSession, config: WriteConfig, driver: WriteDriver, streams: EventStreams, status: LiveWriteStatus
 ) -> AbstractContextManager[object]:
     """The thread that notes cuts, if there is an ack table to note them from."""
     if config.acks is None or not isinstance(streams, KafkaEventStreams):
         return nullcontext()
-    return cuts_thread(spark, config, driver, {role: streams.topic_id(role) for role in ROLES})
+    topic_ids = {role: streams.topic_id(role) for role in ROLES}
+    return cuts_thread(spark, config, driver, topic_ids, status.note_cuts)
 
 
 def _snapshots(spark: SparkSession, config: WriteConfig, status: LiveWriteStatus) -> AbstractContextManager[object]:
