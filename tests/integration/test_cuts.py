@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.errors import ShapeEndedError
+from tests.support.cut_clients import CutReader
 from tests.support.tpcb_loop import AMOUNTS, DEADLINE_S, SPARE, TpcbLoop, sums
 from tests.support.waiting import wait_until
 from tests.support.whole_loop import Part
@@ -15,11 +16,14 @@ _KILLED: tuple[Part, ...] = ("writers", "tracker", "capture")
 def test_sums_are_equal_in_every_read_of_several_shapes(postgres_folder: Path) -> None:
     """Also of a shape that had everything when it was removed: it is read with the others, or is said to have ended.
 
-    Once nothing is written any more, a read has the rows of the database.
+    Once nothing is written any more, a read has the rows of the database. Clients of HTTP, who combine what they have
+    up to the least of their LSNs, have equal sums at each, too.
     """
     loop = TpcbLoop(postgres_folder, seed=1)
     with loop:
         lsns = [loop.await_read(*AMOUNTS, SPARE).lsn]
+        clients = CutReader(str(loop.log), str(loop.folder / "log_shapes"), AMOUNTS)
+        clients.start()
         for part in _KILLED:
             loop.kill(part)
             read = loop.await_read(*AMOUNTS, SPARE, after=lsns[-1])
@@ -44,5 +48,10 @@ def test_sums_are_equal_in_every_read_of_several_shapes(postgres_folder: Path) -
             assert len({*sums(last).values()}) == 1
             last = loop.await_read(*AMOUNTS, after=last.lsn)
         assert {*sums(last).values()} == {total}
+        wait_until(lambda: not clients.is_alive() or last.lsn <= max(clients.sums, default=0), "clients", DEADLINE_S)
+        clients.stop()
+        assert all(len({*each.values()}) == 1 for each in clients.sums.values()), clients.sums
+        assert {*clients.sums[max(clients.sums)].values()} == {total}
+        assert len(clients.sums) > len(_KILLED)
         with pytest.raises(ShapeEndedError, match=SPARE):
             loop.read(*AMOUNTS, SPARE)
