@@ -77,6 +77,7 @@ def _explain(demo: Demo) -> None:
     _print_status(f"add a shape in another terminal: {_command('add-shape', demo.new_shape_file, *config)}")
     _print_status(f"the same on a page: {demo.status_url}")
     _print_status(f"a shape, for browsers, too: {demo.shapes_url}?shape=orders-eu&offset=-1")
+    _print_status("orders-gold has a subquery: rows enter and leave it when a customer's level changes")
     _print_status("Ctrl-C stops everything and compares logs and tables")
 
 

@@ -22,14 +22,15 @@ from flushtracker.process.program import StopRequest, run_program
 
 TABLES: Final = (
     """
-    CREATE TABLE customers (id int PRIMARY KEY, visits int NOT NULL);
+    CREATE TABLE customers (id int PRIMARY KEY, visits int NOT NULL, level text NOT NULL);
     CREATE TABLE orders (id serial PRIMARY KEY, customer int NOT NULL, region text, status text NOT NULL, note text);
     CREATE TABLE audit (id bigserial PRIMARY KEY, said text NOT NULL);
     """,
-    # Its shapes filter by columns outside the key, so updates must include the old row.
+    # Shapes filter by columns outside the key, so updates must include the old row.
+    "ALTER TABLE customers REPLICA IDENTITY FULL",
     "ALTER TABLE orders REPLICA IDENTITY FULL",
     # What shapes get by their snapshots.
-    "INSERT INTO customers SELECT i, 0 FROM generate_series(1, 100) i",
+    "INSERT INTO customers SELECT i, 0, CASE WHEN i <= 5 THEN 'gold' ELSE 'basic' END FROM generate_series(1, 100) i",
     """
     INSERT INTO orders (customer, region, status, note)
     SELECT i % 100 + 1, (ARRAY['eu', 'us', 'asia'])[i % 3 + 1], (ARRAY['open', 'sent'])[i % 2 + 1], repeat('x', i % 100)
@@ -39,6 +40,7 @@ TABLES: Final = (
 _PER_SECOND: Final = 25
 _LARGE_EVERY: Final = 100
 _SNAPSHOT_EVERY: Final = 50
+_LEVEL_EVERY: Final = 30
 
 _NEW_ORDERS: Final = """
 INSERT INTO public.orders (customer, region, status, note)
@@ -56,6 +58,14 @@ _STATEMENTS: Final = (
     "UPDATE public.customers SET visits = visits + 1 WHERE id = (SELECT ceil(100 * random()))",
     "INSERT INTO public.audit (said) VALUES (repeat('.', (200 * random())::int))",
 )
+# One customer is no longer gold, and another one is: their orders leave and enter the shape of gold customers' orders.
+_LEVELS: Final = """
+UPDATE public.customers SET level = CASE level WHEN 'gold' THEN 'basic' ELSE 'gold' END
+WHERE id IN (
+  (SELECT id FROM public.customers WHERE level = 'gold' ORDER BY random() LIMIT 1)
+  UNION ALL (SELECT id FROM public.customers WHERE level = 'basic' ORDER BY random() LIMIT 1)
+)
+"""
 # The slot releases WAL only up to a logged snapshot of running transactions; the server logs one every 15 seconds.
 _SNAPSHOT: Final = "SELECT pg_log_standby_snapshot()"
 
@@ -63,8 +73,12 @@ _SNAPSHOT: Final = "SELECT pg_log_standby_snapshot()"
 def transactions(rng: random.Random) -> Iterator[str]:
     """An endless stream of transactions, each as the text of its statements."""
     for number in count(1):
-        is_large = number % _LARGE_EVERY == 0
-        yield _LARGE if is_large else ";".join(rng.choices(_STATEMENTS, k=rng.randrange(1, 4)))
+        if number % _LARGE_EVERY == 0:
+            yield _LARGE
+        elif number % _LEVEL_EVERY == 0:
+            yield _LEVELS
+        else:
+            yield ";".join(rng.choices(_STATEMENTS, k=rng.randrange(1, 4)))
 
 
 def main() -> int:

@@ -1,5 +1,6 @@
 """``make demo`` without a terminal: server, broker, tracker, capture, writers and workload run, and all of them end."""
 
+import asyncio
 import os
 import re
 import shlex
@@ -15,8 +16,12 @@ from typing import Any
 import pytest
 
 from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.config.serve_config import load_serve_config
+from flushtracker.delta.log.reader import read_shape
+from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import ROOT
+from tests.support.serve_client import Client, RemoteServer
 from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
 
@@ -54,9 +59,11 @@ class RunningDemo:
             return found if found["slot"] is not None else {}
         return {}
 
-    def run_printed(self, name: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command as the demo prints it, in another terminal and another folder."""
+    def run_printed(self, name: str, shape: str | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run a command as the demo prints it, or for another shape, in another terminal and another folder."""
         command = re.findall(rf"(flushtracker {name} [^;\n]*)", self.output())[-1]
+        if shape is not None:
+            command = f"{command.rpartition(' ')[0]} {shape}"
         return subprocess.run(
             [sys.executable, "-m", *shlex.split(command)],
             capture_output=True,
@@ -74,6 +81,9 @@ class RunningDemo:
         """Wait until the demo has printed ``text``."""
         wait_until(lambda: text in self.output() or self.process.poll() is not None, text, _DEADLINE_S)
         assert text in self.output(), self.output()
+
+    def shapes_over_http(self) -> RemoteServer:
+        return RemoteServer(f"http://{load_serve_config(self.folder / 'serve.yaml').http.listen}/v1/shape", _DEADLINE_S)
 
     def processes(self) -> dict[int, str]:
         """The command lines of its running processes. PostgreSQL hides its environment, but runs in its data folder."""
@@ -102,6 +112,32 @@ class RunningDemo:
             # The guards end them, too.
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+async def follow_gold_customers(demo: RunningDemo) -> None:
+    """Follow the shape with a subquery until all orders of a customer have entered it, and those of another one left.
+
+    What the client has then is what the log has at the same offset.
+    """
+    client, server = Client({"shape": "orders-gold"}), demo.shapes_over_http()
+
+    def customers() -> set[str]:
+        return {row["customer"] for row in client.rows.values()}
+
+    while not client.is_up_to_date:
+        # The server may not have started yet, and the shape may not have its snapshot.
+        with suppress(OSError):
+            await client.step(server)
+        await asyncio.sleep(0.1)
+    begun = customers()
+    while not (begun - customers() and customers() - begun):
+        response = await client.step(server, live=True)
+        assert response.status in {200, 409}, response.body
+    while not client.is_up_to_date:
+        await client.step(server)
+    read = read_shape(str(demo.folder / "log"), "orders-gold", LogOffset.last_of(client.tx))
+    had = [tuple(row.values()) for row in client.rows.values()]
+    assert sorted(had) == sorted(tuple(row.values()) for row in read.rows.to_pylist())
 
 
 @pytest.fixture
@@ -137,6 +173,7 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     demo.wait_for("added the shape orders-us")
     wait_until(lambda: "audit-archive" in demo.blocking(), "the slow shape to hold the slot back", _DEADLINE_S)
     assert "the workload writes " in demo.output()
+    asyncio.run(asyncio.wait_for(follow_gold_customers(demo), _DEADLINE_S))
     status = demo.run_printed("status")
     assert (status.returncode, status.stderr) == (0, "")
     assert status.stdout.startswith("slot shapes  active ")
@@ -150,11 +187,14 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     stopped = re.findall(r"^flushtracker demo: stopping (.*)$", demo.output(), re.MULTILINE)
     assert stopped == ["workload", "http", "writers", "capture", "tracker", "Kafka", "PostgreSQL"]
     # Two of them were added while it ran, and begin with snapshots, as the others do.
-    assert "7 shapes: folding each log gives its query over the table" in demo.output()
+    assert "8 shapes: folding each log gives its query over the table" in demo.output()
     assert demo.output().splitlines()[-1].startswith("flushtracker demo: everything has stopped. Next: read a shape: ")
     rows = demo.run_printed("read")
     assert rows.returncode == 0, rows.stderr
     assert rows.stdout.count("\n") > 1_000
+    gold = demo.run_printed("read", "orders-gold")
+    assert gold.returncode == 0, gold.stderr
+    assert gold.stdout.count("\n") > 100
 
 
 def test_killed_demo_leaves_no_process(demo: RunningDemo) -> None:

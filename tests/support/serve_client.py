@@ -1,6 +1,7 @@
 """The server of shapes in this process, and a client that follows the protocol as Electric's own client does.
 
-Requests go to the application itself: there is no socket, and time is the event loop's.
+Requests go to the application itself: there is no socket, and time is the event loop's. ``RemoteServer`` is one of
+another process.
 """
 
 import asyncio
@@ -8,8 +9,10 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+from urllib.error import HTTPError
 from urllib.parse import urlencode
+from urllib.request import urlopen
 
 from flushtracker.config.serve_config import CacheConfig, HttpConfig, ServeConfig
 from flushtracker.config.write_config import LogConfig
@@ -98,6 +101,31 @@ class Server:
         return found
 
 
+class Answering(Protocol):
+    """A server, wherever it runs."""
+
+    async def get(self, params: dict[str, Any]) -> Response: ...
+
+
+class RemoteServer:
+    """The server whose shapes are at ``url``."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self._url, self._timeout_s = url, timeout_s
+
+    async def get(self, params: dict[str, Any]) -> Response:
+        return await asyncio.to_thread(self._get, params)
+
+    def _get(self, params: dict[str, Any]) -> Response:
+        try:
+            answer = urlopen(f"{self._url}?{urlencode(params)}", timeout=self._timeout_s)  # noqa: S310  of this machine
+        except HTTPError as error:
+            answer = error
+        with answer:
+            headers = {name.lower(): value for name, value in answer.headers.items()}
+            return Response(answer.status, headers, [answer.read()])
+
+
 def config_of(log: str, shapes: str | None = None, source: str | None = None, **http: Any) -> ServeConfig:
     sink = LogConfig(log, shapes or f"{log}_shapes")
     return ServeConfig(
@@ -139,7 +167,7 @@ class Client:
             found |= {"live": "true", "cursor": self.cursor}
         return found
 
-    async def step(self, server: Server, *, live: bool = False) -> Response:
+    async def step(self, server: Answering, *, live: bool = False) -> Response:
         """Ask once, and take the answer."""
         response = await server.get(self.query(live=live))
         if response.status == 409:
@@ -183,7 +211,7 @@ class Client:
             assert headers["operation"] == "delete"
             self.rows.pop(message["key"], None)
 
-    async def sync(self, server: Server, most: int = 50) -> None:
+    async def sync(self, server: Answering, most: int = 50) -> None:
         """Ask until it is up to date."""
         for _ in range(most):
             response = await self.step(server)

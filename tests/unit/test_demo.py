@@ -38,6 +38,7 @@ def test_workload_is_the_same_each_time_and_has_a_large_transaction() -> None:
     first, second = (list(islice(transactions(random.Random(1)), 100)) for _ in range(2))  # noqa: S311  a workload
     assert first == second
     assert ["generate_series" in text for text in first] == [False] * 99 + [True]
+    assert [number for number, text in enumerate(first, 1) if "level" in text] == [30, 60, 90]
 
 
 def test_shapes_of_the_demo_have_one_slow_writer() -> None:

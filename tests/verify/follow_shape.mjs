@@ -1,5 +1,6 @@
 // Follows a shape with Electric's own client, over several servers at random, and checks each state that it is shown:
 // all rows have the same `n`, as every transaction of the table leaves them, and `n` never goes back.
+// `ids` is the sum of the ids, by which a state can be compared with the query's.
 // Each line on stdout is what has been shown by then.
 import { Shape, ShapeStream } from '@electric-sql/client'
 
@@ -32,7 +33,8 @@ shape.subscribe(({ rows }) => {
   const n = rows.length ? Math.min(...values) : found.n
   if (values.size > 1) found.problems.push(`part of a transaction: ${[...values].join(', ')}`)
   if (n < found.n) found.problems.push(`back from ${found.n} to ${n}`)
-  Object.assign(found, { shown: found.shown + 1, n, rows: rows.length, types: typeof rows[0]?.id + typeof rows[0]?.n })
+  const ids = rows.reduce((sum, row) => sum + Number(row.id), 0)
+  Object.assign(found, { shown: found.shown + 1, n, rows: rows.length, ids, types: typeof rows[0]?.id + typeof rows[0]?.n })
   found.first ??= rows.map((row) => JSON.stringify(row, (_, value) => (typeof value === 'bigint' ? `${value}` : value)))[0]
   say()
 })

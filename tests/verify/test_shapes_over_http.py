@@ -43,8 +43,16 @@ _NODE: Final = _ROOT / "data" / "verify" / "node"
 _DEADLINE_S: Final = 300.0
 _WRITES_S: Final = 60.0
 _KILL_EVERY_S: Final = 10.0
-_SHAPE: Final = 'shapes:\n  - id: steps\n    table: public.steps\n    flush: {interval: "300 ms"}\n'
+_JOINED: Final = "(id % 3) IN (SELECT id FROM public.groups WHERE is_on)"
+_SHAPES: Final = f"""
+shapes:
+  - {{id: steps, table: public.steps, flush: {{interval: "300 ms"}}}}
+  - {{id: steps-joined, table: public.steps, where: "{_JOINED}", flush: {{interval: "300 ms"}}}}
+"""
 _ROWS: Final = 30
+
+State = tuple[int, int]
+"""Rows, and the sum of their ids."""
 
 
 @pytest.fixture(scope="session")
@@ -101,11 +109,16 @@ class _Follower:
         command = ["node", "follow_shape.mjs", shape, mode, *servers]
         self._process = subprocess.Popen(command, cwd=node, stdout=subprocess.PIPE, text=True)
         self.last: dict[str, Any] = {"shown": 0, "n": -1}
+        self.states: dict[int, State] = {}
+        """What it has shown, by ``n``, if it had rows."""
         Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         for line in self._process.stdout or ():
-            self.last = json.loads(line)
+            found = json.loads(line)
+            if found["rows"]:
+                self.states[found["n"]] = (found["rows"], found["ids"])
+            self.last = found
 
     def stop(self) -> None:
         self._process.kill()
@@ -132,10 +145,14 @@ def page_server(folder: Path) -> Iterator[str]:
             thread.join()
 
 
-def _steps(connection: Any, stop: Event) -> int:
-    """Transactions that leave all rows with one ``n``: updates, new keys, other keys, deletes, TOAST, TRUNCATE."""
-    rng, n = random.Random(1), 0  # noqa: S311  reproducible
+def _steps(connection: Any, stop: Event) -> dict[int, State]:
+    """Transactions that leave all rows with one ``n``: updates, new keys, other keys, deletes, TOAST, TRUNCATE.
+
+    Some also turn a group on or off. Returns what each leaves of the shape with a subquery, by ``n``.
+    """
+    rng, n, left = random.Random(1), 0, {}  # noqa: S311  reproducible
     with connection.cursor() as cursor:
+        left[n] = _joined(cursor)
         while not stop.is_set():
             n += 1
             kind = rng.random()
@@ -153,17 +170,31 @@ def _steps(connection: Any, stop: Event) -> int:
                 )
             elif kind < 0.5:
                 statements.append("UPDATE public.steps SET id = id + 10000 WHERE mod(id, 5) = 0")
-            cursor.execute("BEGIN; " + "; ".join(statements) + "; COMMIT", {"n": n})
+            if rng.random() < 0.4:
+                statements.insert(
+                    rng.randrange(2), "UPDATE public.groups SET is_on = NOT is_on WHERE id = mod(%(n)s, 3)"
+                )
+            cursor.execute("BEGIN; " + "; ".join(statements), {"n": n})
+            left[n] = _joined(cursor)
+            cursor.execute("COMMIT")
             time.sleep(rng.choice([0, 0.01, 0.1, 0.3]))
         n += 1
-        cursor.execute("UPDATE public.steps SET n = %s", (n,))
-    return n
+        cursor.execute("UPDATE public.steps SET n = %s; UPDATE public.groups SET is_on = true", (n,))
+        left[n] = _joined(cursor)
+    return left
+
+
+def _joined(cursor: Any) -> State:
+    cursor.execute(f"SELECT count(*), coalesce(sum(id), 0) FROM public.steps WHERE {_JOINED.replace('%', '%%')}", ())  # noqa: S608  a test's own
+    rows, ids = cursor.fetchone()
+    return rows, int(ids)
 
 
 def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: Path, node: Path) -> None:
     """At each moment a client shows a state that some commit left, in order; at the end, the table.
 
-    One follows by long polling and one by events, over two servers that are killed in turn. A page shows it, too.
+    So does a client of a shape with a subquery, whose rows come and go with those of another table. One follows by long
+    polling and one by events, over two servers that are killed in turn. A page shows it, too.
     """
     said: list[str] = []
     with (
@@ -174,8 +205,11 @@ def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: P
             cursor.execute("CREATE TABLE public.steps (id int PRIMARY KEY, n bigint NOT NULL, text text)")
             cursor.execute("ALTER TABLE public.steps REPLICA IDENTITY FULL")
             cursor.execute("INSERT INTO public.steps SELECT i, 0, 'begin' FROM generate_series(1, %s) i", (_ROWS,))
+            cursor.execute("CREATE TABLE public.groups (id int PRIMARY KEY, is_on boolean NOT NULL)")
+            cursor.execute("ALTER TABLE public.groups REPLICA IDENTITY FULL")
+            cursor.execute("INSERT INTO public.groups VALUES (0, true), (1, true), (2, false)")
         added = demo.config_file.with_name("steps.yaml")
-        added.write_text(_SHAPE)
+        added.write_text(_SHAPES)
 
         def runs() -> bool:
             demo.raise_failure()
@@ -188,27 +222,34 @@ def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: P
         for server in servers:
             server.start()
         # A client stops if there is no such shape; the writers copy the registry a moment later than capture has it.
-        wait_until(lambda: all(each.has("steps") for each in servers), "both serve the shape", _DEADLINE_S, pause_s=0.5)
-        followers = [_Follower(node, "steps", mode, [server.url for server in servers]) for mode in ("poll", "sse")]
+        shapes = ("steps", "steps-joined")
+        wait_until(
+            lambda: all(each.has(shape) for each in servers for shape in shapes),
+            "both serve the shapes", _DEADLINE_S, pause_s=0.5,
+        )  # fmt: skip
+        urls = [server.url for server in servers]
+        followers, joined = ([_Follower(node, shape, mode, urls) for mode in ("poll", "sse")] for shape in shapes)
         try:
-            wait_until(lambda: all(each.last["shown"] for each in followers), "both show the shape", _DEADLINE_S)
-            for follower in followers:
+            everyone = [*followers, *joined]
+            wait_until(lambda: all(each.last["shown"] for each in everyone), "all show their shape", _DEADLINE_S)
+            for follower in everyone:
                 assert follower.last.get("types") == "numberbigint", follower.last
-            _write_while_servers_are_killed(demo, database, servers, followers)
+            _write_while_servers_are_killed(demo, database, servers, followers, joined)
             _show(node, servers[0].url, "steps", followers[0].last["rows"])
+            _show(node, servers[0].url, "steps-joined", joined[0].last["rows"])
             _run_readme(node, demo.shapes_url)
         finally:
-            for follower in followers:
+            for follower in (*followers, *joined):
                 follower.stop()
             for server in servers:
                 server.kill()
 
 
 def _write_while_servers_are_killed(
-    demo: Demo, database: Any, servers: list[_Server], followers: list[_Follower]
+    demo: Demo, database: Any, servers: list[_Server], followers: list[_Follower], joined: list[_Follower]
 ) -> None:
-    stop, last = Event(), list[int]()
-    writer = Thread(target=lambda: last.append(_steps(database, stop)))
+    stop, left = Event(), dict[int, State]()
+    writer = Thread(target=lambda: left.update(_steps(database, stop)))
     writer.start()
     end = time.monotonic() + _WRITES_S
     kills = 0
@@ -221,17 +262,23 @@ def _write_while_servers_are_killed(
         time.sleep(_KILL_EVERY_S)
     stop.set()
     writer.join()
-    assert last, "the writer has failed"
-    assert last[0] > 20
-    wait_until(
-        lambda: {each.last["n"] for each in followers} == set(last), f"both have the last state {last}", _DEADLINE_S
-    )
+    assert left, "the writer has failed"
+    last = max(left)
+    assert last > 20
+    everyone = [*followers, *joined]
+    wait_until(lambda: {each.last["n"] for each in everyone} == {last}, f"all have the last state {last}", _DEADLINE_S)
     with database.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM public.steps")
         count = cursor.fetchone()[0]
     for each in followers:
-        assert each.last["problems"] == []
         assert each.last["rows"] == count
+    for each in joined:
+        assert each.states[last] == left[last]
+        assert each.states.items() <= left.items(), "a state that the query never had"
+        sizes = {rows for rows, _ in each.states.values()}
+        assert len(sizes) > 2, "rows have not come and gone"
+    for each in everyone:
+        assert each.last["problems"] == []
         assert each.last["shown"] > 2, "it has not followed"  # A busy machine writes a batch each few seconds.
         assert "stopped" not in each.last
     assert kills > 3
