@@ -45,8 +45,8 @@ class LoopWatch:
 
     Each violation is an ``AssertionError``. The log is compared with the server's transactions as far as the slot has
     confirmed them: before ``confirmed_lsn``, the greatest that it has had, ``checked`` transactions so far. Of a shape
-    that is folded, the transactions up to its horizon are compared at rest alone, as the rows that they lead to;
-    ``horizons`` has how often each horizon advanced.
+    that has a snapshot or is folded, the transactions up to there are compared at rest alone, as the rows that they
+    lead to; ``horizons`` has how often the horizon of each fold advanced.
     """
 
     def __init__(self, loop: WholeLoop) -> None:
@@ -55,7 +55,9 @@ class LoopWatch:
         self.source = str(SourceName(system_id, int(timeline), SLOT))
         self._acks = AckReader(str(loop.rig.acks))
         self.trace = LoopTrace(loop.rig.config.kafka, loop.folder / "checkpoint")
-        self.log_trace = TopicLogTrace(loop.rig.config.kafka, loop.log, [shape.id for shape in SHAPES])
+        self.log_trace = TopicLogTrace(
+            loop.rig.config.kafka, loop.log, [shape.id for shape in SHAPES if not shape.inner]
+        )
         self._unchecked: list[CommittedTransaction] = []
         self._ack_lsn = -1
         self._first_lsn = self.confirmed_lsn = loop.rig.confirmed_lsn()
@@ -162,13 +164,13 @@ class LoopWatch:
         return found
 
     def _take_horizons(self, table: DeltaTable) -> None:
-        """Where each folded log begins in this version of the table; no horizon may go back."""
+        """Where each log begins that has a snapshot or fold in this version of the table; no horizon may go back."""
         for (_, shape_id), snapshot in last_snapshots(table).items():
             before = self._horizons.get(shape_id, -1)
             assert before <= snapshot.lsn, f"the horizon of shape {shape_id} went back from {before} to {snapshot.lsn}"
             if before < snapshot.lsn:
                 self._horizons[shape_id] = snapshot.lsn
-                self.horizons[shape_id] += 1
+                self.horizons[shape_id] += snapshot.is_fold
 
     def _check_ack_history(self) -> None:
         """Every ack is greater than all before it."""

@@ -1,11 +1,11 @@
 """The workload of the whole loop: tables, the shapes on them, and random transactions from several sessions."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import psycopg2
 
@@ -17,7 +17,7 @@ from tests.support.truth import Row
 TABLES: Final = (
     "CREATE TABLE orders (id serial PRIMARY KEY, bucket int, note text)",
     "ALTER TABLE orders REPLICA IDENTITY FULL",
-    "CREATE TABLE users (id int PRIMARY KEY, name text)",
+    "CREATE TABLE users (id int PRIMARY KEY, note text)",
     "CREATE TABLE audit (id bigserial PRIMARY KEY, said text)",
     "CREATE TABLE unwanted (id serial PRIMARY KEY, note text)",
 )
@@ -25,20 +25,39 @@ KEY: Final = "id"
 """The key of every table."""
 
 
+Matches: TypeAlias = Callable[[Row], bool]
+
+
 @dataclass(frozen=True)
 class LoopShape:
-    """A shape on a table of the schema ``public``; ``matches`` says in Python what its ``where`` says in SQL."""
+    """A shape on a table of the schema ``public``; ``matches`` says in Python what its ``where`` says in SQL.
+
+    ``inner``: the same of each table that subqueries of it read. Its log has these rows, too.
+    """
 
     id: str
     table: str
-    matches: Callable[[Row], bool] = lambda _: True
+    matches: Matches = lambda _: True
     fields: dict[str, Any] = field(default_factory=dict)
+    inner: Mapping[str, Matches] = field(default_factory=dict)
 
     @property
     def definition(self) -> dict[str, Any]:
-        return shape(self.id, f"public.{self.table}", snapshot=False, **self.fields)
+        return shape(self.id, f"public.{self.table}", snapshot=bool(self.inner), **self.fields)
+
+    @property
+    def logged(self) -> Mapping[str, Matches]:
+        """The rows that its log has, by table."""
+        return {self.table: self.matches, **self.inner}
 
 
+JOINED: Final = LoopShape(
+    "orders-joined",
+    "orders",
+    fields={"where": "note IN (SELECT note FROM public.users WHERE id > 7)"},
+    inner={"users": lambda row: int(row["id"] or 0) > 7},
+)
+"""Its rows come and go with those of another table, too."""
 SHAPES: Final = (
     LoopShape("orders", "orders", fields={"replica": "full"}),
     LoopShape("orders-1", "orders", lambda row: row.get("bucket") == "1", {"where": "bucket = 1"}),
@@ -56,9 +75,10 @@ SHAPES: Final = (
         {"where": "id < 100", "flush": {"interval": "2 seconds"}},
     ),
     LoopShape("audit", "audit", fields={"columns": ["id", "said"], "depends_on": ["users"]}),
+    JOINED,
 )
 
-FOLDED: Final = ("orders", "orders-1", "users")
+FOLDED: Final = ("orders", "orders-1", "users", JOINED.id)
 """The shapes of whose history little is kept."""
 
 _STATEMENTS: Final = (
@@ -67,8 +87,8 @@ _STATEMENTS: Final = (
     "UPDATE orders SET bucket = {bucket}, note = note || '.' WHERE id = (SELECT max(id) - {few} FROM orders)",
     "UPDATE orders SET id = nextval('orders_id_seq') WHERE id = (SELECT max(id) - {few} FROM orders)",
     "DELETE FROM orders WHERE id = (SELECT max(id) - {few} FROM orders)",
-    "INSERT INTO users VALUES ({user}, 'new') ON CONFLICT (id) DO UPDATE SET name = users.name || '.'",
-    "UPDATE users SET name = NULL WHERE id = {user}",
+    "INSERT INTO users VALUES ({user}, 'new') ON CONFLICT (id) DO UPDATE SET note = users.note || '.'",
+    "UPDATE users SET note = NULL WHERE id = {user}",
     "UPDATE users SET id = {other} WHERE id = {user} AND NOT EXISTS (SELECT FROM users WHERE id = {other})",
     "DELETE FROM users WHERE id = {user}",
     "INSERT INTO audit (said) VALUES ('{user} → {other}')",

@@ -11,7 +11,7 @@ from typing import Final
 
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.lsn import format_lsn, parse_lsn
-from tests.support.loop_workload import KEY, LoopShape
+from tests.support.loop_workload import KEY, LoopShape, Matches
 from tests.support.truth import TruthChange, parse_change
 
 _SLOT: Final = "truth"
@@ -79,22 +79,23 @@ class ServerTruth:
         counts = Counter[str]()
         for change in changes:
             for shape in self.shapes:
-                if change.table == ("public", shape.table):
-                    counts[shape.id] += _item_count(shape, change)
+                for table, matches in shape.logged.items():
+                    if change.table == ("public", table):
+                        counts[shape.id] += _item_count(matches, change)
         return +counts
 
 
-def _item_count(shape: LoopShape, change: TruthChange) -> int:
-    """How many items the change is in the shape's log."""
+def _item_count(matches: Matches, change: TruthChange) -> int:
+    """How many items the change is in the log of a shape that has such rows of the table."""
     if change.operation == "truncate":
         return 1
     if change.operation == "delete":
-        return int(shape.matches(change.old or {}))
+        return int(matches(change.old or {}))
     new = change.new or {}
     if change.operation == "insert":
-        return int(shape.matches(new))
+        return int(matches(new))
     # Without REPLICA IDENTITY FULL only a changed key comes with the old row.
     old = change.old or new
-    held = [shape.matches(old), shape.matches(new)]
+    held = [matches(old), matches(new)]
     # An update that changes the key is a delete and an insert.
     return sum(held) if old[KEY] != new[KEY] else int(any(held))

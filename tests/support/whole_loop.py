@@ -9,11 +9,13 @@ from typing import Any, Final, Literal
 
 import yaml
 
+from flushtracker.delta.log.reader import read_shape
+from flushtracker.errors import ConfigError, SinkError
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.guarded_process import GuardedProcess
 from tests.support.capture_rig import ROOT, CaptureRig
-from tests.support.loop_workload import FOLDED, SHAPES, TABLES
+from tests.support.loop_workload import FOLDED, JOINED, SHAPES, TABLES
 from tests.support.server_truth import ServerTruth
 from tests.support.standalone_cluster import FAST_START
 from tests.support.waiting import wait_until
@@ -108,11 +110,17 @@ class WholeLoop:
         return self.server
 
     def _start(self) -> None:
-        """Every shape has all rows of its table, because nothing is written before capture has registered it."""
+        """Every shape has all rows of its table, because nothing is written before capture has registered it.
+
+        One with a subquery needs a snapshot all the same, which the writers' job takes.
+        """
+        postgres = self.rig.settings["postgres"]
         self.rig.settings["max_batch_size"] = 20
         self.rig.settings["intervals"] = dict(INTERVALS)
         self._create()
         self.rig.define(*(shape.definition for shape in SHAPES))
+        self.writing["snapshot"] = "auto"
+        self.writing["postgres"] = {name: postgres[name] for name in ("connection", "publication")}
         self._write_configurations()
         for name in _COMMANDS:
             self.start(name)
@@ -121,7 +129,16 @@ class WholeLoop:
             self.raise_failure()
             return {*self.rig.registry()} == {shape.id for shape in SHAPES}
 
+        def has_snapshot() -> bool:
+            self.raise_failure()
+            try:
+                read_shape(str(self.log), JOINED.id)
+            except (ConfigError, SinkError):
+                return False
+            return True
+
         wait_until(are_registered, "the shapes are registered", _DEADLINE_S)
+        wait_until(has_snapshot, f"the snapshot of {JOINED.id}", _DEADLINE_S)
 
     def _create(self) -> None:
         """Create the topics, and on the server everything but the shapes' rows."""
