@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Final
 
 from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.jvm.ivy_jars import JarSet
 from flushtracker.jvm.jars import BROKER_JARS
 from flushtracker.jvm.java import check_java
 from flushtracker.process.guarded_process import Guard
@@ -76,10 +77,19 @@ class LocalBroker:
 
     As a context manager it runs inside the block. It ends with this process, however this one ends. ``settings``
     override the defaults when its data is created; in a value, ``{port}`` and ``{controller_port}`` are its own.
+    ``jars`` may be those of an older Kafka; before 3.9 that needs the setting ``controller.quorum.voters``.
     """
 
-    def __init__(self, folder: Path, *, heap_mb: int = 512, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        heap_mb: int = 512,
+        settings: Mapping[str, str] | None = None,
+        jars: JarSet = BROKER_JARS,
+    ) -> None:
         self._folder = folder.absolute()
+        self._jars = jars
         self._heap_mb = heap_mb
         self._settings = {**_SETTINGS, **(settings or {})}
         self._config = self._folder / "server.properties"
@@ -102,7 +112,7 @@ class LocalBroker:
         """
         if self._process is not None:
             return
-        jars = BROKER_JARS.paths()
+        jars = self._jars.paths()
         java = [str(check_java().launcher), f"-Xmx{self._heap_mb}m", *_JVM_OPTIONS, "-cp", f"{jars[0].parent}/*"]
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -152,7 +162,9 @@ class LocalBroker:
         own = {"host": _HOST, "port": port, "controller_port": controller_port, "data": data}
         draft.write_text("".join(f"{name}={value.format(**own)}\n" for name, value in self._settings.items()))
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22].replace("-", "A")
-        tool = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted", "--standalone"]
+        tool = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        if "controller.quorum.voters" not in self._settings:
+            tool.append("--standalone")
         done = subprocess.run(  # noqa: S603  our own command
             [*tool, "-t", cluster_id, "-c", str(draft)],
             stdin=subprocess.DEVNULL,
