@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Any
 
-from tests.support.serve_client import Client, Response, Server, State, serving
+from tests.support.serve_client import Answering, Client, Response, State, serving
 
 
 @dataclass
@@ -18,7 +18,7 @@ class CutClient(Client):
     lsn: int = -1
     first: int = -1
 
-    async def step(self, server: Server, *, live: bool = False) -> Response:
+    async def step(self, server: Answering, *, live: bool = False) -> Response:
         response = await super().step(server, live=live)
         if response.status == 409:
             self.base, self.changes, self.lsn, self.first = {}, [], -1, -1
