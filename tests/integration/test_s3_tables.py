@@ -1,4 +1,4 @@
-"""The tables on a real server with the API of S3, without Spark.
+"""The tables on a real server with the API of S3, without Spark; ``tests/spark/test_s3_jobs.py`` has the jobs.
 
 Every path that a configuration can put on such a store, and what is tried of it:
 

@@ -63,9 +63,10 @@ def test_settings_of_the_configuration_win_and_defaults_do_not(spark: SparkSessi
     assert hadoop.get("fs.s3a.path.style.access") == "true"
 
 
-@pytest.mark.usefixtures("hadoop")
-def test_path_without_its_file_system_is_refused_with_what_to_add(spark: SparkSession) -> None:
+def test_path_without_its_file_system_is_refused_with_what_to_add(spark: SparkSession, hadoop: Any) -> None:
     """The version is that of Spark's own Hadoop: another one's classes do not fit."""
+    for scheme in ("s3", "s3a"):
+        hadoop.set(f"fs.{scheme}.impl", "com.example.Missing")
     version = spark.sparkContext._jvm.org.apache.hadoop.util.VersionInfo.getVersion()  # type: ignore[union-attr]
     for path, module in (("abfss://c@x.dfs.core.windows.net/c", "azure"), ("s3a://b/c", "aws"), ("s3://b/c", "aws")):
         with pytest.raises(ConfigError) as caught:

@@ -112,6 +112,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815
 
+    def handle_expect_100(self) -> bool:
+        """Have the client send its content; otherwise it would first wait for three seconds."""
+        is_handled = super().handle_expect_100()
+        self.wfile.flush()
+        return is_handled
+
     def log_message(self, *_: object) -> None:
         """Log nothing."""
 

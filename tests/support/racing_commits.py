@@ -82,7 +82,7 @@ def snapshot(folder: Path, count: int) -> Iterator[str]:
     table = create_shape_log(log)
     files = LogFiles(table, {})
     for number in range(count):
-        written = write_rows(_row(spark, number), row_files(table, {}), as_log_rows)
+        written = write_rows(snapshot_frame(spark, number), row_files(table, {}), as_log_rows)
         files.append_snapshot(written, {("7/1/s", "snapshot"): ShapeSnapshot(1, MvccSnapshot(1, 1), 0, 1)})
         yield f"log {-1 - number}"
     spark.stop()
@@ -93,7 +93,7 @@ def spark_commits(folder: Path, count: int) -> Iterator[str]:
     spark, log = start_session("snapshot", 2), str(folder / "log")
     create_shape_log(log)
     for number in range(count):
-        _row(spark, number).write.format("delta").mode("append").save(log)
+        snapshot_frame(spark, number).write.format("delta").mode("append").save(log)
         yield f"log {-1 - number}"
     spark.stop()
 
@@ -136,7 +136,8 @@ def shape(shape_id: str) -> str:
     return ShapeEntry(SOURCE, ShapeDefinition(shape_id, ("public", "users")), 7, LogOffset(9, 0)).to_json()
 
 
-def _row(spark: SparkSession, number: int) -> DataFrame:
+def snapshot_frame(spark: SparkSession, number: int) -> DataFrame:
+    """The one row of a snapshot, to be written by executors."""
     columns = [f"'{SOURCE}' AS source", "'users' AS shape_id", f"{-1 - number}L AS tx_offset", "0L AS op_offset"]
     texts = [f"CAST(NULL AS STRING) AS {name}" for name in ("operation", "key", "value", "old_value")]
     rest = ["0L AS xid", "CAST(NULL AS TIMESTAMP) AS commit_timestamp", "0L AS chunk"]
@@ -144,6 +145,7 @@ def _row(spark: SparkSession, number: int) -> DataFrame:
 
 
 def as_log_rows(batch: pa.RecordBatch) -> pa.Table:
+    """What :func:`snapshot_frame` has, in the log's columns."""
     return pa.table(batch).cast(SCHEMA)
 
 

@@ -1,0 +1,37 @@
+"""Jobs with everything on a store on this machine: their configurations, and a Spark session that finds it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from flushtracker.config.spark_config import SparkConfig
+from flushtracker.spark.object_stores import set_up_stores
+from tests.support.object_store import storage_section, store_config
+
+_SCHEMES: Final = ("s3", "s3a")
+_KEYS: Final = ("checkpoint", "acks", "dead_letters", "log")
+"""The folders of :class:`JobFolder` and :class:`WriteFolder` that may be on a store; ``log_shapes``, too."""
+
+
+@contextmanager
+def store_session(spark: SparkSession, port: int) -> Iterator[None]:
+    """While this lasts, the session finds the bucket at ``port``."""
+    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    system: Any = spark.sparkContext._jvm.org.apache.hadoop.fs.FileSystem  # type: ignore[union-attr]
+    set_up_stores(spark, SparkConfig(store_config(port)), [f"{scheme}://bucket/" for scheme in _SCHEMES])
+    yield
+    # Hadoop keeps the file systems that it has opened, by scheme and bucket alone.
+    for scheme in _SCHEMES:
+        system.get(spark.sparkContext._jvm.java.net.URI(f"{scheme}://bucket/"), hadoop).close()  # type: ignore[union-attr]
+
+
+def on_store(config_file: Path, port: int, name: str) -> Path:
+    """Put what a job folder's configuration has below its folder on the store, below ``name``; returns the file."""
+    text, root = config_file.read_text(), config_file.parent
+    for key in _KEYS:
+        text = text.replace(f": {root}/{key}", f": s3a://bucket/{name}/{key}")
+    config_file.write_text(storage_section(port) + text)
+    return config_file
