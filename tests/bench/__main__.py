@@ -31,6 +31,7 @@ from tests.bench import (
     shape_log,
     stalled,
     status,
+    store,
     sync,
     throughput,
     tracking,
@@ -74,6 +75,8 @@ LONG_BENCHES: Final[Mapping[str, Bench]] = {
     "lifetime": lifetime.tables,
     "memory": memory.tables,
     "status": status.tables,
+    "store": store.tables,
+    "store_latency": store.latencies,
 }
 """Of more than a few minutes."""
 
