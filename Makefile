@@ -59,7 +59,7 @@ fixtures: ## at a release: write what its jobs leave amid their work, which late
 verify: verifytools java $(READY) jars brokerjars warmup ## try alerts, pages and clients in a real Prometheus, Chromium and Node, which Debian has
 	$(BIN)/python -m pytest tests/verify
 
-soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a million simulated histories, ten million mutated inputs, then 500 kills under load; takes hours
+soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a million simulated histories, ten million mutated inputs, then 600 kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
 	$(BIN)/python -m tests.integration.soak_small_scope
 	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
@@ -76,6 +76,7 @@ soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a milli
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 	$(BIN)/python -m tests.integration.soak_loop --kills $(KILLS)
+	$(BIN)/python -m tests.integration.soak_store --kills $(KILLS)
 	$(BIN)/python -m tests.integration.soak_failover --promotions $(KILLS)
 	$(BIN)/python -m tests.integration.soak_conformance --kills $(KILLS)
 

@@ -27,6 +27,7 @@ from typing import Final
 from tests.support.loop_readers import LoopReaders
 from tests.support.loop_watch import LoopWatch
 from tests.support.loop_workload import LoopWorkload
+from tests.support.s3_server import S3Server
 from tests.support.seeded_soak import main, report
 from tests.support.whole_loop import Part, WholeLoop
 
@@ -37,17 +38,18 @@ _LONGEST_DELAY_S: Final = 8.0
 _REST_EVERY: Final = 10
 
 
-def _soak(folder: Path, kills: int, seed: int) -> None:
+def soak(folder: Path, kills: int, seed: int, store: S3Server | None = None) -> None:
+    """Kill that often; with a ``store``, tables and checkpoints are there."""
     rng = random.Random(seed)  # noqa: S311  reproducible choices
     settings = {"flush": rng.choice(["batch", "hold"]), "write_unit": rng.choice(["txn", "txn_fragment"])}
     started, killed, reads = time.monotonic(), Counter[str](), Counter[str]()
-    with WholeLoop(folder, **settings) as loop:
+    with WholeLoop(folder, **settings, store=store) as loop:
         watch = LoopWatch(loop)
         report(started, f"seed={seed} {settings}")
         while killed.total() < kills:
             seed_of_rest = rng.randrange(1 << 30)
             with (
-                LoopReaders(loop.log, watch.source, seed_of_rest) as readers,
+                LoopReaders(loop.log, watch.source, seed_of_rest, f"{loop.place}/log") as readers,
                 LoopWorkload(lambda: loop.server, seed_of_rest) as workload,
             ):
                 for _ in range(min(_REST_EVERY, kills - killed.total())):
@@ -76,4 +78,4 @@ def _soak(folder: Path, kills: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(__doc__, "kills", _soak)
+    main(__doc__, "kills", soak)

@@ -28,11 +28,15 @@ _JOINED_TABLES: Final = {"users": '"public"."orders"', "offices": '"public"."use
 
 
 class LoopReaders:
-    """A context manager in which a thread reads; ``reads`` counts them, and an error ends the context with it."""
+    """A context manager in which a thread reads; ``reads`` counts them, and an error ends the context with it.
 
-    def __init__(self, log: Path, source: str, seed: int) -> None:
+    The followers read the log at ``uri``, if there is one, and the others its files.
+    """
+
+    def __init__(self, log: Path, source: str, seed: int, uri: str | None = None) -> None:
         self.reads = Counter[str]()
         self._log = str(log)
+        self._uri = uri or self._log
         self._rng = random.Random(seed)  # noqa: S311  reproducible
         self._foreign: dict[str, tuple[ForeignReader, ForeignReader]] = {}
         """Of each its reader of a shape, and of a shape with a subquery."""
@@ -75,7 +79,7 @@ class LoopReaders:
                     self._read()
                 elif DeltaTable.is_deltatable(self._log):
                     self._followers = [
-                        Follower(self._log, number % 2 == 0, shape.id) for number, shape in enumerate(SHAPES)
+                        Follower(self._uri, number % 2 == 0, shape.id) for number, shape in enumerate(SHAPES)
                     ]
         except BaseException as error:  # noqa: BLE001  raised in the soak's thread
             self._errors.append(error)

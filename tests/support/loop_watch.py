@@ -54,7 +54,7 @@ class LoopWatch:
         ((system_id, timeline),) = loop.server.execute(_SOURCE)
         self.source = str(SourceName(system_id, int(timeline), SLOT))
         self._acks = AckReader(str(loop.rig.acks))
-        self.trace = LoopTrace(loop.rig.config.kafka, loop.folder / "checkpoint")
+        self.trace = LoopTrace(loop.rig.config.kafka, loop.files / "checkpoint")
         self.log_trace = TopicLogTrace(
             loop.rig.config.kafka, loop.log, [shape.id for shape in SHAPES if not shape.inner]
         )

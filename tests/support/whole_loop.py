@@ -16,6 +16,7 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.guarded_process import GuardedProcess
 from tests.support.capture_rig import ROOT, CaptureRig
 from tests.support.loop_workload import FOLDED, JOINED, SHAPES, TABLES
+from tests.support.s3_server import S3Server
 from tests.support.server_truth import ServerTruth
 from tests.support.standalone_cluster import FAST_START
 from tests.support.waiting import wait_until
@@ -38,15 +39,19 @@ _STATE: Final = {"shape_groups": 2, "shuffle_partitions": 1}
 class WholeLoop:
     """A context manager in which everything runs; ``folder`` has all data, and ``<part>.log`` of each process.
 
-    ``flush`` and ``write_unit`` are those of the writers' job.
+    ``flush`` and ``write_unit`` are those of the writers' job. With a ``store``, which the environment must name,
+    tables and checkpoints are there; ``files`` has them in either case.
     """
 
-    def __init__(self, folder: Path, *, flush: str, write_unit: str) -> None:
+    def __init__(self, folder: Path, *, flush: str, write_unit: str, store: S3Server | None = None) -> None:
         folder.chmod(0o755)
         self.folder = folder
+        self.files = folder if store is None else store.folder
+        self.place = str(folder) if store is None else "s3://bucket"
+        """What the programs call ``files``."""
         self.server = LocalPostgres(folder / "server")
         self.broker = LocalBroker(folder / "broker")
-        self.log = folder / "log"
+        self.log = self.files / "log"
         self.writing: dict[str, Any] = {"flush": flush, "write_unit": write_unit}
         """Settings of the writers' job."""
         self.tracking: dict[str, Any] = {}
@@ -61,6 +66,8 @@ class WholeLoop:
             self.rig = CaptureRig(
                 self.server, self.broker.bootstrap_servers, self.folder / "rig", lambda role: f"{role}-{uuid.uuid4()}"
             )
+            self.rig.acks = self.files / "acks"
+            self.rig.settings["acks"] = f"{self.place}/acks"
             stack.callback(self.rig.close)
             stack.callback(self._kill_processes)
             self.truth = ServerTruth(self.server, SHAPES)
@@ -155,18 +162,18 @@ class WholeLoop:
         }
         tracker = {
             "source": {**source, "fragments": topics.fragments, "flushes": topics.flushes},
-            "state": {"checkpoint": str(self.folder / "checkpoint"), **_STATE},
-            "sink": {"acks": config.acks, "dead_letters": str(self.folder / "dead_letters")},
+            "state": {"checkpoint": f"{self.place}/checkpoint", **_STATE},
+            "sink": {"acks": config.acks, "dead_letters": f"{self.place}/dead_letters"},
             "trigger": "200 ms",
             **self.tracking,
         }
         writers = {
             "source": {**source, "shape_changes": topics.shape_changes, "shapes": topics.shapes},
             "flushes": {"topic": topics.flushes},
-            "state": {"checkpoint": str(self.folder / "write_checkpoint"), **_STATE},
+            "state": {"checkpoint": f"{self.place}/write_checkpoint", **_STATE},
             "sink": {
-                "log": str(self.log),
-                "shapes": str(self.folder / "log_shapes"),
+                "log": f"{self.place}/log",
+                "shapes": f"{self.place}/log_shapes",
                 "retain": {"shapes": dict.fromkeys(FOLDED, "2 seconds")},
             },
             "trigger": "200 ms",
