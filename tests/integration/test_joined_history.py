@@ -1,0 +1,140 @@
+"""Shapes with subqueries through the whole loop: at every commit, a reader has what PostgreSQL answered then."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from flushtracker.delta.log.reader import read_shape
+from flushtracker.errors import ConfigError
+from flushtracker.local.postgres import LocalPostgres
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.brokers import Broker
+from tests.support.capture_rig import CaptureRig, shape
+from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, random_case, statement
+from tests.support.local_loop import LocalLoop
+from tests.support.waiting import wait_until
+
+_SEEDS: Final = int(os.environ.get("FLUSHTRACKER_JOINED_SEEDS", "2"))
+_TRANSACTIONS: Final = 40
+_DEADLINE_S: Final = 90
+
+Answer = list[tuple[str | None, ...]]
+
+
+@pytest.fixture
+def loop(
+    postgres: LocalPostgres,
+    broker: Broker,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[LocalLoop]:
+    """A server without tables; nothing is captured yet."""
+    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig.create()
+    loop = LocalLoop(rig, monkeypatch)
+    yield loop
+    rig.close()
+    loop.close()
+
+
+class JoinedStory:
+    """Random shapes and tables on a real server; each transaction is remembered with the server's answers after it."""
+
+    def __init__(self, loop: LocalLoop, seed: int) -> None:
+        self._loop, self._server = loop, loop.rig.server
+        self._rng = Random(seed)  # noqa: S311  reproducible
+        self.world, self.definitions = random_case(self._rng, shapes=5)
+        self._server.execute(f"CREATE SCHEMA {SCHEMA}")
+        for name in TABLES:
+            self._server.execute(
+                f"CREATE TABLE {SCHEMA}.{name} (id int PRIMARY KEY, a int, b int)",
+                f"ALTER TABLE {SCHEMA}.{name} REPLICA IDENTITY {self.world.identities[name]}",
+            )
+        self.answers: list[tuple[int, dict[str, Answer]]] = []
+        self._defined = 0
+
+    def define(self, count: int) -> None:
+        """Define so many of the shapes; those that are new get snapshots of all of their tables."""
+        entries = []
+        for definition in self.definitions[:count]:
+            columns = {} if definition.columns is None else {"columns": list(definition.columns)}
+            entries.append(shape(definition.id, ".".join(definition.table), where=definition.where, **columns))
+        self._loop.rig.define(*entries)
+        self._defined = count
+
+    def play(self, transactions: int) -> None:
+        """Commit random transactions, one after the other."""
+        for _ in range(transactions):
+            changes = self.world.transaction().changes
+            self._server.execute("; ".join(["BEGIN", *map(statement, changes), "COMMIT"]))
+            ((lsn,),) = self._server.execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+            self.answers.append((int(lsn), {each.id: self._answer(each) for each in self.definitions}))
+
+    def _answer(self, definition: ShapeDefinition) -> Answer:
+        columns = ", ".join(f"{name}::text" for name in definition.columns or COLUMNS)
+        query = f"SELECT {columns} FROM {'.'.join(definition.table)} WHERE {definition.where}"  # noqa: S608  a test's own
+        answer = sorted([tuple(row) for row in self._server.execute(query)], key=repr)
+        assert answer == self.world.answer(definition), "SQLite and PostgreSQL answer alike"
+        return answer
+
+    def settle(self) -> None:
+        """Until all shapes that are defined can be read, and are as the last answers."""
+
+        def is_settled() -> bool:
+            self._loop.step()
+            defined = self._loop.rig.registry()
+            if len(defined) < self._defined:
+                return False
+            try:
+                return all(self._rows(shape_id) == self.answers[-1][1][shape_id] for shape_id in defined)
+            except ConfigError:
+                return False
+
+        wait_until(is_settled, "all shapes as the last answers", _DEADLINE_S, pause_s=0.1)
+
+    def _rows(self, shape_id: str, at: LogOffset | None = None) -> Answer:
+        found = read_shape(str(self._loop.log), shape_id, at).rows.to_pylist()
+        return sorted([tuple(row.values()) for row in found], key=repr)
+
+    def compared(self) -> int:
+        """Compare each shape at each commit since its snapshot; returns how many of these could be compared."""
+        count = 0
+        for definition in self.definitions:
+            bound = read_shape(str(self._loop.log), definition.id).bound
+            for lsn, answers in self.answers:
+                at = LogOffset.last_of(lsn)
+                try:
+                    found = self._rows(definition.id, at if bound is not None and at < bound else None)
+                except ConfigError:
+                    # From before the shape, or its snapshot.
+                    continue
+                assert found == answers[definition.id], f"{definition} at {at}"
+                count += 1
+        return count
+
+
+@pytest.mark.parametrize("seed", range(_SEEDS))
+def test_shapes_with_subqueries_are_their_queries_at_every_commit(loop: LocalLoop, seed: int) -> None:
+    """Added before and between transactions, with snapshots of all of their tables; over restarts of capture."""
+    story = JoinedStory(loop, seed)
+    story.play(10)
+    story.define(3)
+    loop.start()
+    story.settle()
+    story.play(_TRANSACTIONS // 2)
+    story.define(5)
+    story.play(5)
+    story.settle()
+    loop.stop()
+    story.play(_TRANSACTIONS // 4)
+    loop.start()
+    story.play(_TRANSACTIONS // 4)
+    story.settle()
+    assert not [entry for entry in loop.rig.registry().values() if entry.removed_at is not None]
+    assert story.compared() > 3 * _TRANSACTIONS
