@@ -145,7 +145,7 @@ class WholeLoop:
             return True
 
         wait_until(are_registered, "the shapes are registered", _DEADLINE_S)
-        wait_until(has_snapshot, f"the snapshot of {JOINED.id}", _DEADLINE_S)
+        wait_until(has_snapshot, f"the snapshot of {JOINED.id}", 2 * _DEADLINE_S)
 
     def _create(self) -> None:
         """Create the topics, and on the server everything but the shapes' rows."""
