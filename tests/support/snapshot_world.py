@@ -9,7 +9,9 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from flushtracker.shape_log.fold import TRUNCATE_PARTITION
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shapes.item_key import partition_of
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.shape_log_rows import Row, commit, item
 
@@ -149,6 +151,10 @@ def apply(rows: Table, operation: str, key: str | None, value: dict[str, str | N
         rows.clear()
         return
     assert key is not None
+    if operation == TRUNCATE_PARTITION:
+        for each in [each for each in rows if partition_of(each) == key]:
+            del rows[each]
+        return
     assert (key in rows) == (operation != "insert"), f"{operation} of {key} cannot follow"
     if operation == "delete":
         del rows[key]

@@ -22,6 +22,7 @@ from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, JoinedWorld, random_case
 from tests.support.shape_log_rows import SOURCE, append, commit, item
+from tests.support.snapshot_world import Table, apply
 from tests.unit.test_retention import dated, folded
 from tests.unit.test_shape_log_reader import register
 
@@ -229,3 +230,10 @@ def test_an_ended_shape_whose_tables_have_changed_says_so(log: str) -> None:
     register(log, *entries([definition]))
     with pytest.raises(ConfigError, match="cannot be read, as its tables have changed since it ended"):
         read_shape(log, "shape")
+
+
+def test_followers_of_a_log_drop_the_rows_of_the_one_table_that_is_truncated() -> None:
+    """The soaks' follower took this for a change of a row that it does not have."""
+    rows: Table = {'"a"."b"/*/"1"': {"id": "1"}, '"a"."c"/*/"1"': {"id": "1"}}
+    apply(rows, "truncate_partition", '"a"."b"/*', None)
+    assert [*rows] == ['"a"."c"/*/"1"']
