@@ -197,13 +197,14 @@ class LogTrace:
             shape.snapshots[snapshot.attempt], shape.snapshot = mine, snapshot
 
     def _take_snapshot(self, shape_id: str, snapshot: ShapeSnapshot) -> None:
-        # The xid of what is not appended yet is not in the log.
-        xids = {offset: row.xid for offset, row in self._shapes[shape_id].changes.items()}
-        self.rules.take_snapshot(
-            shape_id,
-            snapshot.attempt,
-            lambda each: each not in xids or snapshot.contains(each.tx_offset, xids[each]),
-        )
+        shape = self._shapes[shape_id]
+
+        def contains(each: LogOffset) -> bool:
+            # Of what is not appended yet, no xid is known. All that a snapshot contains commits before its end.
+            row = shape.changes.get(each)
+            return each.tx_offset < snapshot.lsn if row is None else snapshot.contains(each.tx_offset, row.xid)
+
+        self.rules.take_snapshot(shape_id, snapshot.attempt, contains)
         self.counts["snapshots"] += 1
 
     def _fold(self, shape_id: str, snapshot: ShapeSnapshot, added: list[LogRow], removed: list[LogRow]) -> None:
