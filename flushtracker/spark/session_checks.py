@@ -52,7 +52,7 @@ def require_delta(minor: str, jar: str | None) -> None:
 
 
 def _delta_jar(session: SparkSession) -> str | None:
-    """Where the JVM has Delta from, as far as it tells; ``None`` if it has none."""
+    """Where the JVM has loaded Delta from, as far as it tells; ``None`` if it has no Delta."""
     jvm: Any = session.sparkContext._jvm
     try:
         # The loader of this thread also knows the jars of `--jars`.

@@ -157,7 +157,7 @@ def test_a_log_of_several_tables_is_not_sent_as_it_is(log: str) -> None:
 
 
 def test_a_moment_without_an_outcome_is_left_out_by_beginning_again(log: str) -> None:
-    """Where the condition divides by zero in between, nobody knows the rows of then; those of now are known."""
+    """The condition divides by zero for a while. What the shape had meanwhile is unknown; what it has now is known."""
     shape = replace(SHAPE, columns=None, where="id IN (SELECT id FROM main.projects) OR a / b = 5")
     register(log, *entries([shape]))
     change(log, 16, "insert", TASK.format(1), {"id": "1", "a": "5", "b": "1"})

@@ -25,7 +25,7 @@ from flushtracker.shape_log.truncates import Truncates
 from flushtracker.shapes.where.query_set import ALWAYS, END
 
 FIRST: Final = ALWAYS[0]
-"""Since when a row is as it was after the transaction that versions begin with."""
+"""Stands for the time before: the row was so already when the versions begin."""
 
 VERSION_ORDER: Final = ("key", "since")
 _TEXT: Final = pa.large_string()
