@@ -13,13 +13,14 @@ from typing import Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector
 
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.commits import LOG_FOLDER, Commits
 from flushtracker.delta.data_file import buffered, now_ms
+from flushtracker.delta.storage import storage_reason
 from flushtracker.delta.torn_log import set_torn_end_aside
 from flushtracker.disk_sync import make_folder
 from flushtracker.errors import SinkError, listed, printable
@@ -79,10 +80,18 @@ class TableFolder:
                 # Ours is none of Delta's.
                 raise_if_key_not_exists=False,
             )
-        except CommitFailedError:
-            created = self.table()
+        except (DeltaError, OSError) as error:
+            # Another process was first, or the answer to this commit was lost. Either way there is a table to open.
+            created = None
+            with suppress(DeltaError, OSError):
+                created = self.table()
             if created is None:
                 raise
+            logger.info(
+                "opened the table in spite of an error at its creation uri=%s reason=%s",
+                self._uri,
+                storage_reason(error),
+            )
             table = created
         Commits().sync(table)
         return table

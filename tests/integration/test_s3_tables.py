@@ -118,6 +118,26 @@ def test_second_driver_and_second_writer_fence_the_first(options: dict[str, str]
     assert second.last_acks() == {SOURCE: 3}
 
 
+@pytest.mark.parametrize("status", [500, RESET])
+def test_lost_answer_to_the_creation_of_a_table_ends_nothing(s3: S3Server, status: int) -> None:
+    """Each program goes on with the table that it has created, and another one finds the same."""
+    folder = f"s3://bucket/created{status}"
+    with faulty_proxy(s3.port) as proxy:
+        options = store_options(proxy.port)
+        proxy.add(Fault(r"PUT .*_delta_log/0{20}\.json", status, takes_effect=True, times=3))
+        acks, table = AckTable(f"{folder}/acks", options), create_shape_log(f"{folder}/log", options)
+        registry = RegistryTable(f"{folder}/shapes", options, create=True)
+        assert proxy.left() == 0
+        acks.fence_others()
+        assert acks.append(_ack(1)) == 1
+        LogClaim(table).take()
+        assert registry.append([shape_entry().to_json()], _NOW) == 1
+    options = store_options(s3.port)
+    assert AckTable(f"{folder}/acks", options).last_acks() == {SOURCE: 1}
+    assert create_shape_log(f"{folder}/log", options).version() == 1
+    assert len(RegistryTable(f"{folder}/shapes", options, create=True).written()) == 1
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_faults_lose_no_ack_and_no_row(s3: S3Server, seed: int) -> None:
     """Errors, throttling, resets and lost answers: what an append has said to be durable is there, and nothing twice.

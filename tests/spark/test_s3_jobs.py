@@ -122,14 +122,16 @@ def test_killed_driver_continues_on_a_store(
 
 
 def test_killed_writer_continues_on_a_store(spark: SparkSession, proxy: FaultyProxy, tmp_path: Path) -> None:
-    """Each change is in the log once."""
+    """Each change is in the log once; nor does a lost answer to a table's creation end the start."""
     job, shape = WriteFolder(tmp_path / "job"), Transactions("a", random.Random(1))  # noqa: S311  a test
     shape.grow(12)
     events = list(shape.events(list(shape.items)))
     for start in range(0, len(events), 6):
         job.write(events[start : start + 6])
     file = on_store(job.config_file(), proxy.port, "writer")
+    proxy.add(Fault(r"PUT .*writer(/|%2F)log(_shapes)?/_delta_log/0{20}\.json", RESET, takes_effect=True, times=2))
     _kill("killed_writer", "between append and notification", 1, file)
+    assert proxy.left() == 0
     write_shapes(spark, load_write_config(file), Event())
     table = DeltaTable("s3://bucket/writer/log", storage_options=store_options(proxy.port))
     rows = table_rows(table, ["tx_offset", "op_offset", "operation"]).to_pylist()
@@ -167,7 +169,7 @@ def test_faults_of_a_store_change_nothing(
     job = Tracked(undisturbed, tmp_path, proxy.port, "faults")
     tables, checkpoint = "faults(/|%2F)(acks|dead_letters)", "faults(/|%2F)checkpoint"
     proxy.add(
-        # Not the commit that creates a table: if its answer is lost, the job ends at its start.
+        Fault(rf"PUT .*{tables}/_delta_log/0{{20}}\.json", RESET, takes_effect=True, times=2),
         Fault(rf"PUT .*{tables}/_delta_log/\d{{19}}[1-9]\.json", 500, takes_effect=True, times=2),
         Fault(rf"PUT .*{tables}/_delta_log/\d{{19}}[1-9]\.json", RESET, takes_effect=True),
         Fault(rf"PUT .*{tables}/part-", RESET),

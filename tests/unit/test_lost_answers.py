@@ -1,6 +1,6 @@
 """An object store commits, and its answer is lost: in a reset, or in an error whose retry meets its own commit."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Final
@@ -33,6 +33,12 @@ _LOST: Final = {
     "reset": Fault(_COMMIT, RESET, takes_effect=True),
 }
 lost = pytest.mark.parametrize("fault", _LOST.values(), ids=_LOST)
+_CREATE: Final[Mapping[str, Callable[[str, dict[str, str]], object]]] = {
+    "acks": AckTable,
+    "log": create_shape_log,
+    "shapes": lambda uri, options: RegistryTable(uri, options, create=True),
+    "letters": lambda uri, options: DeadLetterTable(uri, options).has("query", 7),
+}
 
 
 @contextmanager
@@ -51,6 +57,27 @@ def _each_lost(proxy: FaultyProxy, fault: Fault) -> Iterator[None]:
 
 def _ack(lsn: int) -> AckRow:
     return AckRow(SOURCE, lsn, lsn, lsn, 0, None, None, _NOW)
+
+
+@lost
+@pytest.mark.parametrize("name", _CREATE)
+def test_table_is_opened_after_a_lost_answer_to_its_creation(name: str, fault: Fault) -> None:
+    """The first start of a job on a store does not end, and the table is created once."""
+    with _store() as (proxy, options):
+        with _each_lost(proxy, fault):
+            _CREATE[name](f"s3://bucket/{name}", options)
+        assert DeltaTable(f"s3://bucket/{name}", storage_options=options).version() == 0
+
+
+@pytest.mark.parametrize("name", _CREATE)
+def test_creation_that_never_arrived_is_an_error(name: str) -> None:
+    """No table is taken for created because it was sent; the next start creates it."""
+    with _store() as (proxy, options):
+        proxy.add(Fault(_COMMIT, RESET))
+        with pytest.raises(SinkError, match="cannot be opened"):
+            _CREATE[name](f"s3://bucket/{name}", options)
+        assert proxy.left() == 0
+        _CREATE[name](f"s3://bucket/{name}", options)
 
 
 @lost
