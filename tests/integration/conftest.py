@@ -11,6 +11,7 @@ from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker, RunningBroker
 from tests.support.capture_rig import CaptureRig
+from tests.support.local_loop import LocalLoop
 from tests.support.postgres_server import postgres, postgres_folder  # noqa: F401  fixtures, which pytest must find here
 from tests.support.secured_services import (  # noqa: F401  likewise
     run,
@@ -52,3 +53,22 @@ def rig(
     rig.create_with_users()
     yield rig
     rig.close()
+
+
+@pytest.fixture
+def loop(
+    postgres: LocalPostgres,  # noqa: F811  the fixture
+    broker: Broker,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[LocalLoop]:
+    """Topics, a publication of all tables, and a slot; nothing is captured yet."""
+    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig.create()
+    loop = LocalLoop(rig, monkeypatch)
+    yield loop
+    rig.close()
+    loop.close()
+    # It may be another than the fixture's.
+    rig.server.stop()

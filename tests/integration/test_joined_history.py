@@ -1,8 +1,6 @@
 """Shapes with subqueries through the whole loop: at every commit, a reader has what PostgreSQL answered then."""
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -10,11 +8,9 @@ import pytest
 
 from flushtracker.delta.log.reader import read_shape
 from flushtracker.errors import ConfigError
-from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, shape
+from tests.support.capture_rig import shape
 from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, random_case, statement
 from tests.support.local_loop import LocalLoop
 from tests.support.waiting import wait_until
@@ -24,23 +20,6 @@ _TRANSACTIONS: Final = 40
 _DEADLINE_S: Final = 90
 
 Answer = list[tuple[str | None, ...]]
-
-
-@pytest.fixture
-def loop(
-    postgres: LocalPostgres,
-    broker: Broker,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[LocalLoop]:
-    """A server without tables; nothing is captured yet."""
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
-    rig.create()
-    loop = LocalLoop(rig, monkeypatch)
-    yield loop
-    rig.close()
-    loop.close()
 
 
 class JoinedStory:

@@ -40,34 +40,6 @@ def test_rename_that_fails_silently_ends_the_start(spark: SparkSession, tmp_path
     assert CheckpointOrigin(spark, str(tmp_path / "checkpoint"), REMEDIES).open(_IDENTITY) == _PLAN
 
 
-def test_interrupted_recovery_on_an_object_store_is_neither_continued_nor_lost(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store renames one object after the other. What is left of the old checkpoint must not be continued."""
-    checkpoint = str(tmp_path / "checkpoint")
-    origin = CheckpointOrigin(spark, checkpoint, REMEDIES)
-    origin.open(_IDENTITY)
-    for number in range(4):
-        assert origin._files.write(f"offsets/{number}", b"v1")
-
-    def move_in_part(target: str) -> bool:
-        Path(target).mkdir()
-        (tmp_path / "checkpoint" / "offsets" / "0").rename(Path(target) / "0")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(origin._files, "move_folder", move_in_part)
-    with pytest.raises(KeyboardInterrupt):
-        origin.replace(_IDENTITY, _PLAN)
-    again = CheckpointOrigin(spark, checkpoint, REMEDIES)
-    with pytest.raises(StateError, match=r"has offsets, but no flushtracker\.json, so it .* is incomplete"):
-        again.open(_IDENTITY)
-    again.replace(_IDENTITY, _PLAN)
-    assert CheckpointOrigin(spark, checkpoint, REMEDIES).open(_IDENTITY) == _PLAN
-    # What was left is kept, too.
-    (moved,) = (each for each in tmp_path.glob("checkpoint.*") if (each / "offsets").is_dir())
-    assert {each.name for each in (moved / "offsets").iterdir()} >= {"1", "2", "3"}
-
-
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[" * 100_000, b'{"v": 1, "streams": 5, "starts": {}}'])
 def test_damaged_file_is_refused_with_a_remedy(spark: SparkSession, tmp_path: Path, content: bytes) -> None:
     """One line, and no traceback of what a parser makes of it."""

@@ -35,6 +35,7 @@ from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jobs.write.query import write_shapes
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
+from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
 from flushtracker.spark.row_files import write_rows
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
@@ -234,6 +235,10 @@ def test_interrupted_recovery_is_neither_continued_nor_lost(
         again.open(_IDENTITY)
     again.replace(_IDENTITY, _PLAN)
     assert CheckpointOrigin(spark, checkpoint, REMEDIES).open(_IDENTITY) == _PLAN
+    # What was left is kept, too.
+    files = HadoopFiles(spark, "s3a://bucket/recovered")
+    (left,) = filter(None, (files.names(f"{name}/offsets") for name in files.names()))
+    assert {*left} == {"1", "2", "3"}
 
 
 def test_executors_write_rows_from_before_to_a_store(spark: SparkSession, proxy: FaultyProxy) -> None:
