@@ -5,7 +5,9 @@ one folder. After a stop or a kill it restarts with the same data on the same po
 """
 
 import base64
+import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -76,7 +78,8 @@ class LocalBroker:
     """A Kafka broker with its data, configuration and log in ``folder``; not started yet.
 
     As a context manager it runs inside the block. It ends with this process, however this one ends. ``settings``
-    override the defaults when its data is created; in a value, ``{port}`` and ``{controller_port}`` are its own.
+    override the defaults when its data is created; in a value, ``{port}`` and ``{controller_port}`` are its own. The
+    environment variable ``KAFKA_OPTS`` has further options for its JVM, as for Kafka's own scripts.
     ``jars`` may be those of an older Kafka; before 3.9 that needs the setting ``controller.quorum.voters``.
     """
 
@@ -113,7 +116,8 @@ class LocalBroker:
         if self._process is not None:
             return
         jars = self._jars.paths()
-        java = [str(check_java().launcher), f"-Xmx{self._heap_mb}m", *_JVM_OPTIONS, "-cp", f"{jars[0].parent}/*"]
+        options = [f"-Xmx{self._heap_mb}m", *_JVM_OPTIONS, *shlex.split(os.environ.get("KAFKA_OPTS", ""))]
+        java = [str(check_java().launcher), *options, "-cp", f"{jars[0].parent}/*"]
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if not self._config.exists():

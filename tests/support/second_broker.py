@@ -44,7 +44,8 @@ def second_broker(first: Path, folder: Path) -> Iterator[GuardedProcess]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     config.write_text(_SETTINGS.format(node_id=NODE_ID, port=port, controller=controller[1], folder=folder))
-    java = [str(check_java().launcher), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{BROKER_JARS.paths()[0].parent}/*"]
+    options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    java = [str(check_java().launcher), *options, "-cp", f"{BROKER_JARS.paths()[0].parent}/*"]
     subprocess.run(
         [*java, "kafka.tools.StorageTool", "format", "-t", cluster[1], "-c", str(config)],
         check=True,
