@@ -75,6 +75,7 @@ soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a milli
 	$(BIN)/python -m pytest -m soak tests/integration
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
+	$(BIN)/python -m tests.integration.soak_checkpoint
 	$(BIN)/python -m tests.integration.soak_loop --kills $(KILLS)
 	$(BIN)/python -m tests.integration.soak_store --kills $(KILLS)
 	$(BIN)/python -m tests.integration.soak_failover --promotions $(KILLS)
