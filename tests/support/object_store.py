@@ -1,9 +1,13 @@
 """A bucket in memory with as much of S3's protocol as a table's log needs; ``python -m tests.support.object_store``.
 
-It prints its port, then a line for each object that is put: the key, and its condition ``If-None-Match``. It is for a
-process of its own, because deltalake holds Python's lock while it waits for an answer.
+Clients of Google's object store send the same requests, but for the condition, so it is a bucket on ``gs://``, too.
+
+It prints its port, then a line for each object that is put: the key, and its condition, ``If-None-Match`` or
+``x-goog-if-generation-match``. It is for a process of its own, because deltalake holds Python's lock while it waits for
+an answer.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -37,6 +41,13 @@ def store_options(port: int) -> dict[str, str]:
     return store_config(port).deltalake_options()
 
 
+def google_options(port: int) -> dict[str, str]:
+    """deltalake's options for the same bucket on ``gs://``."""
+    account = {"gcs_base_url": f"http://127.0.0.1:{port}", "disable_oauth": True}
+    keys = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+    return {"GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(account | keys), "ALLOW_HTTP": "true"}
+
+
 @contextmanager
 def running_store(*, replaces: bool = False) -> Iterator[tuple[int, IO[str]]]:
     """A store of its own: its port, and what it prints. With ``replaces`` it ignores each condition."""
@@ -61,7 +72,7 @@ class Bucket(BaseHTTPRequestHandler):
     wbufsize = -1
 
     def do_PUT(self) -> None:
-        key, condition = self._key(), self.headers.get("If-None-Match", "")
+        key, condition = self._key(), self._condition()
         content = self.rfile.read(int(self.headers["Content-Length"]))
         query = parse_qs(urlparse(self.path).query)
         if "partNumber" in query:
@@ -108,10 +119,15 @@ class Bucket(BaseHTTPRequestHandler):
     def _key(self) -> str:
         return unquote(urlparse(self.path).path).removeprefix("/bucket/")
 
+    def _condition(self) -> str:
+        """Of S3, or of Google: there is no such object."""
+        generation = self.headers.get("x-goog-if-generation-match")
+        return self.headers.get("If-None-Match", "") if generation is None else f"generation={generation}"
+
     def _put(self, key: str, condition: str, content: bytes) -> bool:
         """Put an object, unless the condition forbids it; returns whether it was put."""
         with self.lock:
-            if condition == "*" and key in self.objects and not self.replaces:
+            if condition in {"*", "generation=0"} and key in self.objects and not self.replaces:
                 return False
             self.objects[key] = content
             print(key, condition, flush=True)  # noqa: T201

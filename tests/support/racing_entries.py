@@ -1,4 +1,4 @@
-"""A process that appends entries to a registry table in an object store: ``PORT NAME COUNT``.
+"""A process that appends entries to a registry table in an object store: ``PORT NAME COUNT URI``.
 
 It waits for a line of its input before it begins, so that several begin at the same moment.
 """
@@ -12,16 +12,17 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.object_store import store_options
+from tests.support.object_store import google_options, store_options
 
 URI: Final = "s3://bucket/shapes"
+GOOGLE_URI: Final = "gs://bucket/shapes"
 
 
-def race(port: int, names: str, count: int) -> None:
+def race(port: int, names: str, count: int, uri: str = URI) -> None:
     """Run a process for each name, all at the same moment, until each has appended ``count`` entries."""
     command = [sys.executable, "-m", "tests.support.racing_entries", str(port)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    programs = [subprocess.Popen([*command, name, str(count)], **pipes) for name in names]  # type: ignore[call-overload]
+    programs = [subprocess.Popen([*command, name, str(count), uri], **pipes) for name in names]  # type: ignore[call-overload]
     for program in programs:
         assert program.stdout.readline() == "ready\n"
     for program in programs:
@@ -32,8 +33,9 @@ def race(port: int, names: str, count: int) -> None:
 
 def main() -> None:
     """Append entries, named by the argument and a number, each in a commit of its own."""
-    port, name, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    registry = RegistryTable(URI, store_options(port), create=True)
+    port, name, count, uri = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    options = google_options(port) if uri == GOOGLE_URI else store_options(port)
+    registry = RegistryTable(uri, options, create=True)
     print("ready", flush=True)  # noqa: T201
     sys.stdin.readline()
     for number in range(count):
