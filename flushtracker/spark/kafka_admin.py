@@ -76,6 +76,14 @@ class KafkaAdmin:
             for name in wanted
         }
 
+    def begins(self, name: str, topic_id: str) -> dict[int, int]:
+        """The Kafka offset below which the records of each partition were deleted; compaction does not raise it.
+
+        Raises:
+            ConfigError: as :meth:`ends`.
+        """
+        return self._offsets(name, topic_id, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
+
     def ends(self, name: str, topic_id: str) -> dict[int, int]:
         """The Kafka offset after the last record of each partition, the marks of transactions included.
 
@@ -84,16 +92,19 @@ class KafkaAdmin:
         Raises:
             ConfigError: the topic has another id, because it was deleted and created again.
         """
+        return self._offsets(name, topic_id, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
+
+    def _offsets(self, name: str, topic_id: str, spec: Any) -> dict[int, int]:
         described = self._result(self._client.describeTopics(self._list([name])).topicNameValues()[name])
         if described.topicId().toString() != topic_id:
             raise ConfigError(f"topic {name} was created again since this job started; start the job again")
-        kafka = self._jvm.org.apache.kafka
-        partitions = [kafka.common.TopicPartition(name, number) for number in range(described.partitions().size())]
+        topic_partition = self._jvm.org.apache.kafka.common.TopicPartition
+        partitions = [topic_partition(name, number) for number in range(described.partitions().size())]
         wanted = self._jvm.java.util.HashMap()
         for partition in partitions:
-            wanted.put(partition, kafka.clients.admin.OffsetSpec.latest())
+            wanted.put(partition, spec)
         found = self._client.listOffsets(wanted)
-        request = f"to say where topic {name} ends"
+        request = f"to say where topic {name} begins and ends"
         return {each.partition(): self._result(found.partitionResult(each), request).offset() for each in partitions}
 
     def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:

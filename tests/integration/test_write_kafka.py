@@ -1,26 +1,43 @@
 """The writers' job on a real broker: expired records, a broker that is away, and what it says on its start."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs lack these exports
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from pyspark.sql import SparkSession
 
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import ROLES, FlushesConfig, WriteConfig
-from flushtracker.errors import BrokerError, StateError
+from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.delta.log.reader import ShapesRead, read_shapes
+from flushtracker.errors import BrokerError, CutMissingError, StateError
+from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
+from flushtracker.jobs.write.query import write_shapes
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.records import record_of
+from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
 from tests.support.kafka_streams import created_streams, records
-from tests.support.shape_transactions import Transactions
+from tests.support.shape_transactions import SOURCE, Transactions
+from tests.support.waiting import wait_until
 from tests.support.write_folder import WriteFolder
 
 
@@ -41,23 +58,81 @@ class KafkaWriter:
         )
         return self.folder.config(transport=transport, flushes=FlushesConfig(topics["flushes"]))
 
-    def write(self, events: Iterable[ShapeChangesEvent]) -> None:
-        publisher = KafkaPublisher(self.streams)
+    def write(self, events: Iterable[ShapeChangesEvent | ShapeEntry]) -> None:
+        publisher, topics = KafkaPublisher(self.streams), self.streams.topics.by_role()
         for event in events:
-            publisher.publish(self.streams.topics.shape_changes, *record_of(event)[1:])
+            stream, key, value = record_of(event)
+            publisher.publish(topics[stream], key, value)
         publisher.flush(60)
         publisher.close()
 
     def expire(self) -> None:
         """Delete all changes that are in the topic now, as retention does."""
-        admin = AdminClient({"bootstrap.servers": self.streams.bootstrap_servers})
-        end = sum(map(len, records(self.streams.bootstrap_servers, self.streams.topics.shape_changes).values()))
-        partition = TopicPartition(self.streams.topics.shape_changes, 0, end)
+        self._delete(self.streams.topics.shape_changes)
+
+    def lose_entries(self) -> None:
+        """Delete all entries that are in the topic now, which Kafka refuses as long as it may only compact it."""
+        topic = self.streams.topics.shapes
+        with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
+            self._delete(topic)
+        self._set_policy(topic, "delete")
+        wait_until(lambda: self._is_deleted(topic), "the entries are deleted", 60)
+        self._set_policy(topic, "compact")
+
+    def _is_deleted(self, topic: str) -> bool:
+        try:
+            self._delete(topic)
+        except KafkaException:
+            # The broker does not know the policy yet.
+            return False
+        return True
+
+    def _delete(self, topic: str) -> None:
+        admin, partition = self._admin(), TopicPartition(topic, 0, OFFSET_END)
         admin.delete_records([partition])[partition].result(60)
+
+    def _set_policy(self, topic: str, policy: str) -> None:
+        entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin = self._admin()
+        admin.incremental_alter_configs([resource])[resource].result(60)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.streams.bootstrap_servers})
 
     def run(self, spark: SparkSession, **changes: Any) -> None:
         """Write what is available, with these changes of the configuration."""
         self.folder.run(spark, **{"transport": self.config().transport, "flushes": self.config().flushes, **changes})
+
+    @contextmanager
+    def noting_cuts(self, spark: SparkSession, checkpoint: str = "checkpoint") -> Iterator[None]:
+        """Write until the block ends, with cuts by the acks of :meth:`ack`."""
+        config, stop = replace(self.config(), trigger_ms=200, acks=self._acks), Event()
+        state = replace(config.state, checkpoint=str(self.folder.root / checkpoint))
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(write_shapes, spark, replace(config, state=state), stop)
+            try:
+                yield
+            finally:
+                stop.set()
+                ended.result(60)
+
+    @property
+    def _acks(self) -> str:
+        return str(self.folder.root / "acks")
+
+    def ack(self, lsn: int) -> None:
+        acks = AckTable(self._acks)
+        acks.fence_others()
+        acks.append(AckRow(SOURCE, 1, lsn, lsn, 0, None, None, datetime.now(timezone.utc)))
+
+    def read(self, *shape_ids: str) -> ShapesRead | None:
+        """The shapes as of the last cut; ``None`` as long as there is none."""
+        try:
+            sink = self.config().sink
+            return read_shapes(sink.log, shape_ids, shapes=sink.shapes)
+        except CutMissingError:
+            return None
 
     def notified(self) -> list[tuple[str, LogOffset]]:
         found = records(self.streams.bootstrap_servers, self.streams.topics.flushes)
@@ -95,6 +170,44 @@ def test_expired_records_are_a_gap_for_their_shape_and_the_others_go_on(
     job.run(spark)
     assert job.folder.log_rows("lost") == lost.expected_rows()
     assert job.notified()[-1] == ("lost", LogOffset.last_of(max(lost.items)))
+
+
+def test_cut_never_passes_a_removal_that_was_deleted_before_it_was_read(
+    spark: SparkSession, job: KafkaWriter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The table still has the shape, and Spark's offsets pass what is gone. A new checkpoint knows no more.
+
+    Changes are written, and readers keep the cut that they have.
+    """
+    going_on, removed = Transactions("goes on"), Transactions("removed")
+    entries = {
+        shape_id: ShapeEntry(SOURCE, ShapeDefinition(shape_id, ("public", "t"), snapshot=False), 1, LogOffset(900, 0))
+        for shape_id in (going_on.shape_id, removed.shape_id)
+    }
+    for each in (going_on, removed):
+        each.grow(2)
+        job.write([entries[each.shape_id], *each.events(list(each.items))])
+    first = max([*going_on.items, *removed.items])
+    job.run(spark)
+    job.ack(first)
+    with job.noting_cuts(spark):
+        read = wait_until(lambda: job.read(*entries), "a cut", 60)
+    assert read.lsn == first
+
+    job.write([replace(entries[removed.shape_id], removed_at=LogOffset(first + 1, 0))])
+    job.lose_entries()
+    going_on.grow(1)
+    last = max(going_on.items)
+    job.write(going_on.events([last]))
+    job.ack(last + 100)
+    for checkpoint in ("checkpoint", "another"):
+        caplog.clear()
+        with job.noting_cuts(spark, checkpoint):
+            wait_until(lambda: "no cuts of the log, retrying: the topic of shapes begins at" in caplog.text, "log", 60)
+            wait_until(lambda: job.folder.log_rows(going_on.shape_id) == going_on.expected_rows(), "changes", 60)
+        kept = job.read(*entries)
+        assert kept is not None
+        assert kept.lsn == first
 
 
 def test_start_says_again_how_far_each_shape_is_durable(spark: SparkSession, job: KafkaWriter) -> None:

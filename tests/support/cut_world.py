@@ -10,13 +10,14 @@ A shape's rows are the set of the transactions that changed them. So what a read
 import copy
 import random
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from flushtracker.config.streams import SHAPE_CHANGES, SHAPES
 from flushtracker.delta.log.cut_finder import require_complete
 from flushtracker.delta.log.found_shape import FoundShape, require_readable
-from flushtracker.errors import ConfigError
+from flushtracker.errors import ConfigError, StateError
 from flushtracker.events.registry import goes_back
 from flushtracker.events.registry_events import BEGUN_AGAIN, ShapeEntry
 from flushtracker.jobs.write.cuts import Cuts, Looks
@@ -44,13 +45,14 @@ class ShapeLog:
     def incarnation(self) -> int:
         return 1 if self.snapshot is None else self.snapshot.incarnation
 
+    def counted(self) -> set[int]:
+        """The transactions that the snapshot does not contain."""
+        snapshot = self.snapshot
+        return {tx for tx in self.commits if snapshot is None or not snapshot.contains(tx, tx // _RECORD)}
+
     def at(self, lsn: int) -> set[int]:
         """The rows after the transactions up to ``lsn``, by the rule for readers."""
-        snapshot = self.snapshot
-        read = {
-            tx for tx in self.commits if tx <= lsn and (snapshot is None or not snapshot.contains(tx, tx // _RECORD))
-        }
-        return read | self.rows
+        return {tx for tx in self.counted() if tx <= lsn} | self.rows
 
 
 @dataclass(frozen=True)
@@ -62,19 +64,27 @@ class Faults:
     registry_first: bool = False
     may_go_back: bool = False
     begins_ignored: bool = False
+    losses_ignored: bool = False
 
 
 class CutWorld:
-    """``reads`` counts what was read, ``refused`` what was not; a wrong read is an ``AssertionError``."""
+    """``reads`` counts what was read, ``refused`` what was not; a wrong read is an ``AssertionError``.
 
-    def __init__(self, seed: int, faults: Faults | None = None) -> None:
+    ``loses_entries``: the topic of shapes may also lose its beginning. ``is_calm``: shapes change less often, and
+    their snapshots are seldom taken again.
+    """
+
+    def __init__(
+        self, seed: int, faults: Faults | None = None, *, loses_entries: bool = False, is_calm: bool = False
+    ) -> None:
+        self._loses_entries, self._is_calm = loses_entries, is_calm
         self.rng = random.Random(seed)  # noqa: S311  reproducible
         self.faults = faults or Faults()
         self.reads = self.refused = 0
         self.history: dict[int, frozenset[str]] = {}
         # The topics.
         self.shapes: dict[int, ShapeEntry] = {}
-        self.end = 0
+        self.begin = self.end = 0
         self.fragments: list[tuple[int, frozenset[str]]] = []
         self.changes: list[tuple[str, int, int]] = []
         self.flushes: list[tuple[str, int]] = []
@@ -96,6 +106,7 @@ class CutWorld:
         self.cut: int | None = None
         self.cuts = self._open_cuts()
         self.copy: tuple[dict[str, ShapeLog], list[ShapeEntry], tuple[int, int], int | None] | None = None
+        self._version = 0
         self._begun: list[Callable[[], None]] = []
         """What has begun and lets others take steps meanwhile; each at most once."""
 
@@ -127,6 +138,8 @@ class CutWorld:
             self.read: 6,
             self.take_snapshot: 2,
         }
+        if self._loses_entries:
+            steps[self.lose_entries] = 0.1
         allowed = [each for each in steps if each not in self._begun]
         (do,) = self.rng.choices(allowed, [steps[each] for each in allowed])
         if do in {self.prove, self.read, self.take_snapshot}:
@@ -147,7 +160,7 @@ class CutWorld:
 
     def capture(self) -> None:
         if self.doing is None:
-            self.doing = self.rng.choices([self._decode, self._change_shapes], [9, 1])[0]()
+            self.doing = self.rng.choices([self._decode, self._change_shapes], [30 if self._is_calm else 9, 1])[0]()
         if next(self.doing, "done") == "done":
             self.doing = None
 
@@ -227,6 +240,11 @@ class CutWorld:
             for offset, each in self.shapes.items()
             if offset >= closed or last[each.definition.id] == offset
         }
+
+    def lose_entries(self) -> None:
+        """Delete the beginning of the topic, whoever has read it."""
+        self.begin = self.rng.randint(self.begin, self.end)
+        self.shapes = {offset: each for offset, each in self.shapes.items() if offset >= self.begin}
 
     # The tracking job.
 
@@ -358,6 +376,10 @@ class CutWorld:
             return
         entry = self.rng.choice(wanted)
         shape_id, definition = entry.definition.id, entry.definition
+        log = self.logs.get(shape_id, ShapeLog())
+        is_again = log.snapshot is not None and not self._is_mark(log) and log.incarnation == definition.incarnation
+        if self._is_calm and is_again and self.rng.random() < 0.95:
+            return
         starts = entry.starts_after.tx_offset
         recent = [tx for tx in self.history if tx > starts][-3:]
         hidden = {tx for tx in recent if self.rng.random() < 0.3}
@@ -385,7 +407,7 @@ class CutWorld:
     # The cuts, and their readers.
 
     def _open_cuts(self) -> Cuts:
-        return Cuts(Looks(self._acks, self._read, self._ends), self._note)
+        return Cuts(Looks(self._acks, self._read, self._begins, self._ends), self._note)
 
     def copy_or_restore(self) -> None:
         """Copy the writers' tables and checkpoint, or put the last copy in their place; the ack table goes on."""
@@ -407,6 +429,9 @@ class CutWorld:
         self.some_steps()
         return {SHAPES: {0: self.written[0]}, SHAPE_CHANGES: {0: self.written[1]}}
 
+    def _begins(self, _: str) -> Mapping[int, int]:
+        return {0: 0 if self.faults.losses_ignored else self.begin}
+
     def _ends(self, stream: str) -> Mapping[int, int]:
         self.some_steps()
         if stream == SHAPE_CHANGES:
@@ -419,7 +444,8 @@ class CutWorld:
         return cuts
 
     def prove(self) -> None:
-        self.cuts.advance()
+        with suppress(StateError):
+            self.cuts.advance()
 
     def read(self) -> None:
         """Read all shapes of a random set as of the cut, and compare each with the history."""
@@ -427,7 +453,7 @@ class CutWorld:
         self.some_steps(_LONG if self.faults.registry_first else 1)
         cut = self.cut
         self.some_steps()
-        logs = copy.deepcopy(self.logs)
+        logs = self.copied_logs()
         self.some_steps()
         registry = self.current() if registry is None else registry
         known = [each for each in registry if registry[each].removed_at is None] or [*TABLE_OF]
@@ -442,10 +468,21 @@ class CutWorld:
             return
         self.reads += 1
         for shape_id, rows in found.items():
-            entry = registry[shape_id]
-            first = 0 if entry.definition.snapshot else entry.starts_after.tx_offset + 1
-            expected = {tx for tx, on in self.history.items() if TABLE_OF[shape_id] in on and first <= tx <= cut}
+            expected = self.rows_at(shape_id, registry[shape_id], cut)
             assert rows == expected, f"at {cut}, shape {shape_id} has {sorted(rows)}, not {sorted(expected)}"
+
+    def rows_at(self, shape_id: str, entry: ShapeEntry, lsn: int) -> set[int]:
+        """The rows that a shape has after all transactions up to ``lsn``, by the history alone."""
+        first = 0 if entry.definition.snapshot else entry.starts_after.tx_offset + 1
+        return {tx for tx, on in self.history.items() if TABLE_OF[shape_id] in on and first <= tx <= lsn}
+
+    def copied_logs(self) -> dict[str, ShapeLog]:
+        return {shape_id: replace(log, commits={*log.commits}) for shape_id, log in self.logs.items()}
+
+    def next_version(self) -> int:
+        """That of the log, which whoever looks later finds later."""
+        self._version += 1
+        return self._version
 
     def _rows(
         self, shape_id: str, logs: Mapping[str, ShapeLog], registry: Mapping[str, ShapeEntry], cut: int
@@ -461,7 +498,7 @@ class CutWorld:
         return log.at(cut)
 
     def rest(self) -> None:
-        """Everybody finishes what there is; then the cut is the last transaction."""
+        """Everybody finishes what there is; then the cut is the last transaction, unless entries were lost."""
         while self.doing is not None:
             self.capture()
         while self.decoded < max(self.history, default=0):
@@ -477,8 +514,8 @@ class CutWorld:
         self.track()
         self.rng = _Still()
         # One that waits is noted first.
-        self.cuts.advance()
-        self.cuts.advance()
+        self.prove()
+        self.prove()
 
 
 class _Still(random.Random):

@@ -18,7 +18,14 @@ from flushtracker.delta.log.joined_rows import shape_rows
 from flushtracker.delta.log.reader import ShapeLogReader, ShapesRead, read_shapes
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import ConfigError, CutMissingError, ShapeEndedError, SinkError, SnapshotMissingError
+from flushtracker.errors import (
+    ConfigError,
+    CutMissingError,
+    ShapeEndedError,
+    SinkError,
+    SnapshotMissingError,
+    StateError,
+)
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.jobs.write.cuts import Cuts, Looks
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
@@ -191,11 +198,13 @@ class Looking:
         self.acks = {SOURCE: 100}
         self.read: dict[str, dict[int, int]] | None = {SHAPES: {0: 7}, SHAPE_CHANGES: {0: 5, 1: 5}}
         self.ends: dict[str, dict[int, int]] = {SHAPES: {0: 7}, SHAPE_CHANGES: {0: 5, 1: 4}}
+        self.begins: dict[str, dict[int, int]] = {SHAPES: {0: 0}}
         self.gaps: set[str] = set()
         self.noted: list[dict[str, int]] = []
         looks = Looks(
             lambda: self._look("acks", self.acks),
             lambda: self._look("read", self.read),
+            lambda stream: self._look(f"begin of {stream}", self.begins[stream]),
             lambda stream: self._look(stream, self.ends[stream]),
             lambda: self._look("gaps", self.gaps),
         )
@@ -214,7 +223,7 @@ def test_a_removal_may_be_published_between_any_two_looks() -> None:
     """The ack is read first, so whatever it has passed is in the topics when these are looked at."""
     looking = Looking()
     assert looking.cuts.advance() == {SOURCE: 100}
-    assert looking.looks == ["acks", SHAPE_CHANGES, "read", SHAPES, "gaps"]
+    assert looking.looks == ["acks", SHAPE_CHANGES, "read", SHAPES, f"begin of {SHAPES}", "gaps"]
     assert looking.cuts.advance() == {}
 
 
@@ -247,6 +256,16 @@ def test_an_ack_of_a_later_state_of_the_log_waits_until_that_is_written_again() 
     assert looking.cuts.advance() == {}
     looking.read = {SHAPES: {0: 7}, SHAPE_CHANGES: {0: 9, 1: 9}}
     assert looking.cuts.advance() == {SOURCE: 200}
+
+
+def test_removals_that_were_deleted_unread_are_not_passed() -> None:
+    """Spark's offsets are past what is gone, so only where the topic begins tells; and that never goes back."""
+    looking = Looking()
+    looking.begins[SHAPES] = {0: 0, 1: 3}
+    for _ in range(2):
+        with pytest.raises(StateError, match="topic of shapes begins at Kafka offset 3 in partition 1"):
+            looking.cuts.advance()
+    assert looking.noted == []
 
 
 def test_a_source_with_a_gap_has_no_new_cut() -> None:

@@ -20,6 +20,10 @@ shape of the source lacks changes.
 
 *Equal*, not *at least up to where it ended before*: compaction may have deleted a removal that nobody has read, because
 a later entry of its key replaces it. If nothing is behind what was read, no such entry is.
+
+All this is so if ``shapes`` was only ever compacted. If its beginning was deleted, by whatever was not prevented from
+that, a removal may have been among it that no batch has read, and Spark's offsets are past it all the same. Whether
+what was deleted had been read, nobody knows afterwards. So there are no new cuts from such a topic.
 """
 
 import logging
@@ -37,6 +41,7 @@ from flushtracker.config.write_config import WriteConfig
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.delta.log.cuts import CutLog
 from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.errors import StateError
 from flushtracker.jobs.write.background import PeriodicThread
 from flushtracker.jobs.write.driver import WriteDriver
 from flushtracker.spark.hadoop_files import checkpoint_path
@@ -46,6 +51,8 @@ from flushtracker.spark.read_offsets import ReadOffsets
 logger = logging.getLogger(__name__)
 
 _PERIOD_S: Final = 1.0
+_LONGEST_PERIOD_S: Final = 16.0
+"""While there are failures in a row."""
 
 Ends: TypeAlias = Mapping[int, int]
 """Kafka offsets by partition, before which there are all records that count; 0 for a partition that is not there."""
@@ -56,11 +63,13 @@ class Looks:
     """What cuts are decided by. Each raises what its storage does.
 
     ``acks`` are the current ones by source; ``read``: of each stream, up to where the tables have it, ``None`` if that
-    is not known; ``ends``: where a stream ends; ``gaps``: the sources of shapes that lack changes.
+    is not known; ``begins`` and ``ends``: where a stream begins and ends; ``gaps``: the sources of shapes that lack
+    changes.
     """
 
     acks: Callable[[], Mapping[str, int]]
     read: Callable[[], Mapping[str, Ends] | None]
+    begins: Callable[[str], Ends]
     ends: Callable[[str], Ends]
     gaps: Callable[[], Set[str]] = frozenset
 
@@ -75,7 +84,11 @@ class Cuts:
         """Acks, and where ``shape_changes`` ended afterwards."""
 
     def advance(self) -> Mapping[str, int]:
-        """Note the cuts that can be proved now; returns those that are new."""
+        """Note the cuts that can be proved now; returns those that are new.
+
+        Raises:
+            StateError: the beginning of ``shapes`` was deleted.
+        """
         looks = self._looks
         if self._waiting is None:
             new = {source: ack for source, ack in looks.acks().items() if ack > self._noted.get(source, -1)}
@@ -89,11 +102,23 @@ class Cuts:
         entries, ends = read[SHAPES], looks.ends(SHAPES)
         if any(entries.get(partition, 0) != ends.get(partition, 0) for partition in {*entries, *ends}):
             return {}
+        # Last: what is deleted from now on was read.
+        _require_whole(looks.begins(SHAPES))
         self._waiting, gaps = None, looks.gaps()
         whole = {source: ack for source, ack in acks.items() if source not in gaps}
         moved = self._note(whole)
         self._noted |= whole
         return moved
+
+
+def _require_whole(begins: Ends) -> None:
+    lost = {partition: begin for partition, begin in begins.items() if begin > 0}
+    if lost:
+        where = ", ".join(f"{begin} in partition {partition}" for partition, begin in sorted(lost.items()))
+        raise StateError(
+            f"the topic of shapes begins at Kafka offset {where}: what was before was deleted, maybe also that shapes "
+            "have ended; readers keep the cuts that they have. Replace the topic as the runbook says"
+        )
 
 
 class CutsThread(PeriodicThread):
@@ -114,12 +139,12 @@ class CutsThread(PeriodicThread):
             if self._cuts is None:
                 self._cuts = self._open_cuts(self._stack)
             moved = self._cuts.advance()
-            self._last_error = ""
+            self._last_error, self._period_s = "", _PERIOD_S
         except Exception as error:  # noqa: BLE001  it must not end the job, which also works without cuts
             self._close()
             if str(error) != self._last_error:
                 logger.warning("no cuts of the log, retrying: %s", error)
-            self._last_error = str(error)
+            self._last_error, self._period_s = str(error), min(2 * self._period_s, _LONGEST_PERIOD_S)
             return
         if moved:
             self._tell(moved)
@@ -166,10 +191,13 @@ def cuts_thread(
             found = offsets.after(driver.done_batch_id)
             return None if found is None else {stream: found.get(topic, {}) for stream, topic in topics.items()}
 
+        def begins(stream: str) -> Ends:
+            return admin.begins(topics[stream], topic_ids[stream])
+
         def ends(stream: str) -> Ends:
             return admin.ends(topics[stream], topic_ids[stream])
 
-        looks = Looks(last_acks, read, ends, lambda: driver.gap_sources)
+        looks = Looks(last_acks, read, begins, ends, lambda: driver.gap_sources)
         return Cuts(looks, CutLog(config.sink.log, registry, options).note)
 
     return CutsThread(open_cuts, tell)
