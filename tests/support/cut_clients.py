@@ -1,12 +1,13 @@
 """``CutClient``: a client of HTTP that keeps what it gets by LSN, so that several can be combined as of one."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Any
 
-from tests.support.serve_client import Answering, Client, Response, State, serving
+from tests.support.serve_client import Answering, Client, Response, Server, State, serving
 
 
 @dataclass
@@ -22,6 +23,28 @@ class CutClient(Client):
         response = await super().step(server, live=live)
         if response.status == 409:
             self.base, self.changes, self.lsn, self.first = {}, [], -1, -1
+        return response
+
+    async def events(self, server: Server) -> Response:
+        """Take events up to the first LSN, after which a client goes on, and close the connection.
+
+        If the connection ends before, none counts.
+        """
+        gone, response, taken = asyncio.Event(), Response(), list[dict[str, Any]]()
+        query = {**self.query(live=True), "live_sse": "true"}
+        stream = asyncio.create_task(server.get(query, gone=gone, into=response))
+        while not (stream.done() or taken):
+            await asyncio.sleep(0)
+            events = [json.loads(each[6:]) for each in response.body.split(b"\n\n") if each.startswith(b"data: ")]
+            ends = [number for number, event in enumerate(events, 1) if "control" in event["headers"]]
+            taken = events[: ends[0]] if ends else []
+        gone.set()
+        await stream
+        if taken:
+            assert response.headers["electric-handle"] == self.handle
+            for message in taken:
+                self._apply(message)
+            self.offset = f"{taken[-1]['headers']['global_last_seen_lsn']}_0"
         return response
 
     def _apply(self, message: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ another process.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,11 +14,12 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.serve_config import CacheConfig, HttpConfig, ServeConfig
 from flushtracker.config.write_config import LogConfig
 from flushtracker.serve.app import ServeApp
 from flushtracker.serve.server import Served
-from flushtracker.serve.shape_answers import ShapeAnswers
+from flushtracker.serve.shape_answers import Parts, ShapeAnswers
 
 Headers = dict[str, str]
 State = dict[str, dict[str, Any]]
@@ -45,12 +46,16 @@ class Server:
     """A running server over a log."""
 
     def __init__(self, config: ServeConfig, live_s: float = 5.0) -> None:
+        self._config = config
         self.served = Served(config)
         if live_s:
-            self.served.answers = ShapeAnswers(self.served.parts, config.source, live_s)
-            self.served.app = ServeApp(
-                config.http, self.served.answers, self.served.parts.watch, config.cache.disk_bytes
-            )
+            self.replace(self.served.parts, live_s)
+
+    def replace(self, parts: Parts, live_s: float) -> None:
+        """Answer with other parts, and wait so long for changes."""
+        config, self.served.parts = self._config, parts
+        self.served.answers = ShapeAnswers(parts, config.source, live_s)
+        self.served.app = ServeApp(config.http, self.served.answers, parts.watch, config.cache.disk_bytes)
 
     async def get(self, params: dict[str, Any], **more: Any) -> Response:
         return await self.request(urlencode(params).encode(), **more)
@@ -126,8 +131,14 @@ class RemoteServer:
             return Response(answer.status, headers, [answer.read()])
 
 
-def config_of(log: str, shapes: str | None = None, source: str | None = None, **http: Any) -> ServeConfig:
-    sink = LogConfig(log, shapes or f"{log}_shapes")
+def config_of(
+    log: str,
+    shapes: str | None = None,
+    source: str | None = None,
+    options: Mapping[str, str] | None = None,
+    **http: Any,
+) -> ServeConfig:
+    sink = LogConfig(log, shapes or f"{log}_shapes", storage_options=SecretOptions(options or {}))
     return ServeConfig(
         sink, HttpConfig("127.0.0.1", 0, **http), CacheConfig(1_000_000, 100_000_000), source, poll_ms=50
     )
