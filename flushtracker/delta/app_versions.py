@@ -1,25 +1,36 @@
-"""``AppVersions``: the app transactions of an open table, read once for each version of the table.
+"""``AppVersions``: the app transactions of an open table, asked once, and then followed from version to version.
 
 deltalake reads all commits since the last checkpoint for each question: up to a hundred, and on an object store each is
 a request.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from deltalake import DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
+
+from flushtracker.delta.new_commits import NewCommits
+
+_MOST_VERSIONS: Final = 50
+"""Beyond which a question costs less."""
 
 
 class AppVersions:
-    """What has been asked of one table. Raises ``DeltaError`` or ``OSError``."""
+    """What has been asked of one table. Raises ``DeltaError`` or ``OSError``.
 
-    def __init__(self) -> None:
+    Without ``commits`` a question is asked again for each version of the table.
+    """
+
+    def __init__(self, commits: NewCommits | None = None) -> None:
+        self._commits = commits
         self._at: int | None = None
         self._known: dict[str, int | None] = {}
 
     def get(self, table: DeltaTable, app_id: str) -> int | None:
         """The last version of an app transaction in the version at which ``table`` is open, if there is one."""
         if self._at != table.version():
-            self._at, self._known = table.version(), {}
+            self._follow(table.version())
         if app_id not in self._known:
             self._known[app_id] = table.transaction_version(app_id)
         return self._known[app_id]
@@ -29,3 +40,21 @@ class AppVersions:
         if self._at is not None and table.version() == self._at + 1:
             self._at += 1
             self._known |= {each.app_id: each.version for each in transactions}
+
+    def _follow(self, version: int) -> None:
+        """Take what the versions up to ``version`` have changed; forget what they do not tell."""
+        added = range(0 if self._at is None else self._at + 1, version + 1)
+        self._at = version
+        if self._commits is None or not 0 < len(added) <= _MOST_VERSIONS:
+            self._known.clear()
+        try:
+            for number in added if self._known else ():
+                self._take(number)
+        except (DeltaError, OSError, ValueError, LookupError, TypeError):
+            self._known.clear()
+
+    def _take(self, version: int) -> None:
+        for action in () if self._commits is None else self._commits.actions(version):
+            transaction = action.get("txn")
+            if transaction is not None and transaction["appId"] in self._known:
+                self._known[transaction["appId"]] = transaction["version"]

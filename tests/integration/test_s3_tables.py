@@ -13,8 +13,11 @@ checkpoints          by the jobs
 ===================  ====================================================================================
 """
 
+import asyncio
 import json
 import random
+import re
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
@@ -36,6 +39,7 @@ from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log import upkeep as shape_log_upkeep
 from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.cuts import CutLog
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.reader import read_shape_log
 from flushtracker.delta.log.table import create_shape_log
@@ -44,11 +48,13 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.merge_plan import MergeSettings
-from tests.support.faulty_proxy import RESET, Fault, faulty_proxy
+from tests.support.cut_clients import CutClient
+from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import storage_section, store_options
 from tests.support.racing_entries import URI, race
 from tests.support.renewed_credentials import renewed_credentials
 from tests.support.s3_server import S3Server, running_s3
+from tests.support.serve_client import serving
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 from tests.unit.test_serve_program import Process
 from tests.unit.test_shape_log_reader import shape_entry, table_entry
@@ -322,3 +328,52 @@ def test_credentials_of_a_container_are_renewed_while_the_tables_are_open(
 
 def _ack(lsn: int) -> AckRow:
     return AckRow(SOURCE, lsn, lsn, lsn, 0, None, None, _NOW)
+
+
+def test_one_look_is_for_all_who_wait_for_a_cut(
+    s3: S3Server, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand clients of twenty shapes: of a new version it reads the commit, however many were before.
+
+    So does the one read of what has changed in a shape, whoever waits for that.
+    """
+    monkeypatch.setattr("flushtracker.serve.watch._REOPEN_S", 600)
+    uri, shape_ids = "s3://bucket/looked_at", [f"shape {number}" for number in range(20)]
+    table, registry = create_shape_log(uri, options), RegistryTable(f"{uri}_shapes", options, create=True)
+    registry.append([shape_entry(shape_id).to_json() for shape_id in shape_ids], _NOW)
+    files, claim, cuts = LogFiles(table, options), LogClaim(table), CutLog(uri, registry, options)
+    claim.take()
+
+    def write(tx: int, shape_id: str) -> None:
+        rows = [item((tx, 0), "insert", str(tx), {"id": str(tx)}, shape_id=shape_id), commit(tx, shape_id=shape_id)]
+        claim.append([WrittenFile(files.write(arrow(rows), None, is_change=True))], claim.version_of(tx))
+
+    for tx in range(10, 40):
+        write(tx, shape_ids[tx % 20])
+    cuts.note({SOURCE: 45})
+
+    async def test(proxy: FaultyProxy) -> None:
+        async with serving(uri, live_s=60.0, options=store_options(proxy.port)) as server:
+            watch = server.served.parts.watch
+            clients = [CutClient({"shape": shape_ids[n % 20], "cuts": "true"}) for n in range(1_000)]
+            for client in clients:
+                await client.sync(server)
+            for cut, change, most in ((46, None, 8), (56, 50, 400), (57, None, 8), (66, 60, 40), (67, None, 8)):
+                waiting = [asyncio.create_task(client.step(server, live=True)) for client in clients]
+                while watch.waiting < len(clients):
+                    await asyncio.sleep(0.01)
+                looks = watch.looks
+                proxy.requests()
+                if change is not None:
+                    write(change, shape_ids[0])
+                cuts.note({SOURCE: cut})
+                assert {told.status for told in await asyncio.gather(*waiting)} == {200}
+                # The change may come before the cut.
+                while any(client.lsn < cut for client in clients):
+                    await asyncio.gather(*(each.step(server, live=True) for each in clients if each.lsn < cut))
+                # A look that finds nothing is four requests, of both tables. The first change opens the log to read it.
+                found = Counter(re.sub("[0-9]{20}", "N", each) for each in proxy.requests())
+                assert found.total() <= most + 4 * (watch.looks - looks + 1), found
+
+    with faulty_proxy(s3.port) as proxy:
+        asyncio.run(asyncio.wait_for(test(proxy), 300))

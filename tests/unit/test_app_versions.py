@@ -1,16 +1,20 @@
-"""App transactions are read once for each version of a table: on an object store, each commit read is a request."""
+"""App transactions are asked for once, and then followed: on an object store, each commit read is a request."""
 
 from datetime import datetime, timezone
 from pathlib import Path
+from random import Random
 from typing import Final
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Transaction
 
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.delta.app_versions import AppVersions
+from flushtracker.delta.commits import Commits
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.new_commits import NewCommits
 from flushtracker.errors import SinkError
 from tests.support.shape_log_rows import SOURCE
 
@@ -44,7 +48,35 @@ def test_look_at_an_ack_reads_nothing_again_until_there_is_a_commit(tmp_path: Pa
     assert [reader.last_ack(SOURCE) for _ in range(5)] == [1] * 5
     assert reads == []
     acks.append(_ack(2), _ack(7, "other"))
-    assert (reader.last_ack(SOURCE), reader.last_ack("other")) == (2, 7)
+    reads.clear()
+    assert reader.last_ack(SOURCE) == 2
+    assert reads == []
+    assert reader.last_ack("other") == 7
+
+
+@pytest.mark.parametrize("versions", [1, 4])
+def test_followed_versions_are_those_of_a_question(
+    tmp_path: Path, versions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nobody has seen the versions in between, or the commits are gone that a checkpoint has replaced."""
+    monkeypatch.setattr("flushtracker.delta.app_versions._MOST_VERSIONS", 6)
+    table = create_shape_log(str(tmp_path))
+    followed, ids = AppVersions(NewCommits(table.table_uri)), ("a", "b", "never")
+    rng, at = Random(versions), dict.fromkeys(ids, 0)  # noqa: S311  reproducible
+    for _ in range(40):
+        chosen = rng.sample(["a", "b", "other"], 2)
+        for each in chosen:
+            at[each] = at.get(each, 0) + rng.randint(0, 3)
+        writer = DeltaTable(str(tmp_path))
+        Commits().commit(writer, [], [Transaction(each, at[each]) for each in chosen])
+        if rng.random() < 0.1:
+            writer.create_checkpoint()
+            for file in sorted((tmp_path / "_delta_log").glob("*.json"))[:-1]:
+                file.unlink()
+        if rng.random() < 1 / versions:
+            table.update_incremental()
+            asked = DeltaTable(str(tmp_path))
+            assert [followed.get(table, each) for each in ids] == [asked.transaction_version(each) for each in ids]
 
 
 def test_driver_knows_what_it_has_appended_until_another_one_commits(tmp_path: Path, reads: list[str]) -> None:

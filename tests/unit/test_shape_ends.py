@@ -17,6 +17,7 @@ from flushtracker.delta.log.retention import Retain
 from flushtracker.delta.log.shape_ends import ShapeEnds
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
+from flushtracker.delta.new_commits import NewCommits
 from flushtracker.delta.storage import query_batches, query_rows, table_rows
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.position import Position
@@ -147,7 +148,7 @@ def test_ends_that_are_followed_are_those_of_a_naive_look(log: str, seed: int, m
     """Of any shape, of one source or all, over one version or many, whatever happens to the table's files."""
     looks = counted(monkeypatch, "flushtracker.delta.log.shape_ends.ShapeEnds._look", ShapeEnds._look)
     happening, table = _Log(log, seed), DeltaTable(log)
-    ends, asked = ShapeEnds(table), 0
+    ends, asked = ShapeEnds(table, NewCommits(table.table_uri)), 0
     for _ in range(100):
         happening.step()
         if happening.rng.random() < 0.4:

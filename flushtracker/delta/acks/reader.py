@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from flushtracker.delta.acks.app_transactions import app_id_of, sources
 from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
+from flushtracker.delta.new_commits import NewCommits
 from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
 from flushtracker.delta.table_version import require_readable
 from flushtracker.errors import ConfigError, SinkError, listed
@@ -126,7 +127,8 @@ class AckReader:
         try:
             if self._table is None:
                 self._table = _open_ack_table(self._uri, self._options)
-                self._commits, self._versions = Commits(), AppVersions()
+                commits = NewCommits(self._table.table_uri, self._options)
+                self._commits, self._versions = Commits(), AppVersions(commits)
             else:
                 self._table.update_incremental()
                 require_readable(self._table, "ack table", self._uri)

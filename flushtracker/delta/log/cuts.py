@@ -15,6 +15,7 @@ from deltalake.exceptions import DeltaError
 from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.log.table import open_shape_log, unwritable
+from flushtracker.delta.new_commits import NewCommits
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import SinkError
 
@@ -46,7 +47,8 @@ class CutLog:
     def __init__(self, log: str, registry: RegistryTable, storage_options: Mapping[str, str] | None = None) -> None:
         self._table = open_shape_log(log, storage_options)
         self._registry = registry
-        self._commits, self._versions = Commits(), AppVersions()
+        commits = NewCommits(self._table.table_uri, storage_options)
+        self._commits, self._versions = Commits(), AppVersions(commits)
 
     def note(self, cuts: Mapping[str, int]) -> dict[str, int]:
         """Commit the cuts that are greater than those of their sources; returns these. They are durable then.

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from deltalake.fs import DeltaStorageHandler
 
+from flushtracker.delta.new_commits import NewCommits
 from flushtracker.delta.storage import literal, query_rows
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.position import Position
@@ -51,9 +51,9 @@ class ShapeEnd(NamedTuple):
 class ShapeEnds:
     """The ends of logs in an open table. Raises ``DeltaError``, ``OSError``, or ``DecodeError`` for a snapshot."""
 
-    def __init__(self, table: DeltaTable, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, table: DeltaTable, commits: NewCommits) -> None:
         self._table = table
-        self._storage = DeltaStorageHandler(table.table_uri, dict(storage_options or {}))
+        self._commits = commits
         self._version = table.version()
         self._known: dict[_Asked, dict[str, ShapeEnd]] = {}
         self._snapshots: dict[ShapeKey, ShapeSnapshot] = {}
@@ -121,8 +121,7 @@ class ShapeEnds:
             self._known.clear()
 
     def _take(self, version: int) -> None:
-        text = bytes(self._storage.open_input_file(f"_delta_log/{version:020}.json").read())
-        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+        actions = self._commits.actions(version)
         if any(action["remove"]["dataChange"] for action in actions if "remove" in action):
             self._known.clear()
         for added in [action["add"] for action in actions if "add" in action]:
@@ -147,7 +146,7 @@ class ShapeEnds:
 
     def _last_commits(self, path: str) -> dict[str, dict[str, int | None]]:
         """Of each shape and source in the file, the last transaction that ends there."""
-        content = BytesIO(self._storage.open_input_file(path).read())
+        content = BytesIO(self._commits.storage.open_input_file(path).read())
         rows = pq.read_table(content, columns=["shape_id", "source", "tx_offset", "operation"])
         ends = pc.if_else(pc.equal(rows["operation"], COMMIT), rows["tx_offset"], None)
         last = rows.set_column(2, "tx_offset", ends).group_by(["shape_id", "source"]).aggregate([("tx_offset", "max")])

@@ -20,6 +20,7 @@ from flushtracker.delta.log.followed_log import FollowedLog
 from flushtracker.delta.log.found_shape import FoundShape, require_readable
 from flushtracker.delta.log.shape_ends import ShapeEnd, ShapeEnds
 from flushtracker.delta.log.table import open_shape_log, unreadable
+from flushtracker.delta.new_commits import NewCommits
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import literal, query_rows
 from flushtracker.errors import ConfigError
@@ -43,14 +44,14 @@ class ShapeFinder:
         self.uri = log
         self.table: DeltaTable = open_shape_log(log, storage_options)
         """Open in the version of what was found last."""
-        self._ends = ShapeEnds(self.table, storage_options)
+        commits = NewCommits(self.table.table_uri, storage_options)
+        self._ends, self._app_versions = ShapeEnds(self.table, commits), AppVersions(commits)
         default = log.rstrip("/") + "_shapes"
         if shapes is None and RegistryTable.exists(default, storage_options):
             shapes = default
         self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
         self._version_read = -1
         self._current = Registry()
-        self._app_versions = AppVersions()
 
     @property
     def table_id(self) -> str:

@@ -1,0 +1,35 @@
+"""``NewCommits``: what single versions of a table have changed, for those who follow it: a request for each version.
+
+deltalake knows the actions of a version only while it opens it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from deltalake.fs import DeltaStorageHandler
+
+_KEPT: Final = 8
+
+
+class NewCommits:
+    """The commits of the table at ``table_uri``, of which the last ones are kept. For one thread at a time."""
+
+    def __init__(self, table_uri: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self.storage = DeltaStorageHandler(table_uri, dict(storage_options or {}))
+        """The table's files, by their paths in its folder."""
+        self._kept: dict[int, Sequence[Mapping[str, Any]]] = {}
+
+    def actions(self, version: int) -> Sequence[Mapping[str, Any]]:
+        """The actions of a version, as Delta's protocol has them.
+
+        Raises:
+            OSError: it cannot be read, maybe because a checkpoint has replaced it since.
+            ValueError: it is malformed.
+        """
+        if version not in self._kept:
+            text = bytes(self.storage.open_input_file(f"_delta_log/{version:020}.json").read())
+            self._kept[version] = [json.loads(line) for line in text.splitlines() if line.strip()]
+            if len(self._kept) > _KEPT:
+                del self._kept[next(iter(self._kept))]
+        return self._kept[version]
