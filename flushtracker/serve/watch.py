@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from flushtracker.errors import FlushtrackerError, ShapeEndedError, SinkError
+from flushtracker.errors import FlushtrackerError, ShapeEndedError, SinkError, SnapshotMissingError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.serve.reads import Tables
@@ -150,9 +150,10 @@ class Watch:
         """
         self._wanted[shape_id] = self._now_s()
         view = await self.current(fresh=fresh)
-        if shape_id not in view.shapes:
-            view = await self.current(fresh=True)
         found = view.shapes.get(shape_id)
+        if found is None or (_is_final(found) and not fresh):
+            view = await self.current(fresh=True)
+            found = view.shapes.get(shape_id)
         if isinstance(found, Trouble):
             if issubclass(found.kind, ShapeEndedError):
                 raise RefusalError(410, _ended(view.registry, shape_id, self._source))
@@ -287,6 +288,11 @@ class Watch:
                     future.set_result(None)
                 else:
                     future.set_exception(UnavailableError(problem))
+
+
+def _is_final(found: Outcome) -> bool:
+    """Whether clients stop at it, so that it must not be outdated: the shape may have begun again since."""
+    return isinstance(found, Trouble) and not issubclass(found.kind, SnapshotMissingError)
 
 
 def _is_same(before: Outcome | None, now: Outcome, *, or_cut: bool) -> bool:

@@ -29,8 +29,8 @@ from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.resynced_log import ResyncedLog
-from tests.support.serve_client import Client, Response, Server, serving
-from tests.support.shape_log_rows import Row, append, commit, item
+from tests.support.serve_client import Client, Response, Server, config_of, serving
+from tests.support.shape_log_rows import Row, append, commit, item, snapshot_rows
 from tests.unit.test_retention import changes, folded
 from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
 from tests.unit.test_snapshot_log import append_snapshot
@@ -532,6 +532,30 @@ def test_ended_shape_stops_its_clients_with_the_reason(log: str) -> None:
             message = f"shape users has ended because {reason}, and changes no more"
             assert (response.status, response.json) == (410, {"message": message})
             assert (await server.get({**USERS, "offset": "-1"})).json == {"message": message}
+
+    run(test)
+
+
+def test_server_that_is_behind_stops_no_client_of_a_shape_that_has_begun_again(log: str) -> None:
+    """Another server may have shown it already. A 410 would stop the client for good."""
+    append(log, inserts(10, "a"))
+    ended = shape_entry(removed_at=LogOffset(12, 0), ended_because="its owner said so")
+    again(log, ended, 5)
+
+    async def test() -> None:
+        behind = Server(replace(config_of(log), poll_ms=3_600_000))
+        behind.served.parts.watch.start()
+        try:
+            assert (await behind.get({**USERS, "offset": "-1"})).status == 410
+            definition = replace(ended.definition, snapshot=True, incarnation=2)
+            again(log, replace(shape_entry(), definition=definition, starts_after=LogOffset(12, 0)), 9)
+            made = ShapeSnapshot(1, MvccSnapshot(13, 13), 20, 13, incarnation=2, starts_after=12)
+            append(log, snapshot_rows(made, {"b": {"id": "b"}}))
+            client = Client(USERS)
+            await client.sync(behind)
+            assert set(client.rows) == {"b"}
+        finally:
+            behind.served.close()
 
     run(test)
 
