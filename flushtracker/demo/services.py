@@ -6,7 +6,6 @@ The HTTP server follows as soon as there are tables for it to serve.
 import fcntl
 import json
 import os
-import shlex
 import shutil
 import socket
 import sys
@@ -25,7 +24,7 @@ from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres, free_port
-from flushtracker.process.guarded_process import Guard, GuardedProcess
+from flushtracker.process.guarded_process import GuardedProcess
 from flushtracker.process.log_format import LogFormat
 
 LOG: Final = "log"
@@ -175,10 +174,7 @@ class Demo:
 
     def _start_server(self, parts: ExitStack, server: LocalPostgres) -> None:
         self._startup.say(f"starting PostgreSQL on 127.0.0.1:{server.port}")
-        # Both are registered before the server starts, so that an interrupted start leaves nothing behind. On SIGQUIT
-        # the server exits at once, with all of its processes.
-        pid_file = shlex.quote(str(server.data / "postmaster.pid"))
-        parts.callback(Guard(f"kill -s QUIT $(head -n 1 {pid_file})").dismiss)
+        # Registered before the server starts, so that an interrupted start leaves nothing behind.
         parts.callback(self._stop, "PostgreSQL", server.stop)
         server.start()
         server.execute(*TABLES)

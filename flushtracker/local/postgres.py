@@ -1,8 +1,8 @@
 """``LocalPostgres``: a real PostgreSQL server on this machine, for tests and demonstrations.
 
-Its data and log are in one folder, and it listens on 127.0.0.1 only. After a stop or a kill it restarts with the same
-data on the same port. PostgreSQL refuses to run as root, so root runs it as ``nobody``, who must be able to reach the
-folder.
+Its data and log are in one folder, and it listens on 127.0.0.1 only. It ends with the process that started it, however
+that one ends. After a stop or a kill it restarts with the same data on the same port. PostgreSQL refuses to run as
+root, so root runs it as ``nobody``, who must be able to reach the folder.
 """
 
 import os
@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection import Connection, connect, rows
+from flushtracker.process.guarded_process import Guard
 
 HOST: Final = "127.0.0.1"
 SUPERUSER: Final = "postgres"
@@ -60,6 +61,7 @@ class LocalPostgres:
         self.settings = {**_SETTINGS, **(settings or {})}
         self.binaries = packaged_binaries() if binaries is None else binaries
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
 
     @property
     def options(self) -> dict[str, str]:
@@ -170,6 +172,8 @@ class LocalPostgres:
             self._process = subprocess.Popen(  # noqa: S603  the caller chose the binaries
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/", start_new_session=True, **_user()
             )
+        # On SIGQUIT the server exits at once, with all of its processes.
+        self._guard = Guard(f"kill -s QUIT {self._process.pid}")
         while self._process.poll() is None and time.monotonic() < deadline:
             if self._answers():
                 return True
@@ -185,7 +189,8 @@ class LocalPostgres:
         return True
 
     def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
+        process, guard = self._process, self._guard
+        self._process = self._guard = None
         if process is None:
             return
         if process.poll() is None:
@@ -195,6 +200,8 @@ class LocalPostgres:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(_STOP_TIMEOUT_SECONDS)
+        if guard is not None:
+            guard.dismiss()
 
     def _prepare_folder(self, folder: Path) -> None:
         """Create the folder; if root, hand it and its content to the user that the server runs as."""

@@ -1,12 +1,28 @@
 """The local server of the tests and the demo, with each PostgreSQL that is installed."""
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.local.postgres import LocalPostgres, packaged_binaries, system_binaries
+from tests.support.processes import group_has_ended
+from tests.support.waiting import wait_until
 
+START_AND_WAIT: Final = """
+import sys, time
+from pathlib import Path
+from flushtracker.local.postgres import LocalPostgres
+server = LocalPostgres(Path(sys.argv[1]))
+server.start()
+print(server._process.pid, flush=True)
+time.sleep(600)
+"""
 BINARIES = [folder for folder in (packaged_binaries(), system_binaries()) if folder is not None]
 
 
@@ -47,3 +63,20 @@ def test_a_copy_of_a_stopped_server_is_independent(postgres: LocalPostgres, post
             [(2,)],
             [(1,)],
         )
+
+
+def test_a_server_ends_with_the_program_that_started_it(postgres_folder: Path) -> None:
+    """However the program ended: a killed test run leaves none of its processes behind."""
+    with subprocess.Popen(
+        [sys.executable, "-c", START_AND_WAIT, str(postgres_folder / "server")],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as program:
+        try:
+            assert program.stdout is not None
+            pid = int(program.stdout.readline())
+            assert not group_has_ended(pid)
+        finally:
+            os.killpg(program.pid, signal.SIGKILL)
+    wait_until(lambda: group_has_ended(pid), "the server's end", 60)
