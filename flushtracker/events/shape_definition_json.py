@@ -68,7 +68,7 @@ def parse_definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
         flush=FlushPolicy(
             *(optional_integer(flush, name, 1) for name in ("bytes", "interval_ms", "chunk_bytes")),
         ),
-        keys_have_partitions="keys_have_partitions" in fields and typed_field(fields, "keys_have_partitions", bool),
+        keys_have_partitions=_has_partitions(fields),
         snapshot=typed_field(fields, "snapshot", bool),
         incarnation=incarnation_field(fields),
         inner_tables=tuple(map(_parse_inner, objects_field({"inner_tables": [], **fields}, "inner_tables"))),
@@ -76,10 +76,23 @@ def parse_definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
 
 
 def _inner_json(inner: InnerTable) -> dict[str, object]:
-    return {"table": inner.table, "table_oid": inner.table_oid, "primary_key": inner.primary_key}
+    return {
+        "table": inner.table,
+        "table_oid": inner.table_oid,
+        "primary_key": inner.primary_key,
+        # Only a partitioned table has the key.
+        **({"keys_have_partitions": True} if inner.keys_have_partitions else {}),
+    }
 
 
 def _parse_inner(fields: dict[str, Any]) -> InnerTable:
     return InnerTable(
-        table_field(fields, "table"), integer_field(fields, "table_oid", 0), strings_field(fields, "primary_key")
+        table_field(fields, "table"),
+        integer_field(fields, "table_oid", 0),
+        strings_field(fields, "primary_key"),
+        _has_partitions(fields),
     )
+
+
+def _has_partitions(fields: dict[str, Any]) -> bool:
+    return "keys_have_partitions" in fields and typed_field(fields, "keys_have_partitions", bool)

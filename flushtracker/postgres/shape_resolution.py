@@ -7,6 +7,7 @@ their literals, so one of them is bound, and of the others only the literals are
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Final
 
 from flushtracker.errors import FlushtrackerError, PostgresError, ShapeError, combined, first_of, listed
@@ -17,7 +18,7 @@ from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.key_binding import NEEDED
 from flushtracker.shapes.shape import Shape
-from flushtracker.shapes.shape_parts import has_subqueries, parts_of, queried_tables, tables_of
+from flushtracker.shapes.shape_parts import has_subqueries, parts_of, queried_tables, rows_in_two_tables, tables_of
 from flushtracker.shapes.table_binding import TableBinding, filter_reason, unkept_reason
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.shapes.where import parse_where
@@ -76,16 +77,12 @@ def _completed(definition: ShapeDefinition, tables: Mapping[TableName, "_Table"]
         )
         faults.append(ShapeError(f"{definition.subject('snapshot')}: {fact}; leave it out, or set it to true"))
     for part in parts_of(definition):
-        table = tables[part.table]
-        if table.binding.is_partitioned:
-            name = ".".join(part.table)
-            fact = f"table {name} is partitioned, which a shape with subqueries cannot depend on; name a partition"
-            faults.append(ShapeError(f"{definition.subject('where')}: {fact}"))
-            continue
         try:
-            parts[part.table] = table.completed(part)
-        except (ShapeError, PostgresError) as error:
+            parts[part.table] = tables[part.table].completed(part)
+        except (ShapeError, PostgresError) as error:  # noqa: PERF203  all of them are wanted
             faults += [error, *error.also]
+    if both := _overlapping(tables):
+        faults.append(ShapeError(f"{definition.subject('where')}: {rows_in_two_tables(*both)}"))
     if not faults and definition.where is not None:
         try:
             parse_where(definition.where).joined(
@@ -96,9 +93,26 @@ def _completed(definition: ShapeDefinition, tables: Mapping[TableName, "_Table"]
     if faults:
         raise combined(faults)
     inner = tuple(
-        InnerTable(name, tables[name].binding.oid, parts[name].primary_key or ()) for name in queried_tables(definition)
+        InnerTable(name, tables[name].binding.oid, part.primary_key or (), part.keys_have_partitions)
+        for name in queried_tables(definition)
+        for part in [parts[name]]
     )
-    return replace(definition, primary_key=parts[definition.table].primary_key, partitions=(), inner_tables=inner)
+    own = parts[definition.table]
+    return replace(
+        definition,
+        primary_key=own.primary_key,
+        partitions=(),
+        keys_have_partitions=own.keys_have_partitions,
+        inner_tables=inner,
+    )
+
+
+def _overlapping(tables: Mapping[TableName, "_Table"]) -> tuple[TableName, TableName] | None:
+    """Two of the tables that have the same rows, as one is a partition of the other, or above the same partitions."""
+    for (name, table), (other_name, other) in combinations(tables.items(), 2):
+        if not table.members.isdisjoint(other.members):
+            return name, other_name
+    return None
 
 
 class _Table:
@@ -107,6 +121,8 @@ class _Table:
     def __init__(self, facts: TableFacts, binding: TableBinding, encoding: str) -> None:
         self.binding = binding
         self._encoding = encoding
+        self.members = frozenset({binding.oid, *(partition.oid for partition in binding.partitions)})
+        """The table and its partitions, by OID."""
         self._partitions = tuple(partition.relation.table for partition in facts.partitions)
         self._name = ".".join(facts.relation.table)
         types = user_types(binding.types)

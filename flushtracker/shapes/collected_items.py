@@ -44,37 +44,65 @@ def collect_items(
     Raises:
         FlushtrackerError: an error that is not of single shapes.
     """
-    parts: dict[str, ShapePart] = {}
-    failures: dict[str, FlushtrackerError] = {}
     truncations = ChainMap({}, transaction.truncations)
+    collector = _Collector(tables.partitions, truncations)
     relation: Relation | None = None
     routes: Sequence[Route] = ()
-    items_bytes = 0
-    for count, change in enumerate(fragment.changes, 1):
-        shapes = 0
+    items_bytes, count = 0, 0
+    for change in fragment.changes:
+        count += 1
         if change.relation is not relation:
             relation = change.relation
             routes = tables.routes(change, fragment.lsn)
-        for route in routes:
-            for candidate in route.index.candidates(change, fragment.lsn):
-                if candidate.shape_id in failures:
-                    continue
-                try:
-                    bound = candidate.bound_to(route.index.relation)
-                    items = _items(bound, change, route, tables.partitions, truncations)
-                except (ShapeError, DecodeError) as error:
-                    failures[candidate.shape_id] = error
-                    continue
-                if items:
-                    part = parts.setdefault(candidate.shape_id, ShapePart())
-                    part.items.extend(items)
-                    part.change_count += 1
-                    shapes += 1
+        shapes = collector.collect(change, routes, fragment.lsn)
         if most_bytes is not None and shapes >= FEW_SHAPES:
             items_bytes += shapes * change_bytes(change)
             if items_bytes >= most_bytes:
-                return CollectedItems(parts, truncations.maps[0], failures, count)
-    return CollectedItems(parts, truncations.maps[0], failures, len(fragment.changes))
+                break
+    return CollectedItems(collector.parts, truncations.maps[0], collector.failures, count)
+
+
+class _Collector:
+    """The parts and the failures so far; updates ``truncations``."""
+
+    def __init__(self, partitions: PartitionMap, truncations: MutableMapping[str, Truncation]) -> None:
+        self.parts: dict[str, ShapePart] = {}
+        self.failures: dict[str, FlushtrackerError] = {}
+        self._partitions = partitions
+        self._truncations = truncations
+
+    def collect(self, change: Change, routes: Sequence[Route], lsn: int) -> int:
+        """Add the items of a change in a transaction that commits at ``lsn``; returns how many shapes have some."""
+        shapes = 0
+        for route in routes:
+            for candidate in route.index.candidates(change, lsn):
+                shape_id = candidate.shape_id
+                if shape_id in self.failures:
+                    continue
+                try:
+                    bound = candidate.bound_to(route.index.relation)
+                    items = _items(bound, change, route, self._partitions, self._truncations)
+                    if items and len(routes) > 1:
+                        self._require_first(bound, change)
+                except (ShapeError, DecodeError) as error:
+                    self.failures[shape_id] = error
+                    continue
+                if items:
+                    part = self.parts.setdefault(shape_id, ShapePart())
+                    part.items.extend(items)
+                    part.change_count += 1
+                    shapes += 1
+        return shapes
+
+    def _require_first(self, bound: BoundShape, change: Change) -> None:
+        """Raise ``ShapeError`` if the shape has the change as one of another of its tables."""
+        part = self.parts.get(bound.definition.id)
+        if part is not None and part.items[-1].offset >= change.offset:
+            table, relation = (".".join(each) for each in (bound.definition.table, change.relation.table))
+            raise ShapeError(
+                f"shape {bound.definition.id!r}: {relation} was attached to table {table}, or to one that has its rows "
+                "too, and the shape reads both, while a row can be in its log only once"
+            )
 
 
 def _items(

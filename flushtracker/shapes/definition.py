@@ -33,11 +33,15 @@ class DefinitionPlace:
 
 @dataclass(frozen=True, slots=True)
 class InnerTable:
-    """A table of a shape's subqueries, with its OID and its key as found in the catalog; 0 and empty without one."""
+    """A table of a shape's subqueries, with its OID and its key as found in the catalog; 0 and empty without one.
+
+    ``keys_have_partitions``: as of a shape.
+    """
 
     table: TableName
     table_oid: int
     primary_key: tuple[str, ...]
+    keys_have_partitions: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from flushtracker.wal.changes import TableName
 JOINED: Final = "*"
 """Follows the table in the keys of a shape on several tables, so that its rows are never taken for those of one."""
 
-PARTITION: Final = r'^"(?:[^"]|"")*"\."(?:[^"]|"")*"/(?:[0-9]+|\*)(?=/)'
-"""The part of a key that names the row's partition, or its table among several, if it names one; also for Spark."""
+PARTITION: Final = r'^"(?:[^"]|"")*"\."(?:[^"]|"")*"/(?:[0-9]+|\*(?:/[0-9]+)?)(?=/)'
+"""The part of a key that names the row's partition, its table among several, or both, if it does; also for Spark."""
 
 JOINED_KEY: Final = r'^"(?:[^"]|"")*"\."(?:[^"]|"")*"/\*/'
 """The beginning of a key that names its table among several; for Spark."""
@@ -37,17 +37,20 @@ def partition_prefix(table: TableName, partition: int) -> str:
     return f"{table_prefix(table)}/{partition}"
 
 
-def joined_prefix(table: TableName) -> str:
-    """What begins the keys of the rows of one table of a shape on several tables.
+def joined_prefix(table: TableName, partition: int | None = None) -> str:
+    """What begins the keys of the rows of one table of a shape on several tables, or of a partition of it.
 
     >>> partition_of(joined_prefix(("public", "projects")) + key_values(["7"]))
     '"public"."projects"/*'
+    >>> partition_of(joined_prefix(("public", "events"), 16403) + key_values(["7"]))
+    '"public"."events"/*/16403'
     """
-    return f"{table_prefix(table)}/{JOINED}"
+    prefix = f"{table_prefix(table)}/{JOINED}"
+    return prefix if partition is None else f"{prefix}/{partition}"
 
 
 def partition_of(key: str) -> str | None:
-    """The :func:`partition_prefix` or :func:`joined_prefix` of a row's key, ``None`` if it names neither."""
+    """The :func:`partition_prefix` or :func:`joined_prefix` of a row's key, ``None`` if it has neither."""
     found = _PARTITION.match(key)
     return None if found is None else found[0]
 

@@ -105,11 +105,10 @@ class BoundShape:
 
     def prefix_in(self, relation: Relation) -> str:
         """What begins the keys of the rows in ``relation``, which has the same columns as the one bound to."""
+        table, partition = self.definition.table, relation.relation_id if self.definition.keys_have_partitions else None
         if self.definition.compared is not None:
-            return joined_prefix(self.definition.table)
-        if self.definition.keys_have_partitions:
-            return partition_prefix(self.definition.table, relation.relation_id)
-        return self.key_prefix
+            return joined_prefix(table, partition)
+        return self.key_prefix if partition is None else partition_prefix(table, partition)
 
     def key_of(self, change: Change, row: Row) -> tuple[str | None, ...]:
         """The key values of ``row``, a row of ``change``; raises ``DecodeError`` if one is absent."""

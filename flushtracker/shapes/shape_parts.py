@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from flushtracker.errors import ShapeError
-from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.where.subqueries import QueryText, has_subquery, split_condition
 from flushtracker.wal.changes import TableName
 
@@ -77,6 +77,15 @@ def queried_tables(definition: ShapeDefinition) -> tuple[TableName, ...]:
     return tuple(dict.fromkeys(role.table for role in list(_roles(definition, definition.where))[1:]))
 
 
+def rows_in_two_tables(table: TableName, other: TableName) -> str:
+    """Why a shape cannot depend on a partition both by itself and with its table: a row is in the log once."""
+    name, other_name = ".".join(table), ".".join(other)
+    return (
+        f"{name} and {other_name} have the same rows, as one is a partition of the other, or both have the same "
+        "partitions; name one table in both places, with a condition for the rows that are meant"
+    )
+
+
 def _roles(definition: ShapeDefinition, where: str) -> Iterator[_Role]:
     """The role of the shape's own table, and those of the tables of its subqueries."""
     split = split_condition(where)
@@ -105,9 +114,11 @@ def _part(definition: ShapeDefinition, table: TableName, roles: list[_Role]) -> 
     where = None
     if len(conditions) == len(roles):
         where = conditions[0] if len(roles) == 1 else " OR ".join(f"({condition}\n)" for condition in conditions)
-    inner = {each.table: each for each in definition.inner_tables}
+    key, has_partitions = definition.primary_key, definition.keys_have_partitions
     is_own = table == definition.table
-    key = definition.primary_key if is_own else inner[table].primary_key or None if table in inner else None
+    if not is_own:
+        inner = next((each for each in definition.inner_tables if each.table == table), InnerTable(table, 0, ()))
+        key, has_partitions = inner.primary_key or None, inner.keys_have_partitions
     return replace(
         definition,
         table=table,
@@ -115,5 +126,6 @@ def _part(definition: ShapeDefinition, table: TableName, roles: list[_Role]) -> 
         where=where,
         primary_key=key,
         partitions=definition.partitions if is_own else (),
+        keys_have_partitions=has_partitions,
         compared=frozenset().union(*(role.compared for role in roles)),
     )

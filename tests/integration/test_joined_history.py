@@ -9,9 +9,11 @@ import pytest
 from flushtracker.delta.log.reader import read_shape
 from flushtracker.errors import ConfigError
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.shape_parts import tables_of
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.capture_rig import shape
-from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, random_case, statement
+from tests.support.joined_history import COLUMNS, SCHEMA, JoinedWorld, random_case, statement
+from tests.support.joined_partitions import PartitionedWorld, partitioned_case
 from tests.support.local_loop import LocalLoop
 from tests.support.waiting import wait_until
 
@@ -25,16 +27,10 @@ Answer = list[tuple[str | None, ...]]
 class JoinedStory:
     """Random shapes and tables on a real server; each transaction is remembered with the server's answers after it."""
 
-    def __init__(self, loop: LocalLoop, seed: int) -> None:
+    def __init__(self, loop: LocalLoop, case: tuple[JoinedWorld, list[ShapeDefinition]]) -> None:
         self._loop, self._server = loop, loop.rig.server
-        self._rng = Random(seed)  # noqa: S311  reproducible
-        self.world, self.definitions = random_case(self._rng, shapes=5)
-        self._server.execute(f"CREATE SCHEMA {SCHEMA}")
-        for name in TABLES:
-            self._server.execute(
-                f"CREATE TABLE {SCHEMA}.{name} (id int PRIMARY KEY, a int, b int)",
-                f"ALTER TABLE {SCHEMA}.{name} REPLICA IDENTITY {self.world.identities[name]}",
-            )
+        self.world, self.definitions = case
+        self._server.execute(*self.world.statements())
         self.answers: list[tuple[int, dict[str, Answer]]] = []
         self._defined = 0
 
@@ -52,8 +48,26 @@ class JoinedStory:
         for _ in range(transactions):
             changes = self.world.transaction().changes
             self._server.execute("; ".join(["BEGIN", *map(statement, changes), "COMMIT"]))
-            ((lsn,),) = self._server.execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
-            self.answers.append((int(lsn), {each.id: self._answer(each) for each in self.definitions}))
+            self._remember()
+
+    def replace_partition(self, world: PartitionedWorld) -> None:
+        """Replace a partition by an empty one, and wait until each shape on its table has lost it."""
+        name, leaf, statements = world.replacement()
+        ((oid,),) = self._server.execute(f"SELECT '{SCHEMA}.{name}_{leaf}'::regclass::oid")
+        self._server.execute(*statements)
+        of_table = [each.id for each in self.definitions[: self._defined] if (SCHEMA, name) in tables_of(each)]
+        emptied = {f'"{SCHEMA}"."{name}"/*/{oid}'}
+
+        def is_lost() -> bool:
+            self._loop.step()
+            return all(emptied & {item.key for item in self._loop.rig.items(each)} for each in of_table)
+
+        wait_until(is_lost, f"shapes without partition {leaf} of {name}", _DEADLINE_S, pause_s=0.1)
+        self._remember()
+
+    def _remember(self) -> None:
+        ((lsn,),) = self._server.execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+        self.answers.append((int(lsn), {each.id: self._answer(each) for each in self.definitions}))
 
     def _answer(self, definition: ShapeDefinition) -> Answer:
         columns = ", ".join(f"{name}::text" for name in definition.columns or COLUMNS)
@@ -101,7 +115,7 @@ class JoinedStory:
 @pytest.mark.parametrize("seed", range(_SEEDS))
 def test_shapes_with_subqueries_are_their_queries_at_every_commit(loop: LocalLoop, seed: int) -> None:
     """Added before and between transactions, with snapshots of all of their tables; over restarts of capture."""
-    story = JoinedStory(loop, seed)
+    story = JoinedStory(loop, random_case(Random(seed), shapes=5))  # noqa: S311  reproducible
     story.play(10)
     story.define(3)
     loop.start()
@@ -117,3 +131,27 @@ def test_shapes_with_subqueries_are_their_queries_at_every_commit(loop: LocalLoo
     story.settle()
     assert not [entry for entry in loop.rig.registry().values() if entry.removed_at is not None]
     assert story.compared() > 3 * _TRANSACTIONS
+
+
+@pytest.mark.parametrize("seed", range(_SEEDS))
+def test_shapes_with_subqueries_on_partitioned_tables_are_their_queries(loop: LocalLoop, seed: int) -> None:
+    """Rows move between partitions, and these are truncated, dropped, detached and attached, also while it is down."""
+    world, definitions = partitioned_case(Random(seed), shapes=5)  # noqa: S311  reproducible
+    story = JoinedStory(loop, (world, definitions))
+    story.play(10)
+    story.define(3)
+    loop.start()
+    story.settle()
+    for _ in range(3):
+        story.play(_TRANSACTIONS // 8)
+        story.replace_partition(world)
+    story.define(5)
+    story.play(5)
+    story.settle()
+    loop.stop()
+    loop.start()
+    story.replace_partition(world)
+    story.play(_TRANSACTIONS // 4)
+    story.settle()
+    assert not [entry for entry in loop.rig.registry().values() if entry.removed_at is not None]
+    assert story.compared() > 2 * _TRANSACTIONS

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from random import Random
@@ -30,6 +30,7 @@ from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import decode
 from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, JoinedWorld, folded, random_case, statement
+from tests.support.joined_partitions import PartitionedWorld, partitioned_case
 
 _SEEDS: Final = int(os.environ.get("FLUSHTRACKER_JOINED_SEEDS", "2"))
 _TRANSACTIONS: Final = 20
@@ -92,26 +93,26 @@ def answer(server: LocalPostgres, world: JoinedWorld, definition: ShapeDefinitio
     return found
 
 
-def create(server: LocalPostgres, identities: Mapping[str, str]) -> None:
+def create(server: LocalPostgres, world: JoinedWorld) -> None:
     """The tables, a publication and a slot."""
-    server.execute(f"CREATE SCHEMA {SCHEMA}")
-    for name in TABLES:
-        server.execute(
-            f"CREATE TABLE {SCHEMA}.{name} (id int PRIMARY KEY, a int, b int)",
-            f"ALTER TABLE {SCHEMA}.{name} REPLICA IDENTITY {identities[name]}",
-        )
     server.execute(
+        *world.statements(),
         "CREATE PUBLICATION shapes FOR ALL TABLES",
         "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",
     )
 
 
+@pytest.mark.parametrize("case", [random_case, partitioned_case])
 @pytest.mark.parametrize("seed", range(_SEEDS))
-def test_shapes_with_subqueries_are_their_queries_at_every_commit(postgres: LocalPostgres, seed: int) -> None:
+def test_shapes_with_subqueries_are_their_queries_at_every_commit(
+    postgres: LocalPostgres, seed: int, case: Callable[[Random, int], tuple[JoinedWorld, list[ShapeDefinition]]]
+) -> None:
     """From one snapshot of all of their tables on, as the server sends the changes."""
-    world, random_shapes = random_case(Random(seed), shapes=6)  # noqa: S311  reproducible
-    definitions = [replace(each, inner_tables=(), primary_key=None) for each in random_shapes]
-    create(postgres, world.identities)
+    world, random_shapes = case(Random(seed), 6)  # noqa: S311  reproducible
+    definitions = [
+        replace(each, inner_tables=(), primary_key=None, keys_have_partitions=False) for each in random_shapes
+    ]
+    create(postgres, world)
     play(postgres, world, definitions, 8)
     postgres.execute(_CHANGES)
     entries = resolved(postgres, definitions)
@@ -122,6 +123,9 @@ def test_shapes_with_subqueries_are_their_queries_at_every_commit(postgres: Loca
     for group in due.tables:
         logs |= snapshot_of(postgres, group)
     router = EventRouter(by_oid=True)
+    for table in (entry.binding for entry in entries if isinstance(entry, TableEntry)):
+        for partition in table.partitions:
+            router.partitions.add(table.oid, partition.oid)
     for entry in shapes:
         router.add_shape(entry.definition, 1, entry.table_oid)
     answers = play(postgres, world, definitions, _TRANSACTIONS)
@@ -142,9 +146,11 @@ def test_shapes_with_subqueries_are_their_queries_at_every_commit(postgres: Loca
 
 def test_what_the_catalog_does_not_allow_of_a_shape_with_subqueries_is_named(postgres: LocalPostgres) -> None:
     """Of all of its tables."""
-    create(postgres, dict.fromkeys(TABLES, "default"))
+    create(
+        postgres,
+        PartitionedWorld(Random(0), dict.fromkeys(TABLES, "default"), partitioned=frozenset({"projects"})),  # noqa: S311
+    )
     postgres.execute(
-        f"CREATE TABLE {SCHEMA}.parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
         f"CREATE TABLE {SCHEMA}.keyless (id int, name text)",
         f"ALTER TABLE {SCHEMA}.keyless REPLICA IDENTITY FULL",
     )
@@ -152,7 +158,10 @@ def test_what_the_catalog_does_not_allow_of_a_shape_with_subqueries_is_named(pos
         "a IN (SELECT id FROM main.projects WHERE a = 1)": "old rows contain only id",
         "a IN (SELECT id FROM main.nowhere)": "main.nowhere",
         "a IN (SELECT c FROM main.projects)": "column",
-        "a IN (SELECT id FROM main.parts)": "is partitioned",
+        "a IN (SELECT id FROM main.projects) OR a IN (SELECT id FROM main.projects_1)": "have the same rows",
+        "a IN (SELECT id FROM main.projects_high) OR a IN (SELECT id FROM main.projects)": "have the same rows",
+        "a IN (SELECT id FROM main.orgs WHERE id IN (SELECT a FROM main.projects_2)) "
+        "OR a IN (SELECT id FROM main.projects_high)": "one table in both places",
         "a IN (SELECT id FROM main.keyless)": "has no key",
         "a IN (SELECT id FROM main.projects WHERE b IN (SELECT name FROM main.orgs))": "name",
     }

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 from flushtracker.delta.log.table import create_shape_log
 from tests.support.busy_log import BusyLog
 from tests.support.foreign_readers import folded_rows, joined, spark_rows
-from tests.support.joined_history import TABLES, JoinedWorld
+from tests.support.joined_history import TABLES, Identity
+from tests.support.joined_partitions import PartitionedWorld
 from tests.support.shape_log_rows import RandomLog, append
 from tests.unit.test_joined_log import JOINED_TABLES, joined_shape, played
 
@@ -37,12 +38,13 @@ def test_spark_sql_folds_every_operation(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_spark_sql_joins_the_tables_of_a_shape_with_subqueries(spark: SparkSession, tmp_path: Path) -> None:
-    """``NOT IN``, too, with nulls."""
+    """``NOT IN``, too, with nulls; and of partitioned tables."""
     sql = joined("VERSION AS OF", JOINED_TABLES).replace("> 7", "> 3")
-    for membership in ("IN", "NOT IN"):
-        log, shape = str(tmp_path / membership), joined_shape(membership)
+    for membership, partitioned in (("IN", {"tasks", "projects"}), ("NOT IN", set[str]())):
+        log, shape = str(tmp_path / membership), joined_shape(membership, partitioned)
         create_shape_log(log)
-        world = JoinedWorld(Random(5), dict.fromkeys(TABLES, "full"))  # noqa: S311  reproducible
+        identities: dict[str, Identity] = dict.fromkeys(TABLES, "full")
+        world = PartitionedWorld(Random(5), identities, partitioned=frozenset(partitioned))  # noqa: S311  reproducible
         read, seen = spark_rows(spark, sql.replace("city IN", f"city {membership}")), set[str]()
         for _ in range(2):
             ((_, answers),) = played(log, world, [shape], 12)[-1:]

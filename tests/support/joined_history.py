@@ -4,7 +4,7 @@ SQLite has the same meaning of NULL for IN and NOT IN as PostgreSQL.
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
@@ -12,7 +12,8 @@ from typing import Final, Literal
 
 from flushtracker.shape_log.fold import Item, fold
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
-from flushtracker.shapes.item_key import joined_prefix, partition_of
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.item_key import joined_prefix
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_parts import parts_of, queried_tables
 from flushtracker.shapes.where import parse_where
@@ -29,6 +30,8 @@ from flushtracker.wal.changes import (
     Update,
 )
 from flushtracker.wal.log_offset import LogOffset
+
+Identity = Literal["default", "full"]
 
 SCHEMA: Final = "main"
 """As SQLite calls it."""
@@ -76,7 +79,7 @@ class JoinedWorld:
     """The tables, in SQLite and as rows; each step is one transaction as the server would send it."""
 
     rng: Random
-    identities: dict[str, Literal["default", "full"]]
+    identities: dict[str, Identity]
     """The replica identity of each table."""
     rows: dict[str, dict[int, dict[str, int | None]]] = field(default_factory=lambda: {name: {} for name in TABLES})
     lsn: int = 1000
@@ -105,15 +108,21 @@ class JoinedWorld:
             self.lsn, self.lsn, changes[-1].offset, has_begin=True, commit=commit, changes=tuple(changes)
         )
 
+    def as_sent(self, fragment: TransactionFragment) -> TransactionFragment:
+        """The fragment as the server sends it."""
+        return fragment
+
+    def router(self, definitions: Iterable[ShapeDefinition]) -> EventRouter:
+        """A router of shapes on the tables."""
+        return EventRouter(definitions)
+
     def _change(self, offset: LogOffset) -> Change:
         name = self.rng.choice(TABLES)
         relation, rows = self.relations[name], self.rows[name]
         free = [row_id for row_id in _IDS if row_id not in rows]
         kind = self.rng.random()
         if kind < 0.04:
-            rows.clear()
-            self.database.execute(f"DELETE FROM {name}")  # noqa: S608  a test's own
-            return Truncate(relation, offset)
+            return self._truncate(name, offset)
         if not rows or (free and kind < 0.4):
             row = {"id": self.rng.choice(free), "a": self.rng.choice(_VALUES), "b": self.rng.choice(_VALUES)}
             self._put(name, row)
@@ -130,6 +139,21 @@ class JoinedWorld:
         self._put(name, new)
         is_sent = self.identities[name] == "full" or new["id"] != old["id"]
         return Update(relation, offset, self._identity(name, old) if is_sent else None, _texts(new))
+
+    def _truncate(self, name: str, offset: LogOffset) -> Change:
+        for row in list(self.rows[name].values()):
+            self._drop(name, row)
+        return Truncate(self.relations[name], offset)
+
+    def statements(self) -> Iterator[str]:
+        """What creates the tables on a server."""
+        yield f"CREATE SCHEMA {SCHEMA}"
+        for name in TABLES:
+            yield from self._creation(name)
+
+    def _creation(self, name: str) -> Iterator[str]:
+        yield f"CREATE TABLE {SCHEMA}.{name} (id int PRIMARY KEY, a int, b int)"
+        yield f"ALTER TABLE {SCHEMA}.{name} REPLICA IDENTITY {self.identities[name]}"
 
     def _put(self, name: str, row: dict[str, int | None]) -> None:
         self.rows[name][int(row["id"] or 0)] = row
@@ -166,20 +190,23 @@ def statement(change: Change) -> str:
 
 def random_case(rng: Random, shapes: int = 4) -> tuple[JoinedWorld, list[ShapeDefinition]]:
     """Tables, and shapes on them that their replica identities allow; these are FULL only where a shape needs it."""
-    definitions = [random_definition(rng, f"shape {number}") for number in range(shapes)]
-    identities: dict[str, Literal["default", "full"]] = dict.fromkeys(TABLES, "default")
+    definitions = [completed(random_definition(rng, f"shape {number}")) for number in range(shapes)]
+    identities: dict[str, Identity] = dict.fromkeys(TABLES, "default")
     for definition in definitions:
-        for part in parts_of(replace(definition, inner_tables=inner_tables(definition))):
+        for part in parts_of(definition):
             world = JoinedWorld(rng, identities)
             if Shape(part).faults(world.relations[part.table[1]]):
                 identities[part.table[1]] = "full"
-    found = JoinedWorld(rng, identities)
-    return found, [replace(definition, inner_tables=inner_tables(definition)) for definition in definitions]
+    return JoinedWorld(rng, identities), definitions
 
 
-def inner_tables(definition: ShapeDefinition) -> tuple[InnerTable, ...]:
-    """As the catalog would complete them, by name."""
-    return tuple(InnerTable(name, 1 + TABLES.index(name[1]), ("id",)) for name in queried_tables(definition))
+def completed(definition: ShapeDefinition, partitioned: Collection[str] = ()) -> ShapeDefinition:
+    """As the catalog would complete it, with tables by name."""
+    inner = tuple(
+        InnerTable(name, 1 + TABLES.index(name[1]), ("id",), name[1] in partitioned)
+        for name in queried_tables(definition)
+    )
+    return replace(definition, inner_tables=inner, keys_have_partitions=definition.table[1] in partitioned)
 
 
 _parsed = cache(parse_where)
@@ -192,9 +219,9 @@ def folded(definition: ShapeDefinition, world: JoinedWorld, items: Sequence[Item
     rows = fold(items)
     for name in condition.inner_tables:
         for key, row in rows.items():
-            if partition_of(key) == joined_prefix(name):
+            if key.startswith(f"{joined_prefix(name)}/"):
                 condition.add(name, row)
     condition.settle()
-    own = [row for key, row in rows.items() if partition_of(key) == joined_prefix(definition.table)]
+    own = [row for key, row in rows.items() if key.startswith(f"{joined_prefix(definition.table)}/")]
     names = definition.columns or COLUMNS
     return sorted([tuple(row[name] for name in names) for row in own if condition.matches(row)], key=repr)

@@ -1,5 +1,6 @@
 """The shape log of a shape with subqueries: its rows at every commit, before and after upkeep, and what refuses it."""
 
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -14,13 +15,13 @@ from flushtracker.errors import ConfigError, NewerEventError, PositionError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
 from flushtracker.events.strict_json import load_event
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
-from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.spark.shape_log_reader import SparkShapeLogReader
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, JoinedWorld, random_case
+from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, JoinedWorld, completed, random_case
+from tests.support.joined_partitions import partitioned_case
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 from tests.support.snapshot_world import Table, apply
 from tests.unit.test_retention import dated, folded
@@ -50,13 +51,11 @@ JOINED_TABLES: Final = {"users": '"main"."tasks"', "offices": '"main"."projects"
 """Of :func:`joined_shape`, by the names that docs/shape_log.md has for them."""
 
 
-def joined_shape(membership: str) -> ShapeDefinition:
+def joined_shape(membership: str, partitioned: Collection[str] = ()) -> ShapeDefinition:
     """A shape with a subquery like that of docs/shape_log.md."""
-    return ShapeDefinition(
-        *("shape", (SCHEMA, "tasks")), columns=("id", "a"), primary_key=("id",),
-        where=f"a {membership} (SELECT a FROM main.projects WHERE id > 3)",  # noqa: S608  a test's own
-        inner_tables=(InnerTable((SCHEMA, "projects"), 2, ("id",)),),
-    )  # fmt: skip
+    where = f"a {membership} (SELECT a FROM main.projects WHERE id > 3)"  # noqa: S608  a test's own
+    shape = ShapeDefinition("shape", (SCHEMA, "tasks"), columns=("id", "a"), primary_key=("id",), where=where)
+    return completed(shape, partitioned)
 
 
 def row_of(shape_id: str, each: LogItem) -> dict[str, object]:
@@ -68,10 +67,10 @@ def played(
     log: str, world: JoinedWorld, definitions: list[ShapeDefinition], count: int = _TRANSACTIONS
 ) -> list[tuple[int, dict[str, Answer]]]:
     """Append random transactions; each with the answers after it."""
-    router, answers = EventRouter(definitions), []
+    router, answers = world.router(definitions), []
     for _ in range(count):
         rows = []
-        for part in router.route(world.transaction()):
+        for part in router.route(world.as_sent(world.transaction())):
             rows += [row_of(part.shape_id, each) for each in part.items]
             rows.append(commit(world.lsn, shape_id=part.shape_id))
         if rows:
@@ -85,10 +84,12 @@ def rows_at(log: str, shape_id: str, tx: int | None = None) -> Answer:
     return sorted([tuple(row.values()) for row in found], key=repr)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_reader_has_the_query_of_every_commit_also_after_a_fold(log: str, seed: int) -> None:
-    """The fold keeps the rows of all tables, by key."""
-    world, definitions = random_case(Random(seed), shapes=2)  # noqa: S311  reproducible
+@pytest.mark.parametrize("case", [random_case, partitioned_case])
+def test_a_reader_has_the_query_of_every_commit_also_after_a_fold(
+    log: str, case: Callable[[Random, int], tuple[JoinedWorld, list[ShapeDefinition]]]
+) -> None:
+    """The fold keeps the rows of all tables and partitions, by key."""
+    world, definitions = case(Random(1), 2)  # noqa: S311  reproducible
     answers = played(log, world, definitions)
     register(log, *entries(definitions))
 

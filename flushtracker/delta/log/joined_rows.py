@@ -22,7 +22,7 @@ from flushtracker.errors import ConfigError, ShapeError
 from flushtracker.shape_log.fold import columns_of
 from flushtracker.shapes.bound_relation import relations_of
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.item_key import JOINED, joined_prefix, partition_of
+from flushtracker.shapes.item_key import JOINED_KEY, joined_prefix
 from flushtracker.shapes.where import parse_where
 from flushtracker.shapes.where.joined_condition import JoinedCondition
 from flushtracker.wal.changes import Row
@@ -45,8 +45,7 @@ def shape_rows(table: DeltaTable, shape: FoundShape, check: Callable[[], None] |
 def _of_one_table(rows: Iterable[pa.Table], shape: FoundShape) -> Iterator[pa.Table]:
     """The same rows, of a shape that has no subqueries, or whose definition is not known."""
     for table in rows:
-        prefix = partition_of(table["key"][0].as_py()) if len(table) else None
-        if prefix is not None and prefix.endswith(f"/{JOINED}"):
+        if pc.any(pc.match_substring_regex(table["key"][:1], JOINED_KEY)).as_py():
             raise _unknown(shape)
         yield table
 
