@@ -1,7 +1,11 @@
-"""``CollectedItems``: what the changes of a fragment are to each shape, item by item."""
+"""``CollectedItems``: what the changes of a fragment are to each shape, item by item.
+
+The items of a change are made once for all shapes of one form, which share them
+(:attr:`~flushtracker.shapes.shape.BoundShape.item_form`).
+"""
 
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -74,25 +78,42 @@ class _Collector:
     def collect(self, change: Change, routes: Sequence[Route], lsn: int) -> int:
         """Add the items of a change in a transaction that commits at ``lsn``; returns how many shapes have some."""
         shapes = 0
+        made: dict[Hashable, tuple[LogItem, ...]] = {}
         for route in routes:
+            has_partitions = bool(self._partitions.of(route.table))
             for candidate in route.index.candidates(change, lsn):
                 shape_id = candidate.shape_id
                 if shape_id in self.failures:
                     continue
                 try:
                     bound = candidate.bound_to(route.index.relation)
-                    items = _items(bound, change, route, self._partitions, self._truncations)
-                    if items and len(routes) > 1:
+                    own = bound.filter(change)
+                    if own is None or (has_partitions and not self._has_effect(bound, change, route)):
+                        continue
+                    if len(routes) > 1:
                         self._require_first(bound, change)
+                    form = type(own), bound.item_form
+                    items = made.get(form) or made.setdefault(form, _items(bound, own))
                 except (ShapeError, DecodeError) as error:
                     self.failures[shape_id] = error
                     continue
-                if items:
-                    part = self.parts.setdefault(shape_id, ShapePart())
-                    part.items.extend(items)
-                    part.change_count += 1
-                    shapes += 1
+                part = self.parts.get(shape_id)
+                if part is None:
+                    part = self.parts[shape_id] = ShapePart()
+                part.items.extend(items)
+                part.change_count += 1
+                shapes += 1
         return shapes
+
+    def _has_effect(self, bound: BoundShape, change: Change, route: Route) -> bool:
+        """Whether a change of a partitioned table or its partition has one on the shape; updates ``truncations``."""
+        if bound.definition.keys_have_partitions:
+            return True
+        shape_id, table, relation = bound.definition.id, route.table, route.relation
+        joined = None if relation == table else self._partitions.at(table, change.offset.tx_offset)
+        before = self._truncations.get(shape_id, Truncation())
+        self._truncations[shape_id], has_effect = truncated(before, change, relation, joined)
+        return has_effect
 
     def _require_first(self, bound: BoundShape, change: Change) -> None:
         """Raise ``ShapeError`` if the shape has the change as one of another of its tables."""
@@ -105,25 +126,8 @@ class _Collector:
             )
 
 
-def _items(
-    bound: BoundShape,
-    change: Change,
-    route: Route,
-    partitions: PartitionMap,
-    truncations: MutableMapping[str, Truncation],
-) -> tuple[LogItem, ...]:
-    """The items of ``change`` for a shape; updates ``truncations`` for the shape."""
-    own = bound.filter(change)
-    if own is None:
-        return ()
-    table, relation = route.table, route.relation
-    if partitions.of(table) and not bound.definition.keys_have_partitions:
-        shape_id = bound.definition.id
-        joined = None if relation == table else partitions.at(table, change.offset.tx_offset)
-        before = truncations.get(shape_id, Truncation())
-        truncations[shape_id], has_effect = truncated(before, change, relation, joined)
-        if not has_effect:
-            return ()
+def _items(bound: BoundShape, own: Change) -> tuple[LogItem, ...]:
+    """The items of a change that a shape of this form has, of which there is at least one."""
     if bound.enums:
         bound.require_labels(own)
     return log_items(bound, own)

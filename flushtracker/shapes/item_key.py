@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from flushtracker.wal.changes import TableName
@@ -23,6 +24,7 @@ def quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
+@lru_cache
 def table_prefix(table: TableName) -> str:
     """Schema and name as SQL writes them, both quoted."""
     return ".".join(map(quoted, table))

@@ -49,6 +49,8 @@ class BoundShape:
     has_all_columns: bool
     """Whether ``columns`` are all of the relation's."""
     enums: _LabelParsers
+    item_form: Hashable
+    """Shapes of one form that are bound to the same relation have the same items of a change that they see alike."""
 
     def filter(self, change: Change) -> Change | None:
         """``change`` as the shape sees it, or ``None`` if it affects none of the shape's rows.
@@ -76,6 +78,8 @@ class BoundShape:
                 f"{self._subject(update)} has no old row because the table has no replica identity; set one, or "
                 "remove the shape"
             )
+        if self.matches is None:
+            return update
         if update.old is None:
             # No identity column has changed, and `where` reads no others: both rows are in the shape, or neither is.
             return update if self._is_in(update, update.new) else None
@@ -256,8 +260,9 @@ def _bound(definition: ShapeDefinition, matches: _Predicate | None, relation: Re
     chosen = names if definition.columns is None else {*definition.columns, *key_columns}
     columns = tuple(name for name in names if name in chosen)
     prefix, enums = table_prefix(definition.table), _label_parsers(relation, chosen)
-    identity = identity_columns(relation)
-    return BoundShape(definition, key_columns, columns, identity, matches, prefix, columns == names, enums)
+    identity, is_part = identity_columns(relation), definition.compared is not None
+    form = definition.table, columns, key_columns, definition.replica, definition.keys_have_partitions, is_part
+    return BoundShape(definition, key_columns, columns, identity, matches, prefix, columns == names, enums, form)
 
 
 def _label_parsers(relation: Relation, columns: Collection[str]) -> _LabelParsers:

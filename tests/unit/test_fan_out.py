@@ -1,5 +1,8 @@
 """Fragments of changes for many shapes: routed in parts, so that their items never are in memory all at once."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,10 +15,13 @@ from flushtracker.wal.changes import (
     Change,
     Column,
     Commit,
+    Delete,
     Insert,
     Relation,
+    Row,
     TransactionFragment,
     Truncate,
+    Update,
     change_bytes,
 )
 from flushtracker.wal.log_offset import LogOffset
@@ -104,3 +110,53 @@ def test_changes_for_few_shapes_are_not_measured() -> None:
     """They take at most so many times the bytes of their fragment."""
     assert 3 < FEW_SHAPES <= 20
     assert len(routed_in_parts(fragment_of([1] * 50), 1)) == 1
+
+
+def test_each_shape_gets_with_others_what_it_gets_alone() -> None:
+    """Those of one form share their items; with other columns, another replica, key or part of the rows they do not."""
+    forms: list[dict[str, Any]] = [
+        {},
+        {"columns": ("id",)},
+        {"replica": "full"},
+        {"primary_key": ("note",)},
+        {"table": ("public", "people")},
+        {"compared": frozenset({"note"})},
+        {"keys_have_partitions": True},
+        {"compared": frozenset({"note"}), "keys_have_partitions": True},
+    ]
+    wheres = (None, "id < 10", "id = 5")
+    definitions = [
+        replace(ShapeDefinition(f"{form} {where} {copy}", RELATION.table, where=where), **fields)
+        for form, fields in enumerate(forms)
+        for where in wheres
+        for copy in range(2)
+    ]
+    old, moved, left = {"id": "5", "note": "a"}, {"id": "6", "note": "a"}, {"id": "50", "note": "b"}
+    rows = [("insert", old, old), ("update", old, moved), ("update", moved, left), ("update", left, old)]
+    changes = tuple(
+        _change(kind, LogOffset(LSN, 2 * number), before, after)
+        for number, (kind, before, after) in enumerate([*rows, ("delete", old, old), ("truncate", old, old)])
+    )
+    fragment = TransactionFragment(7, LSN, changes[-1].offset, has_begin=True, commit=COMMIT, changes=changes)
+
+    def routed(definitions: list[ShapeDefinition]) -> dict[str, RoutedFragment]:
+        router = EventRouter(by_oid=True)
+        for definition in definitions:
+            router.add_shape(definition, table_oid=RELATION.relation_id)
+        return {part.shape_id: part for part in router.route(fragment)}
+
+    together = routed(definitions)
+    assert together == {shape_id: part for each in definitions for shape_id, part in routed([each]).items()}
+    shared = {id(item) for part in together.values() for item in part.items}
+    assert len(shared) <= sum(len(part.items) for part in together.values()) // 2
+
+
+def _change(kind: str, offset: LogOffset, old: Row, new: Row) -> Change:
+    match kind:
+        case "insert":
+            return Insert(RELATION, offset, new)
+        case "update":
+            return Update(RELATION, offset, old, new)
+        case "delete":
+            return Delete(RELATION, offset, old)
+    return Truncate(RELATION, offset)
