@@ -312,11 +312,15 @@ def _refusal(error: FlushtrackerError) -> RefusalError:
 
 
 _ORDINARY: Final = (ShapeEndedError, SnapshotMissingError, PositionError)
+_UNMADE: Final = (
+    "the shape's rows cannot be made: its table had rows of which its log has no snapshot, and then log=changes_only "
+    "has its changes; or its condition has subqueries, and no outcome for a row; the server's log has which"
+)
 _REFUSALS: Final[tuple[tuple[type[FlushtrackerError], RefusalError], ...]] = (
     (ShapeEndedError, RefusalError(410, "the shape was removed or has ended, and changes no more")),
     (SnapshotMissingError, UnavailableError("the shape has no snapshot of its table's rows yet", 5)),
     (PositionError, UnavailableError("the shape has changed meanwhile")),
     (SinkError, UnavailableError("the tables cannot be read now")),
-    (DecodeError, RefusalError(422, "the shape's rows cannot be made from its log; log=changes_only has its changes")),
+    (DecodeError, RefusalError(422, _UNMADE)),
     (ConfigError, RefusalError(404, "there is no such shape of the source that is served")),
 )

@@ -30,7 +30,7 @@ from tests.bench import wal
 from tests.bench.measure import Table, medians, per_second
 from tests.bench.reads import READ
 from tests.bench.throughput import CHANGES_PER_TRANSACTION, STEPS, step_times
-from tests.support.shape_log_rows import SOURCE, append, commit
+from tests.support.shape_log_rows import SOURCE, append, commit, item
 
 _TAGS: Final = InnerTable(("public", "tags"), 2, ("id",))
 _ORDERS: Final = InnerTable(("public", "orders"), 1, ("id",))
@@ -46,15 +46,40 @@ _TASKS: Final = ShapeDefinition(
     inner_tables=(InnerTable(("public", "projects"), 2, ("id",)),),
 )
 
+_CHANGES: Final = """
+import json, resource, sys, time
+from flushtracker.delta.log.joined_changes import joined_changes
+from flushtracker.delta.log.reader import ShapeLogReader
+
+started = time.process_time()
+finder = ShapeLogReader(sys.argv[1]).finder
+shape = finder.find_rows("users", None, None, typed=False, even_if_ended=False)
+changes = sum(len(table) for table in joined_changes(finder.table, shape, int(sys.argv[2])))
+spent_s, peak_kb = time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([changes, spent_s, peak_kb]))
+"""
+
 
 def tables(*, quick: bool) -> Iterator[Table]:
     """Of capture, and of a reader."""
     yield _routed(quick=quick)
     sizes = [(1_000, 10)] if quick else [(1_000_000, 10_000), (1_000_000, 1_000_000)]
+    folds, changes = list[list[str]](), list[list[str]]()
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            log = str(Path(folder) / "log")
+            _create(log, *size)
+            folds.append(_fold(log, *size))
+            changes += _changes(log, *size)
     yield Table(
         "read_shape of a shape with a subquery, by batches",
         ["rows of its table", "inner rows", "in the shape", "CPU s", "rows/s", "most MB resident"],
-        [_fold(*each) for each in sizes],
+        folds,
+    )
+    yield Table(
+        "What a server of HTTP does for one transaction of its log",
+        ["rows of its table", "inner rows", "an update of", "changes", "CPU s", "most MB resident"],
+        changes,
     )
 
 
@@ -88,23 +113,44 @@ def _shape(number: int, where: str, table: str = "orders", inner: InnerTable = _
     )
 
 
-def _fold(tasks: int, projects: int) -> list[str]:
-    """Every second task is of a project that the subquery returns."""
-    with tempfile.TemporaryDirectory() as folder:
-        log = str(Path(folder) / "log")
-        create_shape_log(log)
-        _register(log)
-        inner = [(f'"public"."projects"/*/"{n}"', f'{{"id":"{n}","org":"7"}}') for n in range(projects)]
-        _append(log, 0, inner)
-        for first in range(0, tasks, _PER_APPEND):
-            ids = range(first, min(first + _PER_APPEND, tasks))
-            project = {n: n % projects if n % 2 else -1 for n in ids}
-            _append(log, first + 1, [(f'"public"."tasks"/*/"{n}"', _TASK.format(n, project[n])) for n in ids])
-        done = subprocess.run([sys.executable, "-c", READ, log], capture_output=True, text=True, check=True)
-        found, spent_s, peak_kb = json.loads(done.stdout)
+def _create(log: str, tasks: int, projects: int) -> None:
+    """A log in which every second task is of a project that the subquery returns."""
+    create_shape_log(log)
+    _register(log)
+    inner = [(f'"public"."projects"/*/"{n}"', f'{{"id":"{n}","org":"7"}}') for n in range(projects)]
+    _append(log, 0, inner)
+    for first in range(0, tasks, _PER_APPEND):
+        ids = range(first, min(first + _PER_APPEND, tasks))
+        project = {n: n % projects if n % 2 else -1 for n in ids}
+        _append(log, first + 1, [(f'"public"."tasks"/*/"{n}"', _TASK.format(n, project[n])) for n in ids])
+
+
+def _fold(log: str, tasks: int, projects: int) -> list[str]:
+    found, spent_s, peak_kb = _measured(READ, log)
     assert found == tasks // 2
     rate = f"{float(f'{(tasks + projects) / spent_s:.3g}'):,.0f}"
     return [f"{tasks:,}", f"{projects:,}", f"{found:,}", f"{spent_s:.1f}", rate, f"{peak_kb / 1e3:,.0f}"]
+
+
+def _changes(log: str, tasks: int, projects: int) -> Iterator[list[str]]:
+    """The changes of the query by a task, and by a project that the subquery returns no longer."""
+    updates: dict[str, tuple[str, dict[str, str | None]]] = {
+        "a task": ("tasks", {"id": "1", "title": "Ring"}),
+        "a project": ("projects", {"id": "1", "org": "8"}),
+    }
+    for number, (label, (table, row)) in enumerate(updates.items(), 1):
+        after = 1000 + tasks + number
+        change = item((after + 1, 0), "update", f'"public"."{table}"/*/"1"', row)
+        append(log, [commit(after), change, commit(after + 1)])
+        found, spent_s, peak_kb = _measured(_CHANGES, log, str(after))
+        yield [f"{tasks:,}", f"{projects:,}", label, f"{found:,}", f"{spent_s:.1f}", f"{peak_kb / 1e3:,.0f}"]
+
+
+def _measured(program: str, *arguments: str) -> tuple[int, float, int]:
+    """What a process of its own prints: a number, its CPU seconds and its peak memory in kB."""
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    found, spent_s, peak_kb = json.loads(done.stdout)
+    return found, spent_s, peak_kb
 
 
 def _append(log: str, number: int, rows: list[tuple[str, str]]) -> None:

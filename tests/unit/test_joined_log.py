@@ -15,6 +15,7 @@ from flushtracker.errors import ConfigError, NewerEventError, PositionError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
 from flushtracker.events.strict_json import load_event
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
+from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.spark.shape_log_reader import SparkShapeLogReader
@@ -63,16 +64,19 @@ def row_of(shape_id: str, each: LogItem) -> dict[str, object]:
     return item((each.offset.tx_offset, each.offset.op_offset), each.operation, each.key, value, shape_id=shape_id)
 
 
+def rows_of(part: RoutedFragment) -> list[dict[str, object]]:
+    """What a shape's log gets of a transaction."""
+    rows = [row_of(part.shape_id, each) for each in part.items]
+    return [*rows, commit(part.lsn, shape_id=part.shape_id)]
+
+
 def played(
     log: str, world: JoinedWorld, definitions: list[ShapeDefinition], count: int = _TRANSACTIONS
 ) -> list[tuple[int, dict[str, Answer]]]:
     """Append random transactions; each with the answers after it."""
     router, answers = world.router(definitions), []
     for _ in range(count):
-        rows = []
-        for part in router.route(world.as_sent(world.transaction())):
-            rows += [row_of(part.shape_id, each) for each in part.items]
-            rows.append(commit(world.lsn, shape_id=part.shape_id))
+        rows = [row for part in router.route(world.as_sent(world.transaction())) for row in rows_of(part)]
         if rows:
             append(log, dated(rows))
         answers.append((world.lsn, {each.id: world.answer(each) for each in definitions}))

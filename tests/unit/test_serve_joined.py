@@ -175,6 +175,25 @@ def test_a_moment_without_an_outcome_is_left_out_by_beginning_again(log: str) ->
     run(test)
 
 
+def test_a_row_without_an_outcome_is_named_as_a_reason_until_it_is_changed(log: str) -> None:
+    """A client that begins meanwhile is refused; the message has no word of the row, but the server's log has one."""
+    register(log, *entries([replace(SHAPE, where="id IN (SELECT id FROM main.projects) OR a / b = 5")]))
+    change(log, 16, "insert", TASK.format(1), {"id": "1", "a": "5", "b": "0"})
+
+    async def test() -> None:
+        async with serving(log) as server:
+            found = await server.get({"shape": "shape", "offset": "-1"})
+            assert found.status == 422
+            assert "or its condition has subqueries, and no outcome for a row" in str(found.json["message"])
+            change(log, 24, "update", TASK.format(1), {"id": "1", "b": "1"})
+            await server.served.parts.watch.current(fresh=True)
+            client = Client({"shape": "shape"})
+            await client.sync(server)
+            assert client.rows == {TASK.format(1): {"id": "1", "b": "1"}}
+
+    run(test)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_each_transaction_of_a_random_shape_has_the_changes_of_its_query(log: str, seed: int) -> None:
     """Whichever server looks when: one that sees each transaction at once, one that sees all together, and one that
