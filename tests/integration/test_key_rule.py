@@ -13,6 +13,7 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.shapes.definition import ShapeDefinition
+from tests.support.new_server import new_server
 
 _FULL: Final = "ALTER TABLE t REPLICA IDENTITY FULL"
 _TABLE: Final = "CREATE TABLE t (id int NOT NULL, region text NOT NULL, v text)"
@@ -23,7 +24,7 @@ _NO_KEY: Final = "table public.t has no key: it needs a primary key, or a valid 
 def server() -> Iterator[LocalPostgres]:
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
-        with LocalPostgres(Path(name) / "server") as server:
+        with new_server(Path(name) / "server") as server:
             server.execute("CREATE PUBLICATION shapes FOR ALL TABLES")
             yield server
 

@@ -11,6 +11,7 @@ import pytest
 
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.local.postgres import LocalPostgres, packaged_binaries, system_binaries
+from tests.support.new_server import new_server
 from tests.support.processes import group_has_ended
 from tests.support.waiting import wait_until
 
@@ -23,6 +24,7 @@ server.start()
 print(server._process.pid, flush=True)
 time.sleep(600)
 """
+IDENTIFIER: Final = "SELECT system_identifier FROM pg_control_system()"
 BINARIES = [folder for folder in (packaged_binaries(), system_binaries()) if folder is not None]
 
 
@@ -63,6 +65,21 @@ def test_a_copy_of_a_stopped_server_is_independent(postgres: LocalPostgres, post
             [(2,)],
             [(1,)],
         )
+
+
+def test_new_servers_have_identifiers_of_their_own(postgres: LocalPostgres, postgres_folder: Path) -> None:
+    """Also in their WAL, which a recovery and a standby read."""
+    with new_server(postgres_folder / "other") as other:
+        identifiers = {
+            each.execute("SELECT system_identifier FROM pg_control_system()")[0] for each in (postgres, other)
+        }
+        assert len(identifiers) == 2
+        other.execute("CREATE TABLE kept (id int)", "INSERT INTO kept VALUES (1)")
+        other.kill()
+        other.start()
+        with other.standby(postgres_folder / "standby") as standby:
+            assert standby.execute("SELECT pg_is_in_recovery(), id FROM kept") == [(True, 1)]
+            assert standby.execute(IDENTIFIER)[0] in identifiers
 
 
 def test_a_server_ends_with_the_program_that_started_it(postgres_folder: Path) -> None:

@@ -13,6 +13,7 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect, rows
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.replication_stream import ReplicationStream
+from tests.support.new_server import new_server
 from tests.support.waiting import wait_until
 
 PUBLISHED: Final = "SELECT prrelid::regclass::text FROM pg_publication_rel ORDER BY 1"
@@ -37,7 +38,7 @@ _RESET: Final = (
 def server() -> Iterator[LocalPostgres]:
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
-        with LocalPostgres(Path(name) / "server") as server:
+        with new_server(Path(name) / "server") as server:
             server.execute("CREATE ROLE capture LOGIN REPLICATION")
             yield server
 

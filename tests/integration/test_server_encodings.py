@@ -19,6 +19,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.server_encoding import AMBIGUOUS, SQL_ASCII
 from flushtracker.wal.changes import Column, Relation, Row
+from tests.support.new_server import new_server
 from tests.support.random_where import quoted
 from tests.support.where_comparison import outcome_of
 
@@ -43,7 +44,7 @@ _ASCII: Final = ("61", "41", "62", "20")
 def server() -> Iterator[LocalPostgres]:
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
-        with LocalPostgres(Path(name) / "server") as server:
+        with new_server(Path(name) / "server") as server:
             for encoding in _CODES:
                 server.execute(
                     f"CREATE DATABASE {encoding} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"

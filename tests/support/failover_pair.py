@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from flushtracker.local.postgres import HOST, SUPERUSER, LocalPostgres, free_port
 from flushtracker.wal.lsn import parse_lsn
+from tests.support.new_server import new_server
 from tests.support.waiting import wait_until
 
 SLOT: Final = "shapes"
@@ -27,7 +28,7 @@ class FailoverPair:
         self._ports = [free_port(), free_port()]
         self._waits_for_standby = waits_for_standby
         self._count = 0
-        self.primary = LocalPostgres(folder / "server-0")
+        self.primary = new_server(folder / "server-0")
         self.primary.port = self._ports[0]
         # pg_rewind needs the WAL since the last checkpoint that both servers have.
         self.primary.settings["wal_keep_size"] = "1GB"

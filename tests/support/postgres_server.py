@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
+from tests.support.new_server import new_server
 
 
 @pytest.fixture
@@ -21,5 +22,5 @@ def postgres_folder() -> Iterator[Path]:
 @pytest.fixture
 def postgres(postgres_folder: Path) -> Iterator[LocalPostgres]:
     """A running server for this test alone."""
-    with LocalPostgres(postgres_folder / "server") as server:
+    with new_server(postgres_folder / "server") as server:
         yield server

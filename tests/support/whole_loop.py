@@ -12,10 +12,10 @@ import yaml
 from flushtracker.delta.log.reader import read_shape
 from flushtracker.errors import ConfigError, SinkError
 from flushtracker.local.broker import LocalBroker
-from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.guarded_process import GuardedProcess
 from tests.support.capture_rig import ROOT, CaptureRig
 from tests.support.loop_workload import FOLDED, JOINED, SHAPES, TABLES
+from tests.support.new_server import new_server
 from tests.support.s3_server import S3Server
 from tests.support.server_truth import ServerTruth
 from tests.support.standalone_cluster import FAST_START
@@ -49,7 +49,7 @@ class WholeLoop:
         self.files = folder if store is None else store.folder
         self.place = str(folder) if store is None else "s3://bucket"
         """What the programs call ``files``."""
-        self.server = LocalPostgres(folder / "server")
+        self.server = new_server(folder / "server")
         self.broker = LocalBroker(folder / "broker")
         self.log = self.files / "log"
         self.writing: dict[str, Any] = {"flush": flush, "write_unit": write_unit}
