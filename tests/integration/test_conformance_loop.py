@@ -4,15 +4,20 @@ import os
 import re
 import subprocess
 import sys
+import uuid
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import pytest
 import yaml
 
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.loop_trial.history import RULES
+from flushtracker.loop_trial.programs import PARTS
 from tests.support.brokers import Broker
+from tests.support.certificates import HOST
+from tests.support.secured_broker import SecuredBroker
+from tests.support.secured_postgres import SecuredPostgres
 from tests.support.standalone_cluster import FAST_START
 
 ROOT: Final = Path(__file__).parents[2]
@@ -20,6 +25,7 @@ _LEFT: Final = """
 SELECT nspname FROM pg_namespace WHERE nspname LIKE 'flushtracker%'
 UNION ALL SELECT pubname FROM pg_publication UNION ALL SELECT slot_name FROM pg_replication_slots
 """
+_OPERATIONS: Final = ("CREATE", "DELETE", "DESCRIBE_CONFIGS", "READ", "WRITE")
 # With another program in place of flushtracker's own.
 _RUN: Final = """
 import sys
@@ -31,21 +37,60 @@ sys.exit(run(parser.parse_args(sys.argv[2:]), sys.argv[1]))
 """
 
 
+Settings: TypeAlias = dict[str, Any]
+
+
 @pytest.fixture
-def config(postgres: LocalPostgres, broker: Broker, tmp_path: Path) -> Path:
-    """A table of someone else is on the server."""
-    postgres.execute("CREATE TABLE theirs (id int PRIMARY KEY)", "INSERT INTO theirs VALUES (1)")
-    settings = {
+def plain(postgres: LocalPostgres, broker: Broker) -> Settings:
+    """Where anybody may do anything."""
+    return {
         "postgres": {"connection": dict(postgres.options)},
         "kafka": {"bootstrap_servers": broker.bootstrap_servers, "replication_factor": 1},
-        "place": str(tmp_path / "place"),
     }
-    (tmp_path / "loop.yaml").write_text(yaml.safe_dump(settings))
-    return tmp_path / "loop.yaml"
 
 
-def trial(module: str, config: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    arguments = ["--config", str(config), "--data", str(config.parent / "data"), *options]
+@pytest.fixture
+def secured(
+    secured_server: SecuredPostgres, secured_broker: SecuredBroker, monkeypatch: pytest.MonkeyPatch
+) -> Settings:
+    """With TLS and passwords, and a role and a user with no more privileges than docs/deploying.md says."""
+    role, password = f"trial_{uuid.uuid4().hex[:8]}", f"secret-{uuid.uuid4().hex}"
+    secured_server.execute(
+        f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD '{password}'",
+        f"GRANT CONNECT, CREATE ON DATABASE postgres TO {role}",
+    )
+    user = secured_broker.create_user((operation, "flushtracker_trial_*") for operation in _OPERATIONS)
+    brokers, streams = user.options(secured_broker.ca_file), user.java_options(secured_broker.ca_file)
+    for options, name in ((brokers, "sasl.password"), (streams, "kafka.sasl.jaas.config")):
+        variable = name.upper().replace(".", "_")
+        monkeypatch.setenv(variable, options[name])
+        options[name] = f"${{{variable}}}"
+    monkeypatch.setenv("TRIAL_PASSWORD", password)
+    connection = {
+        "host": HOST,
+        "port": str(secured_server.port),
+        "dbname": "postgres",
+        "user": role,
+        "password": "${TRIAL_PASSWORD}",
+        "sslmode": "verify-full",
+        "sslrootcert": str(secured_server.ca_file),
+    }
+    return {
+        "postgres": {"connection": connection},
+        "kafka": {
+            "bootstrap_servers": secured_broker.servers,
+            "options": brokers,
+            "replication_factor": 1,
+        },
+        "source": {"options": streams},
+    }
+
+
+def trial(module: str, settings: Settings, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run it with its files in ``folder``."""
+    config = folder / "loop.yaml"
+    config.write_text(yaml.safe_dump({**settings, "place": str(folder / "place")}))
+    arguments = ["--config", str(config), "--data", str(folder / "data"), *options]
     return subprocess.run(
         [sys.executable, "-c", _RUN, module, *arguments],
         capture_output=True,
@@ -56,20 +101,37 @@ def trial(module: str, config: Path, *options: str) -> subprocess.CompletedProce
     )
 
 
-def test_a_loop_that_acknowledges_too_early_fails_and_flushtracker_passes(
-    config: Path, postgres: LocalPostgres
+def rules(output: str, outcome: str) -> list[str]:
+    """Those with this outcome, a pattern."""
+    return re.findall(rf"^(?:{outcome})\s+(\w+)  ", output, re.MULTILINE)
+
+
+def test_flushtracker_passes_with_tls_and_passwords(
+    secured: Settings, secured_server: SecuredPostgres, tmp_path: Path
 ) -> None:
-    """Both leave the server and the brokers as they were."""
-    for module, kills, code, failed in (
-        ("flushtracker", "2", 0, set[str]()),
-        ("tests.support.early_ack", "1", 1, {"durable"}),
-    ):
-        done = trial(module, config, "--kills", kills, "--seed", "3", "--timeout", "300")
-        output = done.stdout + done.stderr
-        assert done.returncode == code, output
-        assert {*re.findall(r"^FAIL  (\w+)", done.stdout, re.MULTILINE)} == failed, output
-        assert re.findall(r"^(?:pass|FAIL|\?)\s+(\w+)  ", done.stdout, re.MULTILINE) == [*RULES], output
-        assert "seed 3" in done.stdout
-        assert "left behind" not in done.stderr
-        assert postgres.execute(_LEFT) == []
-        assert postgres.execute("SELECT count(*) FROM theirs") == [(1,)]
+    """It leaves the server as it was, and no secret in any file."""
+    before = secured_server.execute(_LEFT)
+    done = trial("flushtracker", secured, tmp_path, "--kills", "2", "--seed", "3", "--timeout", "300")
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    assert rules(done.stdout, "pass") == [*RULES], output
+    assert "seed 3" in done.stdout
+    assert "left behind" not in done.stderr
+    assert secured_server.execute(_LEFT) == before
+    assert "secret-" not in output
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > len(PARTS)
+    assert [path for path in files if b"secret-" in path.read_bytes()] == []
+
+
+def test_a_loop_that_acknowledges_too_early_fails(plain: Settings, postgres: LocalPostgres, tmp_path: Path) -> None:
+    """It leaves the server as it was, too, with a table of someone else."""
+    postgres.execute("CREATE TABLE theirs (id int PRIMARY KEY)", "INSERT INTO theirs VALUES (1)")
+    done = trial("tests.support.early_ack", plain, tmp_path, "--kills", "1", "--seed", "3", "--timeout", "300")
+    output = done.stdout + done.stderr
+    assert done.returncode == 1, output
+    assert rules(done.stdout, "FAIL") == ["durable"], output
+    assert rules(done.stdout, r"FAIL|\?") == [*RULES], output
+    assert "left behind" not in done.stderr
+    assert postgres.execute(_LEFT) == []
+    assert postgres.execute("SELECT count(*) FROM theirs") == [(1,)]

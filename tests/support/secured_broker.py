@@ -28,7 +28,7 @@ _TIMEOUT_S: Final = 30
 _MECHANISM: Final = "SCRAM-SHA-512"
 
 Acl: TypeAlias = tuple[str, str]
-"""Operation and topic, such as ``("READ", "flushtracker.flushes")``."""
+"""Operation and topic, such as ``("READ", "flushtracker.flushes")``; one that ends with ``*`` stands for a prefix."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class SecuredBroker:
 
     def _acls(self, user: User) -> list[AclBinding]:
         any_of_user = AclBindingFilter(
-            *(ResourceType.TOPIC, None, ResourcePatternType.LITERAL, f"User:{user.name}"),  # type: ignore[arg-type]  # its stubs are wrong
+            *(ResourceType.TOPIC, None, ResourcePatternType.ANY, f"User:{user.name}"),  # type: ignore[arg-type]  # its stubs are wrong
             *("*", AclOperation.ANY, AclPermissionType.ALLOW),
         )
         found: list[AclBinding] = self._admin.describe_acls(any_of_user).result(_TIMEOUT_S)
@@ -152,8 +152,9 @@ class SecuredBroker:
 
 def _binding(user: User, acl: Acl) -> AclBinding:
     operation, topic = acl
+    pattern = ResourcePatternType.PREFIXED if topic.endswith("*") else ResourcePatternType.LITERAL
     return AclBinding(
-        *(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user.name}"),
+        *(ResourceType.TOPIC, topic.rstrip("*"), pattern, f"User:{user.name}"),
         *("*", AclOperation[operation], AclPermissionType.ALLOW),
     )
 
