@@ -22,7 +22,13 @@ _STATIC: Final = f"{_S3A}.TemporaryAWSCredentialsProvider,{_S3A}.SimpleAWSCreden
 _CHAIN: Final = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 """The SDK's own chain has web identities and profiles, as deltalake's has; Hadoop's has not."""
 
-_MODULES: Final = {"s3": "hadoop-aws", "s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
+_MODULES: Final = {
+    "s3": "hadoop-aws",
+    "s3a": "hadoop-aws",
+    "abfs": "hadoop-azure",
+    "abfss": "hadoop-azure",
+    "gs": "hadoop-gcp",  # from Hadoop 3.5 on
+}
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
@@ -101,7 +107,8 @@ def _require_file_system(spark: SparkSession, hadoop: Any, path: str) -> None:
         jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)
     except Py4JError as error:
         version = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
-        module = _MODULES.get(scheme)
+        # Hadoop before 3.5 does not know Google's store, and has no module for it.
+        module = None if scheme == "gs" and hadoop.get("fs.gs.impl") is None else _MODULES.get(scheme)
         jars = f"--packages org.apache.hadoop:{module}:{version}" if module else "--jars, or --packages"
         here = f", or on one machine run `{S3_JARS.command}`" if is_on_s3(path) else ""
         raise ConfigError(

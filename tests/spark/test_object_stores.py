@@ -68,12 +68,16 @@ def test_path_without_its_file_system_is_refused_with_what_to_add(spark: SparkSe
     for scheme in ("s3", "s3a"):
         hadoop.set(f"fs.{scheme}.impl", "com.example.Missing")
     version = spark.sparkContext._jvm.org.apache.hadoop.util.VersionInfo.getVersion()  # type: ignore[union-attr]
-    for path, module in (("abfss://c@x.dfs.core.windows.net/c", "azure"), ("s3a://b/c", "aws"), ("s3://b/c", "aws")):
+    modules = {"abfss://c@x.dfs.core.windows.net/c": "azure", "s3a://b/c": "aws", "s3://b/c": "aws", "gs://b/c": "gcp"}
+    for path, module in modules.items():
         with pytest.raises(ConfigError) as caught:
             set_up_stores(spark, SparkConfig(), [path])
+        jars = f"--packages org.apache.hadoop:hadoop-{module}:{version}"
+        if module == "gcp" and version < "3.5":
+            jars = "--jars, or --packages"
         assert str(caught.value).startswith(
-            f"Spark has no file system for {path}: start the job with spark-submit and "
-            f"--packages org.apache.hadoop:hadoop-{module}:{version}, or name the jars in spark.jars"
+            f"Spark has no file system for {path}: start the job with spark-submit and {jars}, or name the jars in "
+            "spark.jars"
         )
     set_up_stores(spark, SparkConfig(), ["file:///tmp", "relative"])
 
