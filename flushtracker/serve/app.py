@@ -14,16 +14,9 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from flushtracker.config.serve_config import HttpConfig
-from flushtracker.errors import (
-    ConfigError,
-    DecodeError,
-    FlushtrackerError,
-    PositionError,
-    ShapeEndedError,
-    SinkError,
-    SnapshotMissingError,
-)
+from flushtracker.errors import FlushtrackerError
 from flushtracker.monitoring.http_server import is_meant_for
+from flushtracker.serve.answer import Answer
 from flushtracker.serve.asgi import Message, Receive, Scope, Send
 from flushtracker.serve.body import Body, PageFile
 from flushtracker.serve.event_stream import send_events
@@ -47,8 +40,8 @@ from flushtracker.serve.http_answers import (
 )
 from flushtracker.serve.messages import MUST_REFETCH
 from flushtracker.serve.query_string import parse_query
-from flushtracker.serve.refusals import RefusalError, UnavailableError
-from flushtracker.serve.shape_answers import Answer, BeginAgainError, ShapeAnswers
+from flushtracker.serve.refusals import RefusalError, UnavailableError, refusal_of
+from flushtracker.serve.shape_answers import BeginAgainError, ShapeAnswers
 from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.serve.watch import MOST_AGE_S, Watch
 
@@ -98,7 +91,7 @@ class ServeApp:
         except RefusalError as error:
             await exchange.whole(error.status, headers | refusal_headers(error), message_body(error.message))
         except FlushtrackerError as error:
-            refusal = _refusal(error)
+            refusal = refusal_of(error)
             await exchange.whole(refusal.status, headers | refusal_headers(refusal), message_body(refusal.message))
         except Exception:
             # What the client has sent is not logged: it may have the secret.
@@ -299,28 +292,3 @@ class _Exchange:
     async def _closed(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-
-
-def _refusal(error: FlushtrackerError) -> RefusalError:
-    """What a client is told; messages name sources and paths, and are logged instead."""
-    if not isinstance(error, _ORDINARY):
-        logger.warning("request refused reason=%s", error)
-    for kind, refusal in _REFUSALS:
-        if isinstance(error, kind):
-            return refusal
-    return RefusalError(500, "unexpected error; the server's log has it")
-
-
-_ORDINARY: Final = (ShapeEndedError, SnapshotMissingError, PositionError)
-_UNMADE: Final = (
-    "the shape's rows cannot be made: its table had rows of which its log has no snapshot, and then log=changes_only "
-    "has its changes; or its condition has subqueries, and no outcome for a row; the server's log has which"
-)
-_REFUSALS: Final[tuple[tuple[type[FlushtrackerError], RefusalError], ...]] = (
-    (ShapeEndedError, RefusalError(410, "the shape was removed or has ended, and changes no more")),
-    (SnapshotMissingError, UnavailableError("the shape has no snapshot of its table's rows yet", 5)),
-    (PositionError, UnavailableError("the shape has changed meanwhile")),
-    (SinkError, UnavailableError("the tables cannot be read now")),
-    (DecodeError, RefusalError(422, _UNMADE)),
-    (ConfigError, RefusalError(404, "there is no such shape of the source that is served")),
-)

@@ -14,11 +14,12 @@ from typing import Final
 from flushtracker.errors import FlushtrackerError
 from flushtracker.serve.asgi import Send
 from flushtracker.serve.body import SLICE_BYTES, Body, Page
+from flushtracker.serve.follower import Follower
 from flushtracker.serve.gone import until_gone
 from flushtracker.serve.http_answers import Headers, send_part, start_stream
 from flushtracker.serve.messages import up_to_date
 from flushtracker.serve.refusals import RefetchError, RefusalError
-from flushtracker.serve.shape_answers import Follower, ShapeAnswers
+from flushtracker.serve.shape_answers import ShapeAnswers
 
 STREAM_S: Final = 60.0
 ALIVE_S: Final = 20.0

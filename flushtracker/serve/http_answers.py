@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from flushtracker.errors import printable
+from flushtracker.serve.answer import Answer
 from flushtracker.serve.asgi import Scope, Send
 from flushtracker.serve.handle import Handle, Place
 from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefusalError
-from flushtracker.serve.shape_answers import LIVE_S, Answer
+from flushtracker.serve.shape_answers import LIVE_S
 from flushtracker.serve.shape_request import ShapeRequest
 
 STALLED_S: Final = 30.0

@@ -1,6 +1,19 @@
 """Why a request gets no rows: each reason with its status, and whether a client is to try again."""
 
+import logging
 from typing import Final
+
+from flushtracker.errors import (
+    ConfigError,
+    DecodeError,
+    FlushtrackerError,
+    PositionError,
+    ShapeEndedError,
+    SinkError,
+    SnapshotMissingError,
+)
+
+logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S: Final = 2
 
@@ -39,3 +52,28 @@ class RefetchError(Exception):
     def __init__(self, unsent_tx: int | None = None) -> None:
         super().__init__()
         self.unsent_tx = unsent_tx
+
+
+def refusal_of(error: FlushtrackerError) -> RefusalError:
+    """What a client is told; messages name sources and paths, and are logged instead."""
+    if not isinstance(error, _ORDINARY):
+        logger.warning("request refused reason=%s", error)
+    for kind, refusal in _REFUSALS:
+        if isinstance(error, kind):
+            return refusal
+    return RefusalError(500, "unexpected error; the server's log has it")
+
+
+_ORDINARY: Final = (ShapeEndedError, SnapshotMissingError, PositionError)
+_UNMADE: Final = (
+    "the shape's rows cannot be made: its table had rows of which its log has no snapshot, and then log=changes_only "
+    "has its changes; or its condition has subqueries, and no outcome for a row; the server's log has which"
+)
+_REFUSALS: Final[tuple[tuple[type[FlushtrackerError], RefusalError], ...]] = (
+    (ShapeEndedError, RefusalError(410, "the shape was removed or has ended, and changes no more")),
+    (SnapshotMissingError, UnavailableError("the shape has no snapshot of its table's rows yet", 5)),
+    (PositionError, UnavailableError("the shape has changed meanwhile")),
+    (SinkError, UnavailableError("the tables cannot be read now")),
+    (DecodeError, RefusalError(422, _UNMADE)),
+    (ConfigError, RefusalError(404, "there is no such shape of the source that is served")),
+)

@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from flushtracker.errors import PositionError
+from flushtracker.serve.answer import Answer, is_newest, log_answer, place_after, state_answer
 from flushtracker.serve.body import Body, Page
 from flushtracker.serve.flights import Flight, Flights
+from flushtracker.serve.follower import Follower, followed, require_followed
 from flushtracker.serve.gone import GoneError, until_gone
 from flushtracker.serve.handle import Handle, Place, following
 from flushtracker.serve.kept import KeptPages, KeptStates, PageKey
@@ -30,7 +32,6 @@ from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.shape_request import NOW, AskedDefinition, ShapeRequest
 from flushtracker.serve.state_rows import StateRows
 from flushtracker.serve.watch import Watch
-from flushtracker.shape_log.position import Position
 
 LIVE_S: Final = 20.0
 """How long a client waits for a change."""
@@ -44,52 +45,6 @@ class BeginAgainError(Exception):
     def __init__(self, handle: Handle) -> None:
         super().__init__()
         self.handle = handle
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A part of a shape, as far as ``place``; ``is_fixed`` if it is the same whenever it is asked for."""
-
-    handle: Handle
-    place: Place
-    schema: str
-    body: Body
-    is_up_to_date: bool
-    is_fixed: bool = False
-    lsn: int | None = None
-    """Of one that is up to date: see ``SeenShape.lsn``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Follower:
-    """A client that has a handle of the shape's log as it is now, and all up to the transaction ``tx``.
-
-    ``told``: the LSN after which it goes on, if that is later. ``cuts``: it waits for a later one, too.
-    """
-
-    seen: SeenShape
-    handle: Handle
-    tx: int
-    told: int = 0
-    cuts: bool = False
-
-    @classmethod
-    def of(cls, request: ShapeRequest, seen: SeenShape, handle: Handle, place: Place) -> "Follower":
-        # Nothing is between the last transaction and a place after it, and what follows either is read once.
-        return cls(seen, handle, min(place.tx, seen.tx), place.tx, request.cuts)
-
-    @property
-    def position(self) -> Position:
-        return self.seen.position(self.handle, self.tx)
-
-    @property
-    def has_more(self) -> bool:
-        return self.seen.found.has_more(self.tx)
-
-    @property
-    def has_news(self) -> bool:
-        """Whether there is what it waits for."""
-        return self.has_more or (self.cuts and (self.seen.lsn(self.tx) or 0) > self.told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +103,7 @@ class ShapeAnswers:
             if request.live:
                 follower = await self.more(follower, gone, self._now_s() + self._live_s)
             page = await until_gone(self.page(follower), gone)
-        return _answer(request, follower, page, is_up_to_date=self.is_up_to_date(page, follower))
+        return log_answer(request, follower, page, is_up_to_date=self.is_up_to_date(page, follower))
 
     async def follow(self, request: ShapeRequest) -> Follower:
         """The client of a request whose offset is the end of a transaction; raises as :meth:`answer`."""
@@ -161,7 +116,7 @@ class ShapeAnswers:
         except PositionError:
             seen = await self._seen(request, fresh=True)
             with _told(request, seen):
-                _require_followed(seen, handle, place.tx)
+                require_followed(seen, handle, place.tx)
         return Follower.of(request, seen, handle, place)
 
     async def stream(self, request: ShapeRequest) -> tuple[Follower, Page]:
@@ -189,7 +144,7 @@ class ShapeAnswers:
             if gone.done():
                 raise GoneError
             is_late = self._now_s() >= end_s or self._watch.is_closed
-            follower = _followed(replace(follower, seen=await self._watch.shape(shape_id)))
+            follower = followed(replace(follower, seen=await self._watch.shape(shape_id)))
         return follower
 
     async def page(self, follower: Follower) -> Page:
@@ -218,7 +173,7 @@ class ShapeAnswers:
 
     def is_up_to_date(self, page: Page, follower: Follower) -> bool:
         """Whether a client that has the page has all that the shape had in the look that it was found in."""
-        return page.is_end and _is_newest(page.tx, page.version, follower.seen)
+        return page.is_end and is_newest(page.tx, page.version, follower.seen)
 
     async def _seen(self, request: ShapeRequest, *, fresh: bool) -> SeenShape:
         shape_id = await self._shape_id(request.shape)
@@ -256,16 +211,16 @@ class ShapeAnswers:
                 # Without all rows of its tables it is not known which changes are those of the query.
                 seen.found.require_snapshot()
             handle, lsn = _begun(request, seen.handle), seen.lsn(seen.tx)
-            place = _place(seen.tx, lsn, request)
+            place = place_after(seen.tx, lsn, request)
             return Answer(handle, place, seen.facts.schema, Body(), is_up_to_date=True, lsn=lsn)
         seen.found.require_snapshot()
         state = await self._newest_state(seen, seen.tx if request.is_told else 0)
-        return await _state_answer(request, state, _begun(request, state.handle), 0, seen)
+        return await state_answer(request, state, _begun(request, state.handle), 0, seen)
 
     async def _rows(self, request: ShapeRequest, seen: SeenShape, handle: Handle, place: Place) -> Answer:
         """What follows in the rows that a client has begun to take."""
         state = self._parts.states.at(handle, place.tx) or await self._state(seen, handle, place.tx)
-        return await _state_answer(request, state, handle, place.rows, seen)
+        return await state_answer(request, state, handle, place.rows, seen)
 
     async def _newest_state(self, seen: SeenShape, least: int) -> StateRows:
         """Rows to begin with, after the transaction ``least`` or a later one."""
@@ -307,58 +262,9 @@ class _told:  # noqa: N801  it reads as a statement
             raise BeginAgainError(self._handle) from error
 
 
-def _followed(follower: Follower) -> Follower:
-    """The follower, if its shape is still the one that its handle is of; raises ``RefetchError``."""
-    _require_followed(follower.seen, follower.handle, max(follower.tx, follower.told))
-    return follower
-
-
-def _require_followed(seen: SeenShape, handle: Handle, tx: int) -> None:
-    if handle.digest != seen.facts.digest:
-        raise RefetchError
-    try:
-        seen.require_followed(handle, tx)
-    except PositionError as error:
-        raise RefetchError from error
-
-
 def _begun(request: ShapeRequest, current: Handle) -> Handle:
     """The handle of a client that begins: the one that it was given to begin with, if that is still right."""
     handle, expired = request.handle, request.expired
     if handle is not None and handle.is_turn_of(current) and handle != expired:
         return handle
     return following(current, expired)
-
-
-def _is_newest(tx: int, version: int, seen: SeenShape) -> bool:
-    return version >= seen.found.version or tx >= seen.tx
-
-
-def _place(tx: int, lsn: int | None, request: ShapeRequest) -> Place:
-    """Where a client goes on that is up to date: one that waits for cuts, after the LSN that it is told."""
-    return Place(max(tx, lsn) if request.cuts and lsn is not None else tx)
-
-
-async def _state_answer(request: ShapeRequest, state: StateRows, handle: Handle, rows: int, seen: SeenShape) -> Answer:
-    page = await state.page(rows)
-    if page is None:
-        raise RefetchError
-    schema = state.facts.schema
-    if not (page.is_end and _is_newest(state.tx, state.version, seen)):
-        is_fixed = rows > 0 and not page.is_end
-        return Answer(handle, Place(page.tx, page.rows), schema, page.body, is_up_to_date=False, is_fixed=is_fixed)
-    lsn = seen.lsn(page.tx)
-    if lsn is not None and state.handle.attempt != seen.handle.attempt:
-        # Of a later snapshot than the last look has found, so it is not known as of when these rows are.
-        lsn = -1
-    return Answer(handle, _place(page.tx, lsn, request), schema, page.body, is_up_to_date=True, lsn=lsn)
-
-
-def _answer(request: ShapeRequest, follower: Follower, page: Page, *, is_up_to_date: bool) -> Answer:
-    seen, tx, lsn = follower.seen, max(page.tx, follower.told), None
-    place = Place(tx)
-    if is_up_to_date:
-        lsn = seen.lsn(tx)
-        place = _place(tx, lsn, request)
-    is_fixed = not page.is_end
-    return Answer(follower.handle, place, seen.facts.schema, page.body, is_up_to_date, is_fixed, lsn)

@@ -1,9 +1,8 @@
 """``Watch``: looks at the tables in a thread of its own, once for all clients, and wakes those whose shape has changed.
 
-A look opens the newest version of both tables, and finds the shapes that clients ask for. What it found is a
-:class:`View`, which replaces the one before as a whole, on the event loop: a look that fails changes nothing, so the
-next one finds everything that this one would have. Errors of the storage are never part of a view. What is wrong with a
-shape is: it has ended, or its snapshot is missing.
+A look opens the newest version of both tables, and finds the shapes that clients ask for. What it found is a ``View``,
+which replaces the one before as a whole, on the event loop: a look that fails changes nothing, so the next one finds
+everything that this one would have.
 
 - *Fresh*: whoever must not be behind what a client has seen waits for a look that begins after the request.
 - *Old*: without a look within ``MOST_AGE_S`` nothing is answered, because the last one may be outdated by any time.
@@ -13,16 +12,14 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Final
 
-from flushtracker.errors import FlushtrackerError, ShapeEndedError, SinkError, SnapshotMissingError
-from flushtracker.events.registry import Registry
-from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.errors import FlushtrackerError, ShapeEndedError, SinkError
 from flushtracker.serve.reads import Tables
 from flushtracker.serve.refusals import RefusalError, UnavailableError
 from flushtracker.serve.seen_shape import SeenShape
+from flushtracker.serve.view import Outcome, Trouble, View, is_same, shape_ids_of
 
 logger = logging.getLogger(__name__)
 
@@ -41,31 +38,6 @@ _LEAST_S: Final = 0.05
 
 _STOPS: Final = "the server stops"
 _LOG_AGAIN_S: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a shape cannot be read: what an error says, without its traceback, which would grow with each request."""
-
-    kind: type[FlushtrackerError]
-    message: str
-
-    def error(self) -> FlushtrackerError:
-        return self.kind(self.message)
-
-
-Outcome = SeenShape | Trouble
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What a look found that began at ``began_s``. ``shape_ids``: all that the registry has."""
-
-    registry: Registry = field(default_factory=Registry)
-    shape_ids: frozenset[str] = frozenset()
-    version: int = -1
-    shapes: Mapping[str, Outcome] = field(default_factory=dict)
-    began_s: float = -float("inf")
 
 
 class Watch:
@@ -151,12 +123,12 @@ class Watch:
         self._wanted[shape_id] = self._now_s()
         view = await self.current(fresh=fresh)
         found = view.shapes.get(shape_id)
-        if found is None or (_is_final(found) and not fresh):
+        if found is None or (isinstance(found, Trouble) and found.is_final and not fresh):
             view = await self.current(fresh=True)
             found = view.shapes.get(shape_id)
         if isinstance(found, Trouble):
             if issubclass(found.kind, ShapeEndedError):
-                raise RefusalError(410, _ended(view.registry, shape_id, self._source))
+                raise RefusalError(410, view.ended(shape_id, self._source))
             raise found.error()
         if found is None:
             raise UnavailableError("the shape was not looked at in time")
@@ -234,7 +206,7 @@ class Watch:
         known = {} if is_new else before.shapes
         shapes = {name: known[name] if name in known else self._find(tables, name) for name in wanted}
         tables.forget(wanted)
-        shape_ids = before.shape_ids if registry is before.registry else _shape_ids(registry)
+        shape_ids = before.shape_ids if registry is before.registry else shape_ids_of(registry)
         return View(registry, shape_ids, tables.version, shapes, began_s)
 
     @staticmethod
@@ -266,7 +238,7 @@ class Watch:
         self._resolve_fresh(view.began_s)
         for shape_id, or_cut in list(self._changes):
             found = view.shapes.get(shape_id)
-            if found is not None and not _is_same(before.shapes.get(shape_id), found, or_cut=or_cut):
+            if found is not None and not is_same(before.shapes.get(shape_id), found, or_cut=or_cut):
                 _resolve(self._changes[shape_id, or_cut])
         limit_s, waited = self._now_s() - _FORGET_S, {shape_id for shape_id, _ in self._changes}
         for shape_id in [name for name, at_s in self._wanted.items() if at_s < limit_s and name not in waited]:
@@ -290,33 +262,7 @@ class Watch:
                     future.set_exception(UnavailableError(problem))
 
 
-def _is_final(found: Outcome) -> bool:
-    """Whether clients stop at it, so that it must not be outdated: the shape may have begun again since."""
-    return isinstance(found, Trouble) and not issubclass(found.kind, SnapshotMissingError)
-
-
-def _is_same(before: Outcome | None, now: Outcome, *, or_cut: bool) -> bool:
-    """Whether clients need not be told."""
-    if isinstance(now, Trouble) or not isinstance(before, SeenShape):
-        return before == now
-    return now.is_as(before) and not (or_cut and now.cut != before.cut)
-
-
 def _resolve(futures: set["asyncio.Future[None]"]) -> None:
     for future in list(futures):
         if not future.done():
             future.set_result(None)
-
-
-def _shape_ids(registry: Registry) -> frozenset[str]:
-    return frozenset(entry.definition.id for entry in registry.entries.values() if isinstance(entry, ShapeEntry))
-
-
-def _ended(registry: Registry, shape_id: str, source: str | None) -> str:
-    """Why a shape is not served any more, as far as its owner may know: without the source."""
-    sources = sorted(registry.sources_of(shape_id)) if source is None else [source]
-    entries = (registry.shape(each, shape_id) for each in sources)
-    reasons = [entry.ended_because for entry in entries if entry is not None and entry.removed_at is not None]
-    reason = reasons[-1] if reasons else None
-    how = "was removed by its owner" if reason is None else f"has ended because {reason}"
-    return f"shape {shape_id} {how}, and changes no more"

@@ -1,0 +1,62 @@
+"""``Answer``: a part of a shape, of its rows or of its log, with what it says of how far the client has come."""
+
+from dataclasses import dataclass
+
+from flushtracker.serve.body import Body, Page
+from flushtracker.serve.follower import Follower
+from flushtracker.serve.handle import Handle, Place
+from flushtracker.serve.refusals import RefetchError
+from flushtracker.serve.seen_shape import SeenShape
+from flushtracker.serve.shape_request import ShapeRequest
+from flushtracker.serve.state_rows import StateRows
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A part of a shape, as far as ``place``; ``is_fixed`` if it is the same whenever it is asked for."""
+
+    handle: Handle
+    place: Place
+    schema: str
+    body: Body
+    is_up_to_date: bool
+    is_fixed: bool = False
+    lsn: int | None = None
+    """Of one that is up to date: see ``SeenShape.lsn``."""
+
+
+def is_newest(tx: int, version: int, seen: SeenShape) -> bool:
+    """Whether a look found nothing after what a page or rows have: up to ``tx``, and all of a version of the log."""
+    return version >= seen.found.version or tx >= seen.tx
+
+
+def place_after(tx: int, lsn: int | None, request: ShapeRequest) -> Place:
+    """Where a client goes on that is up to date: one that waits for cuts, after the LSN that it is told."""
+    return Place(max(tx, lsn) if request.cuts and lsn is not None else tx)
+
+
+async def state_answer(request: ShapeRequest, state: StateRows, handle: Handle, rows: int, seen: SeenShape) -> Answer:
+    """The page of a shape's rows that begins after so many; raises ``RefetchError`` if none does."""
+    page = await state.page(rows)
+    if page is None:
+        raise RefetchError
+    schema = state.facts.schema
+    if not (page.is_end and is_newest(state.tx, state.version, seen)):
+        is_fixed = rows > 0 and not page.is_end
+        return Answer(handle, Place(page.tx, page.rows), schema, page.body, is_up_to_date=False, is_fixed=is_fixed)
+    lsn = seen.lsn(page.tx)
+    if lsn is not None and state.handle.attempt != seen.handle.attempt:
+        # Of a later snapshot than the last look has found, so it is not known as of when these rows are.
+        lsn = -1
+    return Answer(handle, place_after(page.tx, lsn, request), schema, page.body, is_up_to_date=True, lsn=lsn)
+
+
+def log_answer(request: ShapeRequest, follower: Follower, page: Page, *, is_up_to_date: bool) -> Answer:
+    """A page of a shape's log."""
+    seen, tx, lsn = follower.seen, max(page.tx, follower.told), None
+    place = Place(tx)
+    if is_up_to_date:
+        lsn = seen.lsn(tx)
+        place = place_after(tx, lsn, request)
+    is_fixed = not page.is_end
+    return Answer(follower.handle, place, seen.facts.schema, page.body, is_up_to_date, is_fixed, lsn)

@@ -1,0 +1,62 @@
+"""``View``: what a look at the tables found.
+
+Errors of the storage are never part of it. What is wrong with a shape is: it has ended, or its snapshot is missing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flushtracker.errors import FlushtrackerError, SnapshotMissingError
+from flushtracker.events.registry import Registry
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.serve.seen_shape import SeenShape
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a shape cannot be read: what an error says, without its traceback, which would grow with each request."""
+
+    kind: type[FlushtrackerError]
+    message: str
+
+    def error(self) -> FlushtrackerError:
+        return self.kind(self.message)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether clients stop at it, so that it must not be outdated: the shape may have begun again since."""
+        return not issubclass(self.kind, SnapshotMissingError)
+
+
+Outcome = SeenShape | Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a look found that began at ``began_s``. ``shape_ids``: all that the registry has."""
+
+    registry: Registry = field(default_factory=Registry)
+    shape_ids: frozenset[str] = frozenset()
+    version: int = -1
+    shapes: Mapping[str, Outcome] = field(default_factory=dict)
+    began_s: float = -float("inf")
+
+    def ended(self, shape_id: str, source: str | None) -> str:
+        """Why a shape is not served any more, as far as its owner may know: without the source."""
+        sources = sorted(self.registry.sources_of(shape_id)) if source is None else [source]
+        entries = (self.registry.shape(each, shape_id) for each in sources)
+        reasons = [entry.ended_because for entry in entries if entry is not None and entry.removed_at is not None]
+        reason = reasons[-1] if reasons else None
+        how = "was removed by its owner" if reason is None else f"has ended because {reason}"
+        return f"shape {shape_id} {how}, and changes no more"
+
+
+def is_same(before: Outcome | None, now: Outcome, *, or_cut: bool) -> bool:
+    """Whether clients need not be told."""
+    if isinstance(now, Trouble) or not isinstance(before, SeenShape):
+        return before == now
+    return now.is_as(before) and not (or_cut and now.cut != before.cut)
+
+
+def shape_ids_of(registry: Registry) -> frozenset[str]:
+    return frozenset(entry.definition.id for entry in registry.entries.values() if isinstance(entry, ShapeEntry))
