@@ -13,7 +13,7 @@ from typing import Final
 from flushtracker.errors import ConfigError
 
 LOCKED: Final = {"4.0": "4.0.4", "4.1": "4.1.3", "4.2": "4.2.0"}
-"""Of each minor version, the pyspark whose Kafka source ``spark_jars.xml`` has. CI tests the last."""
+"""The pyspark of each minor, whose Kafka source ``spark_jars.xml`` has. CI tests the last, the first in part."""
 
 
 def installed_version() -> str:
