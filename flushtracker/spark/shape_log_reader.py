@@ -13,15 +13,16 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from flushtracker.delta.log.column_types import decimal_places
 from flushtracker.delta.log.columns import SCHEMA
-from flushtracker.delta.log.found_shape import FoundShape
+from flushtracker.delta.log.found_shape import FoundShape, not_followed
+from flushtracker.delta.log.joined_rows import joined_condition
 from flushtracker.delta.log.shape_finder import ShapeFinder
-from flushtracker.errors import ConfigError
 from flushtracker.shape_log.fold import END_ROWS
 from flushtracker.shape_log.position import Position
 from flushtracker.shapes.item_key import JOINED_KEY
 from flushtracker.shapes.table_binding import ColumnBinding
 from flushtracker.spark.difference import changes_between, difference_rows
 from flushtracker.spark.folded_cells import current_cells, row_cells, without_emptied_partitions
+from flushtracker.spark.joined_rows import joined_rows
 from flushtracker.wal.log_offset import LogOffset
 
 _TYPES: Final = {
@@ -39,7 +40,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SparkShapeRead:
-    """One shape: ``rows`` contain all of it up to ``bound``, and nothing after, in no order.
+    """One shape: ``rows`` contain all of it up to ``bound``, and nothing after, in no order; see ``ShapeRead``.
 
     ``rows`` can be evaluated while the table keeps the files of the version that was read.
     """
@@ -48,7 +49,15 @@ class SparkShapeRead:
     shape_id: str
     rows: DataFrame
     bound: LogOffset | None
-    position: Position
+    reached: Position
+    has_subqueries: bool = False
+
+    @property
+    def position(self) -> Position:
+        """From where a follower continues; raises ``PositionError`` as that of ``ShapeRead``."""
+        if self.has_subqueries:
+            raise not_followed(self.shape_id)
+        return self.reached
 
 
 class SparkShapeLogReader:
@@ -100,24 +109,24 @@ class SparkShapeLogReader:
         """The rows of a shape, as :func:`~flushtracker.delta.log.reader.read_shape` but without order.
 
         A log that cannot be folded, and a value that does not fit its type, fail the query when it is evaluated. If the
-        registry does not know the columns, a query finds those that the log names. Raises ``ConfigError`` for a shape
-        with subqueries.
+        registry does not know the columns, a query finds those that the log names, and of a shape with subqueries what
+        these return.
         """
         shape = self._finder.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
-        if shape.entry is not None and shape.entry.definition.inner_tables:
-            raise ConfigError(
-                f"{shape.name} has subqueries, whose rows Spark does not join here; read it with "
-                "flushtracker.read_shape, or its log with read_log"
-            )
-        cells = self._cells(shape)
-        if shape.entry is None or shape.entry.is_condensed:
-            cells = _of_one_table(cells)
-        types = shape.columns
-        names = list(types) or sorted(row["column"] for row in cells.select("column").distinct().collect())
-        rows = _folded(cells, names)
+        cells, types = self._cells(shape), shape.columns
+        if shape.entry is not None and shape.has_subqueries:
+            definition, names = shape.entry.definition, list(types)
+            rows = joined_rows(row_cells(cells), definition.table, joined_condition(shape, definition), names)
+        else:
+            if shape.entry is None or shape.entry.is_condensed:
+                cells = _of_one_table(cells)
+            names = list(types) or sorted(row["column"] for row in cells.select("column").distinct().collect())
+            rows = _folded(cells, names)
         if typed:
             rows = rows.select([_typed(F.col(_quoted(name)), types[name]).alias(name) for name in names])
-        return SparkShapeRead(shape.source, shape_id, rows, shape.bound, shape.position())
+        return SparkShapeRead(
+            shape.source, shape_id, rows, shape.bound, shape.position(), has_subqueries=shape.has_subqueries
+        )
 
     def _cells(self, shape: FoundShape) -> DataFrame:
         items = self._rows(shape, shape.counted()).where(~F.col("operation").isin(*END_ROWS))

@@ -18,7 +18,6 @@ from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
-from flushtracker.spark.shape_log_reader import SparkShapeLogReader
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, JoinedWorld, completed, random_case
@@ -162,18 +161,6 @@ def test_the_entry_of_a_shape_with_subqueries_is_of_a_version_that_earlier_progr
     load_event(entry.to_json(), "registry entry", 1)
     assert "inner_tables" not in entry.to_json()
     assert entry.table_oids == (1,)
-
-
-def test_spark_does_not_read_its_rows(log: str) -> None:
-    """Its log can be read with Spark, as it is."""
-    definition = ShapeDefinition(
-        *("shape", (SCHEMA, "tasks")), where="a IN (SELECT id FROM main.projects)", primary_key=("id",),
-        inner_tables=(InnerTable((SCHEMA, "projects"), 2, ("id",)),),
-    )  # fmt: skip
-    append(log, [commit(16, shape_id="shape")])
-    register(log, *entries([definition]))
-    with pytest.raises(ConfigError, match="has subqueries, whose rows Spark does not join here"):
-        SparkShapeLogReader(None, log).read_rows("shape")  # type: ignore[arg-type]
 
 
 def test_labels_that_only_one_of_two_tables_is_bound_with_are_the_same_in_both(log: str) -> None:

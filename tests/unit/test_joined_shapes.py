@@ -2,11 +2,13 @@
 
 import json
 import os
+import pickle
 from collections.abc import Callable
 from random import Random
 from typing import Final
 
 import pytest
+from pyspark import cloudpickle
 
 from flushtracker.errors import ShapeError
 from flushtracker.shape_log.fold import Item
@@ -15,6 +17,7 @@ from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_parts import has_subqueries, parts_of, queried_tables, tables_of
+from flushtracker.shapes.where import parse_where
 from flushtracker.wal.changes import Change, Commit, Delete, Insert, Row, TransactionFragment, Truncate, Update
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.joined_history import SCHEMA, TABLES, JoinedWorld, completed, folded, random_case
@@ -171,6 +174,22 @@ def test_an_outer_row_that_moves_to_a_value_that_enters_at_once() -> None:
     log.commit(("projects", None, row(10, 7)), ("projects", None, row(11, 8)), ("tasks", None, row(1, 10)))
     moves = (("tasks", row(1, 10), row(1, 11)), ("projects", row(11, 8), row(11, 7)), ("projects", row(10, 7), None))
     assert log.commit(*moves) == {"1"}
+
+
+@pytest.mark.parametrize("membership", ["IN", "NOT IN"])
+@pytest.mark.parametrize("values", [[], ["3"], [None], ["3", None]])
+def test_a_condition_in_another_process_is_the_same(membership: str, values: list[str | None]) -> None:
+    """Spark's executors get a copy by pickle, in which what a subquery has at all was lost."""
+    log = Log(f"a {membership} (SELECT b FROM main.projects)")  # noqa: S608  a test's own
+    condition = parse_where(log.definition.where or "").joined(
+        TASKS, {each.table: each for each in log.world.relations.values()}
+    )
+    for value in values:
+        condition.add(PROJECTS, {"b": value})
+    condition.settle()
+    copy = pickle.loads(cloudpickle.dumps(condition))  # type: ignore[no-untyped-call]  # noqa: S301  its own
+    for value in ("3", "4", None):
+        assert copy.matches({"a": value}) == condition.matches({"a": value}), value
 
 
 def test_a_truncate_empties_its_own_table_alone() -> None:

@@ -260,6 +260,14 @@ class FoundShape:
             )
 
 
+def not_followed(shape_id: str) -> PositionError:
+    """The error for who asks from where to continue after the rows of a shape with subqueries."""
+    return PositionError(
+        f"shape {shape_id} has subqueries, so its rows cannot be followed: its log has the changes of all of its "
+        "tables; read that from its beginning, keep all rows by key, and select among them"
+    )
+
+
 def require_readable(entry: ShapeEntry, *, even_if_ended: bool, has_log: bool) -> None:
     """Raise ``ShapeEndedError`` for a shape that is no longer written, unless the caller allows that.
 

@@ -27,13 +27,13 @@ from flushtracker.delta.log.difference import difference_rows
 from flushtracker.delta.log.external_sort import sort_tables
 from flushtracker.delta.log.fold_items import ROW_ORDER
 from flushtracker.delta.log.followed_log import FollowedLog
-from flushtracker.delta.log.found_shape import FoundShape
+from flushtracker.delta.log.found_shape import FoundShape, not_followed
 from flushtracker.delta.log.joined_rows import shape_rows
 from flushtracker.delta.log.row_columns import RowColumns
 from flushtracker.delta.log.shape_finder import ShapeFinder
 from flushtracker.delta.log.table import unreadable
 from flushtracker.delta.storage import query_batches
-from flushtracker.errors import ConfigError, PositionError
+from flushtracker.errors import ConfigError
 from flushtracker.shape_log.position import Position
 from flushtracker.wal.log_offset import LogOffset
 
@@ -70,10 +70,7 @@ class ShapeRead:
             PositionError: the rows are those of a shape with subqueries, which no change of its log follows.
         """
         if self.has_subqueries:
-            raise PositionError(
-                f"shape {self.shape_id} has subqueries, so its rows cannot be followed: its log has the changes of all "
-                "of its tables; read that from its beginning, keep all rows by key, and select among them"
-            )
+            raise not_followed(self.shape_id)
         return self.reached
 
     @cached_property

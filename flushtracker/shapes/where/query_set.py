@@ -24,8 +24,10 @@ END: Final = 2**63 - 1
 """After every transaction."""
 
 ALWAYS: Final[Span] = (0, END)
-_ANY: Final = object()
-"""Stands for all values, NULL too."""
+
+
+class _Any:
+    """Stands for all values, NULL too; the class itself, which is the same one in a copy by pickle."""
 
 
 class Clock:
@@ -81,9 +83,9 @@ class QuerySet:
         for value, steps in self._steps.items():
             self._count(value, steps)
         if self._always:
-            self._always.add(_ANY)
+            self._always.add(_Any)
         else:
-            self._count(_ANY, [step for steps in self._steps.values() for step in steps])
+            self._count(_Any, [step for steps in self._steps.values() for step in steps])
         self._steps.clear()
 
     def _count(self, value: object, steps: list[Span]) -> None:
@@ -96,7 +98,7 @@ class QuerySet:
     def contains(self, value: Value) -> bool | None:
         """Whether ``value IN (the query)``, by the clock."""
         if value is None:
-            return None if self._has(_ANY) else False
+            return None if self._has(_Any) else False
         if self._has(value):
             return True
         return None if self._has(None) else False

@@ -1,0 +1,90 @@
+"""Spark's rows of shapes with subqueries are those of the other reader, and those of their queries."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from flushtracker.delta.log.reader import ShapeLogReader
+from flushtracker.delta.log.table import create_shape_log
+from flushtracker.errors import DecodeError, PositionError
+from flushtracker.spark.shape_log_reader import SparkShapeLogReader
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.joined_history import TABLES, JoinedWorld, random_case
+from tests.support.joined_partitions import partitioned_case
+from tests.support.shape_log_rows import append, commit, item
+from tests.unit.test_joined_log import Answer, entries, joined_shape, played
+from tests.unit.test_retention import folded
+from tests.unit.test_shape_log_reader import register
+
+_SEEDS: Final = int(os.environ.get("FLUSHTRACKER_JOINED_SEEDS", "2"))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    uri = str(tmp_path / "log")
+    create_shape_log(uri)
+    return uri
+
+
+def _rows(spark: SparkSession, log: str, shape_id: str, tx: int | None = None) -> Answer:
+    found = SparkShapeLogReader(spark, log).read_rows(shape_id, None if tx is None else LogOffset.last_of(tx)).rows
+    return sorted([tuple(row) for row in found.collect()], key=repr)
+
+
+def test_spark_has_the_query_of_random_shapes(spark: SparkSession, log: str) -> None:
+    """Nested, NOT IN, NULLs, one table in several roles, partitions; at earlier commits, and after a fold."""
+    compared, seen = 0, set[str]()
+    for seed in range(_SEEDS):
+        rng = Random(seed)  # noqa: S311  reproducible
+        world, made = partitioned_case(rng, 2) if seed % 2 else random_case(rng, 2)
+        definitions = [replace(each, id=f"{seed} {each.id}") for each in made]
+        first = world.lsn = 1000 * (seed + 1)
+        answers = played(log, world, definitions)
+        register(log, *entries(definitions))
+        middle, told = answers[len(answers) // 2]
+        for definition in definitions:
+            assert _rows(spark, log, definition.id, middle) == told[definition.id], f"{definition} at {middle}"
+        assert folded(log, 0, (first + world.lsn) // 2)
+        for definition in definitions:
+            expected = answers[-1][1][definition.id]
+            assert _rows(spark, log, definition.id) == expected, f"{definition}"
+            compared, seen = compared + 2, seen | {str(expected)}
+    assert compared == 4 * _SEEDS
+    assert len(seen) > _SEEDS
+
+
+def test_typed_columns_bound_and_errors_are_those_of_the_other_reader(spark: SparkSession, log: str) -> None:
+    """Its rows have no position; and without its definition they cannot be read."""
+    shape = joined_shape("NOT IN")
+    world = JoinedWorld(Random(5), dict.fromkeys(TABLES, "full"))  # noqa: S311  reproducible
+    played(log, world, [shape])
+    with pytest.raises(PySparkException, match="several tables, not joined here"):
+        SparkShapeLogReader(spark, log).read_rows(shape.id).rows.collect()
+    register(log, *entries([shape]))
+    reader = SparkShapeLogReader(spark, log)
+    expected, found = ShapeLogReader(log).read_rows(shape.id, typed=True), reader.read_rows(shape.id, typed=True)
+    here, there = expected.rows.to_pylist(), found.rows.toArrow().to_pylist()
+    assert sorted(there, key=repr) == sorted(here, key=repr) != []
+    assert found.bound == expected.bound
+    with pytest.raises(PositionError, match="has subqueries, so its rows cannot be followed"):
+        _ = found.position
+
+
+def test_a_row_without_an_outcome_fails_the_query(spark: SparkSession, log: str) -> None:
+    """One of the shape's own table when it is evaluated; one that a subquery reads before."""
+    shape = replace(joined_shape("IN"), where="1 / id > 0 OR a IN (SELECT a FROM main.projects WHERE 1 / id > 0)")
+    append(log, [item((16, 0), "insert", '"main"."tasks"/*/"0"', {"id": "0", "a": "1"}, shape_id="shape")])
+    append(log, [commit(16, shape_id="shape")])
+    register(log, *entries([shape]))
+    with pytest.raises(PySparkException, match="division by zero"):
+        _rows(spark, log, "shape")
+    append(log, [item((24, 0), "insert", '"main"."projects"/*/"0"', {"id": "0", "a": "1"}, shape_id="shape")])
+    append(log, [commit(24, shape_id="shape")])
+    with pytest.raises(DecodeError, match="division by zero"):
+        _rows(spark, log, "shape")
