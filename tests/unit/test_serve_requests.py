@@ -454,6 +454,8 @@ def test_ten_thousand_malformed_requests_are_refused(log: str) -> None:
             assert (parts.watch.waiting, parts.log_flights.running, parts.row_flights.running) == (0, 0, 0)
             assert parts.watch.watched <= 2
             assert len(parts.pages) + len(parts.states) <= 4
+            # The last one's wait for its client has been cancelled; on Python 3.13 it ends in the loop's next turn.
+            await asyncio.sleep(0)
             assert len(asyncio.all_tasks()) == 1
             assert (await server.get({"shape": "users", "offset": "-1"})).status == 200
 
