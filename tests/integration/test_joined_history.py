@@ -17,7 +17,7 @@ from tests.support.joined_partitions import PartitionedWorld, partitioned_case
 from tests.support.local_loop import LocalLoop
 from tests.support.waiting import wait_until
 
-_SEEDS: Final = int(os.environ.get("FLUSHTRACKER_JOINED_SEEDS", "2"))
+_SEEDS: Final = int(os.environ.get("FLUSHTRACKER_JOINED_SEEDS", "1"))
 _TRANSACTIONS: Final = 40
 _DEADLINE_S: Final = 90
 
