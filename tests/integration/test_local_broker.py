@@ -1,10 +1,7 @@
 """The local broker: it serves requests, keeps its data after a kill, and leaves no process running."""
 
 import os
-import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.local.broker import LocalBroker
-from tests.support.processes import has_ended
+from tests.support.processes import has_ended, started_by_killed_program
 from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 60
@@ -68,18 +65,7 @@ def test_a_killed_broker_restarts_with_its_data_on_its_port(tmp_path: Path) -> N
 
 def test_a_broker_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
     """However the program ended: a killed test run leaves no JVM behind."""
-    with subprocess.Popen(
-        [sys.executable, "-c", START_AND_WAIT, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as program:
-        try:
-            assert program.stdout is not None
-            pid = int(program.stdout.readline())
-            os.kill(pid, 0)
-        finally:
-            os.killpg(program.pid, signal.SIGKILL)
+    pid = started_by_killed_program(START_AND_WAIT, tmp_path)
     wait_until(lambda: has_ended(pid), "the broker's end", DEADLINE_SECONDS)
 
 

@@ -1,9 +1,5 @@
 """The local server of the tests and the demo, with each PostgreSQL that is installed."""
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +8,7 @@ import pytest
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.local.postgres import LocalPostgres, packaged_binaries, system_binaries
 from tests.support.new_server import new_server
-from tests.support.processes import group_has_ended
+from tests.support.processes import group_has_ended, started_by_killed_program
 from tests.support.waiting import wait_until
 
 START_AND_WAIT: Final = """
@@ -84,16 +80,5 @@ def test_new_servers_have_identifiers_of_their_own(postgres: LocalPostgres, post
 
 def test_a_server_ends_with_the_program_that_started_it(postgres_folder: Path) -> None:
     """However the program ended: a killed test run leaves none of its processes behind."""
-    with subprocess.Popen(
-        [sys.executable, "-c", START_AND_WAIT, str(postgres_folder / "server")],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as program:
-        try:
-            assert program.stdout is not None
-            pid = int(program.stdout.readline())
-            assert not group_has_ended(pid)
-        finally:
-            os.killpg(program.pid, signal.SIGKILL)
+    pid = started_by_killed_program(START_AND_WAIT, postgres_folder / "server")
     wait_until(lambda: group_has_ended(pid), "the server's end", 60)
