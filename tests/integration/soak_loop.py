@@ -41,11 +41,11 @@ _REST_EVERY: Final = 10
 def soak(folder: Path, kills: int, seed: int, store: S3Server | None = None) -> None:
     """Kill that often; with a ``store``, tables and checkpoints are there."""
     rng = random.Random(seed)  # noqa: S311  reproducible choices
-    settings = {"flush": rng.choice(["batch", "hold"]), "write_unit": rng.choice(["txn", "txn_fragment"])}
+    flush, write_unit = rng.choice(["batch", "hold"]), rng.choice(["txn", "txn_fragment"])
     started, killed, reads = time.monotonic(), Counter[str](), Counter[str]()
-    with WholeLoop(folder, **settings, store=store) as loop:
+    with WholeLoop(folder, flush=flush, write_unit=write_unit, store=store) as loop:
         watch = LoopWatch(loop)
-        report(started, f"seed={seed} {settings}")
+        report(started, f"seed={seed} flush={flush} write_unit={write_unit}")
         while killed.total() < kills:
             seed_of_rest = rng.randrange(1 << 30)
             with (

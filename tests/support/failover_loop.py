@@ -21,9 +21,8 @@ class FailoverLoop(WholeLoop):
     """The loop whose capture connects to whichever server is the primary, which :attr:`server` is."""
 
     def __init__(self, folder: Path, *, flush: str, write_unit: str) -> None:
-        super().__init__(folder, flush=flush, write_unit=write_unit)
         self.pair = FailoverPair(folder / "servers")
-        self.server = self.pair.primary
+        super().__init__(folder, flush=flush, write_unit=write_unit, server=self.pair.primary)
 
     def fail_over(self) -> None:
         """Kill the primary, and promote the standby in its place."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from flushtracker.jvm.ivy_jars import JarSet
 from flushtracker.local.broker import LocalBroker
-from flushtracker.local.postgres import LocalPostgres
+from tests.support.new_server import new_server
 from tests.support.server_versions import binaries_of
 from tests.support.whole_loop import WholeLoop
 
@@ -30,8 +30,7 @@ class LoopOnOldestServers(WholeLoop):
     """The whole loop on Kafka 3.7 and PostgreSQL 15."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        super().__init__(folder, **settings)
-        self.server = LocalPostgres(folder / "server", binaries=binaries_of(_POSTGRES))
+        super().__init__(folder, **settings, server=new_server(folder / "server", binaries_of(_POSTGRES)))
         self.broker = LocalBroker(folder / "broker", jars=BROKER_JARS, settings=_SETTINGS)
 
 

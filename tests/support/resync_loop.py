@@ -25,8 +25,7 @@ class ResyncLoop(WholeLoop):
     """
 
     def __init__(self, folder: Path, server: LocalPostgres | None = None) -> None:
-        super().__init__(folder, flush="batch", write_unit="txn_fragment")
-        self.server = self.server if server is None else server
+        super().__init__(folder, flush="batch", write_unit="txn_fragment", server=server)
 
     def _start(self) -> None:
         self.writing["snapshot"] = "auto"

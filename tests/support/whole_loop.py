@@ -12,6 +12,7 @@ import yaml
 from flushtracker.delta.log.reader import read_shape
 from flushtracker.errors import ConfigError, SinkError
 from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.guarded_process import GuardedProcess
 from tests.support.capture_rig import ROOT, CaptureRig
 from tests.support.loop_workload import FOLDED, JOINED, SHAPES, TABLES
@@ -40,16 +41,24 @@ class WholeLoop:
     """A context manager in which everything runs; ``folder`` has all data, and ``<part>.log`` of each process.
 
     ``flush`` and ``write_unit`` are those of the writers' job. With a ``store``, which the environment must name,
-    tables and checkpoints are there; ``files`` has them in either case.
+    tables and checkpoints are there; ``files`` has them in either case. Without a ``server``, it is a new one.
     """
 
-    def __init__(self, folder: Path, *, flush: str, write_unit: str, store: S3Server | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        flush: str,
+        write_unit: str,
+        store: S3Server | None = None,
+        server: LocalPostgres | None = None,
+    ) -> None:
         folder.chmod(0o755)
         self.folder = folder
         self.files = folder if store is None else store.folder
         self.place = str(folder) if store is None else "s3://bucket"
         """What the programs call ``files``."""
-        self.server = new_server(folder / "server")
+        self.server = server or new_server(folder / "server")
         self.broker = LocalBroker(folder / "broker")
         self.log = self.files / "log"
         self.writing: dict[str, Any] = {"flush": flush, "write_unit": write_unit}
