@@ -4,8 +4,8 @@ deltalake reads all commits since the last checkpoint for each question: up to a
 a request.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
@@ -47,14 +47,15 @@ class AppVersions:
         self._at = version
         if self._commits is None or not 0 < len(added) <= _MOST_VERSIONS:
             self._known.clear()
+            return
         try:
             for number in added if self._known else ():
-                self._take(number)
+                self._take(self._commits.actions(number))
         except (DeltaError, OSError, ValueError, LookupError, TypeError):
             self._known.clear()
 
-    def _take(self, version: int) -> None:
-        for action in () if self._commits is None else self._commits.actions(version):
+    def _take(self, actions: Iterable[Mapping[str, Any]]) -> None:
+        for action in actions:
             transaction = action.get("txn")
             if transaction is not None and transaction["appId"] in self._known:
                 self._known[transaction["appId"]] = transaction["version"]
