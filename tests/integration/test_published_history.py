@@ -46,9 +46,9 @@ class Processes:
         }
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, *arguments: str) -> None:
         with self._log.open("ab") as log:
-            command = [sys.executable, *self._commands[name]]
+            command = [sys.executable, *self._commands[name], *arguments]
             self._running[name] = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, start_new_session=True)
 
     def kill(self, name: str) -> None:
@@ -114,13 +114,13 @@ def test_every_state_of_a_writer_is_one_of_the_table(publishing: PublishingRig, 
         for kill in range(_KILLS):
             _define_visible(rig, kill + 1)
             last = publishing.last_attempt()
-            processes.start("snapshot")
+            processes.start("snapshot", str(rng.randint(1, 3)))
             rig.wait(partial(publishing.is_within_an_attempt_after, last), "the middle of an attempt")
             processes.kill("snapshot")
             processes.kill("writer")
             processes.start("writer")
         shape_ids = _define_visible(rig, _KILLS + 1)
-        processes.start("snapshot")
+        processes.start("snapshot", "0")
         wait_until(lambda: processes.rows().keys() >= set(shape_ids), f"the rows of {shape_ids}", 2 * DEADLINE_S)
         workload.stop()
         _assert_rows(publishing, processes, shape_ids)
