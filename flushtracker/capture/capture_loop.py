@@ -9,6 +9,7 @@ because another process may have captured in between.
 import logging
 import time
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from threading import Event
 from typing import Final
@@ -186,6 +187,9 @@ class CaptureLoop:
             )
             base = SourceName(identity.system_id, identity.timeline, postgres.slot)
             table = AckReader(self._config.acks, self._config.storage_options)
+            if self._opening.begins_epoch:
+                # A registry that was replaced knows of no epoch before.
+                base = replace(base, epoch=base.last_epoch(table.sources()) or 0)
             opened = self._opening.open(base, history, positions, partial(self._acks, table), connections)
             if opened is None:
                 return

@@ -84,7 +84,8 @@ def read_prior_state(
 ) -> PriorState:
     """Read the state of the slot's current source on the server, or of ``least`` if that is later.
 
-    Without either it is ``base``, named by the server's timeline; a source keeps its name on later ones.
+    Without either it is ``base``, named by the server's timeline, or the epoch after it; a source keeps its name on
+    later timelines.
 
     Raises:
         BrokerError: a topic cannot be read.
@@ -132,7 +133,7 @@ def _current_source(entries: Iterable[RegistryEntry], base: SourceName, successi
     if succession.sealed_from in by_server and not new_epoch:
         return by_server[succession.sealed_from]
     if upgraded_from is None and not by_server:
-        return replace(base, epoch=int(new_epoch))
+        return replace(base, epoch=base.epoch + new_epoch)
     known = ", ".join(f"{name} on server {server}" for server, name in sorted(by_server.items())) or "none"
     if upgraded_from is None:
         raise SlotError(

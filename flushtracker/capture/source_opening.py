@@ -36,6 +36,7 @@ from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.source_acks import SourceAcks
 from flushtracker.errors import BrokerError, PostgresUnavailableError, SlotError
 from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.kafka.topic_rules import deleted_beginning
 from flushtracker.postgres.upgrade_seal import UpgradeSeal
 from flushtracker.wal.source_name import SourceName
 from flushtracker.wal.timeline_history import TimelineHistory
@@ -43,6 +44,9 @@ from flushtracker.wal.timeline_history import TimelineHistory
 logger = logging.getLogger(__name__)
 
 _WAIT_SLICE_S: Final = 0.2
+_REPLACE: Final = (
+    "configure another topic of shapes everywhere, create it, and start with --new-epoch: all shapes begin again"
+)
 
 
 class OpenedSource(NamedTuple):
@@ -79,6 +83,11 @@ class SourceOpening:
         self.holder = uuid.uuid4().hex
         self.source: CapturedSource | None = None
 
+    @property
+    def begins_epoch(self) -> bool:
+        """Whether the source that is opened next begins a new epoch."""
+        return self._succession.new_epoch
+
     def open(
         self,
         base: SourceName,
@@ -89,11 +98,11 @@ class SourceOpening:
     ) -> OpenedSource | None:
         """Open the source over a connection that holds the slot; ``None`` if capture is to stop.
 
-        ``base`` is the server's name for a source that begins now, and ``history`` that of its timeline. The fence
-        lasts as long as ``connections``.
+        ``base`` is the server's name for a source that begins now, or before that if it is to be a new epoch.
+        ``history`` is that of its timeline. The fence lasts as long as ``connections``.
 
         Raises:
-            SlotError: the server does not continue the source.
+            SlotError: the server does not continue the source, or the registry's topic has lost its beginning.
             FencedError: another capture has claimed the source.
             BrokerError: a topic cannot be read.
         """
@@ -186,6 +195,9 @@ class SourceOpening:
             least = known.source if known is not None and is_known else None
             succession = replace(self._succession, sealed_from=None if seal is None else seal.system_id)
             prior = read_prior_state(reader, topics, base, succession, least=least)
+            # Afterwards: what is deleted from now on was read.
+            if deleted := deleted_beginning(reader.begins(topics.shapes)):
+                raise SlotError(f"topic {topics.shapes} {deleted}, maybe also what shapes there are: {_REPLACE}")
         # From which server this one was made is kept until the source is registered.
         self._succession = replace(self._succession, new_epoch=False)
         return starts, prior

@@ -52,6 +52,10 @@ class TopicReader:
         """The Kafka offset after the last record of each partition."""
         return {partition.partition: end for partition, _, end in self._partitions(topic)}
 
+    def begins(self, topic: str) -> dict[int, int]:
+        """The first Kafka offset of each partition: above 0 if what was before was deleted, not only compacted."""
+        return {partition.partition: begin for partition, begin, _ in self._partitions(topic)}
+
     def tails(self, topic: str, key: str) -> Iterator[list[bytes]]:
         """The values with this key, from the end of the topic back: in parts, which grow up to a limit."""
         rest, length = self._partitions(topic), _FIRST_TAIL

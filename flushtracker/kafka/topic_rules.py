@@ -84,6 +84,17 @@ def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_b
     return faults
 
 
+def deleted_beginning(begins: Mapping[int, int]) -> str | None:
+    """What was deleted of a compacted topic, by where its partitions begin; ``None`` if it has its beginning.
+
+    >>> deleted_beginning({0: 0, 1: 3})
+    'begins at Kafka offset 3 in partition 1: what was before was deleted'
+    """
+    lost = {partition: begin for partition, begin in begins.items() if begin > 0}
+    where = ", ".join(f"{begin} in partition {partition}" for partition, begin in sorted(lost.items()))
+    return f"begins at Kafka offset {where}: what was before was deleted" if lost else None
+
+
 def _is_ordered(role: str) -> bool:
     if role in _ORDERED:
         return True

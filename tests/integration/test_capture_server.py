@@ -7,11 +7,14 @@ from typing import Final
 
 import pytest
 
+from flushtracker.config.streams import SHAPES
 from flushtracker.errors import LostSlotError
+from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres, system_binaries
 from tests.support.brokers import Broker
 from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
+from tests.support.deleted_records import delete_compacted
 
 INSERT_MANY: Final = "INSERT INTO users (region) SELECT 'eu' FROM generate_series(1, 5000)"
 
@@ -265,6 +268,30 @@ def test_a_promoted_standby_with_a_new_slot_is_refused(rig: CaptureRig, postgres
         capture.stop()
     assert rig.source() == f"{first}/1"
     assert len(ids(rig)) == 2
+
+
+def test_a_registry_that_loses_its_beginning_is_replaced_more_than_once(
+    rig: CaptureRig, topic_name: Callable[[str], str]
+) -> None:
+    """Capture may lack shapes then, so it refuses; each time, a new topic and a new epoch go on, under another name."""
+    kafka = rig.settings["kafka"]
+    sources = []
+    for number in (1, 2):
+        capture = rig.start(new_epoch=number > 1)
+        rig.execute_and_wait(INSERT_USER)
+        rig.acknowledge_all()
+        capture.stop()
+        sources.append(rig.source())
+        delete_compacted(kafka["bootstrap_servers"], kafka["topics"]["shapes"])
+        assert "begins at Kafka offset" in rig.start().failure()
+        assert "begins at Kafka offset" in rig.start(new_epoch=True).failure()
+        kafka["topics"]["shapes"] = topic_name(f"shapes{number}")
+        TopicAdmin(rig.config.kafka).create([SHAPES])
+        assert "but no entry in the shape registry" in rig.start().failure()
+    capture = rig.start(new_epoch=True)
+    rig.execute_and_wait(INSERT_USER)
+    capture.stop()
+    assert [*sources, rig.source()] == [sources[0], f"{sources[0]}/1", f"{sources[0]}/2"]
 
 
 def test_the_installed_postgres_is_captured_too(

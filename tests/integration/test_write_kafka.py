@@ -10,14 +10,6 @@ from threading import Event
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs lack these exports
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from pyspark.sql import SparkSession
 
 from flushtracker.config.secret_options import SecretOptions
@@ -35,6 +27,7 @@ from flushtracker.kafka.records import record_of
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
+from tests.support.deleted_records import delete_compacted, delete_records
 from tests.support.kafka_streams import created_streams, records
 from tests.support.shape_transactions import SOURCE, Transactions
 from tests.support.waiting import wait_until
@@ -68,37 +61,11 @@ class KafkaWriter:
 
     def expire(self) -> None:
         """Delete all changes that are in the topic now, as retention does."""
-        self._delete(self.streams.topics.shape_changes)
+        delete_records(self.streams.bootstrap_servers, self.streams.topics.shape_changes)
 
     def lose_entries(self) -> None:
-        """Delete all entries that are in the topic now, which Kafka refuses as long as it may only compact it."""
-        topic = self.streams.topics.shapes
-        with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
-            self._delete(topic)
-        self._set_policy(topic, "delete")
-        wait_until(lambda: self._is_deleted(topic), "the entries are deleted", 60)
-        self._set_policy(topic, "compact")
-
-    def _is_deleted(self, topic: str) -> bool:
-        try:
-            self._delete(topic)
-        except KafkaException:
-            # The broker does not know the policy yet.
-            return False
-        return True
-
-    def _delete(self, topic: str) -> None:
-        admin, partition = self._admin(), TopicPartition(topic, 0, OFFSET_END)
-        admin.delete_records([partition])[partition].result(60)
-
-    def _set_policy(self, topic: str, policy: str) -> None:
-        entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        admin = self._admin()
-        admin.incremental_alter_configs([resource])[resource].result(60)
-
-    def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.streams.bootstrap_servers})
+        """Delete all entries that are in the topic now."""
+        delete_compacted(self.streams.bootstrap_servers, self.streams.topics.shapes)
 
     def run(self, spark: SparkSession, **changes: Any) -> None:
         """Write what is available, with these changes of the configuration."""

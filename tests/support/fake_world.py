@@ -139,6 +139,8 @@ class FakeWorld(QuietServer):
         self.define()
         self.topics: dict[str, list[bytes]] = {"fragments": [], "flushes": [], "shapes": [], "changes": []}
         self.acks: dict[str, int] = {}
+        self.deleted: dict[str, int] = {}
+        """By topic, how many records were deleted at its beginning."""
         self.ack_reads: list[str] = []
         self.wal_ends_at = 5000
         self.lsns: list[int] = []
@@ -325,6 +327,9 @@ class FakeWorld(QuietServer):
             self.while_reading_ends()
         return {0: len(self.topics[topic])}
 
+    def begins(self, topic: str) -> dict[int, int]:
+        return {0: self.deleted.get(topic, 0)}
+
     def since(self, topic: str, starts: Mapping[int, int]) -> tuple[list[bytes], dict[int, int]]:
         values = list(self.topics[topic])
         self.after_look()
@@ -345,6 +350,9 @@ class FakeWorld(QuietServer):
     def _ack_reader(self, uri: str, options: dict[str, str]) -> "FakeWorld":
         assert (uri, options) == (str(self._folder / "acks"), {})
         return self
+
+    def sources(self) -> list[str]:
+        return list(self.acks)
 
     def last_ack(self, source: str) -> int | None:
         self.ack_reads.append(source)

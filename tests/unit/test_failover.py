@@ -140,6 +140,26 @@ def test_a_new_epoch_goes_on_after_a_failover_that_has_lost_something(world: Fak
     assert source_entry(world).history == TimelineHistory(2, ((1, 2150),))
 
 
+def test_a_new_epoch_is_after_all_that_have_acks_though_the_registry_was_replaced(world: FakeWorld) -> None:
+    """The second time that a topic of shapes is replaced, the new one does not know of the first time."""
+    world.acks |= {"7/1/s": 1500, "7/1/s/2": 1700, "7/1/other/9": 1900}
+    world.start_new_epoch()
+    world.capture(Connection(1, transaction(2000, 50)))
+    assert {event.source for event in world.fragments()} == {"7/1/s/3"}
+
+
+@pytest.mark.parametrize("new_epoch", [False, True])
+def test_a_registry_whose_beginning_was_deleted_is_refused(world: FakeWorld, *, new_epoch: bool) -> None:
+    """A shape whose entry was deleted would be added as new, and its log would lack what came in between."""
+    world.register(BEGUN)
+    world.deleted["shapes"] = 3
+    if new_epoch:
+        world.start_new_epoch()
+    with pytest.raises(SlotError, match="topic shapes begins at Kafka offset 3 in partition 0: what was before"):
+        world.capture(Connection(1, transaction(2000, 50)))
+    assert world.fragments() == []
+
+
 def test_nothing_is_confirmed_before_the_last_transaction_was_resent(world: FakeWorld) -> None:
     """Two standbys were promoted at the same place to the same timeline; only their transactions tell them apart."""
     world.acks["7/1/s"] = 1800

@@ -111,16 +111,17 @@ class AckReader:
                 self._last_rows[source] = _ack(row)
         return self._last_rows.get(source)
 
-    def last_rows(self) -> dict[str, Ack]:
-        """The row of each source's last ack; raises ``SinkError``. It lists the table's log: not for every second."""
+    def sources(self) -> list[str]:
+        """The sources that have acks; raises ``SinkError``. It lists the table's log: not for every second."""
         table = self._current_table()
-        if table is None:
-            return {}
         try:
-            names = sources(table, self._options)
+            return [] if table is None else sorted(sources(table, self._options))
         except (DeltaError, OSError) as error:
             raise self._unreadable(error) from error
-        found = {name: self.last_row(name) for name in sorted(names)}
+
+    def last_rows(self) -> dict[str, Ack]:
+        """The row of each source's last ack; as :meth:`sources`."""
+        found = {name: self.last_row(name) for name in self.sources()}
         return {name: row for name, row in found.items() if row is not None}
 
     def _current_table(self) -> DeltaTable | None:

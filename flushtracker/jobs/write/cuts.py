@@ -44,6 +44,7 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import StateError
 from flushtracker.jobs.write.background import PeriodicThread
 from flushtracker.jobs.write.driver import WriteDriver
+from flushtracker.kafka.topic_rules import deleted_beginning
 from flushtracker.spark.hadoop_files import checkpoint_path
 from flushtracker.spark.kafka_admin import KafkaAdmin
 from flushtracker.spark.read_offsets import ReadOffsets
@@ -112,12 +113,10 @@ class Cuts:
 
 
 def _require_whole(begins: Ends) -> None:
-    lost = {partition: begin for partition, begin in begins.items() if begin > 0}
-    if lost:
-        where = ", ".join(f"{begin} in partition {partition}" for partition, begin in sorted(lost.items()))
+    if deleted := deleted_beginning(begins):
         raise StateError(
-            f"the topic of shapes begins at Kafka offset {where}: what was before was deleted, maybe also that shapes "
-            "have ended; readers keep the cuts that they have. Replace the topic as the runbook says"
+            f"the topic of shapes {deleted}, maybe also that shapes have ended; readers keep the cuts that they have. "
+            "Replace the topic as the runbook says"
         )
 
 
