@@ -8,7 +8,7 @@ VENV   := .venv$(addprefix -,$(filter-out 4.2,$(SPARK)))
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-# What `make test` runs.
+# What `make test` and `make long` run.
 TESTS  ?= flushtracker tests/unit tests/spark tests/integration
 
 # How much `make soak` plays.
@@ -21,7 +21,7 @@ STEPS     ?= 10000
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test fixtures verify soak unit mutants model bench bench-long check format jars brokerjars serverjars s3jars s3server classes dist release warmup clean distclean python java verifytools
+.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check format jars brokerjars serverjars s3jars s3server classes dist release warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -48,8 +48,11 @@ run: java $(READY) jars ## replay the recorded WAL, write and track its shapes s
 demo: java $(READY) jars brokerjars warmup ## run PostgreSQL, Kafka, capture, tracker and writers here, with a live view; Ctrl-C stops and verifies
 	@$(BIN)/flushtracker demo
 
-test: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run all tests, two at a time; SPARK=4.0 or 4.1 on that Spark
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" $(TESTS)
+test: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run the tests, two at a time, all but the long ones; SPARK=4.0 or 4.1 on that Spark
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak and not long" $(TESTS)
+
+long: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run the tests of minutes: whole lives of the loop under kills, further histories
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(TESTS)
 
 fixtures: ## at a release: write what its jobs leave amid their work, which later releases continue in the tests
 	$(MAKE) SPARK=4.0 java .venv-4.0/.ready jars
@@ -72,7 +75,7 @@ soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a milli
 	FLUSHTRACKER_JOINED_HISTORIES=1000 $(BIN)/python -m pytest -n 2 tests/unit/test_joined_shapes.py
 	FLUSHTRACKER_JOINED_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_joined_snapshots.py tests/integration/test_joined_history.py tests/spark/test_joined_rows.py
 	FLUSHTRACKER_HISTORY_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_source_history.py
-	$(BIN)/python -m pytest -m soak tests/integration
+	$(BIN)/python -m pytest -m "soak or long" $(TESTS)
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 	$(BIN)/python -m tests.integration.soak_checkpoint
@@ -82,7 +85,7 @@ soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a milli
 	$(BIN)/python -m tests.integration.soak_conformance --kills $(KILLS)
 
 unit: $(READY) ## run the fast tests, which need no Java
-	$(BIN)/python -m pytest flushtracker tests/unit
+	$(BIN)/python -m pytest -m "not long" flushtracker tests/unit
 
 mutants: $(READY) ## change the code in a thousand ways, one at a time, and list the changes that no fast test notices
 	$(BIN)/python -m tests.mutants --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(FILES)

@@ -49,6 +49,7 @@ def test_the_documented_spark_submit_gives_the_cores_acks(cluster: StandaloneClu
     assert _ack_lsns(job) == expected
 
 
+@pytest.mark.long
 def test_the_documented_spark_submit_writes_shapes(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """The writers' job with the configuration of `make run`, but to its end at once; executors append to the log."""
     for name, target in (("dist", cluster.dist), ("jobs", _ROOT / "jobs")):

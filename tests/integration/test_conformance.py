@@ -41,6 +41,7 @@ def failed_rules(output: str) -> list[str]:
     return re.findall(r"^FAIL  (\w+)", output, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
     """On a broker that the command starts, as a newcomer would; the report has a line for each rule.
 
@@ -55,7 +56,11 @@ def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1].startswith("Not tested: lost disks")
 
 
-@pytest.mark.parametrize("faulty", [*PLAIN, AIMED[0]], ids=lambda faulty: faulty.story)
+@pytest.mark.parametrize(
+    "faulty",
+    [PLAIN[0], AIMED[0], *(pytest.param(each, marks=pytest.mark.long) for each in PLAIN[1:])],
+    ids=lambda faulty: faulty.story,
+)
 def test_a_writer_that_breaks_a_rule_fails_by_that_rule(faulty: FaultyWriter, kafka: Path, tmp_path: Path) -> None:
     """And by no other, but for consequences."""
     _assert_found(faulty, tmp_path, "--kafka", str(kafka), "--kills", str(faulty.kills), "--seeds", "1")

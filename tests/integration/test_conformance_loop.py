@@ -106,6 +106,7 @@ def rules(output: str, outcome: str) -> list[str]:
     return re.findall(rf"^(?:{outcome})\s+(\w+)  ", output, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_flushtracker_passes_with_tls_and_passwords(
     secured: Settings, secured_server: SecuredPostgres, tmp_path: Path
 ) -> None:

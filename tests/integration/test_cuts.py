@@ -13,6 +13,7 @@ from tests.support.whole_loop import Part
 _KILLED: tuple[Part, ...] = ("writers", "tracker", "capture")
 
 
+@pytest.mark.long
 def test_sums_are_equal_in_every_read_of_several_shapes(postgres_folder: Path) -> None:
     """Also of a shape that had everything when it was removed: it is read with the others, or is said to have ended.
 

@@ -107,6 +107,7 @@ def acknowledge_some(rig: CaptureRig, last_ack: int, rng: random.Random) -> int:
     return ack_lsn
 
 
+@pytest.mark.long
 def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: FailoverPair) -> None:
     """Primaries are killed at any moment, and the next standby is at the address of the first one."""
     rng = random.Random(1)  # noqa: S311  a reproducible history

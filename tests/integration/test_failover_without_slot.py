@@ -38,7 +38,9 @@ def wait_for_replay(primary: LocalPostgres, standby: LocalPostgres) -> None:
     wait_until(lambda: standby.execute(replayed) == [(True,)], "the standby", _DEADLINE_S)
 
 
-@pytest.mark.parametrize("version", [pytest.param(15, marks=pytest.mark.soak), 16])
+@pytest.mark.parametrize(
+    "version", [pytest.param(15, marks=pytest.mark.soak), pytest.param(16, marks=pytest.mark.long)]
+)
 def test_followers_continue_over_a_promotion_that_has_no_slot(postgres_folder: Path, version: int) -> None:
     """With ``--create --new-epoch``: by the difference; also what the failover has lost, and nobody captured."""
     loop = ResyncLoop(postgres_folder, LocalPostgres(postgres_folder / "old", binaries=binaries_of(version)))

@@ -42,6 +42,7 @@ def test_full_disk_ends_the_job_and_loses_no_ack(tmp_path: Path, part: str, exit
     assert (last[0], last[2]) == (0, [2000, 3000, 4000])
 
 
+@pytest.mark.long
 def test_full_disk_under_the_shape_log_ends_the_writers_job_before_it_notifies(tmp_path: Path) -> None:
     """It has claimed the log, and cannot append to it; afterwards nothing is lost, and all is notified."""
     first, full, last, boundaries = _results("log", tmp_path)

@@ -257,6 +257,7 @@ def test_outage_on_a_quiet_topic_is_over_when_the_broker_answers(
             wait_until(lambda: "broker available again" in caplog.text, "the end of the outage", _DEADLINE_S)
 
 
+@pytest.mark.long
 def test_partition_whose_leader_stays_away_ends_the_job(spark: SparkSession, tmp_path: Path) -> None:
     """Its batch begins at every attempt and never finishes, so ``retry_timeout`` runs out."""
     with LocalBroker(tmp_path / "broker") as first, second_broker(tmp_path / "broker", tmp_path / "second") as second:

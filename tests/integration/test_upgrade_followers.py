@@ -30,6 +30,7 @@ def system_id(server: LocalPostgres) -> str:
     return str(found)
 
 
+@pytest.mark.long
 def test_a_follower_continues_over_an_upgrade_that_has_kept_the_slot(postgres_folder: Path, servers: ExitStack) -> None:
     """In the log that it reads, from the same snapshot: no table is read again. Writers are killed meanwhile."""
     loop = ResyncLoop(postgres_folder, old_server(postgres_folder / "old"))
@@ -58,6 +59,7 @@ def test_a_follower_continues_over_an_upgrade_that_has_kept_the_slot(postgres_fo
         assert (follower.position.source, follower.position.attempt) == (f"{before}/1/shapes", attempt)
 
 
+@pytest.mark.long
 def test_a_follower_continues_over_an_upgrade_that_has_not_kept_the_slot(
     postgres_folder: Path, servers: ExitStack
 ) -> None:

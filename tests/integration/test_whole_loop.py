@@ -14,6 +14,7 @@ from tests.support.whole_loop import Part, WholeLoop
 _KILLED: tuple[Part, ...] = ("tracker", "writers", "capture")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loop_of", [WholeLoop, *([LoopOnOldestServers] if runs_here() else [])])
 def test_what_the_loop_decides_under_kills_is_what_the_models_allow(
     postgres_folder: Path, loop_of: type[WholeLoop]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
 from deltalake import DeltaTable
 
 from flushtracker.delta.storage import table_rows
@@ -88,6 +89,7 @@ def test_processes_that_start_at_the_same_moment_create_each_table_once(tmp_path
         race.close()
 
 
+@pytest.mark.long
 def test_commits_of_spark_replace_others(tmp_path: Path) -> None:
     """Spark's own Delta writer looks for the version, then renames; so the first test can fail."""
     # Whether two of some eighty commits meet is up to the machine.

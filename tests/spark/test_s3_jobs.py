@@ -122,6 +122,7 @@ def test_killed_driver_continues_on_a_store(
     assert job.dead_letters() == _GARBAGE
 
 
+@pytest.mark.long
 def test_killed_writer_continues_on_a_store(spark: SparkSession, proxy: FaultyProxy, tmp_path: Path) -> None:
     """Each change is in the log once; nor does a lost answer to a table's creation end the start."""
     job, shape = WriteFolder(tmp_path / "job"), Transactions("a", random.Random(1))  # noqa: S311  a test
@@ -142,6 +143,7 @@ def test_killed_writer_continues_on_a_store(spark: SparkSession, proxy: FaultyPr
     assert max(said).tx_offset == max(shape.items)
 
 
+@pytest.mark.long
 def test_stale_driver_on_a_store_adds_nothing_to_what_its_successor_has_acknowledged(
     spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

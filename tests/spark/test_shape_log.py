@@ -27,6 +27,7 @@ from flushtracker.spark.shape_log_reader import SparkShapeLogReader
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.healed_log import HealedLog
+from tests.support.seeds import seeds
 from tests.support.shape_log_rows import SOURCE, RandomLog, append, arrow, commit, item, snapshot_rows
 from tests.unit.test_shape_log_reader import register, shape_entry, table_entry, taken, wanted_entry
 from tests.unit.test_snapshot_log import Play
@@ -48,7 +49,7 @@ def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(({name: row.get(name) for name in names} for row in rows), key=repr)
 
 
-@pytest.mark.parametrize("partitions", [0, 3])
+@pytest.mark.parametrize("partitions", seeds([3], [0]))
 def test_spark_reads_and_folds_as_the_other_reader_does(spark: SparkSession, log: str, partitions: int) -> None:
     """Random logs with truncates, partial updates, moved keys and an open transaction; the rows and the log."""
     made = RandomLog(2, shape_ids=["users", "it's"], partitions=partitions)
@@ -109,6 +110,7 @@ def test_spark_refuses_what_the_other_reader_refuses(spark: SparkSession, log: s
         SparkShapeLogReader(spark, log).read_rows("users")
 
 
+@pytest.mark.long
 def test_appends_by_spark_go_on_during_upkeep(spark: SparkSession, log: str) -> None:
     """Neither fails because of the other, no row is lost or there twice, and each reads the other's checkpoints."""
     DeltaTable(log).alter.set_table_properties({"delta.checkpointInterval": "3"})

@@ -123,7 +123,10 @@ class _Readers:
             assert by_row(self.reader.read_rows(self.shape_id, at)) == as_rows(state)
 
 
-@pytest.mark.parametrize(("seed", "partitions"), [(1, 0), (2, 3), (3, 0), (4, 3)])
+@pytest.mark.parametrize(
+    ("seed", "partitions"),
+    [(1, 0), (2, 3), *(pytest.param(*each, marks=pytest.mark.long) for each in [(3, 0), (4, 3)])],
+)
 def test_readers_and_followers_have_the_rows_whatever_is_folded(log: str, seed: int, partitions: int) -> None:
     """Of several shapes with truncates, partial updates and moved keys: at every offset, and for any follower."""
     made = RandomLog(seed, shape_ids=["a", "it's", "z"], partitions=partitions)

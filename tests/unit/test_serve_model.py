@@ -114,7 +114,10 @@ class _World:
             self._last[id(client)] = client.tx
 
 
-@pytest.mark.parametrize(("seed", "new_log"), [(0, RandomLog), (1, partial(RandomLog, partitions=3)), (2, _JoinedLog)])
+@pytest.mark.parametrize(
+    ("seed", "new_log"),
+    [(0, RandomLog), pytest.param(1, partial(RandomLog, partitions=3), marks=pytest.mark.long), (2, _JoinedLog)],
+)
 def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
     tmp_path: Path, seed: int, new_log: Callable[[int], RandomLog | _JoinedLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:

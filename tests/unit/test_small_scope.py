@@ -20,6 +20,7 @@ def _search(cases: list[Case], *, exact: bool = True) -> tuple[int, int]:
     return sum(scope.states for scope in scopes), sum(scope.histories for scope in scopes)
 
 
+@pytest.mark.long
 def test_two_fragments_of_two_transactions_and_a_lost_checkpoint() -> None:
     cases = list(all_cases(1, 2, 2, losses=1))
     assert len(cases) == 16
