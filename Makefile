@@ -132,7 +132,7 @@ serverjars: java $(READY) ## fetch a PostgreSQL server of each version and an ol
 s3server: $(READY) ## build a server with the API of S3 for the tests into .jars/store, with Go; other targets do this when needed
 	@$(BIN)/python -m tests.support.s3_build
 
-classes: java $(READY) jars brokerjars ## archive Spark's classes, for a faster start, into .jars; other targets do this when needed
+classes: java $(READY) jars brokerjars ## archive Spark's and the broker's classes, for a faster start, into .jars; other targets do this when needed
 	@$(BIN)/python -m flushtracker.jobs.warmup.program
 
 # Without the archive everything works, too.

@@ -194,7 +194,7 @@ class Demo:
         parts.callback(self._stop, name, child.stop)
         self._children.append(child)
 
-    def _stop(self, name: str, stop: Callable[[], None]) -> None:
+    def _stop(self, name: str, stop: Callable[[], object]) -> None:
         self._say(f"stopping {name}")
         stop()
 

@@ -1,4 +1,6 @@
-"""The class archive: Spark's classes as its JVM lays them out in memory, so that it maps them instead of loading them.
+"""Class archives: the classes of Spark, and of the local broker, as the JVM lays them out in memory.
+
+A JVM maps an archive instead of reading, verifying and laying out each class.
 
 Java's class data sharing: https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html. It is optional: the JVM
 starts without it if Java, the class path or the jars' times differ from those of the archive. The archive's name has a
@@ -18,20 +20,22 @@ from flushtracker.jvm.spark_version import installed_version
 _SILENT: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 
-def archive_path(jars: Sequence[Path], java: Java) -> Path:
-    """Where the archive for this Java, this Spark and these jars is, or would be."""
+def spark_archive(jars: Sequence[Path], java: Java) -> Path:
+    """Where the archive for this Java, this Spark and these extra jars is, or would be."""
     spark = find_spec("pyspark")
     spark_jars = Path(str(spark.origin)).parent / "jars" if spark else Path()
-    facts = [str(java.launcher.resolve()), java.version]
-    for jar in [*jars, *sorted(spark_jars.glob("*.jar"))]:
-        found = jar.stat()
-        facts.append(f"{jar} {found.st_size} {found.st_mtime_ns}")
-    return jars[0].parent / f"spark-{installed_version()}-{sha256(repr(facts).encode()).hexdigest()[:12]}.jsa"
+    return _archive_path(f"spark-{installed_version()}", [*jars, *sorted(spark_jars.glob("*.jar"))], java)
+
+
+def broker_archive(jars: Sequence[Path], java: Java) -> Path:
+    """Where the archive for this Java and a broker of these jars is, or would be."""
+    return _archive_path("broker", jars, java)
 
 
 def outdated_archives(archive: Path) -> Iterable[Path]:
-    """Other archives of the same Spark, beside this one: another checkout may use those of another Spark."""
-    return {*archive.parent.glob(f"spark-{installed_version()}-*.jsa")} - {archive}
+    """Other archives of the same Spark, or of the broker: another checkout may use those of another Spark."""
+    name = archive.stem.rpartition("-")[0]
+    return {*archive.parent.glob(f"{name}-*.jsa")} - {archive}
 
 
 def use_archive(path: Path) -> str:
@@ -46,3 +50,12 @@ def write_archive(path: Path) -> str:
 
 def _option(name: str, path: Path) -> str:
     return f'-XX:{name}="{path}"'
+
+
+def _archive_path(name: str, jars: Sequence[Path], java: Java) -> Path:
+    """Beside the first jar; the hash is of Java and of all jars."""
+    facts = [str(java.launcher.resolve()), java.version]
+    for jar in jars:
+        found = jar.stat()
+        facts.append(f"{jar} {found.st_size} {found.st_mtime_ns}")
+    return jars[0].parent / f"{name}-{sha256(repr(facts).encode()).hexdigest()[:12]}.jsa"

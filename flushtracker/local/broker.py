@@ -13,13 +13,14 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.jvm.class_archive import broker_archive, use_archive
 from flushtracker.jvm.ivy_jars import JarSet
 from flushtracker.jvm.jars import BROKER_JARS
 from flushtracker.jvm.java import check_java
@@ -81,6 +82,7 @@ class LocalBroker:
     override the defaults when its data is created; in a value, ``{port}`` and ``{controller_port}`` are its own. The
     environment variable ``KAFKA_OPTS`` has further options for its JVM, as for Kafka's own scripts.
     ``jars`` may be those of an older Kafka; before 3.9 that needs the setting ``controller.quorum.voters``.
+    ``jvm_options`` are further options for the broker, but not for the program that formats its data.
     """
 
     def __init__(
@@ -90,10 +92,12 @@ class LocalBroker:
         heap_mb: int = 512,
         settings: Mapping[str, str] | None = None,
         jars: JarSet = BROKER_JARS,
+        jvm_options: Sequence[str] = (),
     ) -> None:
         self._folder = folder.absolute()
         self._jars = jars
         self._heap_mb = heap_mb
+        self._jvm_options = jvm_options
         self._settings = {**_SETTINGS, **(settings or {})}
         self._config = self._folder / "server.properties"
         self._log = self._folder / "broker.log"
@@ -115,9 +119,7 @@ class LocalBroker:
         """
         if self._process is not None:
             return
-        jars = self._jars.paths()
-        options = [f"-Xmx{self._heap_mb}m", *_JVM_OPTIONS, *shlex.split(os.environ.get("KAFKA_OPTS", ""))]
-        java = [str(check_java().launcher), *options, "-cp", f"{jars[0].parent}/*"]
+        java = java_command(self._jars, self._heap_mb)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if not self._config.exists():
@@ -126,7 +128,7 @@ class LocalBroker:
                 begin = log.tell()
                 # In its own session: a Ctrl-C at the terminal must reach only this program.
                 self._process = subprocess.Popen(  # noqa: S603  our own command
-                    [*java, "kafka.Kafka", str(self._config)],
+                    [*java, *self._jvm_options, "kafka.Kafka", str(self._config)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -140,9 +142,12 @@ class LocalBroker:
             self._await_start(self._process, begin)
             undo.pop_all()
 
-    def stop(self) -> None:
-        """Stop it gracefully (SIGTERM) and wait until it has exited; does nothing if it is not running."""
-        self._end(signal.SIGTERM)
+    def stop(self, timeout_s: float = _STOP_TIMEOUT_SECONDS) -> bool:
+        """Stop it gracefully (SIGTERM) and wait until it has exited; does nothing if it is not running.
+
+        Returns false if it had not exited in time and was killed.
+        """
+        return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
         """Kill it (SIGKILL), as a crash would."""
@@ -193,18 +198,21 @@ class LocalBroker:
                 raise BrokerError(f"the local broker {fact}; the last lines of {self._log}: {_last_lines(text)}")
             time.sleep(0.05)
 
-    def _end(self, number: signal.Signals) -> None:
+    def _end(self, number: signal.Signals, timeout_s: float = _STOP_TIMEOUT_SECONDS) -> bool:
         process, guard = self._process, self._guard
         self._process = self._guard = None
+        in_time = True
         if process is not None:
             process.send_signal(number)
             try:
-                process.wait(_STOP_TIMEOUT_SECONDS)
+                process.wait(timeout_s)
             except subprocess.TimeoutExpired:
+                in_time = False
                 process.kill()
                 process.wait()
         if guard is not None:
             guard.dismiss()
+        return in_time
 
     def _configured_ports(self) -> tuple[int, int] | None:
         """The ports in an existing configuration, or ``None``."""
@@ -216,6 +224,19 @@ class LocalBroker:
                 f"{self._config} is not a local broker's configuration; remove its folder, or choose another"
             )
         return int(found[1]), int(found[2])
+
+
+def java_command(jars: JarSet, heap_mb: int) -> list[str]:
+    """How Java starts one of Kafka's programs, up to the program's name: with the class archive, if there is one.
+
+    Raises:
+        ConfigError: there is no Java or no jar.
+    """
+    paths, java = jars.paths(), check_java()
+    options = [f"-Xmx{heap_mb}m", *_JVM_OPTIONS, *shlex.split(os.environ.get("KAFKA_OPTS", ""))]
+    options += shlex.split(use_archive(broker_archive(paths, java)))
+    # An archive fits only a class path with the same jars in the same order.
+    return [str(java.launcher), *options, "-cp", os.pathsep.join(map(str, paths))]
 
 
 def _free_ports() -> tuple[int, int]:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.spark_config import HADOOP, SparkConfig
 from flushtracker.errors import ConfigError, FlushtrackerError
-from flushtracker.jvm.class_archive import archive_path, use_archive
+from flushtracker.jvm.class_archive import spark_archive, use_archive
 from flushtracker.jvm.jars import S3_JARS, SPARK_JARS
 from flushtracker.jvm.java import check_java
 from flushtracker.process.log_format import LogFormat
@@ -83,7 +83,7 @@ def start_session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if any(map(is_on_s3, paths)) and not _JARS_OF_USERS & config.settings.keys():
             _append_to_class_path(S3_JARS.paths())
-        options = (_log_options(log_format, verbose=verbose), use_archive(archive_path(jars, java)))
+        options = (_log_options(log_format, verbose=verbose), use_archive(spark_archive(jars, java)))
         if any(options):
             settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     settings |= {name: value for name, value in config.settings.items() if not name.startswith(HADOOP)}

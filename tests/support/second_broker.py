@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.jvm.jars import BROKER_JARS
-from flushtracker.jvm.java import check_java
+from flushtracker.local.broker import java_command
 from flushtracker.process.guarded_process import GuardedProcess
 from tests.support.waiting import wait_until
 
@@ -44,8 +44,7 @@ def second_broker(first: Path, folder: Path) -> Iterator[GuardedProcess]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     config.write_text(_SETTINGS.format(node_id=NODE_ID, port=port, controller=controller[1], folder=folder))
-    options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    java = [str(check_java().launcher), *options, "-cp", f"{BROKER_JARS.paths()[0].parent}/*"]
+    java = java_command(BROKER_JARS, heap_mb=256)
     subprocess.run(
         [*java, "kafka.tools.StorageTool", "format", "-t", cluster[1], "-c", str(config)],
         check=True,

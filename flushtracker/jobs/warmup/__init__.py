@@ -1,1 +1,1 @@
-"""Runs both jobs on a broker of their own, and archives the classes that Spark loads, so that jobs start faster."""
+"""Runs a broker, and both jobs on one, and archives the classes that they load, so that they start faster."""
