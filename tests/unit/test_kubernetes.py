@@ -113,6 +113,14 @@ def test_servers_of_shapes_run_beside_each_other_and_read_what_the_jobs_write(
     assert spec["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(ports["status"])
 
 
+def test_draining_nodes_takes_one_server_of_shapes_at_a_time_and_waits_for_no_other_program() -> None:
+    """A budget on the one pod of a job would keep its node from being drained."""
+    (budget,) = (manifest["spec"] for (kind, _), manifest in _OBJECTS.items() if kind == "PodDisruptionBudget")
+    spec = _OBJECTS["Deployment", "flushtracker-serve"]["spec"]
+    assert budget["selector"] == spec["selector"]
+    assert 0 < budget["maxUnavailable"] < spec["replicas"]
+
+
 @pytest.mark.parametrize("program", _PROGRAMS)
 def test_probes_ask_the_port_that_the_program_listens_on(program: str, mounted: Path) -> None:
     """The port, the probes, the annotations, the service and the configuration agree."""
