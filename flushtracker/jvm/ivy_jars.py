@@ -94,7 +94,8 @@ class JarSet:
         if not faults:
             return [folder / name for name in self.names()]
         if environ.get("FLUSHTRACKER_JARS"):
-            raise ConfigError(f"FLUSHTRACKER_JARS is {folder}: {'; '.join(faults)}. Put them there, or unset it")
+            listed = "; ".join(f"{name} {fault}" for name, fault in faults.items())
+            raise ConfigError(f"FLUSHTRACKER_JARS is {folder}: {listed}. Put them there, or unset it")
         raise ConfigError(
             f"{self._count(faults)} extra jars for {self.owner} are not in {folder}: run `{self.command}`, "
             "or set FLUSHTRACKER_JARS to a folder that has them"
@@ -138,23 +139,24 @@ class JarSet:
                     f"{self._count(faults)} jars for {self.owner} could not be fetched from {shown}, {_reason(log)} "
                     f"(Ivy's log: {log_file}). {_REMEDY}"
                 )
-            for name in self.names():
+            # Those of another Spark stay: an archive of its classes goes by their times.
+            for name in self._faults(folder):
                 (folder / name).parent.mkdir(exist_ok=True)
                 (fetched / name).replace(folder / name)
             log_file.unlink(missing_ok=True)
 
-    def _faults(self, folder: Path) -> list[str]:
-        """What is wrong in the folder, one text per unusable jar."""
-        faults = []
+    def _faults(self, folder: Path) -> dict[str, str]:
+        """What is wrong in the folder, by the name of each unusable jar."""
+        faults = {}
         for name in self.names():
             path = folder / name
             if not path.is_file():
-                faults.append(f"{name} is missing")
+                faults[name] = "is missing"
             elif not zipfile.is_zipfile(path):
-                faults.append(f"{name} is truncated or not a jar")
+                faults[name] = "is truncated or not a jar"
         return faults
 
-    def _count(self, faults: list[str]) -> str:
+    def _count(self, faults: Mapping[str, str]) -> str:
         return f"{len(faults)} of {len(self.names())}"
 
 

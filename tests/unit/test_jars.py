@@ -325,10 +325,8 @@ def test_a_repository_that_cannot_be_reached_fails_at_once(
     assert [path.name for path in (checkout / ".jars").iterdir()] == ["fetch.log"]
 
 
-def test_a_fetch_gets_all_jars_or_none(checkout: Path, tmp_path: Path) -> None:
-    """A repository that lacks one jar leaves nothing; once it has them all, the failure's log is removed too."""
-    java_or_skip()
-    repository = tmp_path / "maven & more"
+def put_repository(repository: Path, tmp_path: Path) -> dict[str, str]:
+    """A Maven repository that has the jars, and the environment in which they are fetched from there."""
     put_jars(tmp_path / "flat")
     groups = {"delta": "io/delta", "unity": "io/unitycatalog", "spark": "org/apache/spark", "kafka": "org/apache/kafka"}
     for path in (tmp_path / "flat").iterdir():
@@ -336,7 +334,14 @@ def test_a_fetch_gets_all_jars_or_none(checkout: Path, tmp_path: Path) -> None:
         group = next((where for start, where in groups.items() if name.startswith(start)), "org/apache/commons")
         (repository / group / name / version).mkdir(parents=True)
         path.rename(repository / group / name / version / path.name)
-    environ = {**os.environ, "FLUSHTRACKER_MAVEN": repository.as_uri().replace("%26", "&"), "FLUSHTRACKER_JARS": ""}
+    return {**os.environ, "FLUSHTRACKER_MAVEN": repository.as_uri().replace("%26", "&"), "FLUSHTRACKER_JARS": ""}
+
+
+def test_a_fetch_gets_all_jars_or_none(checkout: Path, tmp_path: Path) -> None:
+    """A repository that lacks one jar leaves nothing; once it has them all, the failure's log is removed too."""
+    java_or_skip()
+    repository = tmp_path / "maven & more"
+    environ = put_repository(repository, tmp_path)
     missing = repository / "io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar"
     missing.rename(tmp_path / "moved")
 
@@ -347,6 +352,19 @@ def test_a_fetch_gets_all_jars_or_none(checkout: Path, tmp_path: Path) -> None:
     (tmp_path / "moved").rename(missing)
     assert SPARK_JARS.fetch(environ) == [checkout / ".jars" / name for name in SPARK_JARS.names()]
     assert {path.name for path in (checkout / ".jars").iterdir()} == set(SPARK_JARS.names())
+
+
+def test_a_fetch_for_another_spark_leaves_the_jars_that_both_have(checkout: Path, tmp_path: Path) -> None:
+    """The archive of the first one's classes fits only jars of the same time, and a JVM may have them open."""
+    java_or_skip()
+    environ = put_repository(tmp_path / "maven", tmp_path)
+    put_jars(checkout / ".jars", f"{DELTA}-4.4.0.jar")
+    (checkout / ".jars" / "delta-storage-4.4.0.jar").write_bytes(b"PK, and no more")
+    kept = checkout / ".jars" / "delta-kernel-api-4.4.0.jar"
+    before = kept.stat()
+    assert SPARK_JARS.fetch(environ) == SPARK_JARS.paths(environ)
+    after = kept.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_a_malformed_repository_url_is_refused(checkout: Path) -> None:
