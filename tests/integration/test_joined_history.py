@@ -112,6 +112,7 @@ class JoinedStory:
         return count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(_SEEDS))
 def test_shapes_with_subqueries_are_their_queries_at_every_commit(loop: LocalLoop, seed: int) -> None:
     """Added before and between transactions, with snapshots of all of their tables; over restarts of capture."""

@@ -24,6 +24,7 @@ from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.table_binding import TableBinding
 from tests.support.brokers import Broker
 from tests.support.capture_rig import DEADLINE_S, CaptureRig, RunningCapture, shape
+from tests.support.seeds import seeds
 from tests.support.snapshot_judge import Verdict, judge, transactions
 from tests.support.snapshot_workload import NAMES, TABLES, Workload
 from tests.support.waiting import wait_until
@@ -142,7 +143,7 @@ def stage(
     rig.close()
 
 
-@pytest.mark.parametrize("stage", range(_SEEDS), indirect=True)
+@pytest.mark.parametrize("stage", seeds([0], range(1, _SEEDS)), indirect=True)
 def test_every_state_after_a_snapshot_is_one_of_the_table(stage: Stage) -> None:
     """Shapes are added, their snapshots taken, late and again, and capture is restarted, while clients work."""
     rig = stage.rig

@@ -87,7 +87,7 @@ def test_gap_is_exit_code_3_with_a_traceback_only_when_verbose(tmp_path: Path) -
     assert "Traceback" in verbose.stderr
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", [pytest.param("SIGTERM", marks=pytest.mark.long), "SIGINT"])
 def test_signal_finishes_the_running_batch_and_exits_with_0(tmp_path: Path, name: str) -> None:
     """Sent in mid-batch to the whole process group, as by Ctrl-C in a terminal, with two more batches to read."""
     job = JobFolder(tmp_path)

@@ -17,6 +17,7 @@ from flushtracker.spark.shape_log_reader import SparkShapeLogReader
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.joined_history import TABLES, JoinedWorld, random_case
 from tests.support.joined_partitions import partitioned_case
+from tests.support.seeds import seeds
 from tests.support.shape_log_rows import append, commit, item
 from tests.unit.test_joined_log import Answer, entries, joined_shape, played
 from tests.unit.test_retention import folded
@@ -37,26 +38,22 @@ def _rows(spark: SparkSession, log: str, shape_id: str, tx: int | None = None) -
     return sorted([tuple(row) for row in found.collect()], key=repr)
 
 
-def test_spark_has_the_query_of_random_shapes(spark: SparkSession, log: str) -> None:
+@pytest.mark.parametrize("seed", seeds([1], [0, *range(2, _SEEDS)]))
+def test_spark_has_the_query_of_random_shapes(spark: SparkSession, log: str, seed: int) -> None:
     """Nested, NOT IN, NULLs, one table in several roles, partitions; at earlier commits, and after a fold."""
-    compared, seen = 0, set[str]()
-    for seed in range(_SEEDS):
-        rng = Random(seed)  # noqa: S311  reproducible
-        world, made = partitioned_case(rng, 2) if seed % 2 else random_case(rng, 2)
-        definitions = [replace(each, id=f"{seed} {each.id}") for each in made]
-        first = world.lsn = 1000 * (seed + 1)
-        answers = played(log, world, definitions)
-        register(log, *entries(definitions))
-        middle, told = answers[len(answers) // 2]
-        for definition in definitions:
-            assert _rows(spark, log, definition.id, middle) == told[definition.id], f"{definition} at {middle}"
-        assert folded(log, 0, (first + world.lsn) // 2)
-        for definition in definitions:
-            expected = answers[-1][1][definition.id]
-            assert _rows(spark, log, definition.id) == expected, f"{definition}"
-            compared, seen = compared + 2, seen | {str(expected)}
-    assert compared == 4 * _SEEDS
-    assert len(seen) > _SEEDS
+    rng = Random(seed)  # noqa: S311  reproducible
+    world, definitions = partitioned_case(rng, 2) if seed % 2 else random_case(rng, 2)
+    first = world.lsn = 1000
+    answers = played(log, world, definitions)
+    register(log, *entries(definitions))
+    middle, told = max(answers, key=lambda answer: sum(map(len, answer[1].values())))
+    assert any(told.values()) or seed > 1, "the first seeds have rows"
+    for definition in definitions:
+        assert _rows(spark, log, definition.id, middle) == told[definition.id], f"{definition} at {middle}"
+    assert folded(log, 0, (first + world.lsn) // 2)
+    last = answers[-1][1]
+    for definition in definitions:
+        assert _rows(spark, log, definition.id) == last[definition.id], f"{definition}"
 
 
 def test_typed_columns_bound_and_errors_are_those_of_the_other_reader(spark: SparkSession, log: str) -> None:

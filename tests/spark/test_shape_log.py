@@ -191,6 +191,7 @@ def test_spark_refuses_a_shape_without_its_snapshot(spark: SparkSession, log: st
         SparkShapeLogReader(spark, log).read_log("users", Position(SOURCE, 9, 0))
 
 
+@pytest.mark.long
 def test_spark_continues_by_the_difference_as_the_other_reader_does(spark: SparkSession, tmp_path: Path) -> None:
     """Of shapes that begin again, with other columns, and whose slots are lost; from positions of any time."""
     log, positions, healed = str(tmp_path / "log"), list[Position](), 0

@@ -101,7 +101,7 @@ def rows_of(read: ShapeRead) -> Table:
     return {row["id"]: {name: text for name, text in row.items() if text is not None} for row in read.rows.to_pylist()}
 
 
-@pytest.mark.parametrize("seed", seeds(range(2), range(2, 6)))
+@pytest.mark.parametrize("seed", seeds([0], range(1, 6)))
 def test_followers_continue_by_the_difference_whatever_begins_again(tmp_path: Path, seed: int) -> None:
     """Nothing is folded, so nobody is told to begin again; each has the rows of its position after every poll."""
     counts = play(str(tmp_path / "log"), seed, has_folds=False)

@@ -27,6 +27,7 @@ def test_two_fragments_of_two_transactions_and_a_lost_checkpoint() -> None:
     assert _search(cases) == (24724, 500153829789738449)
 
 
+@pytest.mark.long
 def test_two_shapes_and_a_resend() -> None:
     cases = list(all_cases(2, 2, 1, resends=1))
     assert _search(cases) == (42249, 262834398539741498)

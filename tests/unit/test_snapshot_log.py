@@ -294,7 +294,7 @@ def by_id(rows: list[dict[str, Any]]) -> Table:
     return {row["id"]: {name: row[name] for name in ("id", "n")} for row in rows}
 
 
-@pytest.mark.parametrize("seed", seeds(range(2), range(2, 4)))
+@pytest.mark.parametrize("seed", seeds([0], range(1, 4)))
 def test_readers_have_the_table_whatever_is_appended_merged_or_taken_again(tmp_path: Path, seed: int) -> None:
     """A follower that began with an older snapshot gets all: what is missing from the log, by the difference."""
     play = Play(str(tmp_path / "log"), seed)
@@ -308,7 +308,7 @@ def test_readers_have_the_table_whatever_is_appended_merged_or_taken_again(tmp_p
     assert play.merges > 3
 
 
-@pytest.mark.parametrize("seed", seeds(range(3), range(3, 8)))
+@pytest.mark.parametrize("seed", seeds(range(2), range(2, 8)))
 def test_folds_lose_nothing_whatever_is_taken_again_or_killed(tmp_path: Path, seed: int) -> None:
     """Each reader has the table; one behind the horizon is told so. A snapshot that lacks what is folded is refused."""
     play = Play(str(tmp_path / "log"), seed, folds=True)
