@@ -39,6 +39,8 @@ _ALWAYS: Final = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # A table's log is small: the default of 50 tasks for it would take longer than the rest of a read.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # What a Python worker gets at a time: the default since Spark 4.1. Before, it was 256 MiB.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",
 }
 _CLASS_PATH_END: Final = "SPARK_DIST_CLASSPATH"
 """The variable with what Spark's launcher appends to the class path of a JVM."""
