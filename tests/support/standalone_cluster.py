@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Final
 from urllib.request import urlopen
 
+import deltalake
 import pyspark
 
 from flushtracker.spark.dist import write_dist
@@ -198,7 +199,8 @@ def _plain_environ() -> dict[str, str]:
 def _make_executor_python(folder: Path) -> Path:
     """Create a Python with only the packages that docs/deploying.md requires of executors, linked from this one."""
     venv.create(folder, symlinks=True)
-    ours = Path(pyspark.__file__).parents[1]
+    # Not beside pyspark, which an environment over another one has as its own.
+    ours = Path(deltalake.__file__).parents[1]
     theirs = next((folder / "lib").glob("python*/site-packages"))
     for name in _EXECUTOR_PACKAGES:
         if (ours / name).exists():
