@@ -7,7 +7,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -77,6 +77,19 @@ _HEAD: Final = re.compile(r"``([A-Za-z_]\w*)``:")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\(\))?")
 _PATH: Final = re.compile(r"(?:flushtracker|tests|docs|conf|jobs|examples)/[\w./-]+|(?:\w+/)+\w+\.py")
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
+_WITH_STATEMENTS: Final = (ast.stmt, ast.excepthandler, ast.match_case)
+
+
+class Module(NamedTuple):
+    """What the checks need of a module's tree; the trees of all modules would take half a gigabyte."""
+
+    docstring: str
+    docstrings: tuple[tuple[str, int], ...]
+    """Its own and those of what it defines, also below assignments, each with its line."""
+    words: frozenset[str]
+    """Every identifier, and every word of its strings but the docstrings."""
+    definitions: frozenset[str]
+    """What it defines or imports, as ``name`` and as ``Class.name``."""
 
 
 class Text(NamedTuple):
@@ -93,37 +106,51 @@ def python_files(*folders: str) -> Iterator[Path]:
 
 
 @cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def module_of(path: Path) -> Module:
+    tree = ast.parse(path.read_text())
+    docstrings = list(docstrings_in(tree))
+    return Module(
+        ast.get_docstring(tree) or "",
+        tuple((str(docstring.value), docstring.lineno) for docstring in docstrings),
+        frozenset(words_in(tree, docstrings)),
+        frozenset(definitions_in(tree)),
+    )
 
 
-def docstrings_of(path: Path) -> Iterator[ast.Constant]:
-    """The docstrings of a module, of what it defines, and below its assignments."""
-    for node in ast.walk(tree_of(path)):
+def docstrings_in(tree: ast.Module) -> Iterator[ast.Constant]:
+    nodes: list[ast.AST] = [tree]
+    while nodes:
+        node = nodes.pop(0)
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else ():
             match statement:
                 case ast.Expr(value=ast.Constant(value=str()) as docstring):
                     yield docstring
+        nodes += [child for child in ast.iter_child_nodes(node) if isinstance(child, _WITH_STATEMENTS)]
 
 
-def texts() -> Iterator[Text]:
-    """All prose: pages, docstrings and comments."""
+@cache
+def texts() -> tuple[Text, ...]:
+    """All prose."""
+    return tuple(read_texts())
+
+
+def read_texts() -> Iterator[Text]:
+    """All pages, docstrings and comments."""
     for path in [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md")]:
         yield Text(_FENCED.sub("", path.read_text()), str(path.relative_to(CHECKOUT)), None)
     for path in python_files("flushtracker", "jobs", "examples", "tests"):
         name = path.relative_to(CHECKOUT)
-        for docstring in docstrings_of(path):
-            yield Text(str(docstring.value), f"{name}:{docstring.lineno}", path)
+        for docstring, line in module_of(path).docstrings:
+            yield Text(docstring, f"{name}:{line}", path)
         for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
             if token.type == tokenize.COMMENT:
                 yield Text(token.string, f"{name}:{token.start[0]}", path)
 
 
-def words_in(path: Path) -> Iterator[str]:
-    """Every identifier of a module, and every word of its strings but the docstrings."""
-    docstrings = {id(docstring) for docstring in docstrings_of(path)}
-    for node in ast.walk(tree_of(path)):
+def words_in(tree: ast.Module, docstrings: Iterable[ast.Constant]) -> Iterator[str]:
+    no_words = {id(docstring) for docstring in docstrings}
+    for node in ast.walk(tree):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.alias(name=name):
                 yield from name.split(".")
@@ -136,7 +163,7 @@ def words_in(path: Path) -> Iterator[str]:
                 yield name
             case ast.ImportFrom(module=str(name)):
                 yield from name.split(".")
-            case ast.Constant(value=str(text)) if id(node) not in docstrings:
+            case ast.Constant(value=str(text)) if id(node) not in no_words:
                 yield from _WORD.findall(text)
 
 
@@ -145,7 +172,7 @@ def known_words() -> frozenset[str]:
     """The words of the product's code, of its configurations and schemas, and the names of tests."""
     words: set[str] = set()
     for path in python_files("flushtracker", "jobs", "examples"):
-        words.update(words_in(path))
+        words.update(module_of(path).words)
     for path in CHECKOUT.rglob("*"):
         if path.suffix in DATA and path.relative_to(CHECKOUT).parts[0] not in NOT_OURS and path.is_file():
             words.update(_WORD.findall(path.read_text()))
@@ -154,20 +181,16 @@ def known_words() -> frozenset[str]:
 
 
 @cache
-def words_of_tests() -> frozenset[str]:
-    return frozenset(word for path in python_files("tests") for word in words_in(path))
+def words_known_to_tests() -> frozenset[str]:
+    return known_words().union(*(module_of(path).words for path in python_files("tests")))
 
 
-@cache
-def definitions(path: Path) -> frozenset[str]:
-    """What a module defines or imports, as ``name`` and as ``Class.name``."""
-    found: set[str] = set()
-    for node in tree_of(path).body:
-        found.update(defined_by(node))
+def definitions_in(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        yield from defined_by(node)
         if isinstance(node, ast.ClassDef):
             for inner in ast.walk(node):
-                found.update(f"{node.name}.{name}" for name in defined_by(inner))
-    return frozenset(found)
+                yield from (f"{node.name}.{name}" for name in defined_by(inner))
 
 
 def defined_by(node: ast.AST) -> Iterator[str]:
@@ -186,7 +209,7 @@ def defined_by(node: ast.AST) -> Iterator[str]:
 def all_definitions() -> frozenset[str]:
     """The names that modules and classes of ours and of the tests define."""
     files = python_files("flushtracker", "tests")
-    return frozenset(part for path in files for name in definitions(path) for part in name.split("."))
+    return frozenset(part for path in files for name in module_of(path).definitions for part in name.split("."))
 
 
 @cache
@@ -220,7 +243,7 @@ def exists(dotted: str) -> bool:
     for length in range(len(parts), 0, -1):
         module = module_file(".".join(parts[:length]))
         if module is not None:
-            return length == len(parts) or ".".join(parts[length:][:2]) in definitions(module)
+            return length == len(parts) or ".".join(parts[length:][:2]) in module_of(module).definitions
     return False
 
 
@@ -236,9 +259,8 @@ def is_ours(name: str) -> bool:
 
 def is_known(name: str, text: Text) -> bool:
     """Whether code or configurations have every word of a name; a metric has our prefix besides, and often a unit."""
-    words = known_words()
-    if text.module is None or text.module.is_relative_to(CHECKOUT / "tests"):
-        words |= words_of_tests()
+    of_tests = text.module is None or text.module.is_relative_to(CHECKOUT / "tests")
+    words = words_known_to_tests() if of_tests else known_words()
     metric = re.fullmatch(r"flushtracker_((\w+?)(?:_seconds|_bytes|_total)?)", name)
     return words.issuperset(_WORD.findall(name)) or bool(metric and not words.isdisjoint(metric.groups()))
 
@@ -273,9 +295,9 @@ def unresolved_references(text: Text) -> Iterator[str]:
 
 def wrong_heads(path: Path) -> Iterator[str]:
     """The names that a module's docstring begins with, and that it does not define."""
-    heads = re.match(r"((?:``\w+``(?:, | and )?)+):", ast.get_docstring(tree_of(path)) or "")
+    heads = re.match(r"((?:``\w+``(?:, | and )?)+):", module_of(path).docstring)
     for name in re.findall(r"``([A-Za-z]\w*)``", heads[1]) if heads else ():
-        if name not in definitions(path):
+        if name not in module_of(path).definitions:
             yield name
 
 
