@@ -16,6 +16,8 @@ from flushtracker.loop_trial.history import RULES
 from flushtracker.loop_trial.programs import PARTS
 from tests.support.brokers import Broker
 from tests.support.certificates import HOST
+from tests.support.object_store import store_config
+from tests.support.s3_server import running_s3
 from tests.support.secured_broker import SecuredBroker
 from tests.support.secured_postgres import SecuredPostgres
 from tests.support.standalone_cluster import FAST_START
@@ -89,7 +91,7 @@ def secured(
 def trial(module: str, settings: Settings, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run it with its files in ``folder``."""
     config = folder / "loop.yaml"
-    config.write_text(yaml.safe_dump({**settings, "place": str(folder / "place")}))
+    config.write_text(yaml.safe_dump({"place": str(folder / "place"), **settings}))
     arguments = ["--config", str(config), "--data", str(folder / "data"), *options]
     return subprocess.run(
         [sys.executable, "-c", _RUN, module, *arguments],
@@ -136,3 +138,34 @@ def test_a_loop_that_acknowledges_too_early_fails(plain: Settings, postgres: Loc
     assert "left behind" not in done.stderr
     assert postgres.execute(_LEFT) == []
     assert postgres.execute("SELECT count(*) FROM theirs") == [(1,)]
+
+
+@pytest.mark.soak
+def test_flushtracker_passes_on_an_object_store(
+    plain: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables and checkpoints are on a server with the API of S3, whose keys come from the configuration alone."""
+    monkeypatch.setenv("TRIAL_S3_SECRET", secret := f"secret-{uuid.uuid4().hex}")
+    with running_s3(tmp_path / "store") as s3:
+        s3.accept("trial", secret)
+        store = store_config(s3.port)
+        keys = {"access_key_id": "trial", "secret_access_key": "${TRIAL_S3_SECRET}"}
+        settings = {
+            **plain,
+            "place": "s3://bucket/trials",
+            "storage": {"s3": {"endpoint": store.endpoint, "region": store.region, **keys}},
+        }
+        done = trial("flushtracker", settings, tmp_path, "--kills", "3", "--seed", "3", "--timeout", "300")
+        written = {path.parent.name for path in (s3.folder / "trials").glob("*/*/_delta_log")}
+        checkpoints = {path.parent.name for path in (s3.folder / "trials").glob("*/*/commits")}
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    assert rules(done.stdout, "pass") == [*RULES], output
+    assert written >= {"acks", "log", "log_shapes"}
+    assert checkpoints == {"checkpoint", "write_checkpoint"}
+    assert "left behind" not in done.stderr
+    assert not (tmp_path / "place").exists()
+    files = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+    assert len(files) > len(PARTS)
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []
+    assert secret not in output
