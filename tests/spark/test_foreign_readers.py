@@ -3,6 +3,7 @@
 from pathlib import Path
 from random import Random
 
+import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -15,6 +16,7 @@ from tests.support.shape_log_rows import RandomLog, append
 from tests.unit.test_joined_log import JOINED_TABLES, joined_shape, played
 
 
+@pytest.mark.long
 def test_spark_sql_has_the_rows_of_a_busy_log(spark: SparkSession, tmp_path: Path) -> None:
     """While the log is appended to, merged, folded and snapshotted again, past 2**32 transactions."""
     read = spark_rows(spark)

@@ -263,6 +263,7 @@ def net_changes(spark: SparkSession, log: str) -> Counter[str]:
     return +found
 
 
+@pytest.mark.long
 def test_streaming_readers_get_each_appended_row_once(spark: SparkSession, log: str, tmp_path: Path) -> None:
     """Across merges, and deletions of removed shapes' logs; the change data feed leaves the rows of the table."""
     DeltaTable(log).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
