@@ -10,9 +10,11 @@ from threading import Event
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
+from flushtracker.status.upgrade_facts import KEEPS_SLOTS_SINCE
 from tests.support.log_follower import Follower
 from tests.support.major_upgrade import old_server, upgraded
 from tests.support.resync_loop import DEADLINE_S, SHAPE_ID, ResyncLoop
+from tests.support.waiting import wait_until
 
 _DROP_SLOT = "SELECT pg_drop_replication_slot('shapes')"
 _DEADLINE_S = 60
@@ -60,14 +62,15 @@ def test_a_follower_continues_over_an_upgrade_that_has_kept_the_slot(postgres_fo
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("version", [16, 17])
 def test_a_follower_continues_over_an_upgrade_that_has_not_kept_the_slot(
-    postgres_folder: Path, servers: ExitStack
+    version: int, postgres_folder: Path, servers: ExitStack
 ) -> None:
     """By the difference, under the same id: with what was written before the upgrade and after it, and not captured.
 
     Capture and the writers are killed meanwhile; capture gets the flag again each time.
     """
-    loop = ResyncLoop(postgres_folder, old_server(postgres_folder / "old"))
+    loop = ResyncLoop(postgres_folder, old_server(postgres_folder / "old", version))
     rng = random.Random(5)  # noqa: S311  reproducible
     with loop:
         loop.wait(loop.is_current, "the first snapshot")
@@ -81,17 +84,23 @@ def test_a_follower_continues_over_an_upgrade_that_has_not_kept_the_slot(
             "INSERT INTO public.users VALUES (1000, 1)",
             "DELETE FROM public.users WHERE id = 7",
             "UPDATE public.users SET n = 0 WHERE id = 8",
-            _DROP_SLOT,
         )
+        if version >= KEEPS_SLOTS_SINCE:
+            old.execute(_DROP_SLOT)
         old.stop()
         new = servers.enter_context(upgraded(old, postgres_folder / "new"))
         new.execute("DELETE FROM public.users WHERE id = 9", "INSERT INTO public.users VALUES (2000, 2)")
         loop.use(new)
+        arguments = ("flushtracker", "capture", "--create", "--upgraded-from", before)
         for _ in range(3):
-            process = loop.rig.start_process("flushtracker", "capture", "--create", "--upgraded-from", before)
+            process = loop.rig.start_process(*arguments)
             Event().wait(rng.uniform(0.5, 3))
             process.send_signal(signal.SIGKILL)
             process.wait(_DEADLINE_S)
+        process = loop.rig.start_process(*arguments)
+        wait_until(lambda: f"{before}/1/shapes/1" in loop.sources(), "the next epoch", DEADLINE_S)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(_DEADLINE_S) == 0, loop.rig.log()[-2000:]
         loop.start("capture")
         loop.kill("writers")
         loop.wait(lambda: loop.has_followed(follower), "the follower after the upgrade")
