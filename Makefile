@@ -100,7 +100,7 @@ else
 	$(BIN)/python -m tests.bench --json data/bench.json $(ONLY)
 endif
 
-bench-long: java $(READY) jars brokerjars warmup ## run the benchmarks that take long: latency, capture, snapshots, the whole loop
+bench-long: java $(READY) jars brokerjars s3jars s3server warmup ## run the benchmarks that take long: latency, capture, snapshots, the whole loop
 	$(BIN)/python -m tests.bench --long --json data/bench_long.json
 	$(BIN)/python -m tests.bench.bench_capture
 	$(BIN)/python -m tests.bench.bench_rows

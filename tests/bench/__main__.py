@@ -32,6 +32,7 @@ from tests.bench import (
     stalled,
     status,
     store,
+    store_latency,
     sync,
     throughput,
     tracking,
@@ -76,7 +77,7 @@ LONG_BENCHES: Final[Mapping[str, Bench]] = {
     "memory": memory.tables,
     "status": status.tables,
     "store": store.tables,
-    "store_latency": store.latencies,
+    "store_latency": store_latency.tables,
 }
 """Of more than a few minutes."""
 

@@ -4,6 +4,8 @@ Unless a bench says otherwise, times are CPU time: other load on the machine aff
 """
 
 import statistics
+import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -72,3 +74,8 @@ def per_second(microseconds: float) -> str:
     """The rate of operations that take this long, rounded to three significant digits."""
     count = 1e6 / microseconds
     return f"{float(f'{count:.3g}'):,.0f}"
+
+
+def say(line: str) -> None:
+    """Print a line of progress, with the time, beside the tables."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")

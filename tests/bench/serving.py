@@ -26,7 +26,7 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.local.postgres import free_port
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
-from tests.bench.measure import Table
+from tests.bench.measure import Table, say
 from tests.bench.reads import append_rows
 from tests.support.caching_proxy import PROXIES, follow, has_proxy, served_behind
 from tests.support.shape_log_rows import SOURCE, append, commit, item
@@ -62,7 +62,7 @@ def tables(*, quick: bool) -> Iterator[Table]:
 
 def _line(names: list[str], header: list[str], measure: Callable[..., list[str]], *arguments: object) -> list[str]:
     """The figures, or why there are none."""
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {measure.__name__.strip('_')} {' '.join(names)}\n")
+    say(f"{measure.__name__.strip('_')} {' '.join(names)}")
     try:
         figures = measure(*arguments)
     except (OSError, EOFError, asyncio.TimeoutError) as error:

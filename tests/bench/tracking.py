@@ -7,7 +7,7 @@ planning it until it is committed.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -105,30 +105,35 @@ def measure(
 def _job(folder: Path, transport: str) -> Iterator[JobFolder]:
     broker = LocalBroker(folder / "broker", heap_mb=1024) if transport == "kafka" else nullcontext()
     with broker as local:
-        if local is None:
-            yield JobFolder(folder / "job")
-        else:
-            options = {"maxOffsetsPerTrigger": str(BATCH)}
-            # Published as capture does.
-            root, servers = folder / "job", local.bootstrap_servers
-            yield KafkaJob(root, servers, partitions=2, options=options, producer_options=_DEFAULTS)
+        yield JobFolder(folder / "job") if local is None else kafka_job(folder / "job", local.bootstrap_servers)
 
 
-def publish_batches(job: JobFolder, load: Load, batches: int) -> None:
+def kafka_job(root: Path, servers: str, events: int = BATCH) -> KafkaJob:
+    """A job with so many events in a batch, which are published as capture does."""
+    options = {"maxOffsetsPerTrigger": str(events)}
+    return KafkaJob(root, servers, partitions=2, options=options, producer_options=_DEFAULTS)
+
+
+def publish_batches(job: JobFolder, load: Load, batches: int, events: int = BATCH) -> None:
     """Publish all events of so many batches; for files, in four files a batch."""
-    each = int(BATCH / load.events_per_transaction)
+    each = int(events / load.events_per_transaction)
     for batch in range(batches):
         transactions = list(load.transactions(batch * each, each))
         if isinstance(job, KafkaJob):
-            for fragment, flushes in transactions:
-                produce(job, "fragments", SOURCE, fragment)
-                for shape, flush in flushes:
-                    produce(job, "flushes", f"{SOURCE} {shape}", flush)
-            assert job._producer.flush(60) == 0
+            publish(job, transactions)
         else:
             half = len(transactions) // 2
             for part in (transactions[:half], transactions[half:]):
                 job.write([fragment for fragment, _ in part], [flush for _, flushes in part for _, flush in flushes])
+
+
+def publish(job: KafkaJob, transactions: Iterable[tuple[str, list[tuple[str, str]]]]) -> None:
+    """Publish transactions of a :class:`Load` and their flushes, until the broker has them."""
+    for fragment, flushes in transactions:
+        produce(job, "fragments", SOURCE, fragment)
+        for shape, flush in flushes:
+            produce(job, "flushes", f"{SOURCE} {shape}", flush)
+    assert job._producer.flush(60) == 0
 
 
 def produce(job: KafkaJob, stream: str, key: str, value: str) -> None:

@@ -122,26 +122,31 @@ def measure(spark: SparkSession, load: Load, transport: str) -> tuple[list[float
 @contextmanager
 def _config(folder: Path, load: Load, transport: str) -> Iterator[tuple[WriteConfig, int]]:
     """A job's configuration with all batches published, and the process of its broker, 0 if there is none."""
-    batches = [load.batch(number) for number in range(_WARM_UP + _MEASURED)]
-    job = WriteFolder(folder / "job")
+    batches, root = _WARM_UP + _MEASURED, folder / "job"
     if transport == "files":
+        job = WriteFolder(root)
         writer = StreamWriter(job.root / "shape_changes")
-        for batch in batches:
-            events = list(batch)
+        for number in range(batches):
+            events = list(load.batch(number))
             for half in (0, 1):
                 writer.publish(event.to_json() for event in events if event.xid % 2 == half)
         yield job.config(transport=FilesTransport({role: str(job.root / role) for role in ROLES}, 2)), 0
         return
     with LocalBroker(folder / "broker", heap_mb=512) as broker:
-        streams = created_streams(broker.bootstrap_servers, lambda role: role, partitions=2)
-        publisher = KafkaPublisher(streams)
-        for event in chain.from_iterable(batches):
-            publisher.publish(streams.topics.shape_changes, *record_of(event)[1:])
-        publisher.flush(60)
-        publisher.close()
-        topics = streams.topics.by_role()
-        options = SecretOptions({"maxOffsetsPerTrigger": str(load.events)})
-        source = KafkaTransport(broker.bootstrap_servers, {role: topics[role] for role in ROLES}, options)
         process = broker._process
         assert process is not None
-        yield job.config(transport=source, flushes=FlushesConfig(topics["flushes"])), process.pid
+        yield kafka_config(root, broker.bootstrap_servers, load, batches), process.pid
+
+
+def kafka_config(root: Path, servers: str, load: Load, batches: int) -> WriteConfig:
+    """Of a job with its folder at ``root`` and topics of its own, in which all batches are published."""
+    streams = created_streams(servers, lambda role: f"{root.name}.{role}", partitions=2)
+    publisher = KafkaPublisher(streams)
+    for event in chain.from_iterable(load.batch(number) for number in range(batches)):
+        publisher.publish(streams.topics.shape_changes, *record_of(event)[1:])
+    publisher.flush(60)
+    publisher.close()
+    topics = streams.topics.by_role()
+    options = SecretOptions({"maxOffsetsPerTrigger": str(load.events)})
+    source = KafkaTransport(servers, {role: topics[role] for role in ROLES}, options)
+    return WriteFolder(root).config(transport=source, flushes=FlushesConfig(topics["flushes"]))

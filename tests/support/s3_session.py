@@ -2,14 +2,20 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pyspark.sql import SparkSession
 
+from flushtracker.config.job_config import JobConfig
+from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.spark_config import SparkConfig
+from flushtracker.config.write_config import WriteConfig
 from flushtracker.spark.object_stores import set_up_stores
-from tests.support.object_store import storage_section, store_config
+from tests.support.object_store import storage_section, store_config, store_options
+
+Config = TypeVar("Config", JobConfig, WriteConfig, JobConfig | WriteConfig)
 
 _SCHEMES: Final = ("s3", "s3a")
 _KEYS: Final = ("checkpoint", "acks", "dead_letters", "log")
@@ -35,3 +41,14 @@ def on_store(config_file: Path, port: int, name: str) -> Path:
         text = text.replace(f": {root}/{key}", f": s3a://bucket/{name}/{key}")
     config_file.write_text(storage_section(port) + text)
     return config_file
+
+
+def config_on_store(config: Config, port: int, name: str) -> Config:
+    """The same for a configuration as an object, of a job whose streams are on Kafka."""
+    place, options = f"s3a://bucket/{name}", SecretOptions(store_options(port))
+    state = replace(config.state, checkpoint=f"{place}/checkpoint")
+    if isinstance(config, JobConfig):
+        acks = replace(config.sink, acks=f"{place}/acks", dead_letters=f"{place}/letters", storage_options=options)
+        return replace(config, state=state, sink=acks)
+    log = replace(config.sink, log=f"{place}/log", shapes=f"{place}/shapes", storage_options=options)
+    return replace(config, state=state, sink=log)
