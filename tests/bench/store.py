@@ -46,6 +46,8 @@ _WARM_UP: Final = 3
 _MEASURED: Final = 4
 _COUNTED: Final = 10
 _SMALL: Final = 1_000
+_SETTLED_S: Final = 75
+"""From a job's start until Spark has maintained its state once, each minute; only that first time it has work to do."""
 _IDLE_S: Final = 60
 _PRICES: Final = {"PUT": 5.0, "LIST": 5.0, "GET": 0.4, "DELETE": 0.0}
 """US dollars for a million requests: S3 Standard in us-east-1. Of storage and traffic there is little."""
@@ -156,7 +158,7 @@ def _requests(spark: SparkSession, folder: Path, servers: str, proxy: FaultyProx
         batch = _each(_between(proxy.requests(), _WARM_UP, last), _COUNTED)
         prices = [_price(batch, trigger_s) for trigger_s in _TRIGGERS_S]
         lines.append([f"{program.name}, a batch", *(f"{batch[kind]:.1f}" for kind in _PRICES), *prices])
-        say(f"{program.name}: requests of {_IDLE_S} s without events")
+        say(f"{program.name}: requests of {_IDLE_S} s without events, after {_SETTLED_S} s")
         hour = _each(_idle(spark, program, config, proxy), _IDLE_S / 3600)
         idle = [_price(hour, 3600), *[""] * (len(_TRIGGERS_S) - 1)]
         lines.append([f"{program.name}, an hour without events", *(f"{hour[kind]:,.0f}" for kind in _PRICES), *idle])
@@ -178,8 +180,7 @@ def _idle(spark: SparkSession, program: _Program, config: _Config, proxy: Faulty
         while not spark.streams.active:
             assert thread.is_alive()
             time.sleep(0.5)
-        # Until it has claimed its tables and read its state.
-        time.sleep(10)
+        time.sleep(_SETTLED_S)
         proxy.requests()
         time.sleep(_IDLE_S)
         assert thread.is_alive()
