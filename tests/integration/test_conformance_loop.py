@@ -127,6 +127,7 @@ def test_flushtracker_passes_with_tls_and_passwords(
     assert [path for path in files if b"secret-" in path.read_bytes()] == []
 
 
+@pytest.mark.long
 def test_a_loop_that_acknowledges_too_early_fails(plain: Settings, postgres: LocalPostgres, tmp_path: Path) -> None:
     """It leaves the server as it was, too, with a table of someone else."""
     postgres.execute("CREATE TABLE theirs (id int PRIMARY KEY)", "INSERT INTO theirs VALUES (1)")

@@ -136,6 +136,7 @@ def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: Fa
     assert rig.confirmed_lsn() == last_ack + 1
 
 
+@pytest.mark.long
 def test_a_capture_that_was_killed_with_its_primary_is_waited_for(rig: CaptureRig, pair: FailoverPair) -> None:
     """Nothing tells that it has died. One that was stopped has released its source, and is not waited for."""
     capture = rig.start()
@@ -284,6 +285,7 @@ def test_the_capture_of_an_old_primary_that_lives_on_is_fenced(
         old.stop()
 
 
+@pytest.mark.long
 def test_a_standby_that_is_captured_is_promoted(rig: CaptureRig, postgres_folder: Path) -> None:
     """The connection would survive it; capture connects again, and records the new timeline before it goes on."""
     primary = rig.server

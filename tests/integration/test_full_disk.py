@@ -33,6 +33,7 @@ def _results(part: str, folder: Path) -> Any:
         ),
     ],
 )
+@pytest.mark.long
 def test_full_disk_ends_the_job_and_loses_no_ack(tmp_path: Path, part: str, exit_code: int, message: str) -> None:
     """While the disk is full, no ack appears without its state and its row; afterwards all acks are there."""
     first, full, last = _results(part, tmp_path)

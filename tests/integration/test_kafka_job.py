@@ -101,6 +101,7 @@ def test_recording_gives_the_same_acks_as_over_files(
     assert len(set(acks)) > 2
 
 
+@pytest.mark.long
 def test_replay_and_job_run_as_programs(broker: Broker, tmp_path: Path) -> None:
     """``topics``, ``replay``, ``write``, ``track`` and ``report`` work as a user runs them."""
     streams = {stream: f"{stream}-{tmp_path.name}" for stream in ("fragments", "flushes", "shapes", "shape_changes")}
@@ -229,6 +230,7 @@ def test_broker_restarts_under_load_lose_no_ack(
     assert acks == sorted(set(acks))
 
 
+@pytest.mark.long
 def test_broker_that_stays_unavailable_ends_the_job(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -242,6 +244,7 @@ def test_broker_that_stays_unavailable_ends_the_job(
     assert f"Kafka at {broker.bootstrap_servers} does not answer" in caplog.text
 
 
+@pytest.mark.long
 def test_outage_on_a_quiet_topic_is_over_when_the_broker_answers(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -147,6 +147,7 @@ def ids(rig: CaptureRig, table: str) -> list[int]:
     return sorted(number for (number,) in rig.server.execute(f"SELECT id FROM {table}"))  # noqa: S608  a constant
 
 
+@pytest.mark.long
 def test_the_source_continues_over_an_upgrade_that_has_kept_the_slot(
     rig: CaptureRig, servers: ExitStack, postgres_folder: Path
 ) -> None:

@@ -54,6 +54,7 @@ from tests.support.object_store import storage_section, store_options
 from tests.support.racing_entries import URI, race
 from tests.support.renewed_credentials import renewed_credentials
 from tests.support.s3_server import S3Server, running_s3
+from tests.support.seeds import seeds
 from tests.support.serve_client import serving
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 from tests.unit.test_serve_program import Process
@@ -144,7 +145,7 @@ def test_lost_answer_to_the_creation_of_a_table_ends_nothing(s3: S3Server, statu
     assert len(RegistryTable(f"{folder}/shapes", options, create=True).written()) == 1
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", seeds([1], [2]))
 def test_random_faults_lose_no_ack_and_no_row(s3: S3Server, seed: int) -> None:
     """Errors, throttling, resets and lost answers: what an append has said to be durable is there, and nothing twice.
 

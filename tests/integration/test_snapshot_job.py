@@ -242,6 +242,7 @@ def test_stop_during_an_attempt_leaves_nothing_behind(
     assert rig.rows("all") == []
 
 
+@pytest.mark.long
 def test_killed_job_loses_only_the_attempt_that_runs(rig: SnapshotRig, tmp_path: Path) -> None:
     """SIGKILL to the driver and its JVM while the second table is read.
 

@@ -180,7 +180,9 @@ def test_capture_works_and_shows_no_secret(
     watch.require_no_secret(tmp_path)
 
 
-@pytest.mark.parametrize("is_right", [True, False], ids=["right password", "wrong password"])
+@pytest.mark.parametrize(
+    "is_right", [pytest.param(True, marks=pytest.mark.long), False], ids=["right password", "wrong password"]
+)
 def test_job_works_and_shows_no_secret(
     secured_broker: SecuredBroker, secured_job: KafkaJob, tmp_path: Path, *, is_right: bool
 ) -> None:

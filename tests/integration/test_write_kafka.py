@@ -113,6 +113,7 @@ def job(broker: Broker, topic_name: Callable[[str], str], tmp_path: Path) -> Kaf
     return KafkaWriter(created_streams(broker.bootstrap_servers, topic_name), tmp_path / "job")
 
 
+@pytest.mark.long
 def test_expired_records_are_a_gap_for_their_shape_and_the_others_go_on(
     spark: SparkSession, job: KafkaWriter, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -189,6 +190,7 @@ def test_start_says_again_how_far_each_shape_is_durable(spark: SparkSession, job
     assert said[-1] == ("a", LogOffset.last_of(max(shape.items)))
 
 
+@pytest.mark.long
 def test_unreachable_broker_ends_the_job_after_its_retry_timeout(spark: SparkSession, job: KafkaWriter) -> None:
     """The message has the servers and the timeout."""
     transport = job.config("127.0.0.1:9").transport

@@ -39,6 +39,7 @@ def test_spark_sql_folds_every_operation(spark: SparkSession, tmp_path: Path) ->
         assert read(log, version, "users", column) == found
 
 
+@pytest.mark.long
 def test_spark_sql_joins_the_tables_of_a_shape_with_subqueries(spark: SparkSession, tmp_path: Path) -> None:
     """``NOT IN``, too, with nulls; and of partitioned tables."""
     sql = joined("VERSION AS OF", JOINED_TABLES).replace("> 7", "> 3")

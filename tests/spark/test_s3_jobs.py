@@ -193,6 +193,7 @@ def test_faults_of_a_store_change_nothing(
     assert job.dead_letters() == _GARBAGE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("status", [403, 400], ids=["RequestTimeTooSkewed", "ExpiredToken"])
 def test_refused_signature_ends_the_job_with_the_stores_reason(
     spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path, status: int

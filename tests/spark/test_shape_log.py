@@ -154,6 +154,7 @@ def test_appends_by_spark_go_on_during_upkeep(spark: SparkSession, log: str) -> 
     assert ordered(rows_there) == ordered(here.read_rows(shape_id).rows.to_pylist())
 
 
+@pytest.mark.long
 def test_spark_reads_snapshots_as_the_other_reader_does(spark: SparkSession, tmp_path: Path) -> None:
     """Of a random table, early and late, taken again, merged; after every bound, and among many open transactions."""
     log = str(tmp_path / "log")

@@ -36,6 +36,7 @@ def _failed_run(tmp_path: Path) -> tuple[WriteFolder, Load, UnsyncedDisk]:
     return job, load, disk
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("names", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_what_is_notified_survives_a_power_failure(
     spark: SparkSession,

@@ -116,7 +116,11 @@ class _World:
 
 @pytest.mark.parametrize(
     ("seed", "new_log"),
-    [(0, RandomLog), pytest.param(1, partial(RandomLog, partitions=3), marks=pytest.mark.long), (2, _JoinedLog)],
+    [
+        (0, RandomLog),
+        pytest.param(1, partial(RandomLog, partitions=3), marks=pytest.mark.long),
+        pytest.param(2, _JoinedLog, marks=pytest.mark.long),
+    ],
 )
 def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
     tmp_path: Path, seed: int, new_log: Callable[[int], RandomLog | _JoinedLog], monkeypatch: pytest.MonkeyPatch

@@ -98,6 +98,7 @@ def test_server_answers_whoever_waits_when_it_stops(server: Process) -> None:
     assert not [line for line in (*server.lines, *rest) if "horse" in line or "GET" in line]
 
 
+@pytest.mark.long
 def test_slow_and_malformed_clients_are_cut_off(server: Process) -> None:
     """They get a 400, or nothing; others are answered meanwhile, and their number is limited."""
     slow = server.open()
