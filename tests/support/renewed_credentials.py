@@ -6,6 +6,7 @@ Their token is empty: versitygw has none.
 import json
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,9 +33,19 @@ class RenewedCredentials:
     _folder: Path
     _number: int = 0
 
-    def renew(self) -> None:
-        """Serve other credentials, and have the store refuse those before."""
-        before, self._number = self._number, self._number + 1
+    def renew(self, stale_s: float) -> None:
+        """Serve other credentials, and after ``stale_s`` have the store refuse those before.
+
+        Until then a library that has asked just before may use these again.
+        """
+        before = self._number
+        self.offer()
+        time.sleep(stale_s)
+        self._s3.refuse(f"key{before}")
+
+    def offer(self) -> None:
+        """Serve other credentials."""
+        self._number += 1
         self._s3.accept(f"key{self._number}", f"secret{self._number}")
         fields = {
             "AccessKeyId": f"key{self._number}",
@@ -45,8 +56,6 @@ class RenewedCredentials:
         new = self._folder / ".new"
         new.write_text(json.dumps(fields))
         new.rename(self._folder / _FILE)
-        if before:
-            self._s3.refuse(f"key{before}")
 
 
 @contextmanager
@@ -68,7 +77,7 @@ def renewed_credentials(s3: S3Server, folder: Path) -> Iterator[RenewedCredentia
     with subprocess.Popen(command, stdout=output, stderr=output) as server:
         try:
             credentials = RenewedCredentials(env, s3, served)
-            credentials.renew()
+            credentials.offer()
             wait_until(lambda: _is_served(port), "the endpoint of credentials answers", 30)
             yield credentials
         finally:
