@@ -31,6 +31,11 @@ _NAMESPACE: Final = {
     },
 }
 _HARD: Final = {"pods": "10", "requests.cpu": "10", "requests.memory": "20Gi", "limits.memory": "20Gi"}
+_SECRETS: Final = {
+    "flushtracker-postgres": ("password",),
+    "flushtracker-store": ("access-key-id", "secret-access-key"),
+    "flushtracker-serve": ("secret",),
+}
 _QUOTA: Final = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "all"}, "spec": {"hard": _HARD}}
 _TOKEN: Final = "correct-horse"  # noqa: S105  of a server that the tests start and stop
 
@@ -83,8 +88,8 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         kubectl(
             "patch", "resourcequota", "all", "--subresource=status", "--type=merge", f"--patch={json.dumps(counted)}"
         )
-        for name, key in (("flushtracker-postgres", "password"), ("flushtracker-serve", "secret")):
-            kubectl("create", "secret", "generic", name, f"--from-literal={key}=correct-horse")
+        for name, keys in _SECRETS.items():
+            kubectl("create", "secret", "generic", name, *(f"--from-literal={key}=correct-horse" for key in keys))
         yield kubectl
     finally:
         for process in reversed(running):
