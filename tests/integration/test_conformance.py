@@ -56,11 +56,7 @@ def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1].startswith("Not tested: lost disks")
 
 
-@pytest.mark.parametrize(
-    "faulty",
-    [*PLAIN, AIMED[0]],
-    ids=lambda faulty: faulty.story,
-)
+@pytest.mark.parametrize("faulty", [*PLAIN, AIMED[0]], ids=lambda faulty: faulty.story)
 @pytest.mark.long
 def test_a_writer_that_breaks_a_rule_fails_by_that_rule(faulty: FaultyWriter, kafka: Path, tmp_path: Path) -> None:
     """And by no other, but for consequences."""

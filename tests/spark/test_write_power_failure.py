@@ -37,7 +37,7 @@ def _failed_run(tmp_path: Path) -> tuple[WriteFolder, Load, UnsyncedDisk]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("names", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("names", [False, True])
 def test_what_is_notified_survives_a_power_failure(
     spark: SparkSession,
     tmp_path: Path,
