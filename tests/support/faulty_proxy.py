@@ -1,8 +1,9 @@
 """A proxy before an object store that fails as told: ``python -m tests.support.faulty_proxy PORT DELAY``.
 
 PORT is the store's; the proxy prints its own. Each line of its input is a list of faults in JSON, and an empty list
-ends all that have not happened; it prints how many those were before, and the requests since the last line. A process
-of its own, because deltalake holds Python's lock while it waits for an answer. Each request takes DELAY seconds longer.
+ends all that have not happened; it prints how many those were before, and the requests since the last line. The line
+``"release"`` releases what is held, of which it prints requests and answers; ``"held"`` prints its number. A process of
+its own, because deltalake holds Python's lock while it waits for an answer. Each request takes DELAY seconds longer.
 """
 
 import http.client
@@ -15,12 +16,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 RESET: Final = 0
+HELD: Final = -1
 _ANSWER: Final = b"<Error><Code>%s</Code><Message>told to fail</Message></Error>"
 _CODES: Final = {500: b"InternalError", 503: b"SlowDown", 403: b"RequestTimeTooSkewed", 400: b"ExpiredToken"}
 
@@ -31,6 +33,9 @@ class Fault:
 
     ``takes_effect``: the server gets the request, and only its answer is lost. ``status``: what is answered instead, or
     :data:`RESET` for a connection that is reset; ``None``: the server's answer, after ``delay_s``.
+
+    :data:`HELD`: nothing is answered, and nothing is forwarded before :meth:`FaultyProxy.release`: the request arrives
+    late, when its client may have given up long ago. With ``takes_effect`` it is forwarded at once, and never answered.
     """
 
     request: str
@@ -61,12 +66,24 @@ class FaultyProxy:
         _, requests = self._send([])
         return requests
 
+    def release(self) -> list[tuple[str, int]]:
+        """Have what is held arrive at the server now; returns each request, and what the server answered."""
+        return [(request, status) for request, status in self._ask("release")]
+
+    def held(self) -> int:
+        """How many requests are held."""
+        count: int = self._ask("held")
+        return count
+
     def _send(self, faults: list[dict[str, object]]) -> tuple[int, list[str]]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(faults) + "\n")
-        self._process.stdin.flush()
-        left, requests = json.loads(self._read())
+        left, requests = self._ask(faults)
         return left, requests
+
+    def _ask(self, line: object) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(line) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._read())
 
     def _read(self) -> str:
         assert self._process.stdout is not None
@@ -84,6 +101,45 @@ def faulty_proxy(server_port: int, delay_s: float = 0.0) -> Iterator[FaultyProxy
             process.kill()
 
 
+class _Held:
+    """Requests that wait for a release, and what the server then answered to them."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._released = self._waiting = 0
+        self._late: list[tuple[str, int]] = []
+
+    @contextmanager
+    def until_released(self) -> Iterator[None]:
+        """Wait before the block; what releases waits for its end."""
+        with self._changed:
+            self._waiting += 1
+            before = self._released
+            self._changed.wait_for(lambda: self._released > before)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._waiting -= 1
+                self._changed.notify_all()
+
+    def arrived(self, request: str, status: int) -> None:
+        with self._changed:
+            self._late.append((request, status))
+
+    def held(self) -> int:
+        with self._changed:
+            return self._waiting
+
+    def release(self) -> list[tuple[str, int]]:
+        with self._changed:
+            self._released += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._waiting)
+            late, self._late = self._late, []
+        return late
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Forwards each request with its headers, which a signature may cover."""
 
@@ -95,11 +151,15 @@ class _Handler(BaseHTTPRequestHandler):
     faults: ClassVar[list[Fault]] = []
     requests: ClassVar[list[str]] = []
     lock: ClassVar = threading.Lock()
+    held: ClassVar = _Held()
 
     def _handle(self) -> None:
         body = self._body()
         fault = self._fault()
         time.sleep(self.delay_s + (0 if fault is None else fault.delay_s))
+        if fault is not None and fault.status == HELD:
+            self._hold(body, takes_effect=fault.takes_effect)
+            return
         answer = self._forward(body) if fault is None or fault.status is None or fault.takes_effect else None
         if fault is None or fault.status is None:
             assert answer is not None
@@ -111,6 +171,20 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(fault.status, [("Content-Length", str(len(content)))], content)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815
+
+    def _hold(self, body: bytes, *, takes_effect: bool) -> None:
+        if takes_effect:
+            self._forward(body)
+        with self.held.until_released():
+            answer = None if takes_effect else self._forward(body)
+            if answer is not None:
+                self.held.arrived(f"{self.command} {self.path}", answer[0])
+        # The client may have gone.
+        with suppress(OSError):
+            if answer is None:
+                self._reset()
+            else:
+                self._answer(*answer)
 
     def handle_expect_100(self) -> bool:
         """Have the client send its content; otherwise it would first wait for three seconds."""
@@ -184,7 +258,11 @@ def main() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)  # noqa: T201
     for line in sys.stdin:
-        faults = [Fault(**{**fields, "times": 1}) for fields in json.loads(line) for _ in range(fields["times"])]
+        asked = json.loads(line)
+        if asked in ("release", "held"):
+            print(json.dumps(getattr(_Handler.held, asked)()), flush=True)  # noqa: T201
+            continue
+        faults = [Fault(**{**fields, "times": 1}) for fields in asked for _ in range(fields["times"])]
         with _Handler.lock:
             left = len(_Handler.faults)
             _Handler.faults = [*_Handler.faults, *faults] if faults else []

@@ -1,4 +1,7 @@
-"""An object store commits, and its answer is lost: in a reset, or in an error whose retry meets its own commit."""
+"""An object store commits, and its answer is lost.
+
+In a reset, in an error whose retry meets its own commit, or in a timeout.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +25,7 @@ from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
+from tests.support.faulty_proxy import HELD, RESET, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import running_store, store_options
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 
@@ -31,6 +34,7 @@ _COMMIT: Final = r"PUT .*/_delta_log/\d{20}\.json"
 _LOST: Final = {
     "retried": Fault(_COMMIT, 500, takes_effect=True),
     "reset": Fault(_COMMIT, RESET, takes_effect=True),
+    "timeout": Fault(_COMMIT, HELD, takes_effect=True),
 }
 lost = pytest.mark.parametrize("fault", _LOST.values(), ids=_LOST)
 _CREATE: Final[Mapping[str, Callable[[str, dict[str, str]], object]]] = {
@@ -44,7 +48,7 @@ _CREATE: Final[Mapping[str, Callable[[str, dict[str, str]], object]]] = {
 @contextmanager
 def _store() -> Iterator[tuple[FaultyProxy, dict[str, str]]]:
     with running_store() as (port, _), faulty_proxy(port) as proxy:
-        yield proxy, store_options(proxy.port)
+        yield proxy, store_options(proxy.port) | {"timeout": "2s"}
 
 
 @contextmanager
