@@ -13,6 +13,7 @@ from flushtracker.delta.acks import app_transactions
 from flushtracker.delta.acks import table as ack_table
 from flushtracker.delta.log import claim, cuts, snapshots, upkeep
 from flushtracker.delta.log import columns as log_columns
+from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.errors import StateError
 from flushtracker.events.registry_events import (
     PartitionEntry,
@@ -26,6 +27,8 @@ from flushtracker.jobs.track.group_state import STATE_SCHEMA
 from flushtracker.jobs.write import log_ends
 from flushtracker.jobs.write.group_state import STATE_SCHEMA as WRITE_STATE_SCHEMA
 from flushtracker.kafka.records import record_of
+from flushtracker.serve.handle import Handle, Place
+from flushtracker.serve.seen_shape import ShapeFacts
 from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.shape_writer import LogEnd
@@ -497,3 +500,25 @@ def test_snapshot_of_an_earlier_release_is_read() -> None:
         made = ShapeSnapshot.fold(9, 920, 7, before)
         expected = '{"xmin":1,"xmax":1,"xip":[],"lsn":920,"next":1,"unseen":[],"folded":7,"made_from":' + f"{attempt}}}"
         assert (made.to_json(), ShapeSnapshot.parse(9, expected)) == (expected, made)
+
+
+def test_handles_and_offsets_that_browsers_keep_are_read_and_written_unchanged() -> None:
+    """A page that is open over an upgrade goes on with them. With another digest, each would have to begin again."""
+    kept: dict[str, Handle | Place] = {
+        "0123456789abcdef-0-0": Handle("0123456789abcdef", 0),
+        "0123456789abcdef-3-1": Handle("0123456789abcdef", 3, 1),
+        "23997288_0": Place(23997288),
+        "23997288_41": Place(23997288, 41),
+    }
+    assert {text: type(value).parse(text) for text, value in kept.items()} == kept
+    assert [str(value) for value in kept.values()] == [*kept]
+    shape, table = parse_registry_entry(SHAPE_ENTRY), parse_registry_entry(TABLE_ENTRY)
+    assert isinstance(shape, ShapeEntry)
+    assert isinstance(table, TableEntry)
+    bound = replace(table.binding, columns=(replace(table.binding.columns[0], type_oid=23),))
+    found = FoundShape(7, "7301/1/shapes", "a", 900, None, shape, bound)
+    facts = ShapeFacts.of(found, "2c1f0e0a-6b0e-4d7c-9a51-0d5a4f6f2a10")
+    assert facts.schema == '{"id":{"type":"int4","not_null":true,"pk_index":0}}'
+    assert facts.digest == "297b94bbb1e87e3f"
+    later = replace(found, entry=replace(shape, definition=replace(shape.definition, incarnation=2)))
+    assert ShapeFacts.of(later, facts.table_id).digest == "93327ae6aa36f0b1"
