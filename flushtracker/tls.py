@@ -15,18 +15,22 @@ _REMEDIES: Final = {
     "expired": "renew it",
     "not yet valid": "set the clocks",
     "mismatch": "connect by a name that it has",
+    "revoked": "replace it",
 }
 
 
-def certificate_fault(host: str, port: int, *, ca: str | None, ca_option: str, request: bytes = b"") -> str:
+def certificate_fault(
+    host: str, port: int, *, ca: str | None, ca_option: str, crl: str | None = None, request: bytes = b""
+) -> str:
     """Why the certificate of the server is not accepted, and what to do, for an error message.
 
     ``ca`` has the trusted authorities: a file, a directory or PEM text, from the option ``ca_option``; ``None`` for the
-    system's. ``request`` asks the server to begin TLS, which it answers by one byte.
+    system's. ``crl`` is a file of revoked certificates. ``request`` asks the server to begin TLS, which it answers by
+    one byte.
     """
     check_ca = f"check that {ca_option} has the authority that signed it"
     try:
-        reason = _reason(host, port, ca, request)
+        reason = _reason(host, port, ca, crl, request)
     except OSError:
         reason = None
     if reason is None:
@@ -34,7 +38,7 @@ def certificate_fault(host: str, port: int, *, ca: str | None, ca_option: str, r
     return f"{reason}; {next((remedy for part, remedy in _REMEDIES.items() if part in reason), check_ca)}"
 
 
-def _reason(host: str, port: int, ca: str | None, request: bytes) -> str | None:
+def _reason(host: str, port: int, ca: str | None, crl: str | None, request: bytes) -> str | None:
     """OpenSSL's reason, or ``None`` if the certificate is accepted here; raises ``OSError`` if it cannot be checked."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if ca is None:
@@ -45,6 +49,9 @@ def _reason(host: str, port: int, ca: str | None, request: bytes) -> str | None:
         context.load_verify_locations(capath=ca)
     else:
         context.load_verify_locations(cafile=ca)
+    if crl is not None:
+        context.load_verify_locations(cafile=crl)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     with socket.create_connection((host, port), _TIMEOUT_S) as connection:
         if request:
             connection.sendall(request)

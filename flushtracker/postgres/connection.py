@@ -21,7 +21,7 @@ import psycopg2.extensions
 from psycopg2.extras import LogicalReplicationConnection
 
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
-from flushtracker.postgres.connection_refusals import refusal_remedy
+from flushtracker.postgres.connection_refusals import refusal_remedy, service_name
 from flushtracker.postgres.socket_wait import wait_readable
 
 
@@ -59,6 +59,8 @@ _DEFAULTS: Final = {
     "keepalives_count": "4",
     "tcp_user_timeout": "30000",
 }
+# Without a password OpenSSL would ask for that of an encrypted key, on the terminal, and wait.
+_NO_PROMPT: Final = ("sslpassword", "none")
 # A keyword and not a setting below, because psycopg2 must know it as well.
 _CLIENT_ENCODING: Final = {"client_encoding": "UTF8"}
 # The server would end the stream at text that is not UTF-8, each time again. psycopg2 still writes and reads UTF-8.
@@ -257,13 +259,18 @@ def parse_options(text: str) -> dict[str, str]:
 
 
 def server_name(options: Mapping[str, str]) -> str:
-    """The server that the options name, for messages; libpq's environment variables are not looked up."""
+    """The server that the options name, for messages; of libpq's environment variables only PGSERVICE is looked up."""
+    if "host" not in options and (service := service_name(options)) is not None:
+        return f"service {service}"
     host, port = options.get("host", "the default host"), options.get("port", "5432")
     return f"{host} port {port}, database {options.get('dbname', '(default)')}"
 
 
 def _connect(options: Mapping[str, str], factory: type[Connection]) -> Connection:
     keywords: dict[str, Any] = {**_DEFAULTS, **options, **_CLIENT_ENCODING}
+    if service_name(options) is None:
+        # A service's own would be overridden.
+        keywords.setdefault(*_NO_PROMPT)
     try:
         connection: Connection = psycopg2.connect(connection_factory=factory, **keywords)
     except psycopg2.OperationalError as error:

@@ -29,10 +29,24 @@ _REMEDIES: Final = {
     "does not match host name": "connect by a name that the certificate has",
     "root certificate file": "correct sslrootcert",
     "server does not support SSL": "switch it on in the server, or correct sslmode",
-    "invalid sslmode value": "correct it",
+    "no protocols available": "correct ssl_min_protocol_version and ssl_max_protocol_version",
+    "but not private key file": "correct sslkey",
+    "has group or world access": "chmod 600 that file",
+    "could not load private key file": "correct sslkey, or its password, sslpassword",
+    "could not read certificate file": "correct sslcert",
+    "alert certificate expired": "renew the client's certificate, sslcert",
+    "alert certificate revoked": "replace the client's certificate, sslcert",
+    "alert unknown ca": "check that the server's ssl_ca_file has the authority that signed sslcert",
+    "requires a valid client certificate": "set sslcert and sslkey to files that exist",
+    "certificate authentication failed": "use a certificate whose name is the user's, or a map in pg_ident.conf",
+    "channel binding required": "the server must use scram-sha-256 over TLS for this user; or correct channel_binding",
+    "authentication method requirement": "correct require_auth, or the server's pg_hba.conf",
+    "definition of service": "correct service, or PGSERVICEFILE, which names the file",
+    "service file": "correct it, or PGSERVICEFILE, which names it",
 }
 """Part of libpq's message → what to do."""
 
+_WRONG_VALUE: Final = re.compile(r"invalid \w+ value: ")
 _REFUSED: Final = "password authentication failed"
 _MISSING: Final = "no password supplied"
 _DEFAULT_PASSFILE: Final = Path("~/.pgpass")
@@ -43,6 +57,7 @@ _SSL_REQUEST: Final = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
 """Asks the server to begin TLS."""
 
 _DEFAULT_ROOT: Final = Path("~/.postgresql/root.crt")
+_DEFAULT_REVOKED: Final = Path("~/.postgresql/root.crl")
 
 
 def refusal_remedy(message: str, options: Mapping[str, str]) -> str | None:
@@ -51,14 +66,20 @@ def refusal_remedy(message: str, options: Mapping[str, str]) -> str | None:
         host, port = certificate["host"], int(certificate["port"])
         ca = options.get("sslrootcert") or os.environ.get("PGSSLROOTCERT") or str(_DEFAULT_ROOT.expanduser())
         trusted = None if ca == "system" else ca
-        return certificate_fault(host, port, ca=trusted, ca_option="sslrootcert", request=_SSL_REQUEST)
+        revoked = options.get("sslcrl") or os.environ.get("PGSSLCRL") or str(_DEFAULT_REVOKED.expanduser())
+        # As libpq does, which ignores a file that does not exist.
+        crl = revoked if os.path.isfile(revoked) else None  # noqa: PTH113  as the option is written
+        return certificate_fault(host, port, ca=trusted, ca_option="sslrootcert", crl=crl, request=_SSL_REQUEST)
     if _REFUSED in message:
-        return f"correct user and password, which is from {_password_origin(message, options)} ({_order(options)})"
+        origin = _password_origin(message, options)
+        return f"correct user and password, which is from {origin} ({_order(options)}), or the role's VALID UNTIL"
     if _MISSING in message:
         return f"set a password ({_order(options)})"
     for part, remedy in _REMEDIES.items():
         if part in message:
             return remedy
+    if _WRONG_VALUE.search(message):
+        return "correct it"
     is_refusal = "FATAL:" in message and not any(part in message for part in _TRANSIENT)
     return "correct the connection, or the server" if is_refusal else None
 
@@ -67,15 +88,32 @@ def _passfile(options: Mapping[str, str]) -> str:
     return options.get("passfile") or os.environ.get("PGPASSFILE") or str(_DEFAULT_PASSFILE.expanduser())
 
 
+def service_name(options: Mapping[str, str]) -> str | None:
+    """The entry of libpq's service file that has further options, if there is one."""
+    return options.get("service") or os.environ.get("PGSERVICE")
+
+
 def _password_origin(message: str, options: Mapping[str, str]) -> str:
     """Where libpq found the password that the server refuses."""
     if options.get("password"):
         return "postgres.connection.password"
-    if os.environ.get("PGPASSWORD"):
-        return "PGPASSWORD"
     # libpq names the origin only for a passfile.
-    return f"the passfile {_passfile(options)}" if "password retrieved from file" in message else "elsewhere"
+    if "password retrieved from file" in message:
+        return f"the passfile {_passfile(options)}"
+    if (service := service_name(options)) is not None:
+        return f"service {service} or PGPASSWORD"
+    return "PGPASSWORD" if os.environ.get("PGPASSWORD") else "elsewhere"
 
 
 def _order(options: Mapping[str, str]) -> str:
-    return f"libpq takes postgres.connection.password, else PGPASSWORD, else the passfile {_passfile(options)}"
+    passfile, service = _passfile(options), service_name(options)
+    of_service = f"else that of service {service}, " if service is not None else ""
+    order = f"libpq takes postgres.connection.password, {of_service}else PGPASSWORD, else the passfile {passfile}"
+    return f"{order}, which it ignores: chmod 600 it" if _is_open_to_others(passfile) else order
+
+
+def _is_open_to_others(passfile: str) -> bool:
+    try:
+        return os.stat(passfile).st_mode & 0o077 != 0  # noqa: PTH116  as the option is written
+    except OSError:
+        return False

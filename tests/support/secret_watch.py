@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -69,6 +70,11 @@ class SecretWatch:
                     text = path.read_bytes()
                     self._command_lines += 1
                     self.search(f"command line {text[:60]!r}", [text])
+
+
+def new_secret() -> str:
+    """A secret that no output may have."""
+    return f"secret-{uuid.uuid4().hex}"
 
 
 def is_secret(line: str) -> bool:

@@ -57,7 +57,7 @@ def test_newcomer_with_a_wrong_password_is_told_where_it_came_from(
     monkeypatch.setenv("PGPASSFILE", "/home/u/pass")
     passfile = options.get("passfile", "/home/u/pass")
     assert refusal_remedy(AT + reason, options) == (
-        f"correct user and password, which is from {origin} ({ORDER} {passfile})"
+        f"correct user and password, which is from {origin} ({ORDER} {passfile}), or the role's VALID UNTIL"
     )
 
 
