@@ -27,9 +27,9 @@ class S3Server:
     folder: Path
     pid: int
 
-    def accept(self, access_key_id: str, secret_access_key: str) -> None:
-        """Let whoever has this key do everything."""
-        self._administer("create-user", "--role", "admin", "--access", access_key_id, "--secret", secret_access_key)
+    def accept(self, access_key_id: str, secret_access_key: str, role: str = "admin") -> None:
+        """Let whoever has this key do everything; or, in the role ``user``, what the bucket's policy allows."""
+        self._administer("create-user", "--role", role, "--access", access_key_id, "--secret", secret_access_key)
 
     def refuse(self, access_key_id: str) -> None:
         """Accept a key no longer."""

@@ -1,0 +1,152 @@
+"""Each program's work on its tables with the privileges that ``docs/security.md`` has for it, and with one missing.
+
+The server enforces its bucket's policy. What Spark does with a checkpoint was tried by hand.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+import pytest
+
+from flushtracker.delta import dead_letter_table
+from flushtracker.delta.acks.reader import AckReader
+from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.delta.data_file import WrittenFile
+from flushtracker.delta.dead_letter_table import DeadLetterTable
+from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.cuts import CutLog
+from flushtracker.delta.log.files import LogFiles
+from flushtracker.delta.log.reader import read_shape_log
+from flushtracker.delta.log.table import create_shape_log, open_shape_log, row_files
+from flushtracker.delta.log.upkeep import ShapeLogUpkeep
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.delta.storage import table_rows
+from flushtracker.errors import SinkError
+from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.object_store import store_options
+from tests.support.s3_policy import documented_actions, documented_kinds, put_policy, statements
+from tests.support.s3_server import S3Server, running_s3
+from tests.support.shape_log_rows import SOURCE, arrow, commit, item
+from tests.unit.test_shape_log_reader import shape_entry, table_entry
+
+_NOW: Final = datetime.now(timezone.utc)
+_USER: Final = "program"
+_DAY_S: Final = 86_400
+
+_Options: TypeAlias = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    """With all tables, which have a row each, and a user whom the policy decides for."""
+    with running_s3() as server:
+        server.accept(_USER, _USER, "user")
+        options = store_options(server.port)
+        _track(options, 1)
+        _write(server, options, 1)
+        yield server
+
+
+def _options(s3: S3Server) -> _Options:
+    return store_options(s3.port) | {"AWS_ACCESS_KEY_ID": _USER, "AWS_SECRET_ACCESS_KEY": _USER, "max_retries": "0"}
+
+
+def _uri(table: str) -> str:
+    return f"s3://bucket/{table}"
+
+
+def _capture(_: S3Server, options: _Options, __: int) -> None:
+    assert AckReader(_uri("acks"), options).last_ack(SOURCE) is not None
+
+
+def _track(options: _Options, number: int) -> None:
+    letters = DeadLetterTable(_uri("dead_letters"), options)
+    letters.require_usable()
+    acks = AckTable(_uri("acks"), options)
+    acks.fence_others()
+    assert acks.append(AckRow(SOURCE, number, number, number, 0, None, None, _NOW)) == 1
+    acks.compact()
+    if not letters.has("query", number):
+        row = {"batch_id": number, "place": "p", "reason": "r", "value": "v", "written_at": _NOW}
+        rows = pa.Table.from_pylist([row], schema=dead_letter_table.SCHEMA)
+        letters.append(list(letters.files().write([rows])), "query", number)
+
+
+def _write(s3: S3Server, options: _Options, number: int) -> None:
+    """With a merge and a vacuum, which has something to delete."""
+    table = create_shape_log(_uri("log"), options)
+    registry = RegistryTable(_uri("shapes"), options, create=True)
+    registry.append([entry.to_json() for entry in (shape_entry(), table_entry())], _NOW)
+    claim, files = LogClaim(table), row_files(table, options)
+    claim.take()
+    for batch_id, tx in enumerate((10 * number, 10 * number + 5)):
+        rows = arrow([item((tx, 0), "insert", f"k{tx}", {"id": f"k{tx}"}), commit(tx)])
+        claim.append(list(files.write([rows])), claim.version_of(batch_id))
+    CutLog(_uri("log"), registry, options).note({SOURCE: number})
+    left = s3.folder / "log" / f"part-left-{number}.parquet"
+    left.write_bytes(b"rows")
+    s3.age(f"log/{left.name}", _DAY_S)
+    keeper = ShapeLogUpkeep(_uri("log"), settings=MergeSettings(merge_files=1), storage_options=options)
+    keeper._is_vacuum_due = True
+    assert keeper.run(_NOW).merges
+    assert not left.exists()
+    if (s3.folder / "acks").exists():
+        _capture(s3, options, number)
+
+
+def _snapshot(_: S3Server, options: _Options, number: int) -> None:
+    assert RegistryTable(_uri("shapes"), options).entries().entries
+    table = open_shape_log(_uri("log"), options)
+    files = LogFiles(table, options)
+    rows = arrow([item((0, 1), "insert", "k", {"id": "k"})])
+    written = WrittenFile(files.write(rows, None, is_change=True))
+    snapshot = ShapeSnapshot(number, MvccSnapshot(1, 1), 0, 1)
+    end = files.write_ends({(SOURCE, f"s{number}"): snapshot}, _NOW)
+    files.append_snapshot([written, end], {(SOURCE, f"s{number}"): snapshot})
+
+
+def _serve(_: S3Server, options: _Options, __: int) -> None:
+    assert RegistryTable(_uri("shapes"), options).entries().entries
+    assert table_rows(open_shape_log(_uri("log"), options), ["tx_offset"]).num_rows
+    assert read_shape_log(_uri("log"), "users", storage_options=options).rows.num_rows
+
+
+_PROGRAMS: Final[dict[str, Callable[[S3Server, _Options, int], None]]] = {
+    "capture": _capture,
+    "track": lambda _, options, number: _track(options, number),
+    "write": _write,
+    "snapshot": _snapshot,
+    "serve": _serve,
+}
+_FAILED_UPLOADS: Final = "s3:AbortMultipartUpload"
+_numbers = iter(range(2, 1000))
+
+
+def _allowed(program: str) -> dict[str, list[str]]:
+    """By folder, without checkpoints."""
+    kinds = documented_kinds(program)
+    folders = {"acks": "acks", "dead_letters": "dead_letters", "log": "log", "shapes": "shapes"}
+    return {folders[place]: documented_actions(kind) for place, kind in kinds.items() if place in folders}
+
+
+@pytest.mark.parametrize("program", _PROGRAMS)
+def test_program_works_with_what_the_documentation_gives_it(s3: S3Server, program: str) -> None:
+    """And with nothing on other folders."""
+    put_policy(s3.port, statements(_USER, _allowed(program)))
+    _PROGRAMS[program](s3, _options(s3), next(_numbers))
+
+
+@pytest.mark.parametrize("program", _PROGRAMS)
+def test_program_needs_each_action(s3: S3Server, program: str) -> None:
+    """Without one of them it ends with an error; but for those that only failed uploads need."""
+    allowed = _allowed(program)
+    missing = sorted({action for actions in allowed.values() for action in actions} - {_FAILED_UPLOADS})
+    for action in missing:
+        without = {folder: [each for each in actions if each != action] for folder, actions in allowed.items()}
+        put_policy(s3.port, statements(_USER, without))
+        with pytest.raises((SinkError, OSError, AssertionError)):
+            _PROGRAMS[program](s3, _options(s3), next(_numbers))
