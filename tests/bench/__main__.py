@@ -33,6 +33,7 @@ from tests.bench import (
     status,
     store,
     store_latency,
+    store_requests,
     sync,
     throughput,
     tracking,
@@ -78,6 +79,7 @@ LONG_BENCHES: Final[Mapping[str, Bench]] = {
     "status": status.tables,
     "store": store.tables,
     "store_latency": store_latency.tables,
+    "store_requests": store_requests.tables,
 }
 """Of more than a few minutes."""
 

@@ -12,7 +12,6 @@ Streams are on Kafka, everything else on versitygw. Both run on this machine, as
 import re
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -35,6 +34,7 @@ from flushtracker.spark.session import start_session
 from tests.bench.cpu import cpu_seconds
 from tests.bench.load import Load as Events
 from tests.bench.measure import Table, say
+from tests.bench.request_prices import PRICES, counted, month
 from tests.bench.tracking import SHUFFLE_PARTITIONS, kafka_job, progress_of, publish_batches
 from tests.bench.writing import Load as Rows
 from tests.bench.writing import kafka_config
@@ -49,10 +49,7 @@ _SMALL: Final = 1_000
 _SETTLED_S: Final = 75
 """From a job's start until Spark has maintained its state once, each minute; only that first time it has work to do."""
 _IDLE_S: Final = 60
-_PRICES: Final = {"PUT": 5.0, "LIST": 5.0, "GET": 0.4, "DELETE": 0.0}
-"""US dollars for a million requests: S3 Standard in us-east-1. Of storage and traffic there is little."""
 _TRIGGERS_S: Final = (1, 10, 60)
-_MONTH_S: Final = 730 * 3600
 
 _Config: TypeAlias = JobConfig | WriteConfig
 
@@ -155,20 +152,15 @@ def _requests(spark: SparkSession, folder: Path, servers: str, proxy: FaultyProx
         config = config_on_store(config, proxy.port, name)
         proxy.requests()
         program.run(spark, config, Event())
-        batch = _each(_between(proxy.requests(), _WARM_UP, last), _COUNTED)
-        prices = [_price(batch, trigger_s) for trigger_s in _TRIGGERS_S]
-        lines.append([f"{program.name}, a batch", *(f"{batch[kind]:.1f}" for kind in _PRICES), *prices])
+        batch = counted(_between(proxy.requests(), _WARM_UP, last), _COUNTED)
+        prices = [month(batch, trigger_s) for trigger_s in _TRIGGERS_S]
+        lines.append([f"{program.name}, a batch", *(f"{batch[kind]:.1f}" for kind in PRICES), *prices])
         say(f"{program.name}: requests of {_IDLE_S} s without events, after {_SETTLED_S} s")
-        hour = _each(_idle(spark, program, config, proxy), _IDLE_S / 3600)
-        idle = [_price(hour, 3600), *[""] * (len(_TRIGGERS_S) - 1)]
-        lines.append([f"{program.name}, an hour without events", *(f"{hour[kind]:,.0f}" for kind in _PRICES), *idle])
-    header = ["", *_PRICES, *(f"a month, every {trigger_s} s" for trigger_s in _TRIGGERS_S)]
+        hour = counted(_idle(spark, program, config, proxy), _IDLE_S / 3600)
+        idle = [month(hour, 3600), *[""] * (len(_TRIGGERS_S) - 1)]
+        lines.append([f"{program.name}, an hour without events", *(f"{hour[kind]:,.0f}" for kind in PRICES), *idle])
+    header = ["", *PRICES, *(f"a month, every {trigger_s} s" for trigger_s in _TRIGGERS_S)]
     return Table("Requests, and what they cost", header, lines)
-
-
-def _price(requests: dict[str, float], every_s: float) -> str:
-    """Of a month."""
-    return f"${sum(count * _PRICES[kind] for kind, count in requests.items()) / 1e6 * _MONTH_S / every_s:,.2f}"
 
 
 def _idle(spark: SparkSession, program: _Program, config: _Config, proxy: FaultyProxy) -> Sequence[str]:
@@ -197,18 +189,3 @@ def _between(requests: Sequence[str], first: int, last: int) -> Sequence[str]:
         written = re.compile(rf"PUT .*checkpoint/offsets/\.?{batch}\b")
         places.append(next(place for place, request in enumerate(requests) if written.match(request)))
     return requests[places[0] : places[1]]
-
-
-def _each(requests: Sequence[str], among: float) -> dict[str, float]:
-    """How many of each price."""
-    counted = Counter(map(_kind, requests))
-    return {kind: counted[kind] / among for kind in _PRICES}
-
-
-def _kind(request: str) -> str:
-    method = request.partition(" ")[0]
-    if "list-type" in request:
-        return "LIST"
-    if "?delete" in request:
-        return "DELETE"
-    return {"POST": "PUT", "HEAD": "GET"}.get(method, method)
