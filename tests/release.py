@@ -1,7 +1,7 @@
 """``make release``: what a release consists of, in a folder; the same commit gives the same bytes.
 
-The wheel, the source distribution, the zip for spark-submit, the list of jars for each Spark, a bill of materials
-(CycloneDX), and the checksums of all of them. Everything is built twice, from two exports of the commit, and compared.
+The wheel, the source distribution, the zip for spark-submit, the lists of jars, a bill of materials, and the checksums
+of all of them. Everything is built twice, from two exports of the commit, and compared.
 """
 
 import gzip
@@ -9,18 +9,15 @@ import hashlib
 import io
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import uuid
-from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final
-from xml.etree import ElementTree
+from typing import Final
+
+from tests.bill_of_materials import bill_of_materials, jar_lists
 
 ROOT: Final = Path(__file__).parents[1]
 _HOOK: Final = (
@@ -28,7 +25,6 @@ _HOOK: Final = (
     "b.build_sdist(folder); b.build_wheel(folder)"
 )
 _ZIP: Final = "import sys, pathlib; from flushtracker.spark.dist import write_zip; write_zip(pathlib.Path(sys.argv[1]))"
-_PIN: Final = re.compile(r"^([\w.-]+)==([^;\s]+)(?:; (.*))?$", re.MULTILINE)
 
 
 def build(commit: str, folder: Path) -> None:
@@ -42,8 +38,8 @@ def build(commit: str, folder: Path) -> None:
             subprocess.run([sys.executable, "-c", program, str(target)], cwd=tree, env=environ, check=True)
         for sdist in folder.glob("*.tar.gz"):
             sdist.write_bytes(normalized(sdist.read_bytes(), epoch))
-        for spark, jars in jar_lists(tree).items():
-            (folder / f"jars-spark-{spark}.txt").write_text("".join(f"{jar}\n" for jar in jars))
+        for name, jars in jar_lists(tree).items():
+            (folder / f"jars-{name}.txt").write_text("".join(f"{jar}\n" for jar in jars))
         bill = bill_of_materials(tree, epoch)
         (folder / "flushtracker.cdx.json").write_text(json.dumps(bill, indent=1) + "\n")
     sums = "".join(f"{_sha256(file)}  {file.name}\n" for file in sorted(folder.iterdir()))
@@ -63,56 +59,6 @@ def normalized(sdist: bytes, epoch: int) -> bytes:
             member.mode, member.pax_headers = 0o755 if member.isdir() or member.mode & 0o100 else 0o644, {}
             after.addfile(member, before.extractfile(member) if member.isfile() else None)
     return packed.getvalue()
-
-
-def jar_lists(tree: Path) -> dict[str, list[str]]:
-    """For each Spark, the coordinates of the jars that it needs besides its own."""
-    locked = ElementTree.parse(tree / "flushtracker/jvm/spark_jars.xml")  # noqa: S314  a file of the commit
-    sparks = [conf.attrib["name"] for conf in locked.iter("conf")]
-    return {
-        spark: [
-            f"{jar.attrib['org']}:{jar.attrib['name']}:{jar.attrib['rev']}"
-            for jar in locked.iter("dependency")
-            if jar.attrib.get("conf", f"{spark}->default") == f"{spark}->default"
-        ]
-        for spark in sparks
-    }
-
-
-def bill_of_materials(tree: Path, epoch: int) -> dict[str, Any]:
-    """The exact versions that are tested, in CycloneDX 1.6: Python packages, and the jars for each Spark."""
-    version = re.findall(r'__version__\b.*= "(.+)"', (tree / "flushtracker/__init__.py").read_text())[0]
-    name = f"pkg:pypi/flushtracker@{version}"
-    return {
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
-        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{name}#{epoch}')}",
-        "version": 1,
-        "metadata": {
-            "timestamp": datetime.fromtimestamp(epoch, timezone.utc).isoformat(),
-            "component": _component("flushtracker", version, name, type="application"),
-        },
-        "components": sorted([*_packages(tree), *_jars(tree)], key=lambda each: str(each["bom-ref"])),
-    }
-
-
-def _packages(tree: Path) -> Iterator[dict[str, Any]]:
-    """Those that an extra of a user installs; ``dev`` is for this checkout alone."""
-    requirements = (tree / "pyproject.toml").read_text().split("\ndev = [")[0]
-    named = {each.lower() for each in re.findall(r'"([A-Za-z][\w.-]*)(?:[<>=~]+[^"]*)?"', requirements)}
-    for package, version, _ in _PIN.findall((tree / "constraints.txt").read_text()):
-        if package.lower() in named:
-            yield _component(package, version, f"pkg:pypi/{package.lower()}@{version}")
-
-
-def _jars(tree: Path) -> Iterator[dict[str, Any]]:
-    for jar in {jar for jars in jar_lists(tree).values() for jar in jars}:
-        group, name, version = jar.split(":")
-        yield _component(name, version, f"pkg:maven/{group}/{name}@{version}", group=group)
-
-
-def _component(name: str, version: str, purl: str, **more: str) -> dict[str, Any]:
-    return {"type": "library", **more, "bom-ref": purl, "name": name, "version": version, "purl": purl}
 
 
 def _export(commit: str, tree: Path) -> None:

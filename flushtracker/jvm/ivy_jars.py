@@ -22,10 +22,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
-from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
 from flushtracker.errors import ConfigError
+from flushtracker.jvm.jar_lock import read_lock
 from flushtracker.jvm.java import check_java
 from flushtracker.jvm.spark_version import installed_version, supported_minor
 
@@ -72,13 +72,7 @@ class JarSet:
         Raises:
             ConfigError: there are none for the Spark that is installed, or none is.
         """
-        chosen = (None, f"{self._configuration()}->default")
-        dependencies = ElementTree.parse(self.ivy_xml).iter("dependency")  # noqa: S314  a file of this package
-        return tuple(
-            f"{self.folder}{jar.attrib['name']}-{jar.attrib['rev']}.jar"
-            for jar in dependencies
-            if jar.attrib.get("conf") in chosen
-        )
+        return tuple(f"{self.folder}{jar.file_name}" for jar in read_lock(self.ivy_xml)[self._configuration()])
 
     def _configuration(self) -> str:
         return supported_minor(installed_version()) if self.of_spark else "default"

@@ -3,14 +3,10 @@
 import re
 import subprocess
 import sys
-from importlib.metadata import metadata, requires, version
 from pathlib import Path
 from typing import Final
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
 
 import flushtracker
 from flushtracker.cli import main
@@ -206,33 +202,6 @@ def test_importing_the_package_imports_nothing_else() -> None:
     """``make`` checks Java with a Python that has no packages yet."""
     done = run_python("-S", "-c", "import flushtracker, sys; print([n for n in sys.modules if 'flushtracker.' in n])")
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
-
-
-@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
-def test_constraints_pin_every_requirement_to_a_version_for_each_python(python: str) -> None:
-    """Nothing else is pinned: indirect requirements are left to the packages that have them.
-
-    A package that no one version of installs on every Python has several, each for some. Those that are installed here
-    say for which.
-    """
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pinned = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    there = [pin for pin in pinned if pin.marker is None or pin.marker.evaluate({"python_version": python})]
-    pins = {_normal(pin.name): str(pin.specifier).removeprefix("==") for pin in there}
-    assert len(pins) == len(there)
-    required = [Requirement(text) for text in requires("flushtracker") or []]
-    assert pins.keys() == {_normal(requirement.name) for requirement in required} - {"flushtracker"}
-    for requirement in required:
-        if requirement.name != "flushtracker":
-            assert Version(pins[_normal(requirement.name)]) in requirement.specifier, requirement
-    installed = [name for name, pin in pins.items() if version(name) == pin]
-    assert len(installed) > 30
-    allowed = {name: metadata(name)["Requires-Python"] or "" for name in installed}
-    assert {name: pythons for name, pythons in allowed.items() if python not in SpecifierSet(pythons)} == {}
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def test_readme_example_prints_what_its_comments_show() -> None:
