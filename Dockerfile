@@ -12,12 +12,14 @@ RUN mkdir -p /usr/share/man/man1 \
 ARG FLUSHTRACKER_MAVEN
 ARG PIP_INDEX_URL
 
+# First what changes rarely, so that a change of the code keeps the half gigabyte of packages and jars in the build cache:
+# of the package only what fetches the jars.
 WORKDIR /build
-COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
-COPY flushtracker flushtracker
-COPY conf conf
-COPY docs/runbook.md docs/
-RUN pip install --no-cache-dir --root-user-action ignore -c constraints.txt '.[spark,capture,serve]'
+COPY pyproject.toml setup.py constraints.txt ./
+COPY flushtracker/__init__.py flushtracker/errors.py flushtracker/
+COPY flushtracker/jvm flushtracker/jvm
+RUN touch README.md \
+ && pip install --no-cache-dir --root-user-action ignore -c constraints.txt '.[spark,capture,serve]'
 
 # Spark's extra jars, also those for S3, go next to its own, where each driver and executor finds them without --jars. A
 # program that is started without spark-submit looks for the latter in a folder of theirs.
@@ -27,6 +29,12 @@ RUN ln -s "$(python -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__fi
  && mv .jars/*.jar .jars/s3/*.jar "$SPARK_HOME/jars/" \
  && ln -s . "$SPARK_HOME/jars/s3"
 ENV FLUSHTRACKER_JARS=$SPARK_HOME/jars
+
+COPY README.md LICENSE ./
+COPY conf conf
+COPY docs/runbook.md docs/
+COPY flushtracker flushtracker
+RUN pip install --no-cache-dir --root-user-action ignore --no-deps --force-reinstall -c constraints.txt .
 
 WORKDIR /opt/flushtracker
 COPY docker/entrypoint.sh ./

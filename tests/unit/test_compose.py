@@ -82,6 +82,24 @@ def test_dockerignore_keeps_exactly_what_the_image_copies() -> None:
     assert {source.partition("/")[0] for sources in copied for source in sources.split()} == kept
 
 
+def test_change_of_the_code_keeps_packages_and_jars_in_the_build_cache(tmp_path: Path) -> None:
+    """What is copied before they are fetched is the little that fetching takes; any other change costs seconds."""
+    instructions = re.findall(r"^(COPY|RUN) ((?:.*\\\n)*.*)$", _DOCKERFILE.read_text(), re.MULTILINE)
+    fetch = next(at for at, (_, text) in enumerate(instructions) if "flushtracker.jvm.jars" in text)
+    sources = [source for name, text in instructions[:fetch] if name == "COPY" for source in text.split()[:-1]]
+    package = ["flushtracker/__init__.py", "flushtracker/errors.py", "flushtracker/jvm"]
+    assert sources == ["pyproject.toml", "setup.py", "constraints.txt", *package]
+    assert "pip install" in instructions[fetch - 1][1]
+    assert [text for name, text in instructions[fetch:] if "pip install" in text and "--no-deps" not in text] == []
+    (tmp_path / "flushtracker").mkdir()
+    for source in package:
+        copy = shutil.copytree if (_ROOT / source).is_dir() else shutil.copy
+        copy(_ROOT / source, tmp_path / source)
+    command = [sys.executable, "-m", "flushtracker.jvm.jars"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "name the jars to fetch" in done.stderr) == (2, True), done.stderr
+
+
 def test_images_are_pinned() -> None:
     """Each image has a version, not ``latest``."""
     images = re.findall(r"^(?:FROM|\s+image:) (\S+)$", _COMPOSE.read_text() + _DOCKERFILE.read_text(), re.MULTILINE)
