@@ -107,6 +107,15 @@ def test_images_are_pinned() -> None:
     assert all(re.search(r":v?\d+\.\d+", image) for image in images), images
 
 
+def test_image_is_built_for_one_service() -> None:
+    """Built for several, it would be as many images, which differ by a label; which of them has the name is chance."""
+    services = yaml.safe_load(_COMPOSE.read_text())["services"]
+    built = [name for name, service in services.items() if "build" in service]
+    assert built == ["topics"]
+    others = {name for name, service in services.items() if service["image"] == services["topics"]["image"]}
+    assert {"capture_wal", "track_flushes", "write_shapes", "serve_shapes", "spark-master", "spark-worker"} < others
+
+
 def test_jobs_share_the_cluster() -> None:
     """A job without a limit takes all cores of a standalone cluster, and the other one waits forever."""
     services = read_yaml(_COMPOSE).mapping("services")
