@@ -116,6 +116,14 @@ def test_image_is_built_for_one_service() -> None:
     assert {"capture_wal", "track_flushes", "write_shapes", "serve_shapes", "spark-master", "spark-worker"} < others
 
 
+def test_all_programs_return_after_the_machine_starts_again() -> None:
+    """With ``on-failure`` Docker leaves what had ended well, as all do at a shutdown: the slot would fill the disk."""
+    services = yaml.safe_load(_COMPOSE.read_text())["services"]
+    restarts = {name: service.get("restart") for name, service in services.items()}
+    assert restarts.pop("topics") is None
+    assert set(restarts.values()) == {"unless-stopped"}
+
+
 def test_jobs_share_the_cluster() -> None:
     """A job without a limit takes all cores of a standalone cluster, and the other one waits forever."""
     services = read_yaml(_COMPOSE).mapping("services")
