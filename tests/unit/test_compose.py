@@ -82,6 +82,15 @@ def test_dockerignore_keeps_exactly_what_the_image_copies() -> None:
     assert {source.partition("/")[0] for sources in copied for source in sources.split()} == kept
 
 
+def test_password_is_kept_out_of_git_and_of_the_image() -> None:
+    """The documented place for it is ``.env``, in the folder that the image is built from."""
+    assert "POSTGRES_PASSWORD=… > .env" in (_ROOT / "docs" / "deploying.md").read_text()
+    assert "/.env" in (_ROOT / ".gitignore").read_text().splitlines()
+    rules = [line for line in (_ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    assert rules[0] == "*"
+    assert [rule for rule in rules if "env" in rule] == []
+
+
 def test_change_of_the_code_keeps_packages_and_jars_in_the_build_cache(tmp_path: Path) -> None:
     """What is copied before they are fetched is the little that fetching takes; any other change costs seconds."""
     instructions = re.findall(r"^(COPY|RUN) ((?:.*\\\n)*.*)$", _DOCKERFILE.read_text(), re.MULTILINE)
