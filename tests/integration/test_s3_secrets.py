@@ -1,0 +1,86 @@
+"""Programs on a server with the API of S3 show its keys nowhere.
+
+``tests/spark/test_object_stores.py`` has ``track``.
+"""
+
+import json
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.table import create_shape_log, row_files
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.local.postgres import free_port
+from tests.support.object_store import store_config, store_options
+from tests.support.s3_server import S3Server, running_s3
+from tests.support.secret_watch import SecretWatch
+from tests.support.shape_log_rows import arrow, commit, item
+from tests.support.waiting import wait_until
+from tests.unit.test_shape_log_reader import shape_entry, table_entry
+
+_KEY: Final = "AKIAHUNTER"
+"""Not secret: a store may name it in an error."""
+_SECRETS: Final = {"SECRET": "hunter2hunter2"}
+_LOG: Final = "s3://bucket/log"
+_SINK: Final = {"log": _LOG, "shapes": f"{_LOG}_shapes"}
+
+
+@pytest.fixture
+def s3() -> Iterator[S3Server]:
+    """With the keys that the programs have, an empty shape log, and no registry table."""
+    with running_s3() as server:
+        server.accept(_KEY, _SECRETS["SECRET"])
+        create_shape_log(_LOG, store_options(server.port))
+        yield server
+
+
+def _storage(s3: S3Server) -> dict[str, object]:
+    """The section ``storage``, which names the secrets."""
+    config = store_config(s3.port)
+    keys = {"access_key_id": _KEY, "secret_access_key": "${SECRET}"}
+    return {"s3": {"endpoint": config.endpoint, "region": config.region, **keys}}
+
+
+def _get(url: str) -> bytes:
+    with urllib.request.urlopen(url) as response:  # noqa: S310  our own server
+        return bytes(response.read())
+
+
+def test_server_shows_no_secret_of_its_storage(s3: S3Server, tmp_path: Path) -> None:
+    """Neither in its output nor in its pages, also after an error of the store."""
+    options = store_options(s3.port)
+    entries = [entry.to_json() for entry in (shape_entry(), table_entry())]
+    RegistryTable(_SINK["shapes"], options, create=True).append(entries, datetime.now(timezone.utc))
+    table = create_shape_log(_LOG, options)
+    claim = LogClaim(table)
+    claim.take()
+    rows = arrow([item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
+    claim.append(list(row_files(table, options).write([rows])), claim.version_of(0))
+    config = tmp_path / "serve.yaml"
+    status = f"127.0.0.1:{free_port()}"
+    listen = {"http": {"listen": "127.0.0.1:0"}, "status": {"listen": status}}
+    config.write_text(json.dumps({"storage": _storage(s3), "sink": _SINK, **listen}))
+    watch, log = SecretWatch(_SECRETS), tmp_path / "log"
+    with watch.running(log, "serve", "--config", str(config)) as process:
+
+        def address() -> str:
+            return log.read_text().partition("serving url=")[2].partition(" ")[0]
+
+        url = wait_until(address, "it serves shapes", 120).rstrip("/")
+        body = _get(f"{url}?shape=users&offset=-1")
+        assert json.loads(body)[0]["value"] == {"id": "1"}
+        pages = [_get(f"http://{status}/{page}") for page in ("metrics", "healthz")]
+        s3.refuse(_KEY)
+        before = len(log.read_text())
+        wait_until(lambda: len(log.read_text()) > before, "it logs an error of the store", 120)
+        watch.search("pages", [body, *pages])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == os.EX_OK
+    watch.require_no_secret(tmp_path)
