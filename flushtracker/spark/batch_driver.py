@@ -63,6 +63,9 @@ class BatchDriver:
                 f"{self.expected_batch_id - 1}, so this driver has been fenced by another driver, or the checkpoint "
                 f"is incomplete: let only one driver run, restore a complete copy, or {self._remedies.start_over}"
             )
+        # Spark has written the batch's offsets, and no task has run. The next driver claims the table before its Spark
+        # reads offsets. So it either finds these, and runs the same batch, or this one ends before it writes any state,
+        # which would replace that of another batch with the same number.
         self.require_not_fenced()
         self.last_batch_id = batch_id
         self.expected_batch_id = batch_id + 1
