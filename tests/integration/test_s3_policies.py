@@ -1,6 +1,6 @@
 """Each program's work on its tables with the privileges that ``docs/security.md`` has for it, and with one missing.
 
-The server enforces its bucket's policy. What Spark does with a checkpoint was tried by hand.
+The server enforces its bucket's policy. What Spark does with a checkpoint is not tried here.
 """
 
 from collections.abc import Callable, Iterator
