@@ -85,6 +85,7 @@ def test_one_process_at_a_time_which_is_not_root(program: str) -> None:
     spec = _OBJECTS["Deployment", f"flushtracker-{program}"]["spec"]
     assert (spec["replicas"], spec["strategy"]["type"]) == (1, "Recreate")
     assert _pod(program)["securityContext"]["runAsNonRoot"]
+    assert _container(program)["securityContext"]["readOnlyRootFilesystem"]
     assert f"USER {_pod(program)['securityContext']['runAsUser']}\n" in (_FOLDER.parents[1] / "Dockerfile").read_text()
 
 

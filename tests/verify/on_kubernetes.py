@@ -6,18 +6,16 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from flushtracker.local.postgres import HOST, free_port
 from flushtracker.process.guarded_process import GuardedProcess
+from tests.support.kubectl import Kubectl, server_commands
 from tests.support.waiting import wait_until
 
 _FOLDER: Final = Path(__file__).parents[2] / "conf" / "kubernetes"
@@ -37,37 +35,6 @@ _SECRETS: Final = {
     "flushtracker-serve": ("secret",),
 }
 _QUOTA: Final = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "all"}, "spec": {"hard": _HARD}}
-_TOKEN: Final = "correct-horse"  # noqa: S105  of a server that the tests start and stop
-
-
-class Kubectl:
-    """kubectl with a configuration of its own in ``folder``, so that it reaches this server and no other cluster."""
-
-    def __init__(self, folder: Path, address: str) -> None:
-        self._environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "KUBECONFIG": str(folder / "kubectl.yaml"),
-        }
-        entries: dict[str, dict[str, object]] = {
-            "clusters": {"cluster": {"server": address, "insecure-skip-tls-verify": True}},
-            "users": {"user": {"token": _TOKEN}},
-            "contexts": {"context": {"cluster": "it", "user": "it", "namespace": "flushtracker"}},
-        }
-        lists = {key: [{"name": "it", **value}] for key, value in entries.items()}
-        (folder / "kubectl.yaml").write_text(yaml.safe_dump({"current-context": "it", **lists}))
-
-    def __call__(self, *arguments: str, manifest: object = None) -> "subprocess.CompletedProcess[str]":
-        """Run it with these arguments, and the manifest as its input."""
-        text = None if manifest is None else json.dumps(manifest)
-        return subprocess.run(
-            ["kubectl", *arguments], input=text, capture_output=True, text=True, env=self._environment, check=False
-        )
-
-    def apply(self, *arguments: str, manifest: object = None) -> "subprocess.CompletedProcess[str]":
-        """Apply on the server; an unknown key, and any warning, is an error."""
-        strictly = ("--server-side", "--validate=strict", "--warnings-as-errors")
-        return self("apply", *strictly, *(arguments or ("-f", "-")), manifest=manifest)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +43,7 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     folder = tmp_path_factory.mktemp("kubernetes")
     running = []
     try:
-        for name, command in _commands(folder, port := free_port()):
+        for name, command in server_commands(folder, port := free_port()).items():
             running.append(GuardedProcess(name, command, log=folder / f"{name}.log", env=dict(os.environ)))
         kubectl = Kubectl(folder, f"https://{HOST}:{port}")
         wait_until(lambda: kubectl("get", "--raw", "/readyz").returncode == 0, "the server", _START_S)
@@ -94,37 +61,6 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     finally:
         for process in reversed(running):
             process.stop()
-
-
-def _commands(folder: Path, port: int) -> list[tuple[str, list[str]]]:
-    """etcd, and the API server on ``port``, with everything in ``folder``."""
-    key, tokens = folder / "accounts.key", folder / "tokens.csv"
-    made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    key.write_bytes(made.private_bytes(*form))
-    tokens.write_text(f"{_TOKEN},somebody,somebody,system:masters\n")
-    clients, peers = (f"http://{HOST}:{free_port()}" for _ in range(2))
-    etcd = {
-        "data-dir": folder / "etcd",
-        "listen-client-urls": clients,
-        "advertise-client-urls": clients,
-        "listen-peer-urls": peers,
-        "initial-advertise-peer-urls": peers,
-        "initial-cluster": f"default={peers}",
-    }
-    server = {
-        "etcd-servers": clients,
-        "bind-address": HOST,
-        "secure-port": port,
-        "cert-dir": folder / "certificates",
-        "service-account-issuer": "https://flushtracker.test",
-        "service-account-key-file": key,
-        "service-account-signing-key-file": key,
-        "service-cluster-ip-range": "10.0.0.0/24",
-        "token-auth-file": tokens,
-    }
-    programs = {"etcd": etcd, "kube-apiserver": server}
-    return [(name, [name, *(f"--{flag}={value}" for flag, value in flags.items())]) for name, flags in programs.items()]
 
 
 def objects(kubectl: Kubectl) -> list[dict[str, Any]]:

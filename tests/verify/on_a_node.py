@@ -1,0 +1,173 @@
+"""The programs of conf/kubernetes in real pods: with the probes and limits that they have, killed, moved and replaced.
+
+``make verify`` does not run this, because Debian has no such cluster. docs/deploying.md says what must be on the path,
+and how the image is made. As root, with archives of the images in ``FLUSHTRACKER_IMAGES``, separated by colons::
+
+    unshare --net --mount --pid --fork --mount-proc --kill-child \
+        env FLUSHTRACKER_IMAGES=… .venv/bin/python -m pytest tests/verify/on_a_node.py
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.support.deployed_programs import JOBS, PROGRAMS, READY_S, DeployedPrograms
+from tests.support.kubernetes_node import KubernetesNode
+from tests.support.pod_services import pod_services
+from tests.support.waiting import wait_until
+
+_IMAGES: Final = "FLUSHTRACKER_IMAGES"
+_NAMESPACE: Final = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {
+        "name": "flushtracker",
+        "labels": {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedPrograms]:
+    """All programs are ready, on a table with rows from before."""
+    folder = tmp_path_factory.mktemp("node")
+    for each in (folder, *folder.parents[:2]):
+        each.chmod(0o755)
+    with KubernetesNode(folder) as node, pod_services(folder / "services") as services:
+        services.create_topics(folder)
+        services.postgres.execute(
+            "CREATE TABLE orders (id serial PRIMARY KEY, what text)",
+            "ALTER TABLE orders OWNER TO capture",
+            "INSERT INTO orders (what) SELECT 'before ' || n FROM generate_series(1, 100) n",
+        )
+        node.load(*map(Path, os.environ[_IMAGES].split(":")))
+        cluster = DeployedPrograms(node, services)
+        cluster.apply(_NAMESPACE)
+        cluster.apply(*services.objects())
+        cluster.apply(*cluster.objects())
+        cluster.wait_ready(*PROGRAMS)
+        yield cluster
+
+
+def test_rows_reach_the_clients_and_the_slot_is_confirmed(cluster: DeployedPrograms) -> None:
+    """Also the rows from before, by the snapshot."""
+    cluster.wait_served("before 1", "before 100", cluster.confirm())
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_killed_container_is_started_again_and_continues(cluster: DeployedPrograms, program: str) -> None:
+    """SIGKILL to all its processes; of the servers, to both."""
+    before = {pod["metadata"]["name"]: pod for pod in cluster.pods(program)}
+    counts = [status["restartCount"] for status in cluster.statuses(program)]
+    for status in cluster.statuses(program):
+        cluster.node.kill(status["containerID"].rpartition("/")[2])
+    wait_until(
+        lambda: sum(status["restartCount"] for status in cluster.statuses(program)) == sum(counts) + len(counts),
+        f"{program} is started again",
+        READY_S,
+    )
+    cluster.wait_ready(program)
+    assert {pod["metadata"]["name"] for pod in cluster.pods(program)} == {*before}
+    ended = [status["lastState"]["terminated"]["exitCode"] for status in cluster.statuses(program)]
+    assert ended == [137] * len(counts)
+    cluster.wait_served(cluster.confirm())
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_rolling_restart_stops_a_program_before_its_successor_starts(cluster: DeployedPrograms, program: str) -> None:
+    """SIGTERM ends it with exit code 0 within its grace period; a server of shapes is always ready."""
+    before = cluster.pods(program)
+    with cluster.watch(program) as seen:
+        cluster.done("rollout", "restart", f"deployment/flushtracker-{program}")
+        cluster.done("rollout", "status", f"deployment/flushtracker-{program}", f"--timeout={READY_S}s")
+        cluster.wait_gone(before)
+    names = {pod["metadata"]["name"] for pod in before}
+    last = {each["metadata"]["name"]: each for each in seen if each["metadata"]["name"] in names}
+    for pod in last.values():
+        (status,) = pod["status"]["containerStatuses"]
+        ended = status["state"]["terminated"]
+        assert ended["exitCode"] == 0
+        # Which is when the grace period is over.
+        assert ended["finishedAt"] < pod["metadata"]["deletionTimestamp"]
+    counts = list(_running(seen))
+    assert (max(counts) == 1) if program != "serve" else (min(counts) >= 1)
+    cluster.wait_served(cluster.confirm())
+
+
+def _running(seen: list[dict[str, Any]]) -> Iterator[int]:
+    """How many pods ran at each time, once one did."""
+    running: dict[str, bool] = {}
+    for pod in seen:
+        statuses = pod["status"].get("containerStatuses", [])
+        running[pod["metadata"]["name"]] = any("running" in status["state"] for status in statuses)
+        yield sum(running.values())
+
+
+def test_a_second_driver_fences_the_first_which_is_started_again(cluster: DeployedPrograms) -> None:
+    """Why there is one replica: of two, each ends the other."""
+    cluster.done("scale", "deployment/flushtracker-track", "--replicas=2")
+    try:
+        wait_until(lambda: {4, 5} & {*cluster.exit_codes("track")}, "a driver is fenced", READY_S)
+    finally:
+        cluster.done("scale", "deployment/flushtracker-track", "--replicas=1")
+    cluster.wait_ready("track")
+    cluster.wait_served(cluster.confirm())
+
+
+def test_while_the_node_is_drained_one_server_of_shapes_stays_and_after_it_all_continue(
+    cluster: DeployedPrograms,
+) -> None:
+    """The budget is for the servers: the other programs leave at once, and have nowhere to go on this one node."""
+    drained = cluster.kubectl("drain", "node", "--delete-emptydir-data", "--timeout=100s")
+    try:
+        assert drained.returncode != 0
+        assert "violate the pod's disruption budget" in drained.stderr
+        (left,) = (pod for pod in cluster.pods("serve") if "nodeName" in pod["spec"])
+        assert [status["ready"] for status in left["status"]["containerStatuses"]] == [True]
+        assert all("nodeName" not in pod["spec"] for program in ("capture", *JOBS) for pod in cluster.pods(program))
+    finally:
+        cluster.done("uncordon", "node")
+    cluster.wait_ready(*PROGRAMS)
+    cluster.wait_served(cluster.confirm())
+
+
+def test_a_job_without_enough_memory_is_killed_and_says_so_and_continues_with_more(cluster: DeployedPrograms) -> None:
+    """The limit holds; what was read before is in the bucket."""
+    name = "deployment/flushtracker-write"
+    cluster.done("set", "resources", name, "--limits=memory=400Mi", "--requests=memory=400Mi")
+    wait_until(lambda: "OOMKilled" in cluster.reasons("write"), "the job is killed", READY_S)
+    cluster.done("set", "resources", name, "--limits=memory=3Gi", "--requests=memory=3Gi")
+    cluster.wait_ready("write")
+    cluster.wait_served(cluster.confirm())
+
+
+def test_what_is_wrong_with_a_configuration_ends_a_job_with_exit_code_2_and_is_in_its_log(
+    cluster: DeployedPrograms,
+) -> None:
+    """A Deployment starts it again, ever more seldom, until the configuration is changed."""
+    objects = cluster.objects()
+    (configuration,) = (each for each in objects if each["metadata"]["name"] == "flushtracker")
+    right = dict(configuration["data"])
+    configuration["data"]["track.yaml"] = right["track.yaml"].replace("shape_groups", "shape_group")
+    cluster.apply(configuration)
+    cluster.done("rollout", "restart", "deployment/flushtracker-track")
+    wait_until(lambda: cluster.exit_codes("track") == [2], "the configuration is refused", READY_S)
+    assert "state.shape_group" in cluster.done("logs", "deployment/flushtracker-track", "--previous")
+    cluster.apply({**configuration, "data": right})
+    cluster.wait_ready("track")
+    cluster.wait_served(cluster.confirm())
+
+
+def test_a_shape_that_is_added_to_its_map_is_captured_without_a_restart(cluster: DeployedPrograms) -> None:
+    """The kubelet changes the mounted file."""
+    before = cluster.statuses("capture")
+    (shapes,) = (each for each in cluster.objects() if each["metadata"]["name"] == "flushtracker-shapes")
+    shapes["data"]["shapes.yaml"] += "      - {id: orders-again, table: public.orders}\n"
+    cluster.apply(shapes)
+    text = cluster.confirm()
+    wait_until(lambda: {text, "before 1"} <= {*cluster.served("orders-again")}, "the new shape is served", READY_S)
+    after = cluster.statuses("capture")
+    assert [each["containerID"] for each in after] == [each["containerID"] for each in before]
