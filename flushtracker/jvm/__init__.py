@@ -1,1 +1,1 @@
-"""Java: which one runs, and the jars that Spark and a local broker need, locked and fetched once."""
+"""Java: which one runs, the jars that Spark and a local broker need, and a class of ours for checkpoints on S3."""

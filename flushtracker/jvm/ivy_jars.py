@@ -83,7 +83,7 @@ class JarSet:
         Raises:
             ConfigError: one is missing or not a jar; the message states how to get it.
         """
-        folder = _jar_folder(environ)
+        folder = jar_folder(environ)
         faults = self._faults(folder)
         if not faults:
             return [folder / name for name in self.names()]
@@ -103,7 +103,7 @@ class JarSet:
         Raises:
             ConfigError: they cannot be fetched, or ``FLUSHTRACKER_JARS`` names a folder where some are missing.
         """
-        folder = _jar_folder(environ)
+        folder = jar_folder(environ)
         if environ.get("FLUSHTRACKER_JARS") or not self._faults(folder):
             return self.paths(environ)
         repository = environ.get("FLUSHTRACKER_MAVEN")
@@ -154,7 +154,7 @@ class JarSet:
         return f"{len(faults)} of {len(self.names())}"
 
 
-def _jar_folder(environ: Mapping[str, str]) -> Path:
+def jar_folder(environ: Mapping[str, str]) -> Path:
     """``FLUSHTRACKER_JARS``, else ``.jars`` of the checkout, or the user's cache for an installed wheel."""
     named = environ.get("FLUSHTRACKER_JARS")
     if named:
@@ -162,6 +162,14 @@ def _jar_folder(environ: Mapping[str, str]) -> Path:
     if (_CHECKOUT / "pyproject.toml").is_file():
         return _CHECKOUT / ".jars"
     return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "flushtracker"
+
+
+def spark_jar_folder() -> Path:
+    """pyspark's own jars, found without importing pyspark, which takes a second."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("pyspark is not installed: run pip install 'flushtracker[spark]'")
+    return Path(spec.origin).parent / "jars"
 
 
 def _run_ivy(ivy_xml: Path, configuration: str, java: Path, scratch: Path, repository: str | None, pattern: str) -> str:
@@ -193,11 +201,8 @@ def _reason(log: str) -> str:
 
 
 def _ivy_jar() -> Path:
-    """The Ivy jar in pyspark, found without importing pyspark, which takes a second."""
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ConfigError("pyspark is not installed: run pip install 'flushtracker[spark]'")
-    folder = Path(spec.origin).parent / "jars"
+    """The Ivy jar in pyspark."""
+    folder = spark_jar_folder()
     found = sorted(folder.glob("ivy-*.jar"))
     if not found:
         raise ConfigError(f"pyspark has no ivy-*.jar in {folder}: {_REMEDY}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.errors import ConfigError
+from flushtracker.jvm.checkpoint_jar import build_checkpoint_jar
 from flushtracker.jvm.ivy_jars import JarSet
 
 SPARK_JARS: Final = JarSet(
@@ -49,6 +50,8 @@ def main(names: list[str]) -> int:
     try:
         for name in names:
             _SETS[name].fetch()
+            if name == "s3":
+                build_checkpoint_jar()
     except ConfigError as error:
         sys.stderr.write(f"flushtracker: {error}\n")
         return error.exit_code

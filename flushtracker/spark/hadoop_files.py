@@ -9,8 +9,6 @@ from pyspark.sql import SparkSession
 from flushtracker.errors import ConfigError
 
 _TEMPORARY: Final = ".writing"
-_FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
-_STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 
 
 class HadoopFiles:
@@ -67,6 +65,10 @@ class HadoopFiles:
         """Whether the folder is on this machine's disks."""
         return str(self._system.getUri().getScheme()) == "file"
 
+    def is_on_s3a(self) -> bool:
+        """Whether Hadoop's S3A reads and writes the folder; a platform may have another client for its scheme."""
+        return str(self._system.getClass().getName()) == "org.apache.hadoop.fs.s3a.S3AFileSystem"
+
     def write_no_checksums(self) -> None:
         """Have Hadoop write no checksum files for local files, in this process; Spark removes them anyway."""
         self._system.setWriteChecksum(False)
@@ -90,27 +92,3 @@ def checkpoint_path(path: str) -> str:
             f"back from such a path; choose another"
         )
     return absolute
-
-
-def avoid_processes(spark: SparkSession, checkpoint: str) -> None:
-    """With a local master, have Spark write a checkpoint on a local disk without a process for every file.
-
-    Spark's default for a local path creates and renames files through ``FileContext``, for which Hadoop without its
-    native library runs ``chmod`` and ``readlink``: 150 processes for a small batch. Other storage, clusters, and users
-    who have chosen a file manager keep theirs.
-    """
-    chosen, local = spark.conf.get(_FILE_MANAGER, None), local_file_manager(spark.version)
-    files = HadoopFiles(spark, checkpoint)
-    if str(spark.sparkContext.master).startswith("local") and files.is_local():
-        if chosen is None:
-            # Hadoop's checksum file would be renamed after the file: a kill in between leaves one that does not match.
-            files.write_no_checksums()
-            spark.conf.set(_FILE_MANAGER, local)
-    elif chosen == local:
-        spark.conf.unset(_FILE_MANAGER)
-
-
-def local_file_manager(spark_version: str) -> str:
-    """Spark's class that renames files through Hadoop's ``FileSystem``; Spark 4.1 has moved it."""
-    package = _STREAMING if spark_version.startswith("4.0.") else f"{_STREAMING}.checkpointing"
-    return f"{package}.FileSystemBasedCheckpointFileManager"

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from flushtracker.config.job_config import QueryConfig
 from flushtracker.errors import BrokerError, StateError
 from flushtracker.spark.batch_driver import BatchDriver, BatchStoppedError
-from flushtracker.spark.hadoop_files import avoid_processes
+from flushtracker.spark.file_manager import choose_file_manager
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason, query_failure
 from flushtracker.spark.query_progress import has_read_everything
 
@@ -83,7 +83,7 @@ def start_query(
         .foreachBatch(driver.handle_batch)
     )
     try:
-        avoid_processes(rows.sparkSession, checkpoint)
+        choose_file_manager(rows.sparkSession, checkpoint)
         if trigger_ms is None:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{trigger_ms} milliseconds").start()

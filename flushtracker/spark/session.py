@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.spark_config import HADOOP, SparkConfig
 from flushtracker.errors import ConfigError, FlushtrackerError
+from flushtracker.jvm.checkpoint_jar import checkpoint_jar
 from flushtracker.jvm.class_archive import spark_archive, use_archive
 from flushtracker.jvm.jars import S3_JARS, SPARK_JARS
 from flushtracker.jvm.java import check_java
@@ -84,7 +85,8 @@ def start_session(
         settings |= _LOCAL | {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if any(map(is_on_s3, paths)) and not _JARS_OF_USERS & config.settings.keys():
-            _append_to_class_path(S3_JARS.paths())
+            own = checkpoint_jar()
+            _append_to_class_path([*S3_JARS.paths(), *([own] if own.exists() else [])])
         options = (_log_options(log_format, verbose=verbose), use_archive(spark_archive(jars, java)))
         if any(options):
             settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))

@@ -6,7 +6,8 @@ Streams are on Kafka, everything else on versitygw. Both run on this machine, as
   it until it is committed; its CPU time is that of the job, its JVM and its workers, without the server's and the
   broker's.
 - Requests: of batches of 1,000 events or rows, and of a job that has nothing to do. Their number does not depend on how
-  many events a batch has, so a batch each second is the most that 1,000 changes/s can cost.
+  many events a batch has, so a batch each second is the most that 1,000 changes/s can cost. Each batch deletes the logs
+  of an old one, which otherwise begins with the 101st.
 """
 
 import re
@@ -145,6 +146,7 @@ def _batches(spark: SparkSession, program: _Program, config: _Config, others: Se
 
 def _requests(spark: SparkSession, folder: Path, servers: str, proxy: FaultyProxy) -> Table:
     lines = []
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
     for program in _PROGRAMS:
         name, last = f"{program.name}_small", _WARM_UP + _COUNTED
         say(f"{program.name}: requests of batches of {_SMALL:,} {program.unit}")

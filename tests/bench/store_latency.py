@@ -3,7 +3,8 @@
 From when 1,000 events are on Kafka until the ack that they allow is durable. They are published once those before are
 acknowledged, while Spark still has to commit that batch, so the time is that of a whole batch; at another moment, an
 event may wait for up to one more. Tables and checkpoint are on a disk, on versitygw, and on versitygw behind a proxy
-that takes 20 ms longer for each request. All run on this machine.
+that takes 20 ms longer for each request; there also with the files of the checkpoint renamed, as Spark does by itself.
+All run on this machine.
 """
 
 import tempfile
@@ -25,6 +26,7 @@ from flushtracker.config.job_config import JobConfig
 from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.jobs.track.query import track_flushes
 from flushtracker.local.broker import LocalBroker
+from flushtracker.spark.file_manager import FILE_MANAGER, default_file_manager
 from flushtracker.spark.session import start_session
 from tests.bench.load import Load
 from tests.bench.measure import Table, say
@@ -42,6 +44,7 @@ _EVENTS: Final = 1_000
 _DELAY_S: Final = 0.02
 _TRIGGER_MS: Final = 50
 _SAID_EVERY: Final = 10
+_RENAMED: Final = "renamed"
 
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
@@ -49,8 +52,11 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     assert not quick
     spark = start_session("bench", SHUFFLE_PARTITIONS, paths=["s3://bucket"])
     with tempfile.TemporaryDirectory() as name, LocalBroker(Path(name) / "broker") as broker, running_s3() as s3:
-        lines = list[list[str]]()
-        for place, delay_s in (("disk", None), ("store", 0.0), (f"store, {1000 * _DELAY_S:.0f} ms", _DELAY_S)):
+        lines, slow = list[list[str]](), f"store, {1000 * _DELAY_S:.0f} ms"
+        places = (("disk", None), ("store", 0.0), (slow, _DELAY_S), (f"{slow}, {_RENAMED}", _DELAY_S))
+        for place, delay_s in places:
+            if place.endswith(_RENAMED):
+                spark.conf.set(FILE_MANAGER, default_file_manager(spark.version))
             job = kafka_job(Path(name) / f"job{len(lines)}", broker.bootstrap_servers)
             config = replace(job.config(shape_groups=16), trigger_ms=_TRIGGER_MS)
             if delay_s is None:

@@ -1,0 +1,180 @@
+"""How Spark writes a checkpoint on S3: what a batch requests, and each file of it, whatever fails meanwhile."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from flushtracker.config.job_config import load_config
+from flushtracker.delta.acks.reader import AckReader
+from flushtracker.jobs.track.query import track_flushes
+from flushtracker.jvm.checkpoint_jar import CLASS
+from flushtracker.spark.file_manager import FILE_MANAGER, choose_file_manager, default_file_manager
+from flushtracker.spark.hadoop_files import HadoopFiles
+from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
+from tests.support.job_folder import JobFolder
+from tests.support.object_store import store_options
+from tests.support.s3_server import running_s3
+from tests.support.s3_session import on_store, store_session
+from tests.support.sample_source import SampleSource
+
+_MANY: Final = 100
+_PRICES: Final = {"GET": "read", "HEAD": "read", "LIST": "list", "PUT": "write", "POST": "write", "DELETE": "delete"}
+
+
+@pytest.fixture(scope="module")
+def running_proxy(spark: SparkSession) -> Iterator[FaultyProxy]:
+    """A proxy before a server, at which the session finds the bucket."""
+    with running_s3() as s3, faulty_proxy(s3.port) as found, store_session(spark, found.port):
+        yield found
+
+
+@pytest.fixture
+def proxy(running_proxy: FaultyProxy) -> FaultyProxy:
+    """Without faults and requests of other tests."""
+    running_proxy.requests()
+    return running_proxy
+
+
+class _Files:
+    """The file manager of one folder, as Spark calls it."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+        self._folder = f"s3a://bucket/{name}"
+        self.read = HadoopFiles(spark, self._folder).read
+        hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
+        self._manager = self._jvm.flushtracker.DirectCheckpointFiles(self._path(""), hadoop)  # type: ignore[union-attr]
+
+    def begin(self, name: str, content: bytes, *, replaces: bool = False) -> Any:
+        stream = self._manager.createAtomic(self._path(name), replaces)
+        stream.write(bytearray(content))
+        return stream
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self._folder}/{name}")
+
+
+def test_a_batch_writes_each_file_of_its_checkpoint_with_one_request(
+    spark: SparkSession, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    """Nothing is copied or deleted; before each of its two logs, Spark looks whether the batch is there."""
+    job, source, batches = JobFolder(tmp_path / "job"), SampleSource(), 6
+    for lsn in range(1000, 1000 * batches + 1, 1000):
+        job.write([source.transaction(lsn, "a"), source.flushed("a", lsn)])
+    config = load_config(on_store(job.config_file(), proxy.port, "counted"))
+    track_flushes(spark, config, Event())
+    requests = _of_batches(proxy.requests(), 2, batches - 1)
+    found = Counter((_folder(request), _kind(request)) for request in requests)
+    each = {place: count / (batches - 3) for place, count in found.items()}
+    # Hadoop 3.4.1 has no conditional writes, so our class looks once more.
+    looks = 2 if spark.version.startswith("4.0.") else 1
+    for log in ("offsets", "commits"):
+        expected = {"write": 1, "read": looks, "list": looks}
+        assert {kind: each.pop((log, kind), 0) for kind in expected} == expected, requests
+    # A file for each partition; what else there is of the state is written once a minute.
+    assert each.pop(("state", "write")) == pytest.approx(2, abs=1)
+    assert each.pop(("state", "read"), 0) <= 1
+    assert each.pop(("state", "list"), 0) <= 1
+    assert not [place for place in each if place[0] in {"offsets", "commits", "state"}], requests
+
+
+def _of_batches(requests: list[str], first: int, last: int) -> list[str]:
+    """From when the offsets of one batch are written until those of another are."""
+    places = [requests.index(f"PUT /bucket/counted/checkpoint/offsets/{batch}") for batch in (first, last)]
+    return requests[places[0] : places[1]]
+
+
+def _folder(request: str) -> str:
+    found = re.search(r"checkpoint(?:/|%2F)(\w+)", request)
+    return found[1] if found else ""
+
+
+def _kind(request: str) -> str:
+    return _PRICES["LIST" if "list-type" in request else request.partition(" ")[0]]
+
+
+def test_a_file_that_must_not_be_replaced_is_not(spark: SparkSession, proxy: FaultyProxy) -> None:
+    """Not even by a driver that has begun to write it before there was one: the store decides."""
+    files = _Files(spark, "exclusive")
+    late, first = files.begin("offsets/7", b"late"), files.begin("offsets/7", b"first")
+    first.close()
+    with pytest.raises(Py4JJavaError, match=r"FileAlreadyExistsException: s3a://bucket/exclusive/offsets/7"):
+        late.close()
+    assert files.read("offsets/7") == b"first"
+    files.begin("offsets/7", b"replaced", replaces=True).close()
+    assert files.read("offsets/7") == b"replaced"
+    assert proxy.left() == 0
+
+
+def test_lost_answer_to_a_write_is_not_taken_for_another_driver(spark: SparkSession, proxy: FaultyProxy) -> None:
+    """The retry finds the object of the first try, which names its writer."""
+    files = _Files(spark, "lost")
+    proxy.add(Fault("PUT .*offsets/7", RESET, takes_effect=True), Fault("PUT .*offsets/8", 500, takes_effect=True))
+    for number in (7, 8):
+        files.begin(f"offsets/{number}", b"content").close()
+        assert files.read(f"offsets/{number}") == b"content"
+    assert proxy.left() == 0
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+def test_failed_write_is_an_error_and_leaves_nothing(
+    spark: SparkSession, proxy: FaultyProxy, *, replaces: bool
+) -> None:
+    """Spark would go on without a file otherwise, which its next start needs."""
+    files = _Files(spark, f"failed{replaces}")
+    proxy.add(Fault("PUT .*offsets/7", 403, times=_MANY))
+    with pytest.raises(Py4JJavaError, match="told to fail"):
+        files.begin("offsets/7", b"content", replaces=replaces).close()
+    assert proxy.left() < _MANY
+    assert files.read("offsets/7") is None
+
+
+def test_unfinished_file_is_not_there(spark: SparkSession, proxy: FaultyProxy) -> None:
+    """Neither after a driver was killed that wrote it, nor when a batch fails."""
+    files = _Files(spark, "unfinished")
+    written = [files.begin(f"state/{number}.delta", b"content", replaces=True) for number in range(2)]
+    assert [request for request in proxy.requests() if "PUT" in request] == []
+    written[0].cancel()
+    written[0].close()
+    assert [files.read(f"state/{number}.delta") for number in range(2)] == [None, None]
+
+
+def test_checkpoint_with_renamed_files_is_continued_and_back(
+    spark: SparkSession, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    """By this release as by the one before, which is Spark's default: the files are the same."""
+    job, source = JobFolder(tmp_path / "job"), SampleSource()
+    config = load_config(on_store(job.config_file(), proxy.port, "continued"))
+    acks = AckReader("s3://bucket/continued/acks", store_options(proxy.port))
+    default = default_file_manager(spark.version)
+    for lsn, manager in ((1000, default), (2000, None), (3000, default), (4000, None)):
+        job.write([source.transaction(lsn, "a"), source.flushed("a", lsn)])
+        spark.conf.unset(FILE_MANAGER)
+        if manager is not None:
+            spark.conf.set(FILE_MANAGER, manager)
+        proxy.requests()
+        track_flushes(spark, config, Event())
+        assert acks.last_ack(source.name) == lsn
+        assert any("tmp" in request for request in proxy.requests()) == (manager is not None)
+
+
+def test_file_manager_fits_the_checkpoint_unless_one_was_chosen(spark: SparkSession, tmp_path: Path) -> None:
+    """One session may run jobs on several storages, as the tests do."""
+    for checkpoint, expected in (
+        ("s3://bucket/c", CLASS),
+        (str(tmp_path), "FileSystemBased"),
+        ("s3a://bucket/c", CLASS),
+    ):
+        choose_file_manager(spark, checkpoint)
+        assert expected in str(spark.conf.get(FILE_MANAGER))
+    spark.conf.set(FILE_MANAGER, "com.example.Chosen")
+    choose_file_manager(spark, "s3a://bucket/c")
+    assert spark.conf.get(FILE_MANAGER) == "com.example.Chosen"
+    spark.conf.unset(FILE_MANAGER)
