@@ -19,6 +19,7 @@ from flushtracker.capture.capture_connection import CaptureConnection
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.continuity import SlotPositions
 from flushtracker.capture.eviction.evictor import Evictor
+from flushtracker.capture.history_check import ResendCheck
 from flushtracker.capture.live_status import LiveStatus
 from flushtracker.capture.prior_state import Succession
 from flushtracker.capture.refused_shapes import RefusedShapes
@@ -194,7 +195,7 @@ class CaptureLoop:
             if opened is None:
                 return
             source, acks, last_ack = opened
-            source.connect(status, wal_lsn=positions.wal_end, confirmed_lsn=confirmed_lsn, last_ack=last_ack)
+            source.connect(status, last_ack)
             sender.follow_acks(acks, source.stuck_ack)
             connections.enter_context(self._status.connection(source.name, status))
             if source.subscriptions is None and not self._shapes.wait_until_steady():
@@ -204,7 +205,8 @@ class CaptureLoop:
             drop_seals(control, postgres.slot)
             # What the slot had confirmed before an upgrade is acknowledged, and followed by what it sends now.
             follows_lsn = confirmed_lsn if last_ack is None else min(confirmed_lsn, last_ack + 1)
-            collector = Collector(source.name, follows_lsn, subscriptions, source.outbox, converter, last)
+            check = None if last is None else ResendCheck(source.name, last, follows_lsn, last_ack)
+            collector = Collector(source.name, follows_lsn, subscriptions, source.outbox, converter, check)
             logger.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
             self._status.handle_start(subscriptions, collector.counts)
             connection = CaptureConnection(source, collector, stream, sender, tables, intervals)

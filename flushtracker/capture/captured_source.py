@@ -86,9 +86,10 @@ class CapturedSource:
         return None if self._prior.entries.source is None else self._prior.entries.source.holder
 
     def check_server(self, history: TimelineHistory, positions: SlotPositions, last_ack: int | None) -> bool:
-        """Check that the server's timeline, and its slot, continue the source; returns whether it is taken over.
+        """Check that the server's timeline, its WAL and its slot continue the source; returns whether it is taken over.
 
-        That is to a later timeline, or to a server that was upgraded.
+        That is to a later timeline, or to a server that was upgraded. Before the claim, so that a server that was
+        restored from a copy, and is behind, fences nobody.
 
         Raises:
             SlotError: it does not, or what was published or acknowledged is not on it.
@@ -118,6 +119,14 @@ class CapturedSource:
             self._switch = check_continues(self.name, recorded, history, known_lsn=known_lsn, is_exact=is_exact)
             if self._switch is not None:
                 check_slot(self.name, switch=self._switch, confirmed_lsn=confirmed_lsn, safe_lsn=safe_lsn)
+            own_lsn = -1 if self.last_transaction is None else self.last_transaction.lsn
+            check_positions(
+                self.name,
+                wal_lsn=positions.wal_end,
+                confirmed_lsn=confirmed_lsn,
+                safe_lsn=safe_lsn,
+                published_lsn=max(self._prior.published_lsn, own_lsn),
+            )
         return self._switch is not None or self._seal is not None
 
     def may_be_published_by_another(self, holder: str) -> bool:
@@ -175,35 +184,20 @@ class CapturedSource:
         self.outbox.publish_entries([entry])
         self._prior = replace(self._prior, entries=replace(self._prior.entries, source=entry))
 
-    def connect(self, status: StandbyStatus, *, wal_lsn: int, confirmed_lsn: int, last_ack: int | None) -> None:
+    def connect(self, status: StandbyStatus, last_ack: int | None) -> None:
         """Continue over a new connection that holds the slot; its positions are kept in ``status``.
 
         Raises:
-            SlotError: the server does not continue what was published and acknowledged, or the registry is lost.
+            SlotError: the registry is lost.
         """
         entries = self._prior.entries
-        source_entry = entries.source
-        if source_entry is None and last_ack is not None:
+        if entries.source is None and last_ack is not None:
             raise SlotError(
                 f"source {self.name} has acks up to {format_lsn(last_ack)}, but no entry in the shape registry: "
                 f"{_RESTORE}"
             )
         if unbound := entries.unbound_shapes():
             raise SlotError(f"source {self.name}: the shape registry has no table for {listed(unbound)}: {_RESTORE}")
-        start_lsn = confirmed_lsn - 1 if source_entry is None else source_entry.starts_after.tx_offset
-        safe_lsn = max(start_lsn, -1 if last_ack is None else last_ack)
-        if self._seal is not None:
-            # Nothing is between: that is proven.
-            safe_lsn = max(safe_lsn, confirmed_lsn - 1)
-        check_positions(
-            self.name,
-            wal_lsn=wal_lsn,
-            confirmed_lsn=confirmed_lsn,
-            safe_lsn=safe_lsn,
-            published_lsn=max(
-                self._prior.published_lsn, -1 if self.last_transaction is None else self.last_transaction.lsn
-            ),
-        )
         self.status = status
         status.handle_published(self._published_lsn)
 

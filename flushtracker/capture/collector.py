@@ -64,7 +64,7 @@ class Collector:
     """Handles one connection, which sends from ``confirmed_lsn`` on. Each connection needs a new one, and a new
     ``converter``.
 
-    ``last_transaction`` is the source's last transaction seen so far; when it is resent, it must be the same.
+    ``resend_check`` has the source's last transaction seen so far; ``None`` if there is none.
 
     Every method may raise an error that stops the stream: ``DecodeError``, ``GapError``, ``SlotError``,
     ``BrokerError``; or ``PostgresUnavailableError`` if the catalog cannot be queried.
@@ -77,16 +77,16 @@ class Collector:
         subscriptions: Subscriptions,
         outbox: Outbox,
         converter: FragmentConverter,
-        last_transaction: TransactionIdentity | None,
+        resend_check: ResendCheck | None,
     ) -> None:
-        self.last_transaction = last_transaction
+        self.last_transaction = None if resend_check is None else resend_check.last
         self.counts = ChangeCounts()
         self.subscriptions = subscriptions
         self._outbox = outbox
         self._converter = converter
         self._source = source
         self._sequencer = FragmentSequencer(source, confirmed_lsn, max_event_bytes=outbox.limit.max_event_bytes)
-        self._resend_check = None if last_transaction is None else ResendCheck(source, last_transaction, confirmed_lsn)
+        self._resend_check = resend_check
         self._open: TransactionIdentity | None = None
         self._published_lsn = confirmed_lsn - 1
         self._keepalive_lsn = confirmed_lsn

@@ -3,7 +3,8 @@
 Three things can go wrong. Another client advanced the slot: the changes in between are in no shape. The server was
 restored from a copy, and its WAL ends before what was published. Or it was restored and its WAL has grown past that
 since: the positions look right, but belong to other transactions. A resend reveals the last case: the transaction that
-was published last must arrive at the same LSN, with the same id and timestamp, or the history is a different one.
+was published last must arrive at the same LSN, with the same id and timestamp, and after it none up to the last ack,
+which says that there was none. Otherwise the history is a different one.
 """
 
 from dataclasses import dataclass
@@ -53,14 +54,17 @@ class TransactionIdentity:
 
 
 class ResendCheck:
-    """Checks that ``last``, the last transaction published, is resent unchanged.
+    """Checks that ``last``, the last transaction published, is resent unchanged, unless the slot was confirmed past it.
 
-    Expects nothing if the slot was confirmed past it.
+    None may come between it and ``acknowledged_lsn``, up to which all transactions were published.
     """
 
-    def __init__(self, source: str, last: TransactionIdentity, confirmed_lsn: int) -> None:
+    def __init__(
+        self, source: str, last: TransactionIdentity, confirmed_lsn: int, acknowledged_lsn: int | None = None
+    ) -> None:
         self._source = source
-        self._last = last
+        self.last = last
+        self._acknowledged_lsn = -1 if acknowledged_lsn is None else acknowledged_lsn
         self._expected = confirmed_lsn <= last.lsn
 
     @property
@@ -69,20 +73,23 @@ class ResendCheck:
         return self._expected
 
     def handle_transaction(self, transaction: TransactionIdentity) -> None:
-        """A transaction begins; raises ``SlotError`` if it arrives in place of the expected one."""
-        if not self._expected or transaction.lsn < self._last.lsn:
+        """A transaction begins; raises ``SlotError`` if it was not in the history that was published."""
+        if self.last.lsn < transaction.lsn <= self._acknowledged_lsn:
+            acknowledged = format_lsn(self._acknowledged_lsn)
+            raise self._error(f"sends {transaction}, although all up to {acknowledged} is acknowledged without it")
+        if not self._expected or transaction.lsn < self.last.lsn:
             return
-        if transaction != self._last:
+        if transaction != self.last:
             raise self._error(f"sends {transaction} in its place")
         self._expected = False
 
     def handle_keepalive(self, wal_end: int) -> None:
         """Everything up to ``wal_end`` has been sent; raises ``SlotError`` if the expected transaction was not."""
-        if self._expected and wal_end > self._last.lsn:
+        if self._expected and wal_end > self.last.lsn:
             raise self._error(f"has sent everything up to {format_lsn(wal_end)} without it")
 
     def _error(self, fact: str) -> SlotError:
         return SlotError(
-            f"source {self._source}: {self._last} was published before, but the server {fact}: it was probably "
+            f"source {self._source}: {self.last} was published before, but the server {fact}: it was probably "
             f"restored from a copy and has diverged since. If so, {_NEW_EPOCH}"
         )

@@ -124,6 +124,24 @@ def sources_by_server(entries: Iterable[RegistryEntry], slot: str) -> dict[str, 
     return {server: name for name in current if (server := servers[str(name)]) is not None}
 
 
+def check_new_slot(entries: Iterable[RegistryEntry], base: SourceName, succession: Succession) -> None:
+    """Check that a slot which is to be created begins a source, rather than continue one without what came before.
+
+    Otherwise only its position would tell, and that of a server that was restored from a copy may be below the last
+    ack. ``base`` is the server's name for a source that begins now.
+
+    Raises:
+        SlotError: it would continue a source, or the slot has a source of another server.
+    """
+    known = [entry for entry in entries if isinstance(entry, SourceEntry)]
+    source = str(_current_source(known, base, succession))
+    if any(entry.source == source for entry in known):
+        raise SlotError(
+            f"slot {base.slot} is gone from the server, and source {source} was captured from it: changes since may be "
+            "in no shape, so it is not created again. Start with --create --new-epoch: all shapes begin again"
+        )
+
+
 def _current_source(entries: Iterable[RegistryEntry], base: SourceName, succession: Succession) -> SourceName:
     new_epoch, upgraded_from = succession.new_epoch, succession.upgraded_from
     by_server = sources_by_server(entries, base.slot)

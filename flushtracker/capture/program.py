@@ -14,17 +14,21 @@ from functools import partial
 
 from flushtracker.capture.capture_config import CaptureConfig, SlotConfig, load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
+from flushtracker.capture.prior_state import Succession, check_new_slot, last_entries
+from flushtracker.config.streams import SHAPES
 from flushtracker.errors import ConfigError
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin, faults_of, require_topics
+from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.postgres.connection import Connection, connect, rows
 from flushtracker.postgres.server_tables import ServerTables
-from flushtracker.postgres.slot import check_server, create_slot, has_slot
+from flushtracker.postgres.slot import check_server, create_slot, has_slot, system_identifier
 from flushtracker.process.program import StopFlag, log_to_stderr, print_status, set_on_signals
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape_parts import tables_of
 from flushtracker.shapes.shapes_file import read_shapes
+from flushtracker.wal.source_name import SourceName
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     stop = StopFlag()
     set_on_signals(stop)
     if arguments.create:
-        _create_missing(config, partial(print_status, "flushtracker capture", log_format=arguments.log_format))
+        succession = Succession(arguments.new_epoch, arguments.upgraded_from)
+        say = partial(print_status, "flushtracker capture", log_format=arguments.log_format)
+        _create_missing(config, succession, say)
     else:
         require_topics(config.kafka, ROLES)
     CaptureLoop(
@@ -47,12 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _create_missing(config: CaptureConfig, say: Callable[[str], None]) -> None:
+def _create_missing(config: CaptureConfig, succession: Succession, say: Callable[[str], None]) -> None:
     """Create what is missing; ``say`` is called with a line for each thing created.
 
     Raises:
         ConfigError: the shapes file, a table or a topic is wrong.
         PostgresError: the server or the publication is not fit for capture, or this role may not create it.
+        SlotError: the slot is missing, but shapes were captured from it before.
         BrokerError: Kafka is unavailable, or refuses a request.
     """
     shapes, postgres = read_shapes(config.shapes), config.postgres
@@ -61,6 +68,8 @@ def _create_missing(config: CaptureConfig, say: Callable[[str], None]) -> None:
     with closing(connect(postgres.connection)) as connection:
         check_server(connection)
         is_first = not has_slot(connection, postgres.slot)
+        if is_first and SHAPES not in missing_roles:
+            _check_new_slot(config, connection, succession)
         definitions = shapes.all_right() if is_first else shapes.definitions
         if _create_publication(connection, postgres, definitions, is_first=is_first):
             say(f"created publication {postgres.publication}")
@@ -70,6 +79,13 @@ def _create_missing(config: CaptureConfig, say: Callable[[str], None]) -> None:
         require_topics(config.kafka, ROLES)
         if create_slot(connection, postgres.slot, failover=postgres.failover):
             say(f"created slot {postgres.slot}")
+
+
+def _check_new_slot(config: CaptureConfig, connection: Connection, succession: Succession) -> None:
+    # A source on a later timeline than the first keeps its name, so the timeline does not matter here.
+    base = SourceName(system_identifier(connection), 1, config.postgres.slot)
+    with closing(TopicReader(config.kafka)) as reader:
+        check_new_slot(last_entries(reader.values(config.kafka.topics.shapes)), base, succession)
 
 
 def _missing_roles(config: KafkaConfig, admin: TopicAdmin) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flushtracker.errors import SlotError
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.local.postgres import LocalPostgres
@@ -32,10 +33,10 @@ def rig(
     rig.close()
 
 
-def create(rig: CaptureRig) -> int:
+def create(rig: CaptureRig, *options: str) -> int:
     """Run ``--create``, end it once it captures, and return its exit code."""
     before = rig.log().count("capturing source=")
-    process = rig.start_process("flushtracker", "capture", "--create")
+    process = rig.start_process("flushtracker", "capture", "--create", *options)
     rig.wait(
         lambda: process.poll() is not None or rig.log().count("capturing source=") > before, "capture or its refusal"
     )
@@ -54,6 +55,17 @@ def test_everything_is_created_once_and_found_the_second_time(rig: CaptureRig) -
     ]
     assert create(rig) == 0, rig.log()
     assert rig.log().count("created ") == 3
+
+
+def test_a_slot_that_is_gone_is_not_created_again_unless_all_shapes_begin_again(rig: CaptureRig) -> None:
+    """A supervisor may pass the flag at every start, also after a restore, where a new slot may be below the acks."""
+    assert create(rig) == 0
+    rig.server.execute("SELECT pg_drop_replication_slot('shapes')")
+    assert create(rig) == SlotError.exit_code
+    assert "slot shapes is gone from the server, and source" in rig.log().splitlines()[-1]
+    assert rig.server.execute(SLOTS) == []
+    assert create(rig, "--new-epoch") == 0, rig.log()
+    assert rig.server.execute(SLOTS) == [("shapes",)]
 
 
 def test_a_missing_ack_table_is_reported_before_capture_begins(rig: CaptureRig) -> None:

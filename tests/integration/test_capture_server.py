@@ -12,11 +12,13 @@ from flushtracker.errors import LostSlotError
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres, system_binaries
+from flushtracker.wal.lsn import format_lsn
 from tests.support.brokers import Broker
 from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
 from tests.support.deleted_records import delete_compacted
 
 INSERT_MANY: Final = "INSERT INTO users (region) SELECT 'eu' FROM generate_series(1, 5000)"
+_OTHER_WAL: Final = "SELECT pg_logical_emit_message(false, 'nobody', repeat('x', 1000))"
 
 
 def ids(rig: CaptureRig) -> list[int]:
@@ -226,6 +228,36 @@ def test_a_server_restored_from_a_copy_is_refused(rig: CaptureRig, postgres_fold
         rig.execute_and_wait(INSERT_USER)
         capture.stop()
         assert rig.source().endswith("/1/shapes/1")
+
+
+def test_a_restored_server_is_refused_although_nothing_was_published_since_the_copy(
+    rig: CaptureRig, postgres_folder: Path
+) -> None:
+    """Only keepalives were acknowledged since, for what other tables wrote. It has changes at their LSNs, which the
+    acks would confirm although no shape has flushed them, and with xids that snapshots of that time have seen.
+    """
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    rig.acknowledge_all()
+    rig.execute_and_wait(*[_OTHER_WAL] * 2)
+    rig.acknowledge_all()
+    capture.stop()
+    rig.server.stop()
+    copy = rig.server.copy_to(postgres_folder / "copy")
+    rig.server.start()
+    capture = rig.start()
+    rig.execute_and_wait(*[_OTHER_WAL] * 20)
+    ack_lsn = rig.acknowledge_all()
+    capture.stop()
+    published = len(rig.changes())
+    rig.server.stop()
+    rig.server = copy
+    rig.settings["postgres"]["connection"] = dict(copy.options)
+    with copy:
+        copy.execute(INSERT_USER, *[_OTHER_WAL] * 40)
+        before = rig.confirmed_lsn()
+        assert f"although all up to {format_lsn(ack_lsn)} is acknowledged without it" in rig.start().failure()
+        assert (rig.confirmed_lsn(), len(rig.changes())) == (before, published)
 
 
 def test_a_restored_server_that_a_reconnect_reaches_is_confirmed_nothing(

@@ -319,7 +319,8 @@ def test_from_a_version_whose_slots_pg_upgrade_does_not_keep_all_shapes_begin_ag
     refused = rig.start_process("flushtracker", "capture", "--create")
     assert refused.wait(_DEADLINE_S) == SlotError.exit_code
     assert f"{first} on server {before}" in rig.log()
-    new.execute(INSERT_USER)
+    assert not new.execute("SELECT 1 FROM pg_replication_slots")
+    new.execute(INSERT_USER, _CREATE_SLOT)
     capture = rig.start(upgraded_from=before)
     rig.execute_and_wait(INSERT_USER)
     rig.acknowledge_all()

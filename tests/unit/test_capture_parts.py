@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from flushtracker.capture.history_check import ResendCheck, TransactionIdentity, check_positions
+from flushtracker.capture.prior_state import Succession, check_new_slot
 from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.errors import SlotError
-from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.registry_events import ShapeEntry, SourceEntry
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition, dependency_layers
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.source_name import SourceName
@@ -88,6 +89,26 @@ def test_another_transaction_in_its_place_means_another_history(transaction: Tra
 def test_no_resend_is_expected_when_the_slot_was_confirmed_past_it() -> None:
     """The server does not resend what was confirmed."""
     ResendCheck("7/1/s", LAST, confirmed_lsn=501).handle_transaction(TransactionIdentity(600, 50, "t2"))
+
+
+def test_a_transaction_that_the_acks_say_was_not_there_means_another_history() -> None:
+    """The source was idle since the copy: keepalives were acknowledged, and the server has a transaction below them."""
+    check = ResendCheck("7/1/s", LAST, confirmed_lsn=501, acknowledged_lsn=600)
+    with pytest.raises(SlotError, match=r"sends transaction 50 .* up to 0/258 is acknowledged without it.*diverged"):
+        check.handle_transaction(TransactionIdentity(600, 50, "t2"))
+    ResendCheck("7/1/s", LAST, 501, acknowledged_lsn=600).handle_transaction(TransactionIdentity(601, 50, "t2"))
+
+
+def test_no_slot_is_created_where_one_was_captured() -> None:
+    """On any timeline of the server; a new epoch begins another source, and a server without one begins its first."""
+    base, entries = SourceName("7", 1, "s"), [SourceEntry("7/2/s", LogOffset(100, 0), "1/1")]
+    with pytest.raises(SlotError, match="slot s is gone from the server, and source 7/2/s was captured from it"):
+        check_new_slot(entries, base, Succession())
+    check_new_slot(entries, base, Succession(new_epoch=True))
+    check_new_slot(entries, SourceName("7", 1, "other"), Succession())
+    with pytest.raises(SlotError, match="system identifier 8, but slot s was captured before: 7/2/s on server 7"):
+        check_new_slot(entries, SourceName("8", 1, "s"), Succession())
+    check_new_slot(entries, SourceName("8", 1, "s"), Succession(upgraded_from="7"))
 
 
 def test_an_unchanged_definition_changes_nothing() -> None:

@@ -607,3 +607,13 @@ def test_a_twin_whose_wal_is_behind_what_was_published_is_refused(world: FakeWor
     with pytest.raises(SlotError, match="the server's WAL ends at 0/B54, but 0/BB8 was published"):
         world.capture(twin)
     assert world.fragments() == []
+
+
+def test_a_copy_of_the_server_that_is_behind_what_was_published_fences_nobody(world: FakeWorld) -> None:
+    """On the same timeline, as a disk's snapshot: it is refused before it claims the source."""
+    world.register(replace(BEGUN, holder="other", published_lsn=3000, history=TimelineHistory(1)))
+    copy = Connection(1, transaction(2000, 50), wal_lsn=2900)
+    world.wal_ends_at = 2900
+    with pytest.raises(SlotError, match="the server's WAL ends at 0/B54, but 0/BB8 was published"):
+        world.capture(copy)
+    assert (source_entry(world).holder, world.fragments()) == ("other", [])

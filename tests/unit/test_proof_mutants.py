@@ -97,7 +97,7 @@ _MUTANTS: Final[dict[str, Mutant]] = {
         test_failover.test_acks_past_the_switch_point_are_refused,
     ),
     "nothing is resent": (
-        *(ResendCheck.handle_transaction, "transaction != self._last", "False"),
+        *(ResendCheck.handle_transaction, "transaction != self.last", "False"),
         test_failover.test_nothing_is_confirmed_before_the_last_transaction_was_resent,
     ),
     "not held": (
