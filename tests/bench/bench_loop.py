@@ -145,11 +145,11 @@ def main() -> int:
         Path(folder).chmod(0o755)  # The server runs as another user.
         conf = Path(folder) / "conf"
         conf.mkdir()
-        _configure(conf)
+        configure(conf, _SHAPES, _SQL)
         found: list[list[str]] = []
         with Demo(Path(folder) / "demo", _say) as demo:
             demo.stop_workload()
-            _wait_for_start(demo)
+            wait_for_start(demo, "history")
             # Spark's code becomes fast.
             if all("nan s" in _measure(demo, 300, arguments.warm_up) for _ in range(_WARM_UPS)):
                 raise TimeoutError(f"no commit was read, confirmed and at a client in {_WARM_UPS} warm-ups")
@@ -162,32 +162,36 @@ def main() -> int:
     return 0
 
 
-def _configure(conf: Path) -> None:
-    """Let the demo have other tables and shapes, and write sooner."""
+def configure(conf: Path, shapes: str, sql: tuple[str, ...]) -> None:
+    """Let the demo have other tables and shapes, and write sooner; its configuration is then in ``conf``."""
     texts = {path.name: path.read_text() for path in services._CONF.glob("*.yaml")}
     for old, new in _CHANGED:
         if not any(old in text for text in texts.values()):
             raise ValueError(f"the demo's configuration has no {old}")
         texts = {name: text.replace(old, new) for name, text in texts.items()}
-    for name, text in (texts | {"shapes.yaml": _SHAPES}).items():
+    for name, text in (texts | {"shapes.yaml": shapes}).items():
         (conf / name).write_text(text)
     services._CONF = conf  # type: ignore[misc]  # final, but for this program
-    services.TABLES = _SQL  # type: ignore[assignment,attr-defined]
+    services.TABLES = sql  # type: ignore[assignment,attr-defined]
 
 
-def _wait_for_start(demo: Demo) -> None:
-    """Until all parts run, and the HTTP server, which the demo starts once the tables are there."""
-    deadline_s = time.monotonic() + _START_S
-    while not (demo.check_startup(has_ack=True) and Path(demo.log).is_dir() and _answers(demo.shapes_url)):
+def wait_for_start(demo: Demo, shape: str, timeout_s: float = _START_S) -> None:
+    """Until all parts run, and the HTTP server knows ``shape``; the demo starts it once the tables are there."""
+    deadline_s = time.monotonic() + timeout_s
+    while not (
+        demo.check_startup(has_ack=True)
+        and Path(demo.log).is_dir()
+        and _answers(f"{demo.shapes_url}?shape={shape}&offset=now")
+    ):
         demo.raise_failure()
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"not all parts of the demo have started in {_START_S:.0f} s")
+            raise TimeoutError(f"not all parts of the demo have started in {timeout_s:.0f} s")
         time.sleep(1)
 
 
 def _answers(url: str) -> bool:
     try:
-        with urlopen(f"{url}?shape=history&offset=now", timeout=30) as answer:  # noqa: S310  our own
+        with urlopen(url, timeout=30) as answer:  # noqa: S310  our own
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -207,7 +211,7 @@ def _measure(demo: Demo, rate: int, seconds: float) -> list[str]:
         command = ["--client=4", "--protocol=prepared", "--no-vacuum", f"--time={seconds:.0f}", *limit]
         client = HttpClient(demo.shapes_url)
         client.start()
-        with _pgbench(options, *command) as workload:
+        with pgbench(options, *command) as workload:
             deadline_s = time.monotonic() + seconds + _GRACE_S
             while workload.poll() is None:
                 demo.raise_failure()
@@ -232,7 +236,8 @@ def _measure(demo: Demo, rate: int, seconds: float) -> list[str]:
     return cells
 
 
-def _pgbench(options: Mapping[str, str], *arguments: str) -> "subprocess.Popen[str]":
+def pgbench(options: Mapping[str, str], *arguments: str) -> "subprocess.Popen[str]":
+    """Start it, with these arguments, on the server of ``options``; its output can be read."""
     where = [f"--host={options['host']}", f"--port={options['port']}", f"--username={options['user']}"]
     command = [str(packaged_binaries() / "pgbench"), *where, *arguments, options["dbname"]]
     environ = {**os.environ, "PGOPTIONS": "-c synchronous_commit=off"}
