@@ -140,9 +140,9 @@ class LocalLoop:
         self._evictions = _Evictions()
         self.capture: RunningCapture | None = None
 
-    def start(self, *, new_epoch: bool = False) -> None:
+    def start(self, *, new_epoch: bool = False, upgraded_from: str | None = None) -> None:
         stop = Event()
-        loop = CaptureLoop(self.rig.config, stop, new_epoch=new_epoch)
+        loop = CaptureLoop(self.rig.config, stop, new_epoch=new_epoch, upgraded_from=upgraded_from)
         loop._evictor = self._evictions  # type: ignore[assignment]
         self.capture = RunningCapture(loop, stop)
         self.rig._captures.append(self.capture)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flushtracker.delta.log.reader import ShapeLogReader, read_shape
-from flushtracker.errors import ConfigError, FlushtrackerError, ShapeEndedError, SnapshotMissingError
+from flushtracker.errors import ConfigError, FlushtrackerError, ShapeEndedError, SlotError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect
@@ -59,6 +59,8 @@ class SourceHistory:
         self._loop, self._rig, self._folder = loop, loop.rig, folder
         self._rng = random.Random(seed)  # noqa: S311  reproducible
         self.counts = Counter[str]()
+        self._epochs = 0
+        """How many sources have followed the first."""
         self._incarnations = dict.fromkeys(_SHAPES, 1)
         self._backups = list[LocalPostgres]()
         self._define()
@@ -66,7 +68,7 @@ class SourceHistory:
         log = str(loop.log)
         self._followers = [Follower(log, shape_id=shape_id) for shape_id in _SHAPES]
         self._seldom = [Follower(log, short_lived=True, shape_id=shape_id) for shape_id in _SHAPES]
-        self._settle()
+        self.settle()
         self._poll_seldom()
 
     def play(self, events: int) -> None:
@@ -83,14 +85,18 @@ class SourceHistory:
         for _ in range(events):
             possible = actions | ({self.restore: 3} if self._backups else {})
             (action,) = self._rng.choices([*possible], [*possible.values()])
-            self._change()
+            self.change()
             action()
             self.counts[action.__name__] += 1
-            self._settle()
+            self.settle()
             if self._rng.random() < 0.3:
                 self._poll_seldom()
-        self._change()
-        self._settle()
+        self.finish()
+
+    def finish(self) -> None:
+        """Followers have the rows of the last change, too, and the log of each source is whole."""
+        self.change()
+        self.settle()
         self._poll_seldom()
         self._check_logs()
         assert [each.restarts for each in (*self._followers, *self._seldom)] == [0] * 2 * len(_SHAPES)
@@ -98,31 +104,45 @@ class SourceHistory:
     def lose_slot(self) -> None:
         """With changes that it has not sent."""
         self._loop.stop()
-        self._change()
+        self.change()
         self._rig.server.execute(
             "SELECT pg_drop_replication_slot('shapes')",
             "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",
         )
-        self._change()
-        self._loop.start(new_epoch=True)
+        self.change()
+        self.begin_epoch(new_epoch=True)
 
     def back_up(self) -> None:
-        """Copy the server's data while it is stopped."""
+        """Copy the server's data, after it was stopped or has crashed, as in a disk's snapshot."""
         self._loop.stop()
-        self._rig.server.stop()
+        self._rng.choice([self._rig.server.stop, self._rig.server.kill])()
         self._backups.append(self._rig.server.copy_to(self._folder / f"copy-{self.counts.total()}"))
         self._rig.server.start()
         self._loop.start()
 
     def restore(self) -> None:
-        """An earlier copy becomes the server, with its slot, and uses LSNs again."""
+        """An earlier copy becomes the server, with its slot, and uses LSNs again. Refused, or nothing is missed."""
         self._loop.stop()
         self._rig.server.stop()
-        self._rig.server = self._backups.pop(self._rng.randrange(len(self._backups)))
+        self.use(self._backups.pop(self._rng.randrange(len(self._backups))))
         self._rig.server.start()
-        self._rig.settings["postgres"]["connection"] = dict(self._rig.server.options)
-        self._change()
-        self._loop.start(new_epoch=True)
+        self.change()
+        self._loop.start()
+        try:
+            self.settle()
+        except SlotError:
+            self.counts["refused"] += 1
+            self.begin_epoch(new_epoch=True)
+
+    def use(self, server: LocalPostgres) -> None:
+        """Capture and snapshots connect to this server from now on."""
+        self._rig.server = server
+        self._rig.settings["postgres"]["connection"] = dict(server.options)
+
+    def begin_epoch(self, **how: Any) -> None:
+        """Start capture with another source."""
+        self._epochs += 1
+        self._loop.start(**how)
 
     def evict(self) -> None:
         """A shape is evicted, misses changes, and begins again."""
@@ -130,7 +150,7 @@ class SourceHistory:
         self._loop.evict(shape_id)
         self._await_end(shape_id)
         assert self._entry(shape_id).evicted_at_ms is not None
-        self._change()
+        self.change()
         self._begin_again(shape_id)
 
     def end_shape(self) -> None:
@@ -142,11 +162,11 @@ class SourceHistory:
         ((before,),) = self._rig.server.execute(kind)
         after = "bigint" if before == "integer" else "integer"
         self._rig.server.execute(f"ALTER TABLE {table} ALTER COLUMN id TYPE {after}")
-        self._change()
+        self.change()
         ended = [shape_id for shape_id in _SHAPES if shape_id.endswith(table)]
         for shape_id in ended:
             self._await_end(shape_id)
-        self._change()
+        self.change()
         self._begin_again(*ended)
 
     def resync(self) -> None:
@@ -160,7 +180,7 @@ class SourceHistory:
     def restart_capture(self) -> None:
         """Nothing else happens."""
         self._loop.stop()
-        self._change()
+        self.change()
         self._loop.start()
 
     def _define(self) -> None:
@@ -194,7 +214,7 @@ class SourceHistory:
 
         wait_until(has_ended, f"the end of {shape_id}", _DEADLINE_S, pause_s=_PAUSE_S)
 
-    def _change(self) -> None:
+    def change(self) -> None:
         """Some random transactions."""
         for _ in range(self._rng.randrange(1, 6)):
             texts = self._rng.choices(_STATEMENTS, _WEIGHTS, k=self._rng.randrange(1, 4))
@@ -214,7 +234,7 @@ class SourceHistory:
             with suppress(ShapeEndedError, SnapshotMissingError, ConfigError):
                 follower.poll()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Until all shapes are as their queries, for readers and followers, and the slot is past all that there was."""
         end = self._rig.commit_lsn("SELECT 1")
 
@@ -254,7 +274,7 @@ class SourceHistory:
         """The log of each source can be folded from its beginning, change by change; of the last one to its rows."""
         reader, current = ShapeLogReader(str(self._loop.log)), self._rig.source()
         sources = {event.source for event in self._rig.fragments()}
-        assert len(sources) == 1 + self.counts["lose_slot"] + self.counts["restore"]
+        assert len(sources) == 1 + self._epochs
         for follower in self._followers:
             for source in sorted(sources):
                 table: Table = {}
