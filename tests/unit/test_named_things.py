@@ -48,15 +48,17 @@ FOREIGN: Final = frozenset(
         ),
         *("pq_read_replication_message",),  # psycopg2
         *("ignore_slots",),  # Patroni
+        *("CrashLoopBackOff", "vm.overcommit_memory", "kernel.panic"),  # Kubernetes, Linux
         *("DeltaTable.to_pyarrow_table", "to_pyarrow_table", "to_pyarrow_dataset", "z_order", "MERGE"),  # Delta
         *("FileContext", "FileSystem", "RawLocalFileSystem", "LocalFileSystem", "DeleteOnExitHook"),  # Hadoop
+        *("AbortableStreamBasedFSDataOutputStream",),  # Spark's with Hadoop
         *("OPTIMIZE",),  # Delta in SQL
         *(
             "OAuthBearerLoginCallbackHandler",
             "kafka.sasl.oauthbearer.token.endpoint.url",
             "sasl.oauthbearer.client.id",
         ),  # Kafka
-        *("jstack", "readlink"),  # programs
+        *("jstack", "javac", "readlink"),  # programs
         *("UseNumber", "json.Marshal", "Encoder", "nil", "__proto__"),  # Go, JavaScript
         *("Host", "TCP_NODELAY", "_sum"),  # HTTP, TCP, Prometheus
         *("utils", "helpers", "Class.name", "True", "False", "Infinity", "s00000", "xxhash64"),  # words about code
