@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.token_failures import is_unreachable, no_token_yet, token_remedy
 from flushtracker.tls import certificate_fault
 
 # librdkafka logs every connection attempt, twenty a second. The errors and our own log have what matters, so this
@@ -39,6 +40,15 @@ _UNAUTHORIZED: Final = frozenset(
 _SASL: Final = "SASL"
 _BAD_CERTIFICATE: Final = "certificate verify failed"
 _BROKER: Final = re.compile(r"ssl://\[?(?P<host>.+?)\]?:(?P<port>\d+)/")
+# With TLS 1.3 a client learns only after the handshake that its certificate is refused, as if a connection broke.
+_REFUSED_CERTIFICATE: Final = re.compile(
+    r"alert (?:bad certificate|certificate (?:unknown|expired|revoked|required)|unsupported certificate|unknown ca)"
+)
+_CLIENT_CERTIFICATES: Final = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
+_ENCRYPTED: Final = re.compile(r"\bssl\.(?P<kind>key|keystore)\.(?:location|pem)\b")
+"""What librdkafka cannot read without a password."""
+_INVALID_TOKEN: Final = "invalid_token"  # noqa: S105  what a broker answers
+_MAX_REASON_CHARS: Final = 400
 
 
 class ClientErrors:
@@ -57,7 +67,9 @@ class ClientErrors:
         # "All brokers down" is less specific than the error of each broker.
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last = self.masked(error)
-            self.is_refusal = error.code() in _REFUSALS
+            self.is_refusal = not is_unreachable(error.str()) and (
+                error.code() in _REFUSALS or _REFUSED_CERTIFICATE.search(self._last) is not None
+            )
 
     def clear(self) -> None:
         """Forget the error, once the brokers answer again."""
@@ -66,21 +78,39 @@ class ClientErrors:
     @property
     def last(self) -> str:
         # A broker closes a connection that does not begin as its listener expects, and librdkafka reports nothing.
-        return self._last or "no answer like that of a broker; check that Kafka listens there, and security.protocol"
+        return (
+            self._last
+            or no_token_yet(self._options)
+            or "no answer like that of a broker; check that Kafka listens there, and security.protocol"
+        )
 
     def masked(self, error: KafkaError) -> str:
         """The error's text, with secrets masked."""
-        return self._options.masked(_TIMING.sub("", error.str()), shown=_NOT_SECRET).rstrip(".")
+        text = self._options.masked(_TIMING.sub("", error.str()), shown=_NOT_SECRET)
+        return text[:_MAX_REASON_CHARS].rstrip(".")
 
     def refusal(self, servers: str) -> BrokerError:
         """The error for a client that the brokers refuse, or that refuses them, with the reason and what to do."""
+        if (remedy := token_remedy(self._last, self._options)) is not None:
+            return BrokerError(f"no token for Kafka at {servers}: {self.last}; {remedy}")
         broker = _BROKER.search(self._last)
         if _BAD_CERTIFICATE not in self._last or broker is None:
-            wrong = "the user, the password or the mechanism" if _SASL in self._last else "the options ssl.*"
-            return BrokerError(f"Kafka at {servers} refuses the client: {self.last}; correct {wrong}")
+            return BrokerError(f"Kafka at {servers} refuses the client: {self.last}; {self._remedy()}")
         host, ca = broker["host"], self._options.get("ssl.ca.pem") or self._options.get("ssl.ca.location")
-        reason = certificate_fault(host, int(broker["port"]), ca=ca, ca_option="ssl.ca.location")
+        crl = self._options.get("ssl.crl.location")
+        reason = certificate_fault(host, int(broker["port"]), ca=ca, ca_option="ssl.ca.location", crl=crl)
         return BrokerError(f"the certificate of Kafka's broker {host}:{broker['port']} is not accepted: {reason}")
+
+    def _remedy(self) -> str:
+        if _INVALID_TOKEN in self._last:
+            return "the broker does not accept the token: check its audience, issuer and scope, and the clocks"
+        if _SASL in self._last:
+            return "correct the user, the password or the mechanism"
+        if _REFUSED_CERTIFICATE.search(self._last) is None:
+            return "correct the options ssl.*"
+        if any(name in self._options for name in _CLIENT_CERTIFICATES):
+            return "check that the client's certificate has not expired, and that the broker trusts who signed it"
+        return "that listener demands a client's certificate: set ssl.certificate.location and ssl.key.location"
 
 
 def client_settings(config: KafkaConfig, errors: ClientErrors) -> dict[str, Any]:
@@ -97,7 +127,9 @@ def client_settings(config: KafkaConfig, errors: ClientErrors) -> dict[str, Any]
 def rejected_options(error: KafkaException | TypeError, options: SecretOptions) -> ConfigError:
     """The error for options that librdkafka rejects: it names the option if possible, and shows no value."""
     reason = kafka_error(error).str() if isinstance(error, KafkaException) else str(error)
-    return ConfigError(f"Kafka's client rejects its options: {options.masked(reason)}; correct the configuration")
+    encrypted = _ENCRYPTED.search(reason)
+    wrong = f"the file, or ssl.{encrypted['kind']}.password" if encrypted else "the configuration"
+    return ConfigError(f"Kafka's client rejects its options: {options.masked(reason)}; correct {wrong}")
 
 
 def missing_acl(error: KafkaError, operation: str, resource: str) -> str:

@@ -14,7 +14,7 @@ from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.kafka.topic_rules import TopicFacts
 from flushtracker.spark.java_errors import java_reason, java_text, root_cause
-from flushtracker.spark.kafka_failures import kafka_failure, masked
+from flushtracker.spark.kafka_failures import kafka_failure, masked, option_remedy
 
 _CLIENT: Final = "kafka."
 _TIMEOUTS: Final = {"default.api.timeout.ms": "10000", "request.timeout.ms": "5000"}
@@ -47,9 +47,9 @@ class KafkaAdmin:
         try:
             self._client = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
         except Py4JJavaError as error:
-            reason = self._transport.options.masked(java_reason(error))
+            found = java_reason(error)
             raise kafka_failure(java_text(error), source) or ConfigError(
-                f"source.options: Kafka's client refuses them: {reason}"
+                f"source.options: Kafka's client refuses them: {source.options.masked(found)}{option_remedy(found)}"
             ) from error
 
     def __enter__(self) -> "KafkaAdmin":

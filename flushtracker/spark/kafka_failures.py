@@ -54,9 +54,31 @@ _REMEDIES: Final = {
     "CertificateException": "connect by a name that the broker's certificate has",
     "SaslAuthenticationException": "correct user and password in kafka.sasl.jaas.config",
     "UnsupportedSaslMechanismException": "correct kafka.sasl.mechanism",
+    "SSLHandshakeException": (
+        "correct the options kafka.ssl.*; a broker refuses a client's certificate (kafka.ssl.keystore.*) that is "
+        "missing, has expired, or that nobody has signed whom it trusts"
+    ),
     "SslAuthenticationException": "correct the options kafka.ssl.*",
 }
 """Java's exception, by its simple name → what to do. The causes of an ``SslAuthenticationException`` come first."""
+
+_INVALID_TOKEN: Final = '"status":"invalid_token"'  # noqa: S105  what a broker answers
+_REFUSED_TOKEN: Final = re.compile(r"The response code (\d+ and error response [^\n]*?) was encountered")
+_NO_TOKEN: Final = "An internal error occurred while retrieving token from callback handler"  # noqa: S105  Java's message
+_TOKEN_HANDLER: Final = "kafka.sasl.login.callback.handler.class"  # noqa: S105  an option's name
+
+_OPTION_REMEDIES: Final = {
+    "PBES2": (
+        "Java cannot read a key that is encrypted like this; encrypt it with openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES, "
+        "or use PKCS12"
+    ),
+    "UnrecoverableKeyException": "correct kafka.ssl.keystore.password or kafka.ssl.key.password",
+    "BadPaddingException": "correct kafka.ssl.key.password",
+    "InvalidKeyException": "set kafka.ssl.key.password, if the key is encrypted",
+    "NoSuchFileException": "name a file that exists",
+    "allowed.urls": "set it by spark.driver.defaultJavaOptions and spark.executor.defaultJavaOptions, as -D…",
+}
+"""Part of why Java's client cannot be made → what to do."""
 
 _REMEDIED: Final = re.compile(rf"\b(?P<name>{'|'.join(_REMEDIES)}): (?P<reason>[^\n]+)")
 
@@ -67,6 +89,8 @@ def kafka_failure(text: str, transport: KafkaTransport, request: str = "a reques
     A ``BrokerError`` if a retry of ``request`` may help. Values of options are masked.
     """
     servers = transport.bootstrap_servers
+    if no_token := _no_token(text, transport):
+        return no_token
     if known := _refused_request(text, transport, request):
         return known
     if refused := _REFUSED.search(text):
@@ -77,6 +101,38 @@ def kafka_failure(text: str, transport: KafkaTransport, request: str = "a reques
     if unavailable := _UNAVAILABLE.search(text):
         return BrokerError(f"Kafka at {servers} does not answer: {_reason(unavailable, transport)}")
     return None
+
+
+def option_remedy(reason: str) -> str:
+    """What to do about options with which no client can be made, to append to a message; empty if that is unknown."""
+    return next((f"; {remedy}" for part, remedy in _OPTION_REMEDIES.items() if part in reason), "")
+
+
+def _no_token(text: str, transport: KafkaTransport) -> BrokerError | ConfigError | None:
+    """The error for a client that gets no token, ``None`` if ``text`` is about something else.
+
+    Java's text does not say whether the token endpoint is down or its certificate is not trusted, so both are retried.
+    So is a token that the broker does not accept: while the endpoint is down, the last one expires.
+    """
+    begin = f"no token for Kafka at {transport.bootstrap_servers}"
+    if refused := _REFUSED_TOKEN.search(text):
+        return ConfigError(
+            f"{begin}: the token endpoint has answered with status {_reason(refused, transport)}; correct clientId and "
+            "clientSecret in kafka.sasl.jaas.config, or kafka.sasl.oauthbearer.token.endpoint.url"
+        )
+    if _INVALID_TOKEN in text:
+        return BrokerError(
+            f"Kafka at {transport.bootstrap_servers} does not accept the token (invalid_token); if it has not just "
+            "expired, check its audience, issuer and scope, and the clocks"
+        )
+    if _NO_TOKEN not in text:
+        return None
+    if _TOKEN_HANDLER not in transport.options:
+        return ConfigError(f"{begin}: source.options has no {_TOKEN_HANDLER}; set it to the handler of token endpoints")
+    return BrokerError(
+        f"{begin}: the token endpoint does not answer, or its certificate is not trusted; check "
+        "kafka.sasl.oauthbearer.token.endpoint.url, and ssl.truststore.location in kafka.sasl.jaas.config"
+    )
 
 
 def _reason(found: re.Match[str], transport: KafkaTransport) -> str:

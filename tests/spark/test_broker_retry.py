@@ -154,6 +154,35 @@ def test_retriable_errors_of_kafka_are_told_from_permanent_ones(text: str, remed
         assert str(failure) == f"Kafka at host:1 refuses a request: {text}; {remedy}"
 
 
+@pytest.mark.parametrize("is_down", [True, False])
+def test_a_token_endpoint_that_is_down_is_retried_and_a_refusal_is_not(*, is_down: bool) -> None:
+    """Java has the same exception for both; the secret of the client may be in the endpoint's answer."""
+    transport = replace(
+        TRANSPORT, options=SecretOptions({"kafka.sasl.login.callback.handler.class": "h", "x": "hunter2"})
+    )
+    down = "An internal error occurred while retrieving token from callback handler"
+    refused = (
+        "org.apache.kafka.common.KafkaException: a.b.UnretryableException: java.io.IOException: The response code 401 "
+        'and error response {"invalid_client" - "hunter2"} was encountered reading the token endpoint response; will\n'
+    )
+    failure = kafka_failure(
+        f"javax.security.auth.login.LoginException: {down if is_down else refused}\n\tat a", transport
+    )
+    if is_down:
+        assert type(failure) is BrokerError
+        assert str(failure).startswith(
+            "no token for Kafka at host:1: the token endpoint does not answer, or its certif"
+        )
+        invalid = 'org.apache.kafka.common.errors.SaslAuthenticationException: {"status":"invalid_token"}'
+        assert type(kafka_failure(invalid, transport)) is BrokerError
+        assert str(kafka_failure(down, TRANSPORT)).endswith("set it to the handler of token endpoints")
+    else:
+        assert type(failure) is ConfigError
+        assert 'status 401 and error response {"invalid_client" - "…"}; correct clientId and clientSecret' in str(
+            failure
+        )
+
+
 def test_errors_that_are_not_of_kafka_are_left_to_others() -> None:
     """They are neither retried nor called a refusal."""
     assert kafka_failure("java.lang.OutOfMemoryError: Java heap space", TRANSPORT) is None

@@ -59,6 +59,8 @@ FOREIGN: Final = frozenset(
             "sasl.oauthbearer.client.id",
         ),  # Kafka
         *("jstack", "javac", "readlink"),  # programs
+        *("sasl.oauthbearer.client.id",),  # Kafka
+        *("jstack", "readlink"),  # programs
         *("UseNumber", "json.Marshal", "Encoder", "nil", "__proto__"),  # Go, JavaScript
         *("Host", "TCP_NODELAY", "_sum"),  # HTTP, TCP, Prometheus
         *("utils", "helpers", "Class.name", "True", "False", "Infinity", "s00000", "xxhash64"),  # words about code

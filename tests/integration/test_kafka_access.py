@@ -1,0 +1,399 @@
+"""PLAIN, client certificates and tokens of an endpoint: every program works with each, and names what is wrong."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from types import MappingProxyType
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.capture.capture_loop import CaptureLoop
+from flushtracker.cli import main
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.transport import KafkaTransport
+from flushtracker.config.write_config import ROLES, FlushesConfig
+from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.jobs.track.query import track_flushes
+from flushtracker.jvm.java import check_java
+from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.kafka.records import record_of
+from flushtracker.spark.kafka_admin import KafkaAdmin
+from tests.support.capture_rig import INSERT_USER, CaptureRig, RunningCapture
+from tests.support.certificates import Authority
+from tests.support.documented_acls import acls_of
+from tests.support.kafka_access import WAYS, Access, create_access
+from tests.support.kafka_job import KafkaJob
+from tests.support.kafka_streams import config_file, created_streams, records
+from tests.support.sample_source import SampleSource
+from tests.support.secret_watch import SecretWatch, new_secret
+from tests.support.secured_broker import SecuredBroker
+from tests.support.secured_capture import CaptureSettings
+from tests.support.secured_services import LIMIT_S, Run, SettingsOf
+from tests.support.shape_transactions import Transactions
+from tests.support.waiting import wait_until
+from tests.support.write_folder import WriteFolder
+
+pytestmark = pytest.mark.long
+
+ROOT: Final = Path(__file__).parents[2]
+RECORDING: Final = ("--recording", f"{ROOT}/tests/recording", "--shapes", f"{ROOT}/conf/shapes.yaml")
+TRACKED: Final = ("fragments", "flushes")
+LIFETIME_S: Final = 5
+"""Short enough that tokens are renewed, and long enough that a slow machine gets one in time."""
+_LONG_S: Final = 120
+_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+_LOGIN: Final = "kafka.sasl.jaas.config"
+
+
+@pytest.fixture(autouse=True)
+def _endpoint_answers(secured_broker: SecuredBroker) -> Iterator[None]:
+    yield
+    secured_broker.tokens.heal()
+
+
+def settings_for(access: Access, settings_of: SettingsOf) -> CaptureSettings:
+    """Capture's settings for this client; no SCRAM user is used."""
+    settings = settings_of(set())
+    settings.kafka |= {"bootstrap_servers": access.servers, "options": access.options}
+    return settings
+
+
+# What works
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_capture_works_and_shows_no_secret(
+    secured_rig: CaptureRig, secured_broker: SecuredBroker, settings_of: SettingsOf, tmp_path: Path, way: str
+) -> None:
+    """With its log in detail, and with the documented ACLs alone."""
+    rig, topics = secured_rig, secured_rig.settings["kafka"]["topics"]
+    access = create_access(secured_broker, way, acls_of("capture", topics))
+    settings = settings_for(access, settings_of)
+    hidden = {value: f"${{{name}}}" for name, value in access.secrets.items()}
+    settings.kafka["options"] = {name: hidden.get(value, value) for name, value in access.options.items()}
+    watch, config = SecretWatch(access.secrets), settings.write(tmp_path)
+    before = len(rig.operations("users"))
+    with watch.running(tmp_path / "capture.log", "capture", "--config", str(config)) as process:
+        rig.server.execute(INSERT_USER)
+        wait_until(lambda: len(rig.operations("users")) > before, "the change", _LONG_S)
+        process.terminate()
+        assert process.wait(LIMIT_S) == 0
+    watch.search("topics", [value for role in topics for value in rig.values(role)])
+    watch.require_no_secret(tmp_path)
+    assert not any(token in (tmp_path / "capture.log").read_text() for token in secured_broker.tokens.tokens)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_topics_and_replay_work(
+    secured_broker: SecuredBroker,
+    topic_name: Callable[[str], str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    way: str,
+) -> None:
+    """With the documented ACLs alone."""
+    streams = created_streams(secured_broker.open_servers, topic_name)
+    names = streams.topics.by_role()
+    access = create_access(secured_broker, way, acls_of("topics", names) | acls_of("replay", names))
+    config = replace(streams, bootstrap_servers=access.servers, options=SecretOptions(access.options))
+    file = str(config_file(config, tmp_path / "kafka.yaml"))
+    assert main(["topics", "--config", file, "--verbose"]) == 0
+    assert main(["replay", *RECORDING, "--kafka", file, "--verbose"]) == 0
+    assert records(secured_broker.open_servers, names["fragments"])
+    assert "secret-" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_track_works(spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path, way: str) -> None:
+    """With the documented ACLs alone."""
+    job, source = KafkaJob(tmp_path, secured_broker.open_servers), SampleSource()
+    job.write([source.transaction(2000, "users"), source.flushed("users", 2000)])
+    access = create_access(secured_broker, way, acls_of("track", {role: job.topic(role) for role in TRACKED}))
+    track_flushes(spark, job.secured_config(access.servers, access.java_options), Event())
+    assert [ack for _, _, ack in job.acks()] == [2000]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_write_works(
+    spark: SparkSession, secured_broker: SecuredBroker, topic_name: Callable[[str], str], tmp_path: Path, way: str
+) -> None:
+    """It reads with Java's client and notifies with librdkafka, with the documented ACLs alone."""
+    streams, written, folder = (
+        created_streams(secured_broker.open_servers, topic_name),
+        Transactions("s"),
+        WriteFolder(tmp_path),
+    )
+    written.grow(1)
+    topics = streams.topics.by_role()
+    publisher = KafkaPublisher(streams)
+    for event in written.events([*written.items]):
+        stream, key, value = record_of(event)
+        publisher.publish(topics[stream], key, value)
+    publisher.flush(60)
+    publisher.close()
+    access = create_access(secured_broker, way, acls_of("write", topics))
+    transport = KafkaTransport(
+        access.servers, {role: topics[role] for role in ROLES}, SecretOptions(access.java_options)
+    )
+    flushes = FlushesConfig(topics["flushes"], SecretOptions(access.options))
+    folder.run(spark, transport=transport, flushes=flushes)
+    assert folder.log_rows("s") == written.expected_rows()
+    assert records(secured_broker.open_servers, topics["flushes"])
+
+
+@pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
+def test_java_reads_key_stores(spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path, kind: str) -> None:
+    """As other programs of Java have them; librdkafka reads the former, too."""
+    password, store = new_secret(), tmp_path / "client.p12"
+    store.write_bytes(secured_broker.authority.issue_store("client-of-store", password))
+    access = create_access(secured_broker, "certificate")
+    trust = {name: value for name, value in access.java_options.items() if ".key" not in name}
+    if kind == "JKS":
+        store = converted(store, password)
+    options = trust | {
+        "kafka.ssl.keystore.type": kind,
+        "kafka.ssl.keystore.location": str(store),
+        "kafka.ssl.keystore.password": password,
+        "kafka.ssl.key.password": password,
+    }
+    assert java_error(spark, replace(access, java_options=options)) is None
+    wrong = options | {"kafka.ssl.keystore.password": new_secret()}
+    assert "; correct kafka.ssl.keystore.password or" in str(java_error(spark, replace(access, java_options=wrong)))
+
+
+def converted(store: Path, password: str) -> Path:
+    """The store of PKCS #12 as one of the kind JKS, by Java itself."""
+    path = store.with_suffix(".jks")
+    command = [str(check_java().launcher.with_name("keytool")), "-importkeystore", "-noprompt"]
+    command += ["-srckeystore", str(store), "-srcstoretype", "PKCS12", "-srcstorepass:env", "PASSWORD"]
+    command += ["-destkeystore", str(path), "-deststoretype", "JKS", "-deststorepass:env", "PASSWORD"]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PASSWORD": password})
+    return path
+
+
+# What is wrong
+
+
+def wrong_ways(broker: SecuredBroker, folder: Path) -> dict[str, tuple[Access, str]]:
+    """The options of librdkafka with one thing wrong, and what must be said."""
+    plain, certificate, token = (create_access(broker, way) for way in WAYS)
+    trust = {"security.protocol": "SSL", "ssl.ca.location": str(broker.ca_file)}
+    (folder / "revoked.pem").write_text(broker.authority.revoked(broker.certificate("certificates")))
+    wrong = {name: changed(access) for name, access in (("plain", plain), ("key", certificate), ("token", token))}
+    return {
+        "password": (wrong["plain"], "correct the user, the password or the mechanism"),
+        "key's password": (wrong["key"], "; correct the file, or ssl.key.password"),
+        "no certificate": (
+            with_options(certificate, trust, only=True),
+            "; that listener demands a client's certificate",
+        ),
+        "expired": (
+            with_options(certificate, trust | issued(broker.authority, expired=True), only=True),
+            "has not expired",
+        ),
+        "foreign": (with_options(certificate, trust | issued(Authority("x")), only=True), "trusts who signed it"),
+        "revoked": (
+            with_options(certificate, {"ssl.crl.location": str(folder / "revoked.pem")}),
+            "certificate revoked; replace it",
+        ),
+        "secret": (wrong["token"], "; correct sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret"),
+        "endpoint's authority": (
+            with_options(token, {"https.ca.location": str(broker.other_ca_file)}),
+            "https.ca.location",
+        ),
+        "endpoint's name": (
+            with_options(token, {_URL: broker.tokens.token_url.replace("localhost", "127.0.0.1")}),
+            "name",
+        ),
+    }
+
+
+def with_options(access: Access, options: Mapping[str, str], *, only: bool = False) -> Access:
+    return replace(access, options={**({} if only else access.options), **options})
+
+
+def changed(access: Access) -> Access:
+    """The same client with a wrong secret."""
+    (right,), wrong = access.secrets.values(), new_secret()
+    options, java = (
+        {name: value.replace(right, wrong) for name, value in each.items()}
+        for each in (access.options, access.java_options)
+    )
+    return replace(access, options=options, java_options=java)
+
+
+def issued(authority: Authority, *, expired: bool = False) -> dict[str, str]:
+    key, certificate = authority.issue("client", expired=expired)
+    return {"ssl.key.pem": key, "ssl.certificate.pem": certificate}
+
+
+def test_what_is_wrong_is_named_by_librdkafka(
+    secured_broker: SecuredBroker, topic_name: Callable[[str], str], tmp_path: Path, run: Run
+) -> None:
+    """Each within seconds, on one line, without a secret (which ``run`` checks)."""
+    streams = created_streams(secured_broker.open_servers, topic_name)
+    lines = {}
+    for fault, (access, expected) in wrong_ways(secured_broker, tmp_path).items():
+        config = replace(streams, bootstrap_servers=access.servers, options=SecretOptions(access.options))
+        code, line = run("topics", "--config", str(config_file(config, tmp_path / "kafka.yaml")))
+        lines[fault] = (code, expected in line, line)
+    assert {fault: code for fault, (code, _, _) in lines.items()} == dict.fromkeys(lines, 6) | {"key's password": 2}
+    assert [line for _, is_expected, line in lines.values() if not is_expected] == []
+
+
+def java_error(spark: SparkSession, access: Access) -> BrokerError | ConfigError | None:
+    """The error of a job's first request, if there is one; it shows no secret."""
+    transport = KafkaTransport(access.servers, MappingProxyType({}), SecretOptions(access.java_options))
+    found = None
+    try:
+        with KafkaAdmin(spark, transport) as admin:
+            admin.cluster_id()
+    except (BrokerError, ConfigError) as error:
+        found = error
+    assert "secret-" not in str(found)
+    return found
+
+
+def with_java(access: Access, options: Mapping[str, str]) -> Access:
+    return replace(access, java_options={**access.java_options, **options})
+
+
+def test_what_is_wrong_is_named_by_the_job(spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path) -> None:
+    """A refusal ends it; a token that does not come is retried."""
+    broker = secured_broker
+    plain, certificate, token = (create_access(broker, way) for way in WAYS)
+    (password,) = certificate.secrets.values()
+    unencrypted = {name: text for name, text in certificate.java_options.items() if name != "kafka.ssl.key.password"}
+    stores = {}
+    for name, pair, options in (
+        ("expired", broker.authority.issue("client", expired=True), unencrypted),
+        ("foreign", Authority("x").issue("client"), unencrypted),
+        ("PBES2", broker.authority.issue("client", password=password), certificate.java_options),
+    ):
+        file = tmp_path / f"{name}.pem"
+        file.write_text("".join(pair))
+        stores[name] = replace(certificate, java_options={**options, "kafka.ssl.keystore.location": str(file)})
+    login = token.java_options[_LOGIN]
+    no_handler = {name: text for name, text in token.java_options.items() if "handler" not in name}
+    other_ca = login.replace(str(broker.ca_file), str(broker.other_ca_file))
+    found = {
+        "password": (changed(plain), ConfigError, "correct user and password in kafka.sasl.jaas.config"),
+        "key's password": (changed(certificate), ConfigError, "; correct kafka.ssl.key.password"),
+        "expired": (stores["expired"], ConfigError, "a broker refuses a client's certificate"),
+        "foreign": (stores["foreign"], ConfigError, "a broker refuses a client's certificate"),
+        "PBES2": (stores["PBES2"], ConfigError, "encrypt it with openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES"),
+        "secret": (changed(token), ConfigError, "correct clientId and clientSecret in kafka.sasl.jaas.config"),
+        "handler": (replace(token, java_options=no_handler), ConfigError, "set it to the handler of token endpoints"),
+        "authority": (with_java(token, {_LOGIN: other_ca}), BrokerError, "or its certificate is not trusted"),
+        "down": (with_java(token, {f"kafka.{_URL}": "https://localhost:9/token"}), BrokerError, "does not answer"),
+    }
+    errors = {fault: java_error(spark, access) for fault, (access, _, _) in found.items()}
+    assert {fault: type(error) for fault, error in errors.items()} == {
+        fault: kind for fault, (_, kind, _) in found.items()
+    }
+    assert [str(errors[fault]) for fault, (_, _, text) in found.items() if text not in str(errors[fault])] == []
+
+
+@pytest.mark.parametrize("skew_s", [-3_700, -3_610, 3_000])
+def test_clocks_that_differ(
+    spark: SparkSession,
+    secured_broker: SecuredBroker,
+    topic_name: Callable[[str], str],
+    tmp_path: Path,
+    run: Run,
+    skew_s: int,
+) -> None:
+    """A token that has expired is of no use, even where the broker would still accept it; one of the future is."""
+    access = create_access(secured_broker, "token")
+    secured_broker.tokens.skew_s = skew_s
+    streams = created_streams(secured_broker.open_servers, topic_name)
+    config = replace(streams, bootstrap_servers=access.servers, options=SecretOptions(access.options))
+    code, line = run("topics", "--config", str(config_file(config, tmp_path / "kafka.yaml")))
+    error = java_error(spark, access)
+    if skew_s < 0:
+        assert code == 6
+        assert "Must supply an unexpired token" in line
+        assert "; set the clocks (token endpoint localhost:" in line
+        # Java leaves it to the broker, which takes it for 30 seconds more, but ends the connection at once.
+        assert type(error) is BrokerError
+    else:
+        assert "Topic authorization failed" in line
+        assert error is None
+
+
+# Tokens that end in mid-stream
+
+
+def test_capture_renews_its_token_and_outlasts_an_endpoint_that_is_away(
+    secured_rig: CaptureRig, secured_broker: SecuredBroker, settings_of: SettingsOf, tmp_path: Path
+) -> None:
+    """Whether that refuses, is overloaded or hangs; nothing is lost, and nothing is published twice."""
+    rig, tokens = secured_rig, secured_broker.tokens
+    access = create_access(secured_broker, "token", acls_of("capture", rig.settings["kafka"]["topics"]))
+    tokens.lifetime_s = LIFETIME_S
+    before, done, stop = len(rig.operations("users")), 0, Event()
+    config = settings_for(access, settings_of).write(tmp_path)
+    capture = RunningCapture(CaptureLoop(load_capture_config(config), stop), stop)
+    try:
+        for failure in (None, 503, "hang", 401):
+            tokens.failure = failure
+            if failure is not None:
+                # Until the broker has ended the connections of the last token.
+                stop.wait(2 * LIFETIME_S)
+                rig.server.execute(INSERT_USER)
+                done += 1
+                stop.wait(1)
+                tokens.heal()
+                tokens.lifetime_s = LIFETIME_S
+            issued = len(tokens.issued)
+            while len(tokens.issued) < issued + 4:
+                rig.server.execute(INSERT_USER)
+                done += 1
+                wait_until(lambda count=before + done: len(rig.operations("users")) >= count, "the change", _LONG_S)  # type: ignore[misc]
+                assert capture.error is None
+        assert len(rig.operations("users")) == before + done
+    finally:
+        stop.set()
+        capture.thread.join(LIMIT_S)
+
+
+def test_track_renews_its_token_and_outlasts_an_endpoint_that_is_away(
+    spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path
+) -> None:
+    """The last token expires meanwhile, and the job retries."""
+    tokens, source = secured_broker.tokens, SampleSource()
+    job = KafkaJob(tmp_path, secured_broker.open_servers)
+    access = create_access(secured_broker, "token", acls_of("track", {role: job.topic(role) for role in TRACKED}))
+    tokens.lifetime_s = LIFETIME_S
+    config = replace(job.secured_config(access.servers, access.java_options), trigger_ms=200)
+    stop, lsn = Event(), 1000
+
+    def acknowledge_next() -> None:
+        nonlocal lsn
+        lsn += 1000
+        job.write([source.transaction(lsn, "users"), source.flushed("users", lsn)])
+        wait_until(lambda: [ack for _, _, ack in job.acks()][-1:] == [lsn], f"ack {lsn}", _LONG_S)
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(track_flushes, spark, config, stop)
+        try:
+            for failure in (None, 503):
+                tokens.failure = failure
+                if failure is not None:
+                    stop.wait(3 * LIFETIME_S)
+                    tokens.heal()
+                    tokens.lifetime_s = LIFETIME_S
+                issued = len(tokens.issued)
+                while len(tokens.issued) < issued + 4:
+                    acknowledge_next()
+                    assert not ended.done()
+        finally:
+            stop.set()
+            ended.result(_LONG_S)
