@@ -34,7 +34,8 @@ LIBRDKAFKA: Final = {
     "password": "invalid credentials with SASL mechanism SCRAM-SHA-512; correct the user, the password",
 }
 LIBPQ: Final = {
-    "authority": "unable to get local issuer certificate; check that sslrootcert has the authority that signed it",
+    # The server sends its authority, too, since clients may have certificates of that.
+    "authority": "self-signed certificate in certificate chain; check that sslrootcert has the authority that signed",
     "host name": 'does not match host name "127.0.0.1"; connect by a name that the certificate has',
     "expired": "certificate has expired; renew it",
     "password": 'password authentication failed for user "capture"; correct user and password',
