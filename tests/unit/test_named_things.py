@@ -53,14 +53,8 @@ FOREIGN: Final = frozenset(
         *("FileContext", "FileSystem", "RawLocalFileSystem", "LocalFileSystem", "DeleteOnExitHook"),  # Hadoop
         *("AbortableStreamBasedFSDataOutputStream",),  # Spark's with Hadoop
         *("OPTIMIZE",),  # Delta in SQL
-        *(
-            "OAuthBearerLoginCallbackHandler",
-            "kafka.sasl.oauthbearer.token.endpoint.url",
-            "sasl.oauthbearer.client.id",
-        ),  # Kafka
-        *("jstack", "javac", "readlink"),  # programs
         *("sasl.oauthbearer.client.id",),  # Kafka
-        *("jstack", "readlink"),  # programs
+        *("jstack", "javac", "readlink"),  # programs
         *("UseNumber", "json.Marshal", "Encoder", "nil", "__proto__"),  # Go, JavaScript
         *("Host", "TCP_NODELAY", "_sum"),  # HTTP, TCP, Prometheus
         *("utils", "helpers", "Class.name", "True", "False", "Infinity", "s00000", "xxhash64"),  # words about code
