@@ -21,7 +21,7 @@ STEPS     ?= 10000
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check format jars brokerjars serverjars s3jars s3server classes dist pins release warmup clean distclean python java verifytools
+.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check format jars brokerjars serverjars s3jars s3server classes dist pins sums release warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -144,6 +144,9 @@ dist: java $(READY) jars ## build what spark-submit needs on a cluster: dist/flu
 
 pins: $(READY) ## pin in constraints.txt all that pyproject.toml needs, for every Python; a version stays where it can
 	$(BIN)/python -m tests.pins
+
+sums: java $(READY) ## add the SHA-256 of jars that are new in a lock, beside the lock
+	$(BIN)/python -m tests.jar_sums
 
 release: java $(READY) jars ## build what a release consists of from the commit, twice, into dist/release, and try its wheel
 	rm -rf dist/release

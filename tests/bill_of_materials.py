@@ -2,7 +2,7 @@
 
 It lists each Python package that any extra of a user installs, on any Python; pyspark of each Spark; and each jar of
 all locks of ``flushtracker/jvm``. It does not list what a package includes, such as the jars in pyspark and the
-libraries in wheels. Packages have no hash, because each is another file on another platform.
+libraries in wheels. Jars have their SHA-256. Packages have none, because each is another file on another platform.
 """
 
 import re
@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from flushtracker.jvm.jar_lock import Jar, read_lock
+from flushtracker.jvm.jar_lock import Jar, read_lock, read_sums
 from flushtracker.jvm.spark_version import LOCKED
 from tests.pins import user_pins
 
@@ -38,9 +38,13 @@ def jar_lists(tree: Path) -> dict[str, list[Jar]]:
     """The jars of each set, such as ``broker``; for one that depends on Spark, of each version: ``s3-4.2``."""
     return {
         lock.stem.removesuffix("_jars") + ("" if conf == "default" else f"-{conf}"): list(jars)
-        for lock in sorted((tree / "flushtracker/jvm").glob("*_jars.xml"))
+        for lock in _locks(tree)
         for conf, jars in read_lock(lock).items()
     }
+
+
+def _locks(tree: Path) -> list[Path]:
+    return sorted((tree / "flushtracker/jvm").glob("*_jars.xml"))
 
 
 def _packages(tree: Path) -> Iterator[dict[str, Any]]:
@@ -50,9 +54,11 @@ def _packages(tree: Path) -> Iterator[dict[str, Any]]:
 
 
 def _jars(tree: Path) -> Iterator[dict[str, Any]]:
+    sums = {name: digest for lock in _locks(tree) for name, digest in read_sums(lock).items()}
     for jar in {jar for jars in jar_lists(tree).values() for jar in jars}:
         purl = f"pkg:maven/{jar.group}/{jar.name}@{jar.version}"
-        yield _component(jar.name, jar.version, purl, group=jar.group)
+        hashes = [{"alg": "SHA-256", "content": sums[jar.file_name]}]
+        yield {**_component(jar.name, jar.version, purl, group=jar.group), "hashes": hashes}
 
 
 def _component(name: str, version: str, purl: str, **more: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Jars locked in an Ivy file, fetched once with the Ivy that pyspark includes.
+"""Jars locked in an Ivy file, fetched once with the Ivy that pyspark includes, and verified then.
 
 Three environment variables say where they are kept and come from:
 
 ``FLUSHTRACKER_JARS``
-    a folder that already contains the jars, laid out like ``.jars``; nothing is fetched.
+    a folder that already contains the jars, laid out like ``.jars``; nothing is fetched, and nothing verified.
 ``XDG_CACHE_HOME``
     the user's cache, for an installed wheel; ``~/.cache`` by default. In a checkout the folder is ``.jars``.
 ``FLUSHTRACKER_MAVEN``
@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from xml.sax.saxutils import quoteattr
 
 from flushtracker.errors import ConfigError
-from flushtracker.jvm.jar_lock import read_lock
+from flushtracker.jvm.jar_lock import read_lock, read_sums, sha256_of
 from flushtracker.jvm.java import check_java
 from flushtracker.jvm.spark_version import installed_version, supported_minor
 
@@ -52,7 +52,7 @@ _SETTINGS: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """The jars that ``ivy_xml`` names, each with its version and ``transitive="false"``.
+    """The jars that ``ivy_xml`` names, each with its version and ``transitive="false"``, and a SHA-256 beside it.
 
     ``owner`` is who needs them, for messages; ``command`` fetches them; ``folder`` is their subfolder of ``.jars``, if
     they have one, and ends in a slash. With ``of_spark``, Ivy's configurations are versions of Spark, and the set is
@@ -72,7 +72,13 @@ class JarSet:
         Raises:
             ConfigError: there are none for the Spark that is installed, or none is.
         """
-        return tuple(f"{self.folder}{jar.file_name}" for jar in read_lock(self.ivy_xml)[self._configuration()])
+        locked, chosen = read_lock(self.ivy_xml), self._configuration()
+        if chosen not in locked:
+            raise ConfigError(
+                f"there are no jars for {self.owner} with Spark {chosen}, but with {', '.join(locked)}: "
+                "install that, or name jars of another publisher in spark.jars of the section spark"
+            )
+        return tuple(f"{self.folder}{jar.file_name}" for jar in locked[chosen])
 
     def _configuration(self) -> str:
         return supported_minor(installed_version()) if self.of_spark else "default"
@@ -101,7 +107,8 @@ class JarSet:
         An interrupted fetch leaves no jar under its final name, so the next call starts over.
 
         Raises:
-            ConfigError: they cannot be fetched, or ``FLUSHTRACKER_JARS`` names a folder where some are missing.
+            ConfigError: they cannot be fetched, one is not the file that the lock has the sum of, or
+                ``FLUSHTRACKER_JARS`` names a folder where some are missing.
         """
         folder = jar_folder(environ)
         if environ.get("FLUSHTRACKER_JARS") or not self._faults(folder):
@@ -123,7 +130,7 @@ class JarSet:
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
             fetched = Path(scratch) / "jars"
             pattern = f"{fetched}/{self.folder}[artifact]-[revision].[ext]"
-            log = _run_ivy(self.ivy_xml, self._configuration(), java, Path(scratch), repository, pattern)
+            log = run_ivy(self.ivy_xml, self._configuration(), java, Path(scratch), repository, pattern)
             if repository:
                 log = log.replace(repository, shown)
             faults = self._faults(fetched)
@@ -133,11 +140,24 @@ class JarSet:
                     f"{self._count(faults)} jars for {self.owner} could not be fetched from {shown}, {_reason(log)} "
                     f"(Ivy's log: {log_file}). {_REMEDY}"
                 )
+            self._require_sums(fetched, shown)
             # Those of another Spark stay: an archive of its classes goes by their times.
             for name in self._faults(folder):
                 (folder / name).parent.mkdir(exist_ok=True)
                 (fetched / name).replace(folder / name)
             log_file.unlink(missing_ok=True)
+
+    def _require_sums(self, fetched: Path, shown: str) -> None:
+        sums = read_sums(self.ivy_xml)
+        for name in self.names():
+            jar = fetched / name
+            found, expected = sha256_of(jar), sums[jar.name]
+            if found != expected:
+                raise ConfigError(
+                    f"{name} from {shown} is not the jar that this release was tested with: its SHA-256 is {found}, "
+                    f"and should be {expected}. None was kept. Set FLUSHTRACKER_MAVEN to the URL of another Maven "
+                    f"repository; if this jar is what you want, put it into a folder and set FLUSHTRACKER_JARS to that"
+                )
 
     def _faults(self, folder: Path) -> dict[str, str]:
         """What is wrong in the folder, by the name of each unusable jar."""
@@ -172,7 +192,7 @@ def spark_jar_folder() -> Path:
     return Path(spec.origin).parent / "jars"
 
 
-def _run_ivy(ivy_xml: Path, configuration: str, java: Path, scratch: Path, repository: str | None, pattern: str) -> str:
+def run_ivy(ivy_xml: Path, configuration: str, java: Path, scratch: Path, repository: str | None, pattern: str) -> str:
     """Let Ivy store the jars as ``pattern`` specifies; returns its output, even if it failed."""
     root = f" root={quoteattr(repository)}" if repository else ""
     settings = scratch / "ivysettings.xml"

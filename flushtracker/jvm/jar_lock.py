@@ -1,5 +1,9 @@
-"""A lock of jars: an Ivy file that names each with one exact version, for one or several configurations."""
+"""A lock of jars: an Ivy file that names each with one exact version, and a file beside it with the SHA-256 of each.
 
+The Ivy file has one or several configurations. ``make sums`` writes the other, which ``sha256sum --check`` reads, too.
+"""
+
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +28,22 @@ class Jar:
 
     def __str__(self) -> str:
         return f"{self.group}:{self.name}:{self.version}"
+
+
+def sums_file(ivy_xml: Path) -> Path:
+    """The file beside the Ivy file."""
+    return ivy_xml.with_suffix(".sha256")
+
+
+def read_sums(ivy_xml: Path) -> Mapping[str, str]:
+    """The SHA-256 of each jar of all configurations, by the file's name."""
+    lines = sums_file(ivy_xml).read_text(encoding="ascii").splitlines()
+    return {name: digest for digest, name in (line.split("  ") for line in lines)}
+
+
+def sha256_of(file: Path) -> str:
+    """The SHA-256 of a file that fits into memory."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def read_lock(ivy_xml: Path) -> Mapping[str, tuple[Jar, ...]]:

@@ -39,7 +39,27 @@ S3_JARS: Final = JarSet(
 )
 """Hadoop's S3A file system, for jobs that have a checkpoint or a shape log on S3, in ``.jars/s3``."""
 
-_SETS: Final = {"spark": SPARK_JARS, "broker": BROKER_JARS, "s3": S3_JARS}
+ABFS_JARS: Final = JarSet(
+    ivy_xml=Path(__file__).with_name("abfs_jars.xml"),
+    owner="Spark on Azure",
+    megabytes=1,
+    command="python -m flushtracker.jvm.jars abfs",
+    folder="abfs/",
+    of_spark=True,
+)
+"""Hadoop's ABFS file system, for checkpoints and shape logs on Azure's Data Lake Storage, in ``.jars/abfs``."""
+
+GCS_JARS: Final = JarSet(
+    ivy_xml=Path(__file__).with_name("gcs_jars.xml"),
+    owner="Spark on Google Cloud Storage",
+    megabytes=36,
+    command="python -m flushtracker.jvm.jars gcs",
+    folder="gcs/",
+    of_spark=True,
+)
+"""Hadoop's own file system for Google Cloud Storage, which only Spark 4.2 has, in ``.jars/gcs``."""
+
+_SETS: Final = {"spark": SPARK_JARS, "broker": BROKER_JARS, "s3": S3_JARS, "abfs": ABFS_JARS, "gcs": GCS_JARS}
 
 
 def main(names: list[str]) -> int:

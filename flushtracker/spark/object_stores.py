@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from flushtracker.config.spark_config import HADOOP, SparkConfig
 from flushtracker.config.storage_config import S3Config
 from flushtracker.errors import ConfigError
-from flushtracker.jvm.jars import S3_JARS
+from flushtracker.jvm.ivy_jars import JarSet
+from flushtracker.jvm.jars import ABFS_JARS, GCS_JARS, S3_JARS
 
 _S3A: Final = "org.apache.hadoop.fs.s3a"
 _STATIC: Final = f"{_S3A}.TemporaryAWSCredentialsProvider,{_S3A}.SimpleAWSCredentialsProvider"
@@ -23,18 +24,20 @@ _CHAIN: Final = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvi
 """The SDK's own chain has web identities and profiles, as deltalake's has; Hadoop's has not."""
 
 _MODULES: Final = {
-    "s3": "hadoop-aws",
-    "s3a": "hadoop-aws",
-    "abfs": "hadoop-azure",
-    "abfss": "hadoop-azure",
-    "gs": "hadoop-gcp",  # from Hadoop 3.5 on
+    "s3": ("hadoop-aws", S3_JARS),
+    "s3a": ("hadoop-aws", S3_JARS),
+    "abfs": ("hadoop-azure", ABFS_JARS),
+    "abfss": ("hadoop-azure", ABFS_JARS),
+    "gs": ("hadoop-gcp", GCS_JARS),  # from Hadoop 3.5 on
 }
+"""The module of Hadoop that has the file system of a scheme, and its jars."""
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
-def is_on_s3(path: str) -> bool:
-    """Whether S3A reads and writes the path."""
-    return _scheme(path) in {"s3", "s3a"}
+def jar_sets(paths: Iterable[str]) -> list[JarSet]:
+    """The sets that have the file systems of these paths, each once."""
+    schemes = {_scheme(path) for path in paths}
+    return list(dict.fromkeys(jars for scheme, (_, jars) in _MODULES.items() if scheme in schemes))
 
 
 def s3_settings(s3: S3Config) -> dict[str, str | None]:
@@ -108,9 +111,9 @@ def _require_file_system(spark: SparkSession, hadoop: Any, path: str) -> None:
     except Py4JError as error:
         version = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
         # Hadoop before 3.5 does not know Google's store, and has no module for it.
-        module = None if scheme == "gs" and hadoop.get("fs.gs.impl") is None else _MODULES.get(scheme)
-        jars = f"--packages org.apache.hadoop:{module}:{version}" if module else "--jars, or --packages"
-        here = f", or on one machine run `{S3_JARS.command}`" if is_on_s3(path) else ""
+        known = None if scheme == "gs" and hadoop.get("fs.gs.impl") is None else _MODULES.get(scheme)
+        jars = f"--packages org.apache.hadoop:{known[0]}:{version}" if known else "--jars, or --packages"
+        here = f", or on one machine run `{known[1].command}`" if known else ""
         raise ConfigError(
             f"Spark has no file system for {path}: start the job with spark-submit and {jars}, or name the jars in "
             f"spark.jars of the section spark{here}"

@@ -25,7 +25,7 @@ from flushtracker.jvm.java import check_java
 from flushtracker.process.log_format import LogFormat
 from flushtracker.process.program import StopFlag, set_on_signals
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
-from flushtracker.spark.object_stores import is_on_s3, set_up_stores
+from flushtracker.spark.object_stores import jar_sets, set_up_stores
 from flushtracker.spark.session_checks import refuse_connect, require_fitting
 
 _LOG_CONFIG: Final[Mapping[LogFormat, Path]] = {
@@ -84,9 +84,8 @@ def start_session(
         # Unlike the classes of spark.jars, these can be archived.
         settings |= _LOCAL | {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        if any(map(is_on_s3, paths)) and not _JARS_OF_USERS & config.settings.keys():
-            own = checkpoint_jar()
-            _append_to_class_path([*S3_JARS.paths(), *([own] if own.exists() else [])])
+        if not _JARS_OF_USERS & config.settings.keys():
+            _append_to_class_path(_jars_of_stores(paths))
         options = (_log_options(log_format, verbose=verbose), use_archive(spark_archive(jars, java)))
         if any(options):
             settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
@@ -104,10 +103,20 @@ def start_session(
     return session
 
 
+def _jars_of_stores(paths: Sequence[str]) -> list[Path]:
+    """Those that have the file systems of the paths; for S3 also ours, if it was compiled."""
+    needed = jar_sets(paths)
+    found = [jar for jars in needed for jar in jars.paths()]
+    if S3_JARS in needed and (own := checkpoint_jar()).exists():
+        found.append(own)
+    return found
+
+
 def _append_to_class_path(jars: Sequence[Path]) -> None:
     """At its end: in front of Spark's own jars, the class archive would not fit."""
     before = os.environ.get(_CLASS_PATH_END)
-    os.environ[_CLASS_PATH_END] = os.pathsep.join([*([before] if before else []), *map(str, jars)])
+    if jars:
+        os.environ[_CLASS_PATH_END] = os.pathsep.join([*([before] if before else []), *map(str, jars)])
 
 
 def _log_options(log_format: LogFormat, *, verbose: bool) -> str:

@@ -12,8 +12,8 @@ from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.spark_config import SparkConfig
 from flushtracker.config.storage_config import S3Config
 from flushtracker.errors import ConfigError
-from flushtracker.jvm.jars import SPARK_JARS
-from flushtracker.spark.object_stores import set_up_stores
+from flushtracker.jvm.jars import ABFS_JARS, GCS_JARS, S3_JARS, SPARK_JARS
+from flushtracker.spark.object_stores import jar_sets, set_up_stores
 from tests.support.job_folder import JobFolder
 from tests.support.secret_watch import SecretWatch
 
@@ -73,13 +73,21 @@ def test_path_without_its_file_system_is_refused_with_what_to_add(spark: SparkSe
         with pytest.raises(ConfigError) as caught:
             set_up_stores(spark, SparkConfig(), [path])
         jars = f"--packages org.apache.hadoop:hadoop-{module}:{version}"
+        name = {"azure": "abfs", "aws": "s3", "gcp": "gcs"}[module]
+        here = f", or on one machine run `python -m flushtracker.jvm.jars {name}`"
         if module == "gcp" and version < "3.5":
-            jars = "--jars, or --packages"
-        assert str(caught.value).startswith(
+            jars, here = "--jars, or --packages", ""
+        assert str(caught.value) == (
             f"Spark has no file system for {path}: start the job with spark-submit and {jars}, or name the jars in "
-            "spark.jars"
+            f"spark.jars of the section spark{here}"
         )
     set_up_stores(spark, SparkConfig(), ["file:///tmp", "relative"])
+
+
+def test_paths_name_the_jars_that_a_local_session_needs() -> None:
+    """Each set once; files and what others bring need none."""
+    assert jar_sets(["s3://b/c", "S3A://b/d", "gs://b/c", "data", "file:///data", "hdfs://h/c"]) == [S3_JARS, GCS_JARS]
+    assert jar_sets(["abfs://c@x/c", "abfss://c@x/d"]) == [ABFS_JARS]
 
 
 def test_checkpoint_on_s3_without_the_jars_is_refused_at_once(tmp_path: Path) -> None:

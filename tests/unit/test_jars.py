@@ -2,10 +2,12 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 import zipfile
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -15,9 +17,11 @@ from packaging.requirements import Requirement
 from flushtracker.errors import ConfigError
 from flushtracker.jvm import ivy_jars, spark_version
 from flushtracker.jvm.ivy_jars import JarSet
-from flushtracker.jvm.jars import BROKER_JARS, S3_JARS, SPARK_JARS
+from flushtracker.jvm.jar_lock import read_lock, read_sums, sha256_of, sums_file
+from flushtracker.jvm.jars import ABFS_JARS, BROKER_JARS, GCS_JARS, S3_JARS, SPARK_JARS
 from flushtracker.jvm.java import Java, check_java
 from flushtracker.jvm.spark_version import LOCKED, installed_version, supported_minor
+from tests.jar_sums import LOCKS, add_sums
 
 INSTALL = "install a JDK 17 or 21 (on Debian or Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME"
 DELTA = f"delta-spark_{supported_minor(installed_version())}_2.13"
@@ -164,19 +168,35 @@ def test_the_java_check_needs_no_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("jars", "count", "some"),
+    ("jars", "counts", "some"),
     [
-        (SPARK_JARS, 11, {"delta-storage-4.4.0.jar", "kafka-clients-3.9.2.jar"}),
-        (BROKER_JARS, 46, {"kafka/kafka_2.13-4.2.0.jar", "kafka/slf4j-simple-1.7.36.jar"}),
+        (SPARK_JARS, dict.fromkeys(LOCKED, 11), {"delta-storage-4.4.0.jar", "kafka-clients-3.9.2.jar"}),
+        (BROKER_JARS, {"default": 46}, {"kafka_2.13-4.2.0.jar", "slf4j-simple-1.7.36.jar"}),
+        (S3_JARS, dict.fromkeys(LOCKED, 36), {"s3-2.35.4.jar", "analyticsaccelerator-s3-1.3.1.jar"}),
+        (ABFS_JARS, {"4.0": 1, "4.1": 1, "4.2": 2}, set()),
+        (GCS_JARS, {"4.2": 1}, {"hadoop-gcp-3.5.0.jar"}),
     ],
+    ids=lambda each: each.owner if isinstance(each, JarSet) else "",
 )
-def test_every_jar_is_locked(jars: JarSet, count: int, some: set[str]) -> None:
-    """Each has its exact version and no transitive dependencies."""
-    assert len(jars.names()) == len(set(jars.names())) == count
+def test_every_jar_is_locked(jars: JarSet, counts: dict[str, int], some: set[str]) -> None:
+    """Each has its exact version and no transitive dependencies, for each Spark."""
+    locked = {name: [jar.file_name for jar in found] for name, found in read_lock(jars.ivy_xml).items()}
+    assert {name: len(set(found)) for name, found in locked.items()} == counts
+    assert {name: len(found) for name, found in locked.items()} == counts
     dependencies = re.findall("<dependency .*", jars.ivy_xml.read_text())
-    assert len(dependencies) >= count
+    assert len(dependencies) >= max(counts.values())
     assert all('transitive="false"' in line for line in dependencies)
-    assert some <= set(jars.names())
+    assert all(some <= set(found) for found in locked.values())
+    if (chosen := (jars.of_spark and supported_minor(installed_version())) or "default") in locked:
+        assert jars.names() == tuple(f"{jars.folder}{name}" for name in locked[chosen])
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
+def test_every_jar_has_its_sum(lock: Path) -> None:
+    """In a file that sha256sum reads; none is of a jar that is no longer locked."""
+    sums = read_sums(lock)
+    assert sums.keys() == {jar.file_name for jars in read_lock(lock).values() for jar in jars}
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in sums.values())
 
 
 @pytest.mark.parametrize(("minor", "version"), LOCKED.items())
@@ -190,7 +210,31 @@ def test_each_spark_has_its_own_delta_and_kafka_source(
     names = set(SPARK_JARS.names())
     assert len(names) == 11
     assert {name for name in names if "_2.13-" in name and "token" not in name} == own
-    assert [name for name in S3_JARS.names() if "hadoop" in name] == [f"s3/hadoop-aws-{_HADOOP[minor]}.jar"]
+    for jars, module in ((S3_JARS, "s3/hadoop-aws"), (ABFS_JARS, "abfs/hadoop-azure")):
+        assert [name for name in jars.names() if "hadoop" in name] == [f"{module}-{_HADOOP[minor]}.jar"]
+
+
+def test_the_wheel_has_every_lock_and_its_sums() -> None:
+    """Setuptools packs other files than Python's only by their patterns in pyproject.toml."""
+    root = Path(__file__).parents[2]
+    (listed,) = re.findall(r'^"flushtracker\.jvm" = \[(.*)\]$', (root / "pyproject.toml").read_text(), re.MULTILINE)
+    packed = {file for pattern in re.findall('"(.+?)"', listed) for file in (root / "flushtracker/jvm").glob(pattern)}
+    locks = [lock for lock in LOCKS if lock.is_relative_to(root / "flushtracker")]
+    assert len(locks) == 5
+    assert {*locks, *map(sums_file, locks)} <= packed
+
+
+def test_a_store_that_a_spark_has_no_jars_for_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hadoop has a file system for Google's store from 3.5 on."""
+    put_pyspark(tmp_path, monkeypatch, LOCKED["4.2"])
+    assert GCS_JARS.names() == ("gcs/hadoop-gcp-3.5.0.jar",)
+    (tmp_path / "pyspark" / "version.py").write_text('__version__: str = "4.1.3"\n')
+    with pytest.raises(ConfigError) as caught:
+        GCS_JARS.fetch({})
+    assert str(caught.value) == (
+        "there are no jars for Spark on Google Cloud Storage with Spark 4.1, but with 4.2: install that, or name jars "
+        "of another publisher in spark.jars of the section spark"
+    )
 
 
 def test_the_delta_that_is_installed_allows_each_spark() -> None:
@@ -325,44 +369,97 @@ def test_a_repository_that_cannot_be_reached_fails_at_once(
     assert [path.name for path in (checkout / ".jars").iterdir()] == ["fetch.log"]
 
 
-def put_repository(repository: Path, tmp_path: Path) -> dict[str, str]:
-    """A Maven repository that has the jars, and the environment in which they are fetched from there."""
+def put_repository(repository: Path, tmp_path: Path) -> tuple[JarSet, dict[str, str]]:
+    """A Maven repository that has the jars, their set, and the environment in which they are fetched from there."""
     put_jars(tmp_path / "flat")
+    (tmp_path / "lock").mkdir()
+    jars = replace(SPARK_JARS, ivy_xml=Path(shutil.copy(SPARK_JARS.ivy_xml, tmp_path / "lock")))
+    found = [f"{sha256_of(jar)}  {jar.name}\n" for jar in (tmp_path / "flat").iterdir()]
+    sums_file(jars.ivy_xml).write_text("".join(found))
     groups = {"delta": "io/delta", "unity": "io/unitycatalog", "spark": "org/apache/spark", "kafka": "org/apache/kafka"}
     for path in (tmp_path / "flat").iterdir():
         name, _, version = path.stem.rpartition("-")
         group = next((where for start, where in groups.items() if name.startswith(start)), "org/apache/commons")
         (repository / group / name / version).mkdir(parents=True)
         path.rename(repository / group / name / version / path.name)
-    return {**os.environ, "FLUSHTRACKER_MAVEN": repository.as_uri().replace("%26", "&"), "FLUSHTRACKER_JARS": ""}
+    environ = {"FLUSHTRACKER_MAVEN": repository.as_uri().replace("%26", "&"), "FLUSHTRACKER_JARS": ""}
+    return jars, {**os.environ, **environ}
 
 
 def test_a_fetch_gets_all_jars_or_none(checkout: Path, tmp_path: Path) -> None:
     """A repository that lacks one jar leaves nothing; once it has them all, the failure's log is removed too."""
     java_or_skip()
     repository = tmp_path / "maven & more"
-    environ = put_repository(repository, tmp_path)
+    jars, environ = put_repository(repository, tmp_path)
     missing = repository / "io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar"
     missing.rename(tmp_path / "moved")
 
     with pytest.raises(ConfigError, match=r"jars for Spark could not be fetched .*, delta-storage;4.4.0: not found"):
-        SPARK_JARS.fetch(environ)
+        jars.fetch(environ)
     assert [path.name for path in (checkout / ".jars").iterdir()] == ["fetch.log"]
 
     (tmp_path / "moved").rename(missing)
-    assert SPARK_JARS.fetch(environ) == [checkout / ".jars" / name for name in SPARK_JARS.names()]
+    assert jars.fetch(environ) == [checkout / ".jars" / name for name in SPARK_JARS.names()]
     assert {path.name for path in (checkout / ".jars").iterdir()} == set(SPARK_JARS.names())
+
+
+def test_a_jar_that_a_repository_has_changed_is_refused(checkout: Path, tmp_path: Path) -> None:
+    """It is a whole jar, of the right name and version, and no jar is kept; with the right one all are."""
+    java_or_skip()
+    repository = tmp_path / "maven"
+    jars, environ = put_repository(repository, tmp_path)
+    tampered = repository / "io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar"
+    right = tampered.read_bytes()
+    with zipfile.ZipFile(tampered, "a") as jar:
+        jar.writestr("io/delta/storage/Backdoor.class", "x")
+    expected, found = read_sums(jars.ivy_xml)[tampered.name], sha256_of(tampered)
+
+    with pytest.raises(ConfigError) as caught:
+        jars.fetch(environ)
+    assert str(caught.value) == (
+        f"delta-storage-4.4.0.jar from file://{repository} is not the jar that this release was tested with: "
+        f"its SHA-256 is {found}, and should be {expected}. None was kept. Set FLUSHTRACKER_MAVEN to the URL of "
+        "another Maven repository; if this jar is what you want, put it into a folder and set FLUSHTRACKER_JARS to that"
+    )
+    assert list((checkout / ".jars").iterdir()) == []
+
+    tampered.write_bytes(right)
+    assert len(jars.fetch(environ)) == 11
+
+
+def test_new_jars_of_a_lock_get_their_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum that is there stays, whatever the repository has now, and goes with its jar."""
+    java_or_skip()
+    repository, lock = tmp_path / "maven", tmp_path / "x_jars.xml"
+    dependency = '<dependency org="o" name="{}" rev="1" transitive="false"/>'
+    text = (
+        '<ivy-module version="2.0"><info organisation="o" module="m"/><configurations><conf name="default"/>'
+        '</configurations><dependencies defaultconf="default->default">{}</dependencies></ivy-module>'
+    )
+    lock.write_text(text.format("".join(map(dependency.format, ("old", "new")))))
+    sums_file(lock).write_text(f"{'0' * 64}  gone-1.jar\n{'1' * 64}  old-1.jar\n")
+    for name in ("old", "new"):
+        (repository / f"o/{name}/1").mkdir(parents=True)
+        (repository / f"o/{name}/1/{name}-1.jar").write_text(name)
+    monkeypatch.setenv("FLUSHTRACKER_MAVEN", repository.as_uri())
+    new = sha256_of(repository / "o/new/1/new-1.jar")
+    assert add_sums(lock) == ["new-1.jar"]
+    assert sums_file(lock).read_text() == f"{new}  new-1.jar\n{'1' * 64}  old-1.jar\n"
+    assert add_sums(lock) == []
+    lock.write_text(text.format(dependency.format("missing")))
+    with pytest.raises(SystemExit, match=r"not found: missing-1\.jar"):
+        add_sums(lock)
 
 
 def test_a_fetch_for_another_spark_leaves_the_jars_that_both_have(checkout: Path, tmp_path: Path) -> None:
     """The archive of the first one's classes fits only jars of the same time, and a JVM may have them open."""
     java_or_skip()
-    environ = put_repository(tmp_path / "maven", tmp_path)
+    jars, environ = put_repository(tmp_path / "maven", tmp_path)
     put_jars(checkout / ".jars", f"{DELTA}-4.4.0.jar")
     (checkout / ".jars" / "delta-storage-4.4.0.jar").write_bytes(b"PK, and no more")
     kept = checkout / ".jars" / "delta-kernel-api-4.4.0.jar"
     before = kept.stat()
-    assert SPARK_JARS.fetch(environ) == SPARK_JARS.paths(environ)
+    assert jars.fetch(environ) == SPARK_JARS.paths(environ)
     after = kept.stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
