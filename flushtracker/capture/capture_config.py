@@ -9,7 +9,7 @@ from flushtracker.config.file_kinds import CAPTURE, read_kind
 from flushtracker.config.postgres_config import read_connection
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.status_config import StatusConfig, read_status
-from flushtracker.config.storage_config import deltalake_options, read_s3
+from flushtracker.config.storage_config import deltalake_options, read_storage
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.kafka.kafka_config import KafkaConfig, kafka_config
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
@@ -78,7 +78,7 @@ def load_capture_config(path: Path) -> CaptureConfig:
         kafka=kafka_config(root.mapping("kafka")),
         shapes=Path(root.text("shapes").value),
         acks=root.text("acks").value,
-        storage_options=deltalake_options(read_s3(root), root),
+        storage_options=deltalake_options(read_storage(root), root),
         intervals=_intervals(root.optional_mapping("intervals")),
         max_batch_size=root.integer("max_batch_size", default=100, at_least=1),
         max_batch_bytes=root.integer("max_batch_bytes", default=DEFAULT_MAX_BATCH_BYTES, at_least=1),

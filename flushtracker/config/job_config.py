@@ -11,7 +11,7 @@ from flushtracker.config.file_kinds import TRACK, read_kind
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.spark_config import SparkConfig, read_spark
 from flushtracker.config.status_config import StatusConfig, read_status
-from flushtracker.config.storage_config import S3Config, deltalake_options
+from flushtracker.config.storage_config import StorageConfig, deltalake_options
 from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
 from flushtracker.config.strict_yaml import YamlMapping
@@ -88,7 +88,7 @@ def load_config(path: Path) -> JobConfig:
     config = JobConfig(
         transport=read_transport(root.mapping("source"), ROLES),
         state=_state(root.mapping("state")),
-        sink=_sink(root.mapping("sink"), spark.s3),
+        sink=_sink(root.mapping("sink"), spark.storage),
         stall=_stall(root.optional_mapping("stall")),
         trigger_ms=read_trigger_ms(root),
         status=read_status(root),
@@ -111,12 +111,12 @@ def _state(state: YamlMapping) -> StateConfig:
     )
 
 
-def _sink(sink: YamlMapping, s3: S3Config) -> SinkConfig:
+def _sink(sink: YamlMapping, storage: StorageConfig) -> SinkConfig:
     sink.allow("acks", "dead_letters", "storage_options")
     return SinkConfig(
         acks=sink.text("acks").value,
         dead_letters=sink.text("dead_letters").value,
-        storage_options=deltalake_options(s3, sink),
+        storage_options=deltalake_options(storage, sink),
     )
 
 

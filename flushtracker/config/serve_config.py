@@ -7,7 +7,7 @@ from typing import Final
 
 from flushtracker.config.file_kinds import SERVE, read_kind
 from flushtracker.config.status_config import StatusConfig, read_listen, read_status
-from flushtracker.config.storage_config import read_s3
+from flushtracker.config.storage_config import read_storage
 from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.config.units import BYTES_FORM, parse_bytes
@@ -78,7 +78,7 @@ def load_serve_config(path: Path) -> ServeConfig:
     if poll_ms is not None and not _LEAST_POLL_MS <= poll_ms <= _MOST_POLL_MS:
         raise root.wrong("poll", f"a time from {_LEAST_POLL_MS} ms to {_MOST_POLL_MS} ms")
     config = ServeConfig(
-        sink=read_log_sink(root.mapping("sink"), read_s3(root)),
+        sink=read_log_sink(root.mapping("sink"), read_storage(root)),
         http=_http(root.mapping("http")),
         cache=_cache(root.optional_mapping("cache")),
         source=None if source is None else source.value,

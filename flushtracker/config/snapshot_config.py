@@ -37,7 +37,7 @@ def load_snapshot_config(path: Path) -> SnapshotConfig:
     spark = read_spark(root)
     config = SnapshotConfig(
         read_tables(root.mapping("postgres")),
-        read_log_sink(root.mapping("sink"), spark.s3),
+        read_log_sink(root.mapping("sink"), spark.storage),
         read_trigger_ms(root) if "trigger" in root else None,
         read_status(root),
         spark,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.storage_config import S3Config, read_s3
+from flushtracker.config.storage_config import StorageConfig, read_storage
 from flushtracker.config.strict_yaml import YamlMapping
 
 HADOOP: Final = "spark.hadoop."
@@ -26,17 +26,17 @@ _OWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SparkConfig:
-    """What a job's Spark session is started with: its object store, and further settings."""
+    """What a job's Spark session is started with: its object stores, and further settings."""
 
-    s3: S3Config = field(default_factory=S3Config)
+    storage: StorageConfig = field(default_factory=StorageConfig)
     settings: SecretOptions = field(default_factory=SecretOptions)
 
 
 def read_spark(root: YamlMapping) -> SparkConfig:
     """``storage`` and ``spark`` of a job's file; raises ``ConfigError``."""
-    s3, section = read_s3(root), root.optional_mapping("spark")
+    storage, section = read_storage(root), root.optional_mapping("spark")
     if section is None:
-        return SparkConfig(s3)
+        return SparkConfig(storage)
     for name in section:
         if not name.startswith("spark."):
             raise section.error(name, "is not the full name of a Spark setting, which begins with spark.")
@@ -47,4 +47,4 @@ def read_spark(root: YamlMapping) -> SparkConfig:
                 name,
                 "may be a secret, and would be in the command line of Spark's JVM; set it in spark-defaults.conf",
             )
-    return SparkConfig(s3, SecretOptions(section.scalars()))
+    return SparkConfig(storage, SecretOptions(section.scalars()))

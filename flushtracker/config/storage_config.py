@@ -1,9 +1,10 @@
-"""``storage`` of a configuration: the object store of all its paths, once for deltalake and for Spark.
+"""``storage`` of a configuration: the object stores of all its paths, once for deltalake and for Spark.
 
 Without the section, or without a key of it, both take what the environment has (``AWS_REGION``, ``AWS_ENDPOINT_URL``, a
 profile, a web identity, the machine's role, …), each by its own chain of the same sources.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -41,13 +42,66 @@ class S3Config:
         return {name: value for name, value in options.items() if value is not None}
 
 
-def read_s3(root: YamlMapping) -> S3Config:
-    """``storage.s3`` of a file; raises ``ConfigError``."""
+@dataclass(frozen=True, slots=True)
+class AzureConfig:
+    """An account of Azure's public cloud, and its key. ``None``: as the environment has it."""
+
+    account: str | None = None
+    key: str | None = field(default=None, repr=False)
+
+    def deltalake_options(self) -> dict[str, str]:
+        """These settings as options of the deltalake package."""
+        options = {"AZURE_STORAGE_ACCOUNT_NAME": self.account, "AZURE_STORAGE_ACCOUNT_KEY": self.key}
+        return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class GcsConfig:
+    """The path of the file with the key of a Google service account. ``None``: as the environment has it."""
+
+    service_account: str | None = None
+
+    def deltalake_options(self) -> dict[str, str]:
+        """These settings as options of the deltalake package."""
+        return {} if self.service_account is None else {"GOOGLE_SERVICE_ACCOUNT": self.service_account}
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConfig:
+    """The whole section. A path's scheme says which of them it needs."""
+
+    s3: S3Config = field(default_factory=S3Config)
+    azure: AzureConfig = field(default_factory=AzureConfig)
+    gcs: GcsConfig = field(default_factory=GcsConfig)
+
+
+def read_storage(root: YamlMapping) -> StorageConfig:
+    """``storage`` of a file; raises ``ConfigError``."""
     storage = root.optional_mapping("storage")
     if storage is None:
-        return S3Config()
-    storage.allow("s3")
-    section = storage.mapping("s3")
+        return StorageConfig()
+    storage.allow("s3", "azure", "gcs")
+    return StorageConfig(
+        S3Config() if (section := storage.optional_mapping("s3")) is None else _read_s3(section),
+        AzureConfig() if (section := storage.optional_mapping("azure")) is None else _read_azure(section),
+        GcsConfig() if (section := storage.optional_mapping("gcs")) is None else _read_gcs(section),
+    )
+
+
+def _read_azure(section: YamlMapping) -> AzureConfig:
+    section.allow("account", "key")
+    account = section.text("account").value
+    if not re.fullmatch("[a-z0-9]{3,24}", account):
+        raise section.wrong("account", "the name of a storage account: 3 to 24 lower-case letters and digits")
+    return AzureConfig(account, section.text("key").value)
+
+
+def _read_gcs(section: YamlMapping) -> GcsConfig:
+    section.allow("service_account")
+    return GcsConfig(section.text("service_account").value)
+
+
+def _read_s3(section: YamlMapping) -> S3Config:
     section.allow("endpoint", "region", "access_key_id", "secret_access_key", "session_token", "path_style")
     found = {key: section.text(key).value for key in section if key != "path_style"}
     if "endpoint" in found and not found["endpoint"].startswith(("http://", "https://")):
@@ -58,9 +112,11 @@ def read_s3(root: YamlMapping) -> S3Config:
     return S3Config(**found, path_style=section.optional_boolean("path_style"))
 
 
-def deltalake_options(s3: S3Config, section: YamlMapping) -> SecretOptions:
-    """deltalake's options of a store, and further ones of ``storage_options`` in ``section``, which win."""
+def deltalake_options(storage: StorageConfig, section: YamlMapping) -> SecretOptions:
+    """deltalake's options of the stores, and further ones of ``storage_options`` in ``section``, which win."""
     further: Mapping[str, str] = {}
     if (options := section.optional_mapping("storage_options")) is not None:
         further = options.scalars()
-    return SecretOptions({**s3.deltalake_options(), **further})
+    stores = (storage.s3, storage.azure, storage.gcs)
+    ours = {name: value for store in stores for name, value in store.deltalake_options().items()}
+    return SecretOptions({**ours, **further})

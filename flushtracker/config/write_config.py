@@ -14,7 +14,7 @@ from flushtracker.config.postgres_config import TablesConfig, read_tables
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.spark_config import SparkConfig, read_spark
 from flushtracker.config.status_config import StatusConfig, read_status
-from flushtracker.config.storage_config import S3Config, deltalake_options
+from flushtracker.config.storage_config import StorageConfig, deltalake_options
 from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.streams import SHAPE_CHANGES, SHAPES
 from flushtracker.config.strict_yaml import YamlMapping
@@ -100,7 +100,7 @@ def load_write_config(path: Path) -> WriteConfig:
         transport=transport,
         flushes=_flushes(root.mapping("flushes"), transport),
         state=_state(root.mapping("state")),
-        sink=_sink(root.mapping("sink"), spark.s3),
+        sink=_sink(root.mapping("sink"), spark.storage),
         write_unit="txn" if _is(root, "write_unit", "txn", default="txn_fragment") else "txn_fragment",
         flush="hold" if _is(root, "flush", "hold", default="batch") else "batch",
         trigger_ms=read_trigger_ms(root),
@@ -168,7 +168,7 @@ def _state(state: YamlMapping) -> StateConfig:
     )
 
 
-def _sink(sink: YamlMapping, s3: S3Config) -> LogConfig:
+def _sink(sink: YamlMapping, storage: StorageConfig) -> LogConfig:
     sink.allow("log", "shapes", "delete_after", "retain", "storage_options")
     history_ms, history_ms_of = _history(sink.optional_mapping("retain"))
     return LogConfig(
@@ -177,7 +177,7 @@ def _sink(sink: YamlMapping, s3: S3Config) -> LogConfig:
         delete_after_ms=sink.optional_duration_ms("delete_after"),
         history_ms=history_ms,
         history_ms_of=history_ms_of,
-        storage_options=deltalake_options(s3, sink),
+        storage_options=deltalake_options(storage, sink),
     )
 
 
@@ -201,11 +201,11 @@ def _is(root: YamlMapping, key: str, choice: str, *, default: str) -> bool:
     return chosen == choice
 
 
-def read_log_sink(sink: YamlMapping, s3: S3Config) -> LogConfig:
+def read_log_sink(sink: YamlMapping, storage: StorageConfig) -> LogConfig:
     """Where a log is, without what the writers' job alone decides of it; raises ``ConfigError``."""
     sink.allow("log", "shapes", "storage_options")
     return LogConfig(
         sink.text("log").value,
         sink.text("shapes").value,
-        storage_options=deltalake_options(s3, sink),
+        storage_options=deltalake_options(storage, sink),
     )

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from flushtracker.config.file_kinds import LOOP, read_kind
 from flushtracker.config.postgres_config import read_connection
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.storage_config import deltalake_options, read_s3
+from flushtracker.config.storage_config import deltalake_options, read_storage
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics, read_options
 from flushtracker.kafka.topic_rules import ROLES
@@ -65,7 +65,7 @@ def create_places(file: Path, name: str, folder: Path, *, flush: str, write_unit
         acks=f"{place}/acks",
         log=f"{place}/log",
         registry=f"{place}/log_shapes",
-        storage_options=deltalake_options(read_s3(root), root),
+        storage_options=deltalake_options(read_storage(root), root),
         shapes_file=folder / "shapes.yaml",
         files={part: folder / f"{part}.yaml" for part in ("capture", "tracker", "writers")},
         env=values.env,
@@ -127,9 +127,12 @@ class _Values:
 
 def _storage(root: YamlMapping, values: _Values) -> dict[str, Any]:
     section = root.optional_mapping("storage")
-    s3 = {} if section is None else section.mapping("s3").scalars()
-    texts = values.refer({key: value for key, value in s3.items() if value not in _BOOLEANS})
-    return {"s3": texts | {key: _BOOLEANS[value] for key, value in s3.items() if value in _BOOLEANS}}
+    stores = {} if section is None else {name: section.mapping(name).scalars() for name in section}
+    found: dict[str, Any] = {}
+    for name, store in stores.items():
+        texts = values.refer({key: value for key, value in store.items() if value not in _BOOLEANS})
+        found[name] = texts | {key: _BOOLEANS[value] for key, value in store.items() if value in _BOOLEANS}
+    return found
 
 
 def _source_options(root: YamlMapping) -> dict[str, str]:

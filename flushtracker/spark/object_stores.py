@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from flushtracker.config.spark_config import HADOOP, SparkConfig
-from flushtracker.config.storage_config import S3Config
+from flushtracker.config.storage_config import AzureConfig, GcsConfig, S3Config
 from flushtracker.errors import ConfigError
 from flushtracker.jvm.ivy_jars import JarSet
 from flushtracker.jvm.jars import ABFS_JARS, GCS_JARS, S3_JARS
@@ -57,6 +57,23 @@ def s3_settings(s3: S3Config) -> dict[str, str | None]:
     return settings
 
 
+def azure_settings(azure: AzureConfig) -> dict[str, str]:
+    """Hadoop's settings for an account of Azure's public cloud."""
+    if azure.account is None or azure.key is None:
+        return {}
+    return {f"fs.azure.account.key.{azure.account}.dfs.core.windows.net": azure.key}
+
+
+def gcs_settings(gcs: GcsConfig) -> dict[str, str]:
+    """Hadoop's settings for a Google service account."""
+    if gcs.service_account is None:
+        return {}
+    return {
+        "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+        "fs.gs.auth.service.account.json.keyfile": gcs.service_account,
+    }
+
+
 def s3_defaults(s3: S3Config, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Hadoop's settings where neither the configuration nor Spark's own has one: deltalake's defaults."""
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
@@ -80,10 +97,12 @@ def set_up_stores(spark: SparkSession, config: SparkConfig, paths: Iterable[str]
         ConfigError: Spark has no file system for one of the paths.
     """
     hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
-    for name, value in s3_defaults(config.s3).items():
+    storage = config.storage
+    for name, value in s3_defaults(storage.s3).items():
         if not _is_chosen(hadoop, name):
             hadoop.set(name, value)
-    for name, chosen in s3_settings(config.s3).items():
+    named = s3_settings(storage.s3) | azure_settings(storage.azure) | gcs_settings(storage.gcs)
+    for name, chosen in named.items():
         if chosen is None:
             hadoop.unset(name)
         else:

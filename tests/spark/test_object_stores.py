@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.spark_config import SparkConfig
-from flushtracker.config.storage_config import S3Config
+from flushtracker.config.storage_config import AzureConfig, GcsConfig, S3Config, StorageConfig
 from flushtracker.errors import ConfigError
 from flushtracker.jvm.jars import ABFS_JARS, GCS_JARS, S3_JARS, SPARK_JARS
 from flushtracker.spark.object_stores import jar_sets, set_up_stores
@@ -26,6 +26,7 @@ _SECRETS: Final = {
 _STORAGE: Final = """\
 storage:
   s3: {region: eu, access_key_id: "${ACCESS}", secret_access_key: "${SECRET}", session_token: "${TOKEN}"}
+  azure: {account: x00, key: "${AZURE}"}
 spark: {spark.hadoop.fs.azure.account.key.x: "${AZURE}", spark.task.maxFailures: 1}
 """
 
@@ -56,11 +57,16 @@ def test_settings_of_the_configuration_win_and_defaults_do_not(spark: SparkSessi
     hadoop.set("fs.s3.impl", "com.example.Other")
     hadoop.set("fs.s3a.endpoint", "https://other")
     hadoop.set("fs.s3a.session.token", "of the environment")
+    storage = StorageConfig(
+        S3Config("https://store", "eu", "a", "b"), AzureConfig("account", "key"), GcsConfig("/key.json")
+    )
     settings = SecretOptions({"spark.hadoop.fs.s3a.connection.maximum": "7"})
-    set_up_stores(spark, SparkConfig(S3Config("https://store", "eu", "a", "b"), settings), [])
+    set_up_stores(spark, SparkConfig(storage, settings), [])
     names = ("fs.s3.impl", "fs.s3a.endpoint", "fs.s3a.session.token", "fs.s3a.connection.maximum")
     assert [hadoop.get(name) for name in names] == ["com.example.Other", "https://store", None, "7"]
     assert hadoop.get("fs.s3a.path.style.access") == "true"
+    assert hadoop.get("fs.azure.account.key.account.dfs.core.windows.net") == "key"
+    assert hadoop.get("fs.gs.auth.service.account.json.keyfile") == "/key.json"
 
 
 def test_path_without_its_file_system_is_refused_with_what_to_add(spark: SparkSession, hadoop: Any) -> None:

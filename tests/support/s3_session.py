@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from flushtracker.config.job_config import JobConfig
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.spark_config import SparkConfig
+from flushtracker.config.storage_config import StorageConfig
 from flushtracker.config.write_config import WriteConfig
 from flushtracker.spark.object_stores import set_up_stores
 from tests.support.object_store import storage_section, store_config, store_options
@@ -27,7 +28,7 @@ def store_session(spark: SparkSession, port: int) -> Iterator[None]:
     """While this lasts, the session finds the bucket at ``port``."""
     hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
     system: Any = spark.sparkContext._jvm.org.apache.hadoop.fs.FileSystem  # type: ignore[union-attr]
-    set_up_stores(spark, SparkConfig(store_config(port)), [f"{scheme}://bucket/" for scheme in _SCHEMES])
+    set_up_stores(spark, SparkConfig(StorageConfig(store_config(port))), [f"{scheme}://bucket/" for scheme in _SCHEMES])
     yield
     # Hadoop keeps the file systems that it has opened, by scheme and bucket alone.
     for scheme in _SCHEMES:

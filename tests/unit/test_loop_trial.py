@@ -142,7 +142,7 @@ def test_programs_accept_the_files_that_a_trial_writes(tmp_path: Path, monkeypat
     assert capture.kafka.options["sasl.password"] == "secret1"
     assert capture.acks == tracker.sink.acks == places.acks == "s3://bucket/trials/flushtracker_trial_1/acks"
     assert "secret3" in capture.storage_options.values()
-    assert tracker.spark.s3.path_style is True
+    assert tracker.spark.storage.s3.path_style is True
     assert tracker.spark.settings["spark.executor.memory"] == "2g"
     assert (writers.flush, writers.write_unit, writers.sink.log) == ("hold", "txn", places.log)
     assert all("secret" not in path.read_text().replace("secret_access_key", "") for path in places.files.values())

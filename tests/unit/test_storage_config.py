@@ -10,9 +10,9 @@ from flushtracker.config.job_config import load_config
 from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.config.spark_config import SparkConfig
-from flushtracker.config.storage_config import S3Config
+from flushtracker.config.storage_config import AzureConfig, GcsConfig, S3Config
 from flushtracker.config.write_config import load_write_config
-from flushtracker.spark.object_stores import s3_defaults, s3_settings
+from flushtracker.spark.object_stores import azure_settings, gcs_settings, s3_defaults, s3_settings
 from tests.support.config_files import ConfigFile
 
 TRACK: Final = ConfigFile("job.yaml", load_config)
@@ -54,7 +54,7 @@ def test_one_section_is_for_deltalake_and_for_spark(tmp_path: Path) -> None:
     """Further options of deltalake are added to it, and win."""
     config = TRACK.load(tmp_path, STORAGE + MINIMAL)
     assert dict(config.sink.storage_options) == OPTIONS | {"AWS_REGION": "other", "timeout": "10s"}
-    assert s3_settings(config.spark.s3) == {
+    assert s3_settings(config.spark.storage.s3) == {
         "fs.s3a.endpoint": "http://127.0.0.1:9000",
         "fs.s3a.endpoint.region": "eu-west-1",
         "fs.s3a.access.key": "AKIA",
@@ -65,6 +65,26 @@ def test_one_section_is_for_deltalake_and_for_spark(tmp_path: Path) -> None:
             "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
             "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
         ),
+    }
+    assert "hunter2" not in repr(config)
+
+
+def test_keys_of_azure_and_google_are_for_both_sides(tmp_path: Path) -> None:
+    """Each side has its own names for them."""
+    stores = 'storage: {azure: {account: acc0, key: "${SECRET}"}, gcs: {service_account: /key.json}}\n'
+    config = TRACK.load(tmp_path, stores + MINIMAL)
+    assert dict(config.sink.storage_options) == {
+        "AZURE_STORAGE_ACCOUNT_NAME": "acc0",
+        "AZURE_STORAGE_ACCOUNT_KEY": "hunter2",
+        "GOOGLE_SERVICE_ACCOUNT": "/key.json",
+        "AWS_REGION": "other",
+        "timeout": "10s",
+    }
+    storage = config.spark.storage
+    assert azure_settings(storage.azure) == {"fs.azure.account.key.acc0.dfs.core.windows.net": "hunter2"}
+    assert gcs_settings(storage.gcs) == {
+        "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+        "fs.gs.auth.service.account.json.keyfile": "/key.json",
     }
     assert "hunter2" not in repr(config)
 
@@ -90,7 +110,8 @@ def _with_section(folder: Path, name: str) -> Path:
 def test_without_the_section_the_environment_counts(tmp_path: Path) -> None:
     """Nothing is set for deltalake, which reads the environment itself; Spark gets what Hadoop does not read."""
     assert TRACK.load(tmp_path, MINIMAL).spark == SparkConfig()
-    assert s3_settings(S3Config()) == {}
+    assert s3_settings(S3Config()) == azure_settings(AzureConfig()) == gcs_settings(GcsConfig()) == {}
+    assert TRACK.load(tmp_path, "storage: {}\n" + MINIMAL).spark == SparkConfig()
     environ = {"AWS_ENDPOINT_URL": "https://store", "AWS_DEFAULT_REGION": "eu", "AWS_SECRET_ACCESS_KEY": "hunter2"}
     defaults = s3_defaults(S3Config(), environ)
     assert defaults["fs.s3a.endpoint"] == "https://store"
@@ -109,7 +130,10 @@ def test_token_of_the_environment_is_not_taken_with_keys_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("storage: {gs: {}}", "storage.gs is not a known key; known keys: s3"),
+        ("storage: {gs: {}}", "storage.gs is not a known key; did you mean gcs?"),
+        ("storage: {azure: {account: a-b, key: hunter2}}", "storage.azure.account is 'a-b', not the name of a storage"),
+        ("storage: {azure: {account: abc}}", "storage.azure.key is missing"),
+        ("storage: {gcs: {key: hunter2}}", "storage.gcs.key is not a known key; known keys: service_account"),
         ("storage: {s3: {url: x}}", "storage.s3.url is not a known key; known keys: endpoint, region"),
         ("storage: {s3: {endpoint: store:9000}}", "storage.s3.endpoint is 'store:9000', not a URL that starts with"),
         ("storage: {s3: {access_key_id: a}}", "storage.s3.access_key_id needs access_key_id and secret_access_key"),
