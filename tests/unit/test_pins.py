@@ -1,7 +1,7 @@
 """``constraints.txt``: the exact version of everything that is installed, on each Python."""
 
 import sys
-from importlib.metadata import distributions, metadata, requires, version
+from importlib.metadata import metadata, requires, version
 from typing import Final
 
 import pytest
@@ -42,13 +42,13 @@ def test_all_that_an_extra_installs_is_pinned_on_each_python(python: str) -> Non
 
 def test_what_is_installed_here_is_what_is_pinned() -> None:
     """And nothing is pinned that nobody needs, or among what users install if only the tests need it."""
-    installed = {str(canonicalize_name(each.metadata["Name"])): each.version for each in distributions()}
     for_users, everything = pinned(user_pins(TEXT), HERE), pinned(all_pins(TEXT), HERE)
     assert package_closure(user_extras(), HERE) == for_users.keys()
     assert package_closure(["dev"], HERE) == everything.keys()
-    assert installed.pop("pyspark") in LOCKED.values()
     del everything["pyspark"]
-    assert {name: installed[name] for name in everything} == everything
+    assert version("pyspark") in LOCKED.values()
+    # Not all that is found: setuptools, once imported, has other versions of its own at the end of the path.
+    assert {name: version(name) for name in everything} == everything
 
 
 @pytest.mark.parametrize("python", PYTHONS)
