@@ -133,6 +133,15 @@ def test_all_programs_return_after_the_machine_starts_again() -> None:
     assert set(restarts.values()) == {"unless-stopped"}
 
 
+def test_health_is_checked_often_only_until_a_service_is_ready() -> None:
+    """Each check starts a program, Kafka's a JVM, which costs what they watch its processors."""
+    services = yaml.safe_load(_COMPOSE.read_text())["services"]
+    checks = [service["healthcheck"] for service in services.values() if "healthcheck" in service]
+    assert len(checks) == len(services) - 1
+    assert {(check["start_interval"], check["interval"]) for check in checks} == {("5s", "30s")}
+    assert {check["start_period"] for check in checks} == {"5m"}
+
+
 def test_jobs_share_the_cluster() -> None:
     """A job without a limit takes all cores of a standalone cluster, and the other one waits forever."""
     services = read_yaml(_COMPOSE).mapping("services")
