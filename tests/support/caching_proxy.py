@@ -27,6 +27,8 @@ from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
 _ROOT: Final = Path(__file__).parents[2]
 _CONFIGS: Final = _ROOT / "examples" / "caching_proxy"
 PROXIES: Final = ("nginx", "varnish")
+PLAIN_PROXIES: Final = ("squid", "haproxy", "apache")
+"""Caches of which the example has no gatekeeper, nor HTTP/2."""
 WIDE_COLUMNS: Final = 300
 _DEADLINE_S: Final = 120.0
 
@@ -84,7 +86,7 @@ def has_proxy(proxy: str) -> bool:
 
 @contextmanager
 def served_behind(proxy: str) -> Iterator[Proxied]:
-    """One of ``PROXIES``. All files are in a folder that its workers, of another user, may enter."""
+    """One of either. All files are in a folder that its workers, of another user, may enter."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         root.chmod(0o755)
@@ -99,7 +101,7 @@ def served_behind(proxy: str) -> Iterator[Proxied]:
             f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\nhttp: {{listen: "127.0.0.1:{found.direct}"}}\n'
             f'poll: "100 ms"\nstatus: {{listen: "127.0.0.1:{found.status}"}}\n'
         )
-        in_front = {"nginx": _nginx, "varnish": _varnish}[proxy](root, found)
+        in_front = _COMMANDS[proxy](root, found)
         commands = ([sys.executable, "-m", "flushtracker", "serve", "--config", str(serve)], in_front)
         processes = [subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.DEVNULL) for command in commands]
         try:
@@ -146,8 +148,34 @@ def _varnish(root: Path, found: Proxied) -> list[str]:
     return ["varnishd", "-F", "-n", str(root / "varnish"), "-f", str(config), *command.partition("\n")[0].split()]
 
 
+def _squid(root: Path, found: Proxied) -> list[str]:
+    ports = {"127.0.0.1:8080": f"127.0.0.1:{found.port}", "parent 9470": f"parent {found.direct}"}
+    return ["squid", "-N", "-f", str(_configured(root, "squid.conf", ports))]
+
+
+def _haproxy(root: Path, found: Proxied) -> list[str]:
+    ports = {"127.0.0.1:8080": f"127.0.0.1:{found.port}", "127.0.0.1:9470": f"127.0.0.1:{found.direct}"}
+    return ["haproxy", "-f", str(_configured(root, "haproxy.cfg", ports))]
+
+
+def _apache(root: Path, found: Proxied) -> list[str]:
+    for folder in (root / "cache", root / "cache" / "lock"):
+        folder.mkdir()
+        folder.chmod(0o777)
+    changed = {
+        "127.0.0.1:8080": f"127.0.0.1:{found.port}",
+        "127.0.0.1:9470": f"127.0.0.1:{found.direct}",
+        "/var/cache/apache2/mod_cache_disk": str(root / "cache"),
+        "/run/flushtracker_cache.pid": str(root / "apache.pid"),
+    }
+    return ["apache2", "-D", "FOREGROUND", "-f", str(_configured(root, "apache.conf", changed))]
+
+
+_COMMANDS: Final = {"nginx": _nginx, "varnish": _varnish, "squid": _squid, "haproxy": _haproxy, "apache": _apache}
+
+
 def _configured(root: Path, name: str, ports: Mapping[str, str]) -> Path:
-    """The configuration of the example, with other ports, each of which it has once."""
+    """The configuration of the example, with other ports or paths, each of which it has once."""
     text = (_CONFIGS / name).read_text()
     for given, port in ports.items():
         assert text.count(given) == 1, given

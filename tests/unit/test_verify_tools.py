@@ -19,14 +19,16 @@ def test_missing_packages_are_named_and_the_exit_code_is_2(tmp_path: Path, insta
     done = subprocess.run(
         command, cwd=_ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=60
     )
-    missing = {"prometheus", "chromium", "chromium-driver", "nodejs", "npm", "nginx-light", "varnish"} - set(installed)
+    proxies = {"nginx-light", "varnish", "squid", "haproxy", "apache2-bin"}
+    missing = {"prometheus", "chromium", "chromium-driver", "nodejs", "npm", *proxies} - set(installed)
     assert done.returncode == 2
     assert done.stdout.split() == sorted(missing)
     assert done.stderr.strip().endswith(f"apt-get install {' '.join(sorted(missing))}")
 
 
 def test_nothing_is_said_where_all_is_there(tmp_path: Path) -> None:
-    for name in ("promtool", "prometheus", "chromium", "chromedriver", "node", "npm", "nginx", "varnishd"):
+    proxies = ("nginx", "varnishd", "squid", "haproxy", "apache2")
+    for name in ("promtool", "prometheus", "chromium", "chromedriver", "node", "npm", *proxies):
         (tmp_path / name).touch(mode=0o755)
     command = [sys.executable, "-m", "tests.verify.tools"]
     done = subprocess.run(command, cwd=_ROOT, env={"PATH": str(tmp_path)}, capture_output=True, check=False, timeout=60)

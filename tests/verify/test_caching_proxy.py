@@ -2,21 +2,18 @@
 
 import asyncio
 import gzip
-import http.client
 import json
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.caching_proxy import PROXIES, WIDE_COLUMNS, Proxied, follow, served_behind
+from tests.support.caching_proxy import PROXIES, Proxied, follow, served_behind
 from tests.support.shape_log_rows import append, commit, item
 from tests.support.waiting import wait_until
+from tests.verify.test_any_proxy import check_events
 
 
 @pytest.fixture(params=PROXIES)
@@ -38,70 +35,8 @@ def test_thousand_live_clients_are_a_handful_of_requests_for_each_change(proxied
     assert max(counts) <= 8, f"requests that reached the server for each change: {counts}"
 
 
-def test_rows_are_asked_for_once_and_known_ones_not_sent(proxied: Proxied) -> None:
-    """The proxy keeps what the server says may be kept, and answers 304 by its etag."""
-    first = proxied.get("/v1/shape?shape=users&offset=-1")
-    before = proxied.asked()
-    again = [proxied.get("/v1/shape?shape=users&offset=-1") for _ in range(5)]
-    known = proxied.get("/v1/shape?shape=users&offset=-1", {"if-none-match": first.headers["etag"]})
-    assert {each.body for each in again} == {first.body}  # type: ignore[attr-defined]
-    assert (known.status, known.body) == (304, b"")  # type: ignore[attr-defined]
-    assert proxied.asked() == before
-    other = proxied.get("/v1/shape?shape=users&offset=-1", {"if-none-match": '"other"'})
-    assert (other.status, other.headers["etag"]) == (200, first.headers["etag"])
-
-
-def test_all_who_must_begin_again_are_told_at_once(proxied: Proxied) -> None:
-    """The 409 after a truncate is kept for a moment, so that nobody waits for those before; then each gets the rows."""
-    first = proxied.get("/v1/shape?shape=users&offset=-1")
-    old = first.headers["electric-handle"]
-    live = f"/v1/shape?shape=users&offset=10_0&live=true&handle={old}"
-
-    async def ask(address: str) -> tuple[int, dict[str, str]]:
-        response = await asyncio.to_thread(proxied.get, address)
-        return response.status, {name.lower(): value for name, value in response.getheaders()}
-
-    async def test() -> None:
-        waiting = [asyncio.create_task(ask(live)) for _ in range(25)]
-        await asyncio.sleep(1)
-        append(proxied.log, [item((20, 0), "truncate"), item((20, 2), "insert", "c", {"id": "3"}), commit(20)])
-        began = time.monotonic()
-        answers = await asyncio.gather(*waiting)
-        assert {status for status, _ in answers} == {409}
-        new = {headers["electric-handle"] for _, headers in answers}
-        assert len(new) == 1
-        assert old not in new
-        (handle,) = new
-        start = f"/v1/shape?shape=users&offset=-1&handle={handle}&expired_handle={old}"
-        rows = await asyncio.gather(*(ask(start) for _ in range(25)))
-        assert {(status, headers["electric-handle"]) for status, headers in rows} == {(200, handle)}
-        assert time.monotonic() - began < 15
-
-    asyncio.run(test())
-
-
-def test_events_are_passed_on_as_they_come(proxied: Proxied) -> None:
-    first = proxied.get("/v1/shape?shape=users&offset=-1")
-    query = f"offset=10_0&live=true&live_sse=true&handle={first.headers['electric-handle']}"
-    for port, path in ((proxied.port, "/v1/shape?shape=users&"), (proxied.keeper, "/orders?")):
-        if port == proxied.keeper:
-            handle = proxied.get("/orders?offset=-1", port=port).headers["electric-handle"]
-            query = f"offset=10_0&live=true&live_sse=true&handle={handle}"
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
-            connection.request("GET", path + query)
-            response = connection.getresponse()
-            assert (response.status, response.headers["content-type"]) == (200, "text/event-stream")
-            shape = "users" if port == proxied.port else "orders"
-            rows = [item((30, 0), "insert", "e", {"id": "5"}, shape_id=shape), commit(30, shape_id=shape)]
-            append(proxied.log, rows)
-            assert b'"id":"5"' in _until(response, b'"id":"5"')
-
-
-def _until(response: http.client.HTTPResponse, wanted: bytes) -> bytes:
-    found = b""
-    while wanted not in found:
-        found += response.readline()
-    return found
+def test_events_pass_the_gatekeeper_as_they_come(proxied: Proxied) -> None:
+    check_events(proxied, proxied.keeper, "/orders?", "orders")
 
 
 @pytest.mark.parametrize(
@@ -205,18 +140,6 @@ def test_client_gets_past_an_answer_that_is_kept(unchanged: Proxied) -> None:
         before = unchanged.asked()
         assert unchanged.get(f"{address}&cache-buster=2", port=port).status == 200
         assert unchanged.asked() - before == 1
-
-
-def test_types_of_many_columns_pass(unchanged: Proxied) -> None:
-    """All are in one header, which is larger than proxies take by themselves; so may be an address."""
-    response = unchanged.get("/v1/shape?shape=wide&offset=now")
-    assert response.status == 200
-    assert len(json.loads(response.headers["electric-schema"])) == WIDE_COLUMNS
-    where = " OR ".join(f"column_1 = '{n}'" for n in range(400))
-    assert len(where) < 8_000
-    response = unchanged.get(f"/v1/shape?{urlencode({'table': 'wide', 'where': where, 'offset': 'now'})}")
-    assert response.status == 404
-    assert "defined" in json.loads(response.body)["message"]  # type: ignore[attr-defined]
 
 
 def test_page_follows_many_shapes_over_one_connection(proxied: Proxied) -> None:

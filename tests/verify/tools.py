@@ -13,6 +13,9 @@ _PACKAGES: Final = {
     "npm": "npm",
     "nginx": "nginx-light",
     "varnishd": "varnish",
+    "squid": "squid",
+    "haproxy": "haproxy",
+    "apache2": "apache2-bin",
 }
 
 

@@ -1,0 +1,136 @@
+"""What holds behind each caching proxy of ``examples/caching_proxy``, also those without a gatekeeper."""
+
+import asyncio
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.support.caching_proxy import PLAIN_PROXIES, PROXIES, WIDE_COLUMNS, Proxied, follow, served_behind
+from tests.support.shape_log_rows import append, commit, item
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(params=(*PROXIES, *PLAIN_PROXIES))
+def proxied(request: pytest.FixtureRequest) -> Iterator[Proxied]:
+    with served_behind(request.param) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("proxy", "clients", "least", "most"), [("squid", 1_000, 1, 8), ("haproxy", 200, 190, 210), ("apache", 20, 15, 25)]
+)
+def test_each_client_gets_each_change(proxy: str, clients: int, least: int, most: int) -> None:
+    """In order. Squid lets clients wait for each other; behind the others each is a request for each change."""
+    with served_behind(proxy) as proxied:
+        counts = [asked for asked, _ in asyncio.run(follow(proxied, clients=clients, changes=3))]
+    assert least <= min(counts), f"requests that reached the server for each change: {counts}"
+    assert max(counts) <= most, f"requests that reached the server for each change: {counts}"
+
+
+def test_client_that_leaves_takes_no_answer_from_others(proxied: Proxied) -> None:
+    """Also if it was the first to ask, whose request the others wait for."""
+    first = proxied.get("/v1/shape?shape=users&offset=-1")
+    address = f"/v1/shape?shape=users&offset=10_0&live=true&handle={first.headers['electric-handle']}"
+
+    async def test() -> None:
+        with closing(socket.create_connection(("127.0.0.1", proxied.port), timeout=20)) as leaves:
+            leaves.sendall(f"GET {address} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+            await asyncio.to_thread(wait_until, lambda: proxied.waiting() == 1, "the first waits", 60, pause_s=0.1)
+            stays = [asyncio.create_task(asyncio.to_thread(proxied.get, address)) for _ in range(5)]
+            await asyncio.sleep(1)
+        await asyncio.sleep(0.5)
+        append(proxied.log, [item((20, 0), "insert", "c", {"id": "3"}), commit(20)])
+        for answer in await asyncio.wait_for(asyncio.gather(*stays), 30):
+            assert answer.status == 200
+            assert b'"id":"3"' in answer.body  # type: ignore[attr-defined]
+
+    asyncio.run(test())
+
+
+def test_rows_are_asked_for_once_and_known_ones_not_sent(proxied: Proxied) -> None:
+    """The proxy keeps what the server says may be kept, and answers 304 by its etag."""
+    first = proxied.get("/v1/shape?shape=users&offset=-1")
+    before = proxied.asked()
+    again = [proxied.get("/v1/shape?shape=users&offset=-1") for _ in range(5)]
+    known = proxied.get("/v1/shape?shape=users&offset=-1", {"if-none-match": first.headers["etag"]})
+    assert {each.body for each in again} == {first.body}  # type: ignore[attr-defined]
+    assert (known.status, known.body) == (304, b"")  # type: ignore[attr-defined]
+    assert proxied.asked() == before
+    other = proxied.get("/v1/shape?shape=users&offset=-1", {"if-none-match": '"other"'})
+    assert (other.status, other.headers["etag"]) == (200, first.headers["etag"])
+
+
+def test_all_who_must_begin_again_are_told_at_once(proxied: Proxied) -> None:
+    """The 409 after a truncate is kept for a moment, so that nobody waits for those before; then each gets the rows."""
+    first = proxied.get("/v1/shape?shape=users&offset=-1")
+    old = first.headers["electric-handle"]
+    live = f"/v1/shape?shape=users&offset=10_0&live=true&handle={old}"
+
+    async def ask(address: str) -> tuple[int, dict[str, str]]:
+        response = await asyncio.to_thread(proxied.get, address)
+        return response.status, {name.lower(): value for name, value in response.getheaders()}
+
+    async def test() -> None:
+        waiting = [asyncio.create_task(ask(live)) for _ in range(25)]
+        await asyncio.sleep(1)
+        append(proxied.log, [item((20, 0), "truncate"), item((20, 2), "insert", "c", {"id": "3"}), commit(20)])
+        began = time.monotonic()
+        answers = await asyncio.gather(*waiting)
+        assert {status for status, _ in answers} == {409}
+        new = {headers["electric-handle"] for _, headers in answers}
+        assert len(new) == 1
+        assert old not in new
+        (handle,) = new
+        start = f"/v1/shape?shape=users&offset=-1&handle={handle}&expired_handle={old}"
+        rows = await asyncio.gather(*(ask(start) for _ in range(25)))
+        assert {(status, headers["electric-handle"]) for status, headers in rows} == {(200, handle)}
+        assert time.monotonic() - began < 15
+
+    asyncio.run(test())
+
+
+def test_events_are_passed_on_as_they_come(proxied: Proxied) -> None:
+    check_events(proxied, proxied.port, "/v1/shape?shape=users&", "users")
+
+
+def check_events(proxied: Proxied, port: int, path: str, shape: str) -> None:
+    """An event arrives while its answer goes on."""
+    first = proxied.get(f"{path}offset=-1", port=port)
+    query = f"offset=10_0&live=true&live_sse=true&handle={first.headers['electric-handle']}"
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        connection.request("GET", path + query)
+        response = connection.getresponse()
+        assert (response.status, response.headers["content-type"]) == (200, "text/event-stream")
+        append(proxied.log, [item((30, 0), "insert", "e", {"id": "5"}, shape_id=shape), commit(30, shape_id=shape)])
+        found = b""
+        while b'"id":"5"' not in found:
+            line = response.readline()
+            assert line, f"the answer ended after {found!r}"
+            found += line
+
+
+def test_types_of_many_columns_pass(proxied: Proxied) -> None:
+    """All are in one header, which is larger than proxies take by themselves."""
+    response = proxied.get("/v1/shape?shape=wide&offset=now")
+    assert response.status == 200
+    assert len(json.loads(response.headers["electric-schema"])) == WIDE_COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("proxied", "status"),
+    [("nginx", 404), ("varnish", 404), ("haproxy", 404), ("apache", 404), ("squid", 400)],
+    indirect=["proxied"],
+)
+def test_long_address_passes(proxied: Proxied, status: int) -> None:
+    """So that it is the server that says there is no such shape; but Squid takes 8 KB, and no setting changes that."""
+    where = " OR ".join(f"column_1 = '{n}'" for n in range(400))
+    assert len(where) < 8_000
+    response = proxied.get(f"/v1/shape?{urlencode({'table': 'wide', 'where': where, 'offset': 'now'})}")
+    assert response.status == status
+    assert (b"defined" in response.body) == (status == 404)  # type: ignore[attr-defined]
