@@ -17,6 +17,9 @@ INPUTS    ?= 10000000
 KILLS     ?= 100
 STEPS     ?= 10000
 
+# The release before, as a tag or commit, from which `make soak` upgrades, and to which it goes back.
+FROM      ?=
+
 # How many mutants `make mutants` judges. SEED repeats a sample, and FILES='flushtracker/capture/*.py' limits it.
 SAMPLE    ?= 1000
 
@@ -83,6 +86,7 @@ soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a milli
 	$(BIN)/python -m tests.integration.soak_store --kills $(KILLS)
 	$(BIN)/python -m tests.integration.soak_failover --promotions $(KILLS)
 	$(BIN)/python -m tests.integration.soak_conformance --kills $(KILLS)
+	$(if $(FROM),$(BIN)/python -m tests.integration.soak_upgrade --from $(FROM))
 
 unit: $(READY) ## run the fast tests, which need no Java
 	$(BIN)/python -m pytest -m "not long" flushtracker tests/unit

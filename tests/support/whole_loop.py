@@ -1,8 +1,7 @@
 """The whole loop on this machine: server, broker, and capture, tracker and writers as processes that can be killed."""
 
-import os
-import sys
 import uuid
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -14,8 +13,9 @@ from flushtracker.errors import ConfigError, SinkError
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.guarded_process import GuardedProcess
-from tests.support.capture_rig import ROOT, CaptureRig
-from tests.support.loop_workload import FOLDED, JOINED, SHAPES, TABLES
+from tests.support.capture_rig import CaptureRig
+from tests.support.installed_release import CHECKOUT, Release
+from tests.support.loop_workload import FOLDED, SHAPES, TABLES, LoopShape
 from tests.support.new_server import new_server
 from tests.support.s3_server import S3Server
 from tests.support.server_truth import ServerTruth
@@ -24,13 +24,13 @@ from tests.support.waiting import wait_until
 
 Part = Literal["capture", "tracker", "writers", "broker", "server"]
 
-_COMMANDS: Final = {
+_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     # For the trace of what it confirms.
     "capture": ("capture", "--verbose", "--log-format", "json"),
     "tracker": ("track",),
     "writers": ("write",),
 }
-_DEADLINE_S: Final = 120
+_DEADLINE_S: Final = 300
 # Each keepalive is a batch of the tracker, and each look at the ack table takes from the jobs what they need.
 INTERVALS: Final = {"status": "200 ms", "acks": "200 ms", "keepalive": "2 seconds", "shapes": "500 ms"}
 # Each shuffle partition more makes a micro-batch slower, and a JVM that is killed soon need not optimize.
@@ -41,7 +41,8 @@ class WholeLoop:
     """A context manager in which everything runs; ``folder`` has all data, and ``<part>.log`` of each process.
 
     ``flush`` and ``write_unit`` are those of the writers' job. With a ``store``, which the environment must name,
-    tables and checkpoints are there; ``files`` has them in either case. Without a ``server``, it is a new one.
+    tables and checkpoints are there; ``files`` has them in either case. Without a ``server``, it is a new one. A
+    program is of this checkout, or of what ``releases`` has for it.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class WholeLoop:
         write_unit: str,
         store: S3Server | None = None,
         server: LocalPostgres | None = None,
+        shapes: Sequence[LoopShape] = SHAPES,
     ) -> None:
         folder.chmod(0o755)
         self.folder = folder
@@ -61,6 +63,10 @@ class WholeLoop:
         self.server = server or new_server(folder / "server")
         self.broker = LocalBroker(folder / "broker")
         self.log = self.files / "log"
+        self.shapes = shapes
+        self.commands = dict(_COMMANDS)
+        """The arguments of each program that runs, without its configuration."""
+        self.releases: dict[str, Release] = {}
         self.writing: dict[str, Any] = {"flush": flush, "write_unit": write_unit}
         """Settings of the writers' job."""
         self.tracking: dict[str, Any] = {}
@@ -79,7 +85,7 @@ class WholeLoop:
             self.rig.settings["acks"] = f"{self.place}/acks"
             stack.callback(self.rig.close)
             stack.callback(self._kill_processes)
-            self.truth = ServerTruth(self.server, SHAPES)
+            self.truth = ServerTruth(self.server, self.shapes)
             self._start()
             self._open = stack.pop_all()
         return self
@@ -89,7 +95,7 @@ class WholeLoop:
 
     def kill(self, part: Part) -> None:
         """SIGKILL, to all its processes, and start it again at once."""
-        if part in _COMMANDS:
+        if part in self.commands:
             self.end(part)
             self.start(part)
         else:
@@ -101,18 +107,23 @@ class WholeLoop:
         """SIGKILL, to all processes of capture, the tracker or the writers."""
         self._processes.pop(name).kill()
 
+    def stop(self, name: str) -> None:
+        """SIGTERM, and wait until it has ended."""
+        self._processes.pop(name).stop()
+
     def start(self, name: str) -> None:
         """Start capture, the tracker or the writers."""
+        release = self.releases.get(name, CHECKOUT)
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
         # Killed drivers leave their temporary files behind.
-        places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "PYTHONPATH": str(ROOT)}
+        places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
         java_options = f"{FAST_START} -Djava.io.tmpdir={scratch}"
         self._processes[name] = GuardedProcess(
             name,
-            [sys.executable, "-m", "flushtracker", *_COMMANDS[name], "--config", str(self._config(name))],
+            release.command("-m", "flushtracker", *self.commands[name], "--config", str(self._config(name))),
             log=self.folder / f"{name}.log",
-            env={**os.environ, **places, "JAVA_TOOL_OPTIONS": java_options},
+            env={**release.environ(), **places, "JAVA_TOOL_OPTIONS": java_options},
         )
 
     def raise_failure(self) -> None:
@@ -134,27 +145,34 @@ class WholeLoop:
         self.rig.settings["max_batch_size"] = 20
         self.rig.settings["intervals"] = dict(INTERVALS)
         self._create()
-        self.rig.define(*(shape.definition for shape in SHAPES))
+        self.rig.define(*(shape.definition for shape in self.shapes))
         self.writing["snapshot"] = "auto"
         self.writing["postgres"] = {name: postgres[name] for name in ("connection", "publication")}
         self._write_configurations()
-        for name in _COMMANDS:
+        for name in self.commands:
             self.start(name)
 
         def are_registered() -> bool:
             self.raise_failure()
-            return {*self.rig.registry()} == {shape.id for shape in SHAPES}
+            return {*self.rig.registry()} == {shape.id for shape in self.shapes}
+
+        wait_until(are_registered, "the shapes are registered", _DEADLINE_S)
+        for shape in self.shapes:
+            if shape.inner:
+                self.await_snapshot(shape.id)
+
+    def await_snapshot(self, shape_id: str) -> None:
+        """Wait until the shape can be read."""
 
         def has_snapshot() -> bool:
             self.raise_failure()
             try:
-                read_shape(str(self.log), JOINED.id)
+                read_shape(str(self.log), shape_id)
             except (ConfigError, SinkError):
                 return False
             return True
 
-        wait_until(are_registered, "the shapes are registered", _DEADLINE_S)
-        wait_until(has_snapshot, f"the snapshot of {JOINED.id}", 2 * _DEADLINE_S)
+        wait_until(has_snapshot, f"the snapshot of {shape_id}", _DEADLINE_S)
 
     def _create(self) -> None:
         """Create the topics, and on the server everything but the shapes' rows."""
