@@ -152,7 +152,7 @@ pins: $(READY) ## pin in constraints.txt all that pyproject.toml needs, for ever
 sums: java $(READY) ## add the SHA-256 of jars that are new in a lock, beside the lock
 	$(BIN)/python -m tests.jar_sums
 
-release: java $(READY) jars ## build what a release consists of from the commit, twice, into dist/release, and try its wheel
+release: java $(READY) ## build what a release consists of from the commit, twice, into dist/release, and try its wheel by itself; takes minutes
 	rm -rf dist/release
 	$(BIN)/python -m tests.release dist/release
 	$(BIN)/python -m tests.installed_wheel dist/release
