@@ -54,7 +54,7 @@ FOREIGN: Final = frozenset(
         *("AbortableStreamBasedFSDataOutputStream",),  # Spark's with Hadoop
         *("OPTIMIZE",),  # Delta in SQL
         *("sasl.oauthbearer.client.id",),  # Kafka
-        *("jstack", "javac", "readlink"),  # programs
+        *("jstack", "readlink"),  # programs
         *("UseNumber", "json.Marshal", "Encoder", "nil", "__proto__"),  # Go, JavaScript
         *("Host", "TCP_NODELAY", "_sum"),  # HTTP, TCP, Prometheus
         *("utils", "helpers", "Class.name", "True", "False", "Infinity", "s00000", "xxhash64"),  # words about code
