@@ -73,6 +73,23 @@ def test_the_documented_spark_submit_writes_shapes(cluster: StandaloneCluster, t
     assert main(["verify", "--log", str(tmp_path / "data" / "log"), *recording]) == 0
 
 
+@pytest.mark.long
+def test_master_that_starts_again_leaves_the_job_its_executors(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    """With a folder of what has registered, as in docker-compose.yml; without, the job waits for executors for ever."""
+    job = JobFolder(tmp_path / "job")
+    expected = write_recorded_workload(job, ticks_per_batch=30)
+    driver = cluster.submit_job(job)
+    wait_until(lambda: len(_ack_lsns(job)) >= 2, "two acks", DEADLINE_S)
+    executors = cluster.executor_pids()
+    cluster.restart_master()
+    known = "Application has been re-registered"
+    wait_until(lambda: known in cluster.log_of_master(), "the job knows the new master", DEADLINE_S)
+    wait_until(lambda: _ack_lsns(job) == expected, "all acks", _TIMEOUT_S)
+    assert cluster.executor_pids() == executors
+    cluster.kill_driver(driver)
+    wait_until(cluster.is_idle, "the end of the executors and their Python", DEADLINE_S)
+
+
 @pytest.mark.soak
 def test_executor_killed_under_load_does_not_change_the_acks(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """Its tasks run again on the other executor and on its replacement, from the committed state.

@@ -287,9 +287,9 @@ def test_partition_whose_leader_stays_away_ends_the_job(spark: SparkSession, tmp
 @pytest.mark.parametrize(
     ("security", "record", "expected"),
     [
-        ("PLAINTEXT", "poison", "fragment cannot be read"),
+        pytest.param("PLAINTEXT", "poison", "fragment cannot be read", marks=pytest.mark.long),
         ("PLAINTEXT", None, "batch done"),
-        ("SASL_PLAINTEXT", None, ": IllegalSaslStateException"),
+        pytest.param("SASL_PLAINTEXT", None, ": IllegalSaslStateException", marks=pytest.mark.long),
     ],
 )
 def test_no_secret_among_the_options_is_ever_printed(

@@ -28,6 +28,7 @@ from tests.support.waiting import wait_until
 DEADLINE_S: Final = 600
 _ROOT: Final = Path(__file__).parents[2]
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
+_MASTER: Final = "org.apache.spark.deploy.master.Master"
 _EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 # This environment variable identifies the processes of a cluster, whichever process started them.
 _MARK: Final = "FLUSHTRACKER_TEST_CLUSTER"
@@ -74,20 +75,25 @@ class StandaloneCluster:
 
     def _start(self) -> None:
         # Port 0 picks a free port; the log states which.
-        self._start_daemon("master", "org.apache.spark.deploy.master.Master", "--port", "0")
+        self._daemons.append(self._start_master("0"))
         self.master_url = self._find_in_master_log(r"Starting Spark master at (spark://\S+)")
         web = self._find_in_master_log(r"MasterWebUI to .*(http://\S+)")
         for number in range(self._worker_count):
             arguments = ("-c", "1", "-m", "1g", "-d", str(self.folder / f"worker-{number}"), self.master_url)
-            self._start_daemon(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *arguments)
+            worker = self._start_daemon(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *arguments)
+            self._daemons.append(worker)
         wait_until(lambda: _alive_workers(web) == self._worker_count, "the workers are registered", DEADLINE_S)
 
-    def _start_daemon(self, name: str, java_class: str, *arguments: str) -> None:
+    def _start_master(self, port: str) -> subprocess.Popen[bytes]:
+        recovery = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={self.folder / 'recovery'}"
+        return self._start_daemon("master", _MASTER, "--port", port, SPARK_DAEMON_JAVA_OPTS=recovery)
+
+    def _start_daemon(self, name: str, java_class: str, *arguments: str, **environ: str) -> subprocess.Popen[bytes]:
         command = [str(_SPARK_HOME / "bin" / "spark-class"), java_class, "--host", "127.0.0.1", "--webui-port", "0"]
         place = self.folder / name
-        place.mkdir()
-        environ = self._environ() | {"SPARK_DAEMON_MEMORY": "256m"}
-        self._daemons.append(self._start_process(name, [*command, *arguments], place, environ))
+        place.mkdir(exist_ok=True)
+        environ = self._environ() | {"SPARK_DAEMON_MEMORY": "256m"} | environ
+        return self._start_process(name, [*command, *arguments], place, environ)
 
     def _start_process(
         self, name: str, command: Sequence[str], cwd: Path, environ: Mapping[str, str]
@@ -161,6 +167,13 @@ class StandaloneCluster:
         pid = wait_until(self.executor_pids, "an executor runs", DEADLINE_S)[0]
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    def restart_master(self) -> None:
+        """Kill the master, and start it on its port again; its log begins anew."""
+        os.kill(self._daemons[0].pid, signal.SIGKILL)
+        self._daemons[0].wait(DEADLINE_S)
+        self._daemons[0] = self._start_master(self.master_url.rsplit(":", 1)[1])
+        self._find_in_master_log(r"Starting Spark master at")
 
     @staticmethod
     def kill_driver(driver: subprocess.Popen[bytes]) -> None:

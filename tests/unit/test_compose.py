@@ -133,6 +133,14 @@ def test_all_programs_return_after_the_machine_starts_again() -> None:
     assert set(restarts.values()) == {"unless-stopped"}
 
 
+def test_master_finds_what_had_registered_when_it_starts_again() -> None:
+    """In a folder that outlives its container; ``test_cluster.py`` shows what it is for."""
+    master = yaml.safe_load(_COMPOSE.read_text())["services"]["spark-master"]
+    options = dict(re.findall(r"-Dspark\.deploy\.(\w+)=(\S+)", master["environment"]["SPARK_DAEMON_JAVA_OPTS"]))
+    assert options == {"recoveryMode": "FILESYSTEM", "recoveryDirectory": "/data/spark_master"}
+    assert "data:/data" in master["volumes"]
+
+
 def test_health_is_checked_often_only_until_a_service_is_ready() -> None:
     """Each check starts a program, Kafka's a JVM, which costs what they watch its processors."""
     services = yaml.safe_load(_COMPOSE.read_text())["services"]
