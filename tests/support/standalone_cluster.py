@@ -173,7 +173,7 @@ class StandaloneCluster:
         os.kill(self._daemons[0].pid, signal.SIGKILL)
         self._daemons[0].wait(DEADLINE_S)
         self._daemons[0] = self._start_master(self.master_url.rsplit(":", 1)[1])
-        self._find_in_master_log(r"Starting Spark master at")
+        self._find_in_master_log(r"(Starting Spark master at)")
 
     @staticmethod
     def kill_driver(driver: subprocess.Popen[bytes]) -> None:
