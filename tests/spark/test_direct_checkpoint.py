@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -17,22 +16,14 @@ from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jvm.checkpoint_jar import CLASS
 from flushtracker.spark.file_manager import FILE_MANAGER, choose_file_manager, default_file_manager
 from flushtracker.spark.hadoop_files import HadoopFiles
-from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
+from tests.support.faulty_proxy import RESET, Fault, FaultyProxy
 from tests.support.job_folder import JobFolder
 from tests.support.object_store import store_options
-from tests.support.s3_server import running_s3
-from tests.support.s3_session import on_store, store_session
+from tests.support.s3_session import on_store
 from tests.support.sample_source import SampleSource
 
 _MANY: Final = 100
 _PRICES: Final = {"GET": "read", "HEAD": "read", "LIST": "list", "PUT": "write", "POST": "write", "DELETE": "delete"}
-
-
-@pytest.fixture(scope="module")
-def running_proxy(spark: SparkSession) -> Iterator[FaultyProxy]:
-    """A proxy before a server, at which the session finds the bucket."""
-    with running_s3() as s3, faulty_proxy(s3.port) as found, store_session(spark, found.port):
-        yield found
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ rows from before       written by executors
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -39,12 +38,11 @@ from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
 from flushtracker.spark.row_files import write_rows
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
+from tests.support.faulty_proxy import RESET, Fault, FaultyProxy
 from tests.support.job_folder import JobFolder
 from tests.support.object_store import store_options
 from tests.support.racing_commits import as_log_rows, snapshot_frame
-from tests.support.s3_server import running_s3
-from tests.support.s3_session import on_store, store_session
+from tests.support.s3_session import on_store
 from tests.support.sample_source import SampleSource
 from tests.support.shape_transactions import Transactions
 from tests.support.write_folder import WriteFolder
@@ -53,13 +51,6 @@ _MANY: Final = 100
 _GARBAGE: Final = ["no notification"]
 _IDENTITY: Final = {"format": "kafka", "fragments": "f (id)"}
 _PLAN: Final = RecoveryPlan({0: PartitionPlan(100, {"7301/1/shapes": 40})})
-
-
-@pytest.fixture(scope="module")
-def running_proxy(spark: SparkSession) -> Iterator[FaultyProxy]:
-    """A proxy before a server, at which the session finds the bucket."""
-    with running_s3() as s3, faulty_proxy(s3.port) as found, store_session(spark, found.port):
-        yield found
 
 
 @pytest.fixture

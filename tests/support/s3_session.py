@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.config.job_config import JobConfig
@@ -14,7 +15,9 @@ from flushtracker.config.spark_config import SparkConfig
 from flushtracker.config.storage_config import StorageConfig
 from flushtracker.config.write_config import WriteConfig
 from flushtracker.spark.object_stores import set_up_stores
+from tests.support.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.support.object_store import storage_section, store_config, store_options
+from tests.support.s3_server import running_s3
 
 Config = TypeVar("Config", JobConfig, WriteConfig, JobConfig | WriteConfig)
 
@@ -53,3 +56,10 @@ def config_on_store(config: Config, port: int, name: str) -> Config:
         return replace(config, state=state, sink=acks)
     log = replace(config.sink, log=f"{place}/log", shapes=f"{place}/shapes", storage_options=options)
     return replace(config, state=state, sink=log)
+
+
+@pytest.fixture(scope="module")
+def running_proxy(spark: SparkSession) -> Iterator[FaultyProxy]:
+    """A proxy before a server, at which the session finds the bucket."""
+    with running_s3() as s3, faulty_proxy(s3.port) as found, store_session(spark, found.port):
+        yield found
