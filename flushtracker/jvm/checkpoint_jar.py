@@ -9,12 +9,12 @@ import subprocess
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from flushtracker.errors import ConfigError
 from flushtracker.jvm.ivy_jars import jar_folder, spark_jar_folder
+from flushtracker.jvm.jar_lock import sha256_of
 from flushtracker.jvm.java import check_java
 from flushtracker.jvm.spark_version import installed_version, supported_minor
 
@@ -33,7 +33,7 @@ def streaming_package(spark_version: str) -> str:
 
 def checkpoint_jar(environ: Mapping[str, str] = os.environ) -> Path:
     """Where the jar is, or would be, for this source and this Spark."""
-    return jar_folder(environ) / "s3" / f"{_prefix()}{sha256(_SOURCE.read_bytes()).hexdigest()[:12]}.jar"
+    return jar_folder(environ) / "s3" / f"{_prefix()}{sha256_of(_SOURCE)[:12]}.jar"
 
 
 def build_checkpoint_jar(environ: Mapping[str, str] = os.environ) -> Path:

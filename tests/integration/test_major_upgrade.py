@@ -18,7 +18,7 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.operate.status.slot_view import SlotView
 from tests.support.brokers import Broker
 from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
-from tests.support.major_upgrade import old_server, upgraded
+from tests.support.major_upgrade import old_server, system_id, upgraded
 from tests.support.waiting import wait_until
 
 _DROP_SLOT = "SELECT pg_drop_replication_slot('shapes')"
@@ -75,11 +75,6 @@ def rig(
     rig.create_with_users()
     yield rig
     rig.close()
-
-
-def system_id(server: LocalPostgres) -> str:
-    ((found,),) = server.execute("SELECT system_identifier::text FROM pg_control_system()")
-    return str(found)
 
 
 def shape_on(table: str) -> dict[str, Any]:

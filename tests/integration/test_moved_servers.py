@@ -9,7 +9,7 @@ import pytest
 from flushtracker.errors import SlotError
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.local_loop import LocalLoop
-from tests.support.major_upgrade import old_server
+from tests.support.major_upgrade import old_server, system_id
 from tests.support.moved_server import Archived, dumped, end_subscription, replicated
 from tests.support.source_history import TABLES, SourceHistory
 from tests.support.waiting import wait_until
@@ -33,11 +33,6 @@ def servers() -> Iterator[ExitStack]:
     """Stops the servers that a test has started."""
     with ExitStack() as stack:
         yield stack
-
-
-def system_id(server: LocalPostgres) -> str:
-    ((found,),) = server.execute("SELECT system_identifier::text FROM pg_control_system()")
-    return str(found)
 
 
 def refusal(loop: LocalLoop, *, new_epoch: bool = False) -> str:

@@ -9,10 +9,9 @@ from threading import Event
 
 import pytest
 
-from flushtracker.local.postgres import LocalPostgres
 from flushtracker.status.upgrade_facts import KEEPS_SLOTS_SINCE
 from tests.support.log_follower import Follower
-from tests.support.major_upgrade import old_server, upgraded
+from tests.support.major_upgrade import old_server, system_id, upgraded
 from tests.support.resync_loop import DEADLINE_S, SHAPE_ID, ResyncLoop
 from tests.support.waiting import wait_until
 
@@ -25,11 +24,6 @@ def servers() -> Iterator[ExitStack]:
     """Stops the servers that a test has started."""
     with ExitStack() as stack:
         yield stack
-
-
-def system_id(server: LocalPostgres) -> str:
-    ((found,),) = server.execute("SELECT system_identifier::text FROM pg_control_system()")
-    return str(found)
 
 
 @pytest.mark.long

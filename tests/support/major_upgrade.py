@@ -38,3 +38,9 @@ def upgraded(old: LocalPostgres, folder: Path) -> LocalPostgres:
     options = ("--old-options", _OPTIONS, "--new-options", _OPTIONS)
     new.run("pg_upgrade", *arguments, *options, "--username", SUPERUSER, "--no-sync", cwd=folder)
     return new
+
+
+def system_id(server: LocalPostgres) -> str:
+    """The system identifier, which a source's name begins with."""
+    ((found,),) = server.execute("SELECT system_identifier::text FROM pg_control_system()")
+    return str(found)
