@@ -19,11 +19,14 @@ import STREAMING.FileSystemBasedCheckpointFileManager;
  *
  * An object exists whole or not at all, so no temporary one has to be renamed. Whether a file that must not be replaced
  * exists is for the store to decide, by a conditional write, or before Hadoop 3.4.2 for a look just before the write.
- * Every error reaches Spark, which then does not take the file as written.
+ * Every error reaches Spark, which then does not take the file as written. On all other storages it does what Spark's
+ * own does: Spark has one class for all queries of a session, and an application's others may be elsewhere.
  *
  * STREAMING is Spark's package, which differs between its versions.
  */
 public class DirectCheckpointFiles extends FileSystemBasedCheckpointFileManager {
+    private static final String S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem";
+
     private final FileSystem system;
 
     public DirectCheckpointFiles(Path path, Configuration hadoop) throws IOException {
@@ -32,6 +35,9 @@ public class DirectCheckpointFiles extends FileSystemBasedCheckpointFileManager 
     }
 
     public CheckpointFileManager.CancellableFSDataOutputStream createAtomic(Path path, boolean overwriteIfPossible) {
+        if (!system.getClass().getName().equals(S3A)) {
+            return super.createAtomic(path, overwriteIfPossible);
+        }
         try {
             return new NewFile(system, path, overwriteIfPossible);
         } catch (IOException error) {

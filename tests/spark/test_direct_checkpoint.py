@@ -157,6 +157,20 @@ def test_checkpoint_with_renamed_files_is_continued_and_back(
         assert any("tmp" in request for request in proxy.requests()) == (manager is not None)
 
 
+def test_another_query_of_the_session_may_have_its_checkpoint_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
+    """An application that tracks flushes on a store in its own session, and has queries on other storages."""
+    choose_file_manager(spark, "s3://bucket/c")
+    assert spark.conf.get(FILE_MANAGER) == CLASS
+    spark.range(7).write.parquet(str(tmp_path / "rows"))
+    rows = spark.readStream.schema("id long").parquet(str(tmp_path / "rows"))
+    written = rows.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    for _ in range(2):
+        query = written.trigger(availableNow=True).start(str(tmp_path / "copy"), "parquet")
+        assert query.awaitTermination(120)
+    assert spark.read.parquet(str(tmp_path / "copy")).count() == 7
+    spark.conf.unset(FILE_MANAGER)
+
+
 def test_file_manager_fits_the_checkpoint_unless_one_was_chosen(spark: SparkSession, tmp_path: Path) -> None:
     """One session may run jobs on several storages, as the tests do."""
     for checkpoint, expected in (
