@@ -61,7 +61,7 @@ def test_pins_are_in_the_ranges_and_support_each_python(python: str) -> None:
             assert Version(pins[canonicalize_name(requirement.name)]) in requirement.specifier, requirement
     installed = [name for name in pins if name in pinned(all_pins(TEXT), HERE) and version(name) == pins[name]]
     assert len(installed) > 90
-    allowed = {name: metadata(name)["Requires-Python"] or "" for name in installed}
+    allowed = {name: metadata(name).json.get("requires_python", "") for name in installed}
     assert {name: pythons for name, pythons in allowed.items() if python not in SpecifierSet(pythons)} == {}
 
 

@@ -1,6 +1,7 @@
 """``StatusSender`` over a fake stream, and the acks that it follows."""
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -161,6 +162,9 @@ def request_reply_at(opcode: int) -> bool:
         if frame.f_code.co_name != "_send_updates":
             return None
         frame.f_trace_opcodes = True
+        if event == "call":
+            # From Python 3.12 on, only a function that is set from then on is told of opcodes.
+            sys.settrace(trace)
         if event == "opcode":
             executed += 1
             if executed == opcode:
