@@ -16,7 +16,7 @@ from flushtracker.serve.server import Served, run_server
 
 logger = logging.getLogger(__name__)
 
-_STOP_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 30.0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     # A wrong path is an error at once, where a storage that fails later is only waited for.
     served.parts.reads.open()
     # A thread that hangs in a storage would keep the process.
-    exit_if_hung("flushtracker serve", lambda: served.parts.watch.is_closed, _STOP_TIMEOUT_S, arguments.log_format)
+    exit_if_hung("flushtracker serve", lambda: served.parts.watch.is_closed, STOP_TIMEOUT_S, arguments.log_format)
     live = LiveStatus(served, now_ms())
     with ExitStack() as opened:
         if config.status is not None:

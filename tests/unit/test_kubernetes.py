@@ -2,6 +2,7 @@
 
 import copy
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,10 @@ from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import load_write_config
+from flushtracker.jobs.snapshot.program import STOP_TIMEOUT_S as SNAPSHOT_STOP_S
+from flushtracker.serve.program import STOP_TIMEOUT_S as SERVE_STOP_S
 from flushtracker.shapes.shapes_file import load_shapes
+from flushtracker.spark.job_run import STOP_TIMEOUT_S as JOB_STOP_S
 
 _FOLDER: Final = Path(__file__).parents[2] / "conf" / "kubernetes"
 _OBJECTS: Final[dict[tuple[str, str], dict[str, Any]]] = {
@@ -24,7 +28,8 @@ _OBJECTS: Final[dict[tuple[str, str], dict[str, Any]]] = {
     for manifest in yaml.safe_load_all(path.read_text())
     if manifest["kind"] != "Kustomization"
 }
-_PROGRAMS: Final = ("track", "write", "snapshot", "capture")
+_JOBS: Final = ("track", "write", "snapshot")
+_PROGRAMS: Final = (*_JOBS, "capture")
 _DEPLOYED: Final = (*_PROGRAMS, "serve")
 
 
@@ -120,6 +125,44 @@ def test_draining_nodes_takes_one_server_of_shapes_at_a_time_and_waits_for_no_ot
     spec = _OBJECTS["Deployment", "flushtracker-serve"]["spec"]
     assert budget["selector"] == spec["selector"]
     assert 0 < budget["maxUnavailable"] < spec["replicas"]
+
+
+def test_servers_that_are_not_ready_do_not_keep_their_node_from_being_drained() -> None:
+    """By default a budget counts them: two that wait for the first tables would stop every drain."""
+    (budget,) = (manifest["spec"] for (kind, _), manifest in _OBJECTS.items() if kind == "PodDisruptionBudget")
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_a_server_of_shapes_answers_until_its_service_has_forgotten_it() -> None:
+    """It refuses connections once it is told to stop; and the grace period covers that delay and its own deadline."""
+    (command,) = (hook["exec"]["command"] for hook in _container("serve")["lifecycle"].values())
+    assert (command[0], "preStop" in _container("serve")["lifecycle"]) == ("sleep", True)
+    assert _pod("serve")["terminationGracePeriodSeconds"] > int(command[1]) + SERVE_STOP_S
+
+
+@pytest.mark.parametrize(
+    ("program", "stop_s"), [("track", JOB_STOP_S), ("write", JOB_STOP_S), ("snapshot", SNAPSHOT_STOP_S)]
+)
+def test_a_job_has_ended_by_itself_before_its_grace_period_is_over(program: str, stop_s: float) -> None:
+    """A stop that hangs ends with a line that says so, rather than with SIGKILL."""
+    assert _pod(program)["terminationGracePeriodSeconds"] > stop_s
+
+
+@pytest.mark.parametrize("job", _JOBS)
+def test_a_job_in_one_pod_has_a_task_for_each_partition_whatever_its_node_has(job: str, mounted: Path) -> None:
+    """``local[*]`` may be a Python process for each processor of the node; the limit of memory is for four."""
+    arguments = _container(job)["args"]
+    found = re.fullmatch(r"local\[(\d+)\]", arguments[arguments.index("--master") + 1])
+    assert found is not None
+    state = yaml.safe_load((mounted / "etc/flushtracker" / f"{job}.yaml").read_text()).get("state")
+    assert int(found[1]) == (4 if state is None else state["shuffle_partitions"])
+
+
+@pytest.mark.parametrize("job", _JOBS)
+def test_nobody_who_reaches_a_pod_can_end_a_batch_on_sparks_page(job: str) -> None:
+    """Spark shows the page without a password, by default with links that do."""
+    arguments = _container(job)["args"]
+    assert ("--conf", "spark.ui.killEnabled=false") in pairwise(arguments)
 
 
 @pytest.mark.parametrize("program", _PROGRAMS)

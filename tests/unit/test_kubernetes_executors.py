@@ -69,6 +69,7 @@ def test_executors_are_as_restricted_as_their_drivers_and_have_the_same_image_an
     (image,) = _load(_BASE / "kustomization.yaml")[0]["images"]
     properties = _properties()
     assert properties["spark.kubernetes.container.image"] == f"{image['newName']}:{image['newTag']}"
+    assert properties["spark.ui.killEnabled"] == "false"
     assert properties["spark.kubernetes.namespace"] == _load(_BASE / "kustomization.yaml")[0]["namespace"]
     for variable in drivers["env"]:
         secret = variable["valueFrom"]["secretKeyRef"]

@@ -1,4 +1,4 @@
-"""What a real API server of Kubernetes makes of conf/kubernetes, without a node: it decodes, admits and stores.
+"""What a real API server of Kubernetes makes of the files in conf, without a node: it decodes, admits and stores.
 
 ``make verify`` does not run this, because Debian has no such server. With kube-apiserver, etcd and kubectl on the path:
 ``python -m pytest tests/verify/on_kubernetes.py``.
@@ -18,7 +18,8 @@ from flushtracker.process.guarded_process import GuardedProcess
 from tests.support.kubectl import Kubectl, server_commands
 from tests.support.waiting import wait_until
 
-_FOLDER: Final = Path(__file__).parents[2] / "conf" / "kubernetes"
+_CONF: Final = Path(__file__).parents[2] / "conf"
+_FOLDERS: Final = ("kubernetes", "kubernetes_executors")
 _START_S: Final = 120
 _NAMESPACE: Final = {
     "apiVersion": "v1",
@@ -28,7 +29,7 @@ _NAMESPACE: Final = {
         "labels": {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")},
     },
 }
-_HARD: Final = {"pods": "10", "requests.cpu": "10", "requests.memory": "20Gi", "limits.memory": "20Gi"}
+_HARD: Final = {"pods": "20", "requests.cpu": "20", "requests.memory": "40Gi", "limits.memory": "40Gi"}
 _SECRETS: Final = {
     "flushtracker-postgres": ("password",),
     "flushtracker-store": ("access-key-id", "secret-access-key"),
@@ -63,34 +64,41 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
             process.stop()
 
 
-def objects(kubectl: Kubectl) -> list[dict[str, Any]]:
+def objects(kubectl: Kubectl, folder: str) -> list[dict[str, Any]]:
     """Those of the kustomization."""
-    return list(yaml.safe_load_all(kubectl("kustomize", str(_FOLDER)).stdout))
+    return list(yaml.safe_load_all(kubectl("kustomize", str(_CONF / folder)).stdout))
 
 
-def pods(kubectl: Kubectl) -> Iterator[dict[str, Any]]:
+def pods(kubectl: Kubectl, folder: str) -> Iterator[dict[str, Any]]:
     """One of each Deployment."""
-    for deployment in objects(kubectl):
+    for deployment in objects(kubectl, folder):
         if deployment["kind"] == "Deployment":
             template = deployment["spec"]["template"]
-            named = {"name": deployment["metadata"]["name"], "labels": template["metadata"]["labels"]}
+            name = f"{deployment['metadata']['name']}-of-{folder.replace('_', '-')}"
+            named = {"name": name, "labels": template["metadata"]["labels"]}
             yield {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": template["spec"]}
 
 
-def test_every_object_is_stored_without_a_warning_and_needs_no_change_the_next_time(kubectl: Kubectl) -> None:
+@pytest.mark.parametrize("folder", _FOLDERS)
+def test_every_object_is_stored_without_a_warning_and_needs_no_change_the_next_time(
+    kubectl: Kubectl, folder: str
+) -> None:
     """An unknown key would be an error, and a pod that breaks the standard a warning."""
-    applied = kubectl.apply("-k", str(_FOLDER))
+    applied = kubectl.apply("-k", str(_CONF / folder))
     assert (applied.returncode, applied.stderr) == (0, "")
-    found = kubectl("diff", "--server-side", "-k", str(_FOLDER))
+    found = kubectl("diff", "--server-side", "-k", str(_CONF / folder))
     assert (found.returncode, found.stdout) == (0, "")
-    made = {(each["kind"], each["metadata"]["name"]) for each in objects(kubectl)}
+    made = {(each["kind"], each["metadata"]["name"]) for each in objects(kubectl, folder)}
     stored = json.loads(kubectl("get", ",".join({kind for kind, _ in made}), "--output=json").stdout)["items"]
     assert {(each["kind"], each["metadata"]["name"]) for each in stored} >= made
 
 
-def test_pods_are_admitted_where_the_standard_is_enforced_and_resources_have_a_quota(kubectl: Kubectl) -> None:
+@pytest.mark.parametrize("folder", _FOLDERS)
+def test_pods_are_admitted_where_the_standard_is_enforced_and_resources_have_a_quota(
+    kubectl: Kubectl, folder: str
+) -> None:
     """Then a container without a limit for its memory is refused."""
-    for pod in pods(kubectl):
+    for pod in pods(kubectl, folder):
         created = kubectl.apply(manifest=pod)
         assert (created.returncode, created.stderr) == (0, "")
 
@@ -128,7 +136,7 @@ def _mount_nothing(pod: dict[str, Any]) -> None:
 )
 def test_what_is_wrong_is_refused(kubectl: Kubectl, spoil: Callable[[dict[str, Any]], None], reason: str) -> None:
     """So that the tests above can fail."""
-    pod = next(pods(kubectl))
+    pod = next(pods(kubectl, "kubernetes"))
     pod["metadata"]["name"] = "spoilt"
     spoil(pod)
     refused = kubectl.apply(manifest=pod)

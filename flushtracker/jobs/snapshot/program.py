@@ -14,7 +14,7 @@ from flushtracker.monitoring.status_server import serving
 from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
 from flushtracker.process.stop_deadline import exit_if_hung
 
-_STOP_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 60.0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,7 +54,7 @@ def _publish(arguments: argparse.Namespace, config: PublishConfig) -> int:
     log_to_stderr(log_format=arguments.log_format)
     stop = StopFlag()
     set_on_signals(stop)
-    exit_if_hung("flushtracker snapshot", stop.is_set, _STOP_TIMEOUT_S, arguments.log_format)
+    exit_if_hung("flushtracker snapshot", stop.is_set, STOP_TIMEOUT_S, arguments.log_format)
     require_topics(config.kafka, (SHAPES, *SNAPSHOT_ROLES))
     with closing(KafkaSnapshots(config)) as store:
         _take(SnapshotLoop(store, config, stop, arguments.shapes, again=arguments.again), config.status)
