@@ -12,7 +12,11 @@ from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker, RunningBroker
 from tests.support.capture_rig import CaptureRig
 from tests.support.local_loop import LocalLoop
-from tests.support.postgres_server import postgres, postgres_folder  # noqa: F401  fixtures, which pytest must find here
+from tests.support.postgres_server import (  # noqa: F401  fixtures, which pytest must find here
+    postgres,
+    postgres_folder,
+    servers,
+)
 from tests.support.secured_services import (  # noqa: F401  likewise
     run,
     secured_broker,

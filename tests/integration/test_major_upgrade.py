@@ -47,13 +47,6 @@ _LOAD = (
 
 
 @pytest.fixture
-def servers() -> Iterator[ExitStack]:
-    """Stops the servers that a test has started."""
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
 def old_version() -> int:
     """The first one of which pg_upgrade keeps slots."""
     return 17

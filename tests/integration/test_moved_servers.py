@@ -10,7 +10,7 @@ from flushtracker.errors import SlotError
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.local_loop import LocalLoop
 from tests.support.major_upgrade import old_server, system_id
-from tests.support.moved_server import Archived, dumped, end_subscription, replicated
+from tests.support.moved_server import Archived, dumped, end_subscription, replicated, subscribed
 from tests.support.source_history import TABLES, SourceHistory
 from tests.support.waiting import wait_until
 
@@ -26,13 +26,6 @@ def postgres(postgres_folder: Path) -> Iterator[LocalPostgres]:
     with old_server(postgres_folder / "old") as server:
         server.execute(*TABLES)
         yield server
-
-
-@pytest.fixture
-def servers() -> Iterator[ExitStack]:
-    """Stops the servers that a test has started."""
-    with ExitStack() as stack:
-        yield stack
 
 
 def refusal(loop: LocalLoop, *, new_epoch: bool = False) -> str:
@@ -91,7 +84,9 @@ def test_a_recovery_to_a_point_in_time_is_refused_and_heals_as_a_new_epoch(
     history.finish()
 
 
-@pytest.mark.parametrize("make", [dumped, replicated], ids=["dump", "logical replication"])
+@pytest.mark.parametrize(
+    "make", [dumped, replicated, subscribed], ids=["dump", "logical replication", "pg_createsubscriber"]
+)
 def test_a_server_that_has_the_rows_of_another_one_continues_its_shapes(
     loop: LocalLoop,
     postgres_folder: Path,
@@ -125,4 +120,27 @@ def test_a_server_that_has_the_rows_of_another_one_continues_its_shapes(
     assert f"/1/shapes on server {before}" in refusal(loop)
     assert f"/1/shapes on server {before}" in refusal(loop, new_epoch=True)
     history.begin_epoch(upgraded_from=before)
+    history.finish()
+
+
+def test_a_subscriber_is_captured_before_it_has_caught_up(
+    loop: LocalLoop, postgres_folder: Path, servers: ExitStack
+) -> None:
+    """What it applies are changes like any others, so nobody needs to stop the applications for capture's sake."""
+    history = SourceHistory(loop, postgres_folder, 13)
+    old = loop.rig.server
+    before = system_id(old)
+    new = subscribed(old, postgres_folder / "new")
+    servers.callback(new.stop)
+    stop_capture(loop)
+    history.use(new)
+    new.execute(_CREATE_SLOT)
+    for _ in range(3):
+        old.execute("UPDATE items SET note = note || '+'", "DELETE FROM users WHERE id IN (SELECT min(id) FROM users)")
+    history.begin_epoch(upgraded_from=before)
+    for _ in range(3):
+        old.execute("UPDATE items SET note = note || '-'", "INSERT INTO users SELECT max(id) + 1, 1 FROM users")
+        history.settle()
+    end_subscription(old, new)
+    old.stop()
     history.finish()

@@ -2,7 +2,6 @@
 
 import random
 import signal
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
@@ -17,13 +16,6 @@ from tests.support.waiting import wait_until
 
 _DROP_SLOT = "SELECT pg_drop_replication_slot('shapes')"
 _DEADLINE_S = 60
-
-
-@pytest.fixture
-def servers() -> Iterator[ExitStack]:
-    """Stops the servers that a test has started."""
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.mark.long

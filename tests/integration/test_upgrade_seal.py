@@ -1,11 +1,8 @@
 """The seal of an upgrade, and what the real pg_upgrade makes of the catalog, from PostgreSQL 17 to 18."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from flushtracker.capture.carried_entries import carried_entries
 from flushtracker.capture.shape_registry import SourceEntries
@@ -40,13 +37,6 @@ _TABLES = (
 )
 _ADVANCE = "SELECT pg_replication_slot_advance('shapes', pg_current_wal_insert_lsn())"
 _OIDS = "SELECT oid::bigint FROM pg_class WHERE relname IN ('users', 'parts', 'plainly')"
-
-
-@pytest.fixture
-def servers() -> Iterator[ExitStack]:
-    """Stops the servers that a test has started."""
-    with ExitStack() as stack:
-        yield stack
 
 
 def bindings(server: LocalPostgres) -> dict[int, TableBinding]:

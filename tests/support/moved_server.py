@@ -1,4 +1,4 @@
-"""Other ways than pg_upgrade to a server with the data of another one: a dump, logical replication, a recovery."""
+"""Other ways than pg_upgrade to a server with the data of another one: a dump, two subscribers, a recovery."""
 
 import shutil
 from collections.abc import Callable
@@ -32,6 +32,24 @@ def replicated(old: LocalPostgres, folder: Path) -> LocalPostgres:
     new = dumped(old, folder, "--schema-only")
     old.execute("CREATE PUBLICATION moving FOR ALL TABLES")
     new.execute(f"CREATE SUBSCRIPTION moving CONNECTION '{_conninfo(old)}' PUBLICATION moving")
+    return new
+
+
+def subscribed(old: LocalPostgres, folder: Path) -> LocalPostgres:
+    """A standby of ``old`` that pg_createsubscriber has made a server that subscribes to all tables; it runs."""
+    new = old.standby(folder)
+    arguments = {
+        "--pgdata": str(new.data),
+        "--publisher-server": f"host={HOST} port={old.port} user={SUPERUSER}",
+        "--subscriber-port": str(new.port),
+        "--subscriber-username": SUPERUSER,
+        "--socketdir": str(folder),
+        "--database": "postgres",
+        "--publication": "moving",
+        "--subscription": "moving",
+    }
+    new.run("pg_createsubscriber", *(part for pair in arguments.items() for part in pair), cwd=folder)
+    new.start()
     return new
 
 

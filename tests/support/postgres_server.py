@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,10 @@ def postgres(postgres_folder: Path) -> Iterator[LocalPostgres]:
     """A running server for this test alone."""
     with new_server(postgres_folder / "server") as server:
         yield server
+
+
+@pytest.fixture
+def servers() -> Iterator[ExitStack]:
+    """Stops the servers that a test has started."""
+    with ExitStack() as stack:
+        yield stack
