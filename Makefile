@@ -62,7 +62,7 @@ fixtures: ## at a release: write what its jobs leave amid their work, which late
 	.venv-4.0/bin/python -m tests.support.release_fixture \
 	  tests/fixtures/$$(.venv/bin/python -c 'import flushtracker; print(flushtracker.__version__)')-spark-4.0.zip
 
-verify: verifytools java $(READY) jars brokerjars warmup ## try alerts, pages and clients in a real Prometheus, Chromium and Node, which Debian has
+verify: verifytools java $(READY) jars brokerjars warmup ## try alerts, pages and clients in a real Prometheus, Chromium and Node, which Debian has, and tables on Azurite
 	$(BIN)/python -m pytest tests/verify
 
 soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a million simulated histories, ten million mutated inputs, then 600 kills under load; takes hours

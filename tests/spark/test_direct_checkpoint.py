@@ -19,7 +19,7 @@ from flushtracker.spark.hadoop_files import HadoopFiles
 from tests.support.faulty_proxy import RESET, Fault, FaultyProxy
 from tests.support.job_folder import JobFolder
 from tests.support.object_store import store_options
-from tests.support.s3_session import on_store
+from tests.support.s3_session import s3_store
 from tests.support.sample_source import SampleSource
 
 _MANY: Final = 100
@@ -59,7 +59,7 @@ def test_a_batch_writes_each_file_of_its_checkpoint_with_one_request(
     job, source, batches = JobFolder(tmp_path / "job"), SampleSource(), 6
     for lsn in range(1000, 1000 * batches + 1, 1000):
         job.write([source.transaction(lsn, "a"), source.flushed("a", lsn)])
-    config = load_config(on_store(job.config_file(), proxy.port, "counted"))
+    config = load_config(s3_store(proxy.port).take(job.config_file(), "counted"))
     track_flushes(spark, config, Event())
     requests = _of_batches(proxy.requests(), 2, batches - 1)
     found = Counter((_folder(request), _kind(request)) for request in requests)
@@ -143,7 +143,7 @@ def test_checkpoint_with_renamed_files_is_continued_and_back(
 ) -> None:
     """By this release as by the one before, which is Spark's default: the files are the same."""
     job, source = JobFolder(tmp_path / "job"), SampleSource()
-    config = load_config(on_store(job.config_file(), proxy.port, "continued"))
+    config = load_config(s3_store(proxy.port).take(job.config_file(), "continued"))
     acks = AckReader("s3://bucket/continued/acks", store_options(proxy.port))
     default = default_file_manager(spark.version)
     for lsn, manager in ((1000, default), (2000, None), (3000, default), (4000, None)):

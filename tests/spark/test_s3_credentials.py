@@ -13,7 +13,7 @@ from tests.support.job_folder import JobFolder
 from tests.support.object_store import storage_section, store_options
 from tests.support.renewed_credentials import renewed_credentials
 from tests.support.s3_server import running_s3
-from tests.support.s3_session import on_store
+from tests.support.s3_session import s3_store
 from tests.support.sample_source import SampleSource
 from tests.support.waiting import wait_until
 
@@ -29,7 +29,7 @@ def test_job_continues_while_the_credentials_of_its_container_are_renewed(tmp_pa
     """
     with running_s3() as s3, renewed_credentials(s3, tmp_path) as credentials:
         job, source = JobFolder(tmp_path / "job"), SampleSource()
-        file = on_store(job.config_file(trigger_ms=100), s3.port, "renewed")
+        file = s3_store(s3.port).take(job.config_file(trigger_ms=100), "renewed")
         # The environment has all that the job needs.
         file.write_text(file.read_text().removeprefix(storage_section(s3.port)))
         acks = AckReader("s3://bucket/renewed/acks", store_options(s3.port))

@@ -11,27 +11,18 @@ rows from before       written by executors
 =====================  ============================================================================================
 """
 
-import random
-import subprocess
-import sys
 from pathlib import Path
-from threading import Event
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from flushtracker.config.job_config import load_config
-from flushtracker.config.write_config import load_write_config
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.delta.storage import table_rows
-from flushtracker.errors import FlushtrackerError, SinkError, StateError
-from flushtracker.events.stream_events import FlushNotification, FragmentEvent
-from flushtracker.jobs.track.driver import REMEDIES, AckDriver
-from flushtracker.jobs.track.query import track_flushes
-from flushtracker.jobs.write.query import write_shapes
+from flushtracker.errors import FlushtrackerError, StateError
+from flushtracker.jobs.track.driver import REMEDIES
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.hadoop_files import HadoopFiles
@@ -42,13 +33,18 @@ from tests.support.faulty_proxy import RESET, Fault, FaultyProxy
 from tests.support.job_folder import JobFolder
 from tests.support.object_store import store_options
 from tests.support.racing_commits import as_log_rows, snapshot_frame
-from tests.support.s3_session import on_store
-from tests.support.sample_source import SampleSource
-from tests.support.shape_transactions import Transactions
-from tests.support.write_folder import WriteFolder
+from tests.support.s3_session import s3_store
+from tests.support.store_jobs import (
+    GARBAGE,
+    Tracked,
+    Written,
+    kill,
+    killed_driver_continues,
+    stale_driver_adds_nothing,
+    undisturbed_job,
+)
 
 _MANY: Final = 100
-_GARBAGE: Final = ["no notification"]
 _IDENTITY: Final = {"format": "kafka", "fragments": "f (id)"}
 _PLAN: Final = RecoveryPlan({0: PartitionPlan(100, {"7301/1/shapes": 40})})
 
@@ -62,76 +58,25 @@ def proxy(running_proxy: FaultyProxy) -> FaultyProxy:
 
 @pytest.fixture(scope="module")
 def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> JobFolder:
-    """Three batches, and the acks that a job on a disk gives."""
-    job, source = JobFolder(tmp_path_factory.mktemp("undisturbed")), SampleSource()
-    for lsn in (2000, 3000, 4000):
-        events: list[FragmentEvent | FlushNotification] = [source.transaction(lsn, "a", "b")]
-        job.write([*events, source.flushed("a", lsn), source.flushed("b", lsn - 500)], _GARBAGE if lsn == 3000 else [])
-    job.write([source.flushed("b", 4000)])
-    job.run(spark)
-    assert len(job.acks()) == 4
-    assert job.acks()[-1][2] == 4000
-    return job
-
-
-class Tracked:
-    """The undisturbed job's streams, with everything else on the store below ``name``."""
-
-    def __init__(self, undisturbed: JobFolder, tmp_path: Path, port: int, name: str) -> None:
-        self.options = store_options(port)
-        self.file = on_store(undisturbed.twin(tmp_path / "job").config_file(), port, name)
-        self._uri = f"s3://bucket/{name}"
-
-    def run(self, spark: SparkSession) -> None:
-        track_flushes(spark, load_config(self.file), Event())
-
-    def acks(self) -> list[tuple[str, int, int]]:
-        rows = table_rows(DeltaTable(f"{self._uri}/acks", storage_options=self.options), ["source, batch_id, ack_lsn"])
-        return sorted((row["source"], row["batch_id"], row["ack_lsn"]) for row in rows.to_pylist())
-
-    def dead_letters(self) -> list[str]:
-        table = DeltaTable(f"{self._uri}/dead_letters", storage_options=self.options)
-        values: list[str] = table_rows(table, ["value"])["value"].to_pylist()
-        return values
-
-
-def _kill(module: str, point: str, passes: int, file: Path) -> None:
-    command = [sys.executable, "-m", f"tests.support.{module}", point, str(passes), "--config", str(file)]
-    done = subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == -9, done.stderr
+    return undisturbed_job(spark, tmp_path_factory.mktemp("undisturbed"))
 
 
 def test_killed_driver_continues_on_a_store(
     spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path
 ) -> None:
     """Its acks and dead letters are those of a job on a disk that was never killed."""
-    job = Tracked(undisturbed, tmp_path, proxy.port, "killed")
-    _kill("killed_job", "between Delta commit and batch commit", 1, job.file)
-    assert job.acks() == undisturbed.acks()[:2]
-    job.run(spark)
-    assert job.acks() == undisturbed.acks()
-    assert job.dead_letters() == _GARBAGE
+    killed_driver_continues(spark, undisturbed, Tracked(undisturbed, tmp_path, s3_store(proxy.port), "killed"))
 
 
 @pytest.mark.long
 def test_killed_writer_continues_on_a_store(spark: SparkSession, proxy: FaultyProxy, tmp_path: Path) -> None:
     """Each change is in the log once; nor does a lost answer to a table's creation end the start."""
-    job, shape = WriteFolder(tmp_path / "job"), Transactions("a", random.Random(1))  # noqa: S311  a test
-    shape.grow(12)
-    events = list(shape.events(list(shape.items)))
-    for start in range(0, len(events), 6):
-        job.write(events[start : start + 6])
-    file = on_store(job.config_file(), proxy.port, "writer")
+    job = Written(tmp_path, s3_store(proxy.port), "writer")
     proxy.add(Fault(r"PUT .*writer(/|%2F)log(_shapes)?/_delta_log/0{20}\.json", RESET, takes_effect=True, times=2))
-    _kill("killed_writer", "between append and notification", 1, file)
+    kill("killed_writer", "between append and notification", 1, job.file)
     assert proxy.left() == 0
-    write_shapes(spark, load_write_config(file), Event())
-    table = DeltaTable("s3://bucket/writer/log", storage_options=store_options(proxy.port))
-    rows = table_rows(table, ["tx_offset", "op_offset", "operation"]).to_pylist()
-    found = sorted((row["tx_offset"], row["op_offset"], row["operation"]) for row in rows)
-    assert found == shape.expected_rows()
-    said = [offset for file in job.notified() for offset in file.values()]
-    assert max(said).tx_offset == max(shape.items)
+    job.run(spark)
+    job.require_everything()
 
 
 @pytest.mark.long
@@ -139,28 +84,15 @@ def test_stale_driver_on_a_store_adds_nothing_to_what_its_successor_has_acknowle
     spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second job does everything, on the same checkpoint, while the first is in the middle of a batch."""
-    job, handle = Tracked(undisturbed, tmp_path, proxy.port, "stale"), AckDriver.handle_batch
-    command = [sys.executable, "-m", "flushtracker", "track", "--config", str(job.file)]
-
-    def succeed_first(driver: AckDriver, *arguments: Any) -> None:
-        monkeypatch.undo()
-        subprocess.run(command, check=True, capture_output=True, timeout=600)
-        handle(driver, *arguments)
-
-    monkeypatch.setattr(AckDriver, "handle_batch", succeed_first)
-    with pytest.raises(SinkError, match=r"fenced: another driver \(process \d+ on "):
-        job.run(spark)
-    assert job.acks() == undisturbed.acks()
-    assert job.dead_letters() == _GARBAGE
-    job.run(spark)
-    assert job.acks() == undisturbed.acks()
+    job = Tracked(undisturbed, tmp_path, s3_store(proxy.port), "stale")
+    stale_driver_adds_nothing(spark, undisturbed, job, monkeypatch)
 
 
 def test_faults_of_a_store_change_nothing(
     spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path
 ) -> None:
     """Errors, throttling, resets and lost answers, at each kind of request; the job neither stops nor differs."""
-    job = Tracked(undisturbed, tmp_path, proxy.port, "faults")
+    job = Tracked(undisturbed, tmp_path, s3_store(proxy.port), "faults")
     tables, checkpoint = "faults(/|%2F)(acks|dead_letters)", "faults(/|%2F)checkpoint"
     proxy.add(
         Fault(rf"PUT .*{tables}/_delta_log/0{{20}}\.json", RESET, takes_effect=True, times=2),
@@ -181,7 +113,7 @@ def test_faults_of_a_store_change_nothing(
     job.run(spark)
     assert proxy.left() == 0
     assert job.acks() == undisturbed.acks()
-    assert job.dead_letters() == _GARBAGE
+    assert job.dead_letters() == GARBAGE
 
 
 @pytest.mark.long
@@ -191,7 +123,7 @@ def test_refused_signature_ends_the_job_with_the_stores_reason(
 ) -> None:
     """A clock that is wrong, and keys that have expired, at the table and at the checkpoint; then it continues."""
     name = f"refused{status}"
-    job = Tracked(undisturbed, tmp_path, proxy.port, name)
+    job = Tracked(undisturbed, tmp_path, s3_store(proxy.port), name)
     for request in (rf"PUT .*{name}/acks/_delta_log/\d{{19}}3\.json", rf"PUT .*{name}/checkpoint/offsets"):
         # Spark's client tries again, with the time that the store has.
         proxy.add(Fault(request, status, times=_MANY))

@@ -91,9 +91,14 @@ class FaultyProxy:
 
 
 @contextmanager
-def faulty_proxy(server_port: int, delay_s: float = 0.0) -> Iterator[FaultyProxy]:
-    """A proxy before the server at ``server_port`` of this machine, which adds ``delay_s`` to each request."""
-    command = [sys.executable, "-m", "tests.support.faulty_proxy", str(server_port), str(delay_s)]
+def faulty_proxy(
+    server_port: int, delay_s: float = 0.0, *, module: str = "tests.support.faulty_proxy"
+) -> Iterator[FaultyProxy]:
+    """A proxy before the server at ``server_port`` of this machine, which adds ``delay_s`` to each request.
+
+    ``module``: one that serves with a :class:`Handler` of its own.
+    """
+    command = [sys.executable, "-m", module, str(server_port), str(delay_s)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield FaultyProxy(process)
@@ -140,7 +145,7 @@ class _Held:
         return late
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     """Forwards each request with its headers, which a signature may cover."""
 
     protocol_version = "HTTP/1.1"
@@ -195,6 +200,10 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Log nothing."""
 
+    def answered(self, content: bytes) -> bytes:
+        """What the client gets of the content of the server's answer: here all of it, as it is."""
+        return content
+
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -226,7 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
                     connection.putheader(name, value)
             connection.endheaders(body)
             answer = connection.getresponse()
-            content = answer.read()
+            content = self.answered(answer.read())
         finally:
             connection.close()
         headers = [
@@ -251,22 +260,22 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
 
-def main() -> None:
+def main(handler: type[Handler] = Handler) -> None:
     """Serve, and read faults from the input until it ends."""
-    _Handler.server_port, _Handler.delay_s = int(sys.argv[1]), float(sys.argv[2])
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    handler.server_port, handler.delay_s = int(sys.argv[1]), float(sys.argv[2])
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)  # noqa: T201
     for line in sys.stdin:
         asked = json.loads(line)
         if asked in ("release", "held"):
-            print(json.dumps(getattr(_Handler.held, asked)()), flush=True)  # noqa: T201
+            print(json.dumps(getattr(handler.held, asked)()), flush=True)  # noqa: T201
             continue
         faults = [Fault(**{**fields, "times": 1}) for fields in asked for _ in range(fields["times"])]
-        with _Handler.lock:
-            left = len(_Handler.faults)
-            _Handler.faults = [*_Handler.faults, *faults] if faults else []
-            requests, _Handler.requests[:] = [*_Handler.requests], []
+        with handler.lock:
+            left = len(handler.faults)
+            handler.faults = [*handler.faults, *faults] if faults else []
+            requests, handler.requests[:] = [*handler.requests], []
         print(json.dumps([left, requests]), flush=True)  # noqa: T201
 
 

@@ -15,11 +15,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import IO, ClassVar
+from typing import IO, ClassVar, Final
 from urllib.parse import parse_qs, unquote, urlparse
 
 from flushtracker.config.storage_config import S3Config
 
+AZURE_ACCOUNT: Final = "devstoreaccount1"
+AZURE_KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""The account of Azurite, and its key, which is in its documentation: :mod:`tests.support.azurite`."""
+AZURE_CONTAINER: Final = "container"
 _ENTRY = "<Contents><Key>{}</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified><Size>{}</Size></Contents>"
 _UPLOAD = "<R><Bucket>bucket</Bucket><Key>{0}</Key><UploadId>{0}</UploadId><ETag>x</ETag><Location>x</Location></R>"
 
@@ -46,6 +50,20 @@ def google_options(port: int) -> dict[str, str]:
     account = {"gcs_base_url": f"http://127.0.0.1:{port}", "disable_oauth": True}
     keys = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
     return {"GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(account | keys), "ALLOW_HTTP": "true"}
+
+
+def azure_endpoint(port: int) -> dict[str, str]:
+    """deltalake's options for where Azurite is."""
+    return {"AZURE_STORAGE_ENDPOINT": f"http://127.0.0.1:{port}/{AZURE_ACCOUNT}", "AZURE_ALLOW_HTTP": "true"}
+
+
+def azure_options(port: int) -> dict[str, str]:
+    """All of deltalake's options for its container."""
+    return {
+        "AZURE_STORAGE_ACCOUNT_NAME": AZURE_ACCOUNT,
+        "AZURE_STORAGE_ACCOUNT_KEY": AZURE_KEY,
+        **azure_endpoint(port),
+    }
 
 
 @contextmanager

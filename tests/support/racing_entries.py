@@ -5,17 +5,26 @@ It waits for a line of its input before it begins, so that several begin at the 
 
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Final
+from urllib.parse import urlsplit
 
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.object_store import google_options, store_options
+from tests.support.object_store import AZURE_ACCOUNT, AZURE_CONTAINER, azure_options, google_options, store_options
 
 URI: Final = "s3://bucket/shapes"
 GOOGLE_URI: Final = "gs://bucket/shapes"
+AZURE_URI: Final = f"abfss://{AZURE_CONTAINER}@{AZURE_ACCOUNT}.dfs.core.windows.net/shapes"
+_OPTIONS: Final[Mapping[str, Callable[[int], dict[str, str]]]] = {
+    "s3": store_options,
+    "gs": google_options,
+    "abfss": azure_options,
+    "hdfs": lambda _port: {},
+}
 
 
 def race(port: int, names: str, count: int, uri: str = URI) -> None:
@@ -34,8 +43,7 @@ def race(port: int, names: str, count: int, uri: str = URI) -> None:
 def main() -> None:
     """Append entries, named by the argument and a number, each in a commit of its own."""
     port, name, count, uri = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-    options = google_options(port) if uri == GOOGLE_URI else store_options(port)
-    registry = RegistryTable(uri, options, create=True)
+    registry = RegistryTable(uri, _OPTIONS[urlsplit(uri).scheme](port), create=True)
     print("ready", flush=True)  # noqa: T201
     sys.stdin.readline()
     for number in range(count):

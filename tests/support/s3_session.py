@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -18,12 +17,11 @@ from flushtracker.spark.object_stores import set_up_stores
 from tests.support.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.support.object_store import storage_section, store_config, store_options
 from tests.support.s3_server import running_s3
+from tests.support.store_jobs import Store
 
 Config = TypeVar("Config", JobConfig, WriteConfig, JobConfig | WriteConfig)
 
 _SCHEMES: Final = ("s3", "s3a")
-_KEYS: Final = ("checkpoint", "acks", "dead_letters", "log")
-"""The folders of :class:`JobFolder` and :class:`WriteFolder` that may be on a store; ``log_shapes``, too."""
 
 
 @contextmanager
@@ -38,17 +36,13 @@ def store_session(spark: SparkSession, port: int) -> Iterator[None]:
         system.get(spark.sparkContext._jvm.java.net.URI(f"{scheme}://bucket/"), hadoop).close()  # type: ignore[union-attr]
 
 
-def on_store(config_file: Path, port: int, name: str) -> Path:
-    """Put what a job folder's configuration has below its folder on the store, below ``name``; returns the file."""
-    text, root = config_file.read_text(), config_file.parent
-    for key in _KEYS:
-        text = text.replace(f": {root}/{key}", f": s3a://bucket/{name}/{key}")
-    config_file.write_text(storage_section(port) + text)
-    return config_file
+def s3_store(port: int) -> Store:
+    """The bucket at ``port``; deltalake gets all that it needs from the section ``storage``."""
+    return Store("s3a://bucket", storage_section(port), store_options(port))
 
 
 def config_on_store(config: Config, port: int, name: str) -> Config:
-    """The same for a configuration as an object, of a job whose streams are on Kafka."""
+    """Put there, below ``name``, what a job's configuration has below its folder; its streams are on Kafka."""
     place, options = f"s3a://bucket/{name}", SecretOptions(store_options(port))
     state = replace(config.state, checkpoint=f"{place}/checkpoint")
     if isinstance(config, JobConfig):
