@@ -48,7 +48,13 @@ FOREIGN: Final = frozenset(
         ),
         *("pq_read_replication_message",),  # psycopg2
         *("ignore_slots",),  # Patroni
-        *("CrashLoopBackOff", "vm.overcommit_memory", "kernel.panic"),  # Kubernetes, Linux
+        *(
+            "imagePullSecrets",
+            "nodeSelector",
+            "CrashLoopBackOff",
+            "vm.overcommit_memory",
+            "kernel.panic",
+        ),  # Kubernetes, Linux
         *("DeltaTable.to_pyarrow_table", "to_pyarrow_table", "to_pyarrow_dataset", "z_order", "MERGE"),  # Delta
         *("FileContext", "FileSystem", "RawLocalFileSystem", "LocalFileSystem", "DeleteOnExitHook"),  # Hadoop
         *("AbortableStreamBasedFSDataOutputStream",),  # Spark's with Hadoop
