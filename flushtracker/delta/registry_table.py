@@ -3,6 +3,9 @@
 The row of a (source, type, id) with the greatest ``written_at`` is current. ``written_at`` never goes back, even if the
 clock does. Only changed entries are appended, and few ever change, so the table stays small.
 
+Nothing in an entry of a table or a source says which of two is later. So only the writer that started last appends
+(:mod:`flushtracker.delta.fence`): one that it has replaced may still have older entries, and its clock may be ahead.
+
 Once the table has the end of a shape, or its next incarnation, no row counts that lacks it, wherever it is: a writer
 that has lost its checkpoint reads old entries again, and one that was replaced may append one late.
 """
@@ -16,12 +19,14 @@ from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
+from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.compaction import compact
 from flushtracker.delta.data_file import write_file
+from flushtracker.delta.fence import Fence
 from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable
@@ -70,7 +75,7 @@ class RegistryTable:
         """Open the table at ``uri``, or with ``create`` create it; raises ``SinkError`` if there is none."""
         self.uri = uri
         self._options = dict(storage_options or {})
-        self._commits = Commits()
+        self._commits, self._versions = Commits(), AppVersions()
         self._folder = TableFolder("registry table", "sink.shapes", uri, storage_options)
         try:
             self._table = (
@@ -89,6 +94,7 @@ class RegistryTable:
                 f"{uri} is a Delta table without the columns {missing}, so it is not a registry table; "
                 "name the folder that is sink.shapes"
             )
+        self._fence = Fence(f"registry table {uri}", "writer", self._table, self._commits, self._versions)
         self._read_version = -1
         self._registry = Registry()
         self._written: Mapping[EntryKey, WrittenEntry] = {}
@@ -101,12 +107,22 @@ class RegistryTable:
         except (DeltaError, OSError) as error:
             raise SinkError(f"registry table {uri} cannot be opened: {storage_reason(error)}") from error
 
-    def has_changed(self) -> bool:
-        """Whether the table has another version than :meth:`entries` read last; raises ``SinkError``."""
+    def fence_others(self) -> None:
+        """Fence all other writers: from now on only this one can append. Raises ``SinkError``."""
+        self._refresh()
+        before = self._table.version()
+        self._fence.take()
+        self._compact_if_due(before)
+
+    def _refresh(self) -> None:
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
             raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
+
+    def has_changed(self) -> bool:
+        """Whether the table has another version than :meth:`entries` read last; raises ``SinkError``."""
+        self._refresh()
         return self._table.version() != self._read_version
 
     def entries(self) -> Registry:
@@ -162,6 +178,7 @@ class RegistryTable:
 
         Raises:
             DecodeError: an entry cannot be read; then none is appended.
+            SinkError: the table cannot be written, or this writer has been fenced.
         """
         current = self.written()
         changed: dict[EntryKey, WrittenEntry] = {}
@@ -182,14 +199,31 @@ class RegistryTable:
             return 0
         rows = [(*key, each.text, each.written_at) for key, each in changed.items()]
         table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
-        before = self._table.version()
+        self._commit(table)
+        return len(changed)
+
+    def _commit(self, rows: pa.Table) -> None:
+        """Append rows, which were made from the version at which the table is open."""
+        before, transactions = self._table.version(), [self._fence.transaction] if self._fence.is_taken else []
+        if transactions:
+            self._fence.require()
         try:
-            self._commits.commit(self._table, [write_file(self._storage, f"part-{uuid.uuid4().hex}.parquet", table)])
+            file = write_file(self._storage, f"part-{uuid.uuid4().hex}.parquet", rows)
+            self._commits.commit(self._table, [file], transactions)
+            self._versions.note(self._table, transactions)
+        except CommitFailedError as error:
+            raise SinkError(
+                f"registry table {self.uri} refused {len(rows)} entries: another writer wrote to it at the same "
+                "moment; let only one run"
+            ) from error
         except (DeltaError, OSError) as error:
             raise SinkError(f"registry table {self.uri} cannot be written: {storage_reason(error)}") from error
+        self._compact_if_due(before)
+
+    def _compact_if_due(self, before: int) -> None:
+        """Compact if the version has passed a multiple of ``COMPACT_EVERY`` since ``before``."""
         if self._table.version() // COMPACT_EVERY > before // COMPACT_EVERY:
             self._compact()
-        return len(changed)
 
     def _compact(self) -> None:
         """Merge small files, and delete replaced ones past the retention; a failure only costs time later."""

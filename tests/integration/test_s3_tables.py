@@ -123,6 +123,11 @@ def test_second_driver_and_second_writer_fence_the_first(options: dict[str, str]
     current.take()
     with pytest.raises(SinkError, match="this writer has been fenced"):
         stale.append([], stale.version_of(0))
+    replaced, writer = (RegistryTable("s3://bucket/fenced_shapes", options, create=True) for _ in range(2))
+    replaced.fence_others()
+    writer.fence_others()
+    with pytest.raises(SinkError, match="this writer has been fenced"):
+        replaced.append([shape_entry().to_json()], _NOW)
     assert second.append(_ack(3)) == 1
     assert second.last_acks() == {SOURCE: 3}
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from flushtracker.config.job_config import StateConfig
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import DecodeError, SinkError, StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
@@ -188,6 +189,26 @@ def test_second_writer_fences_the_first_before_it_writes_or_says_anything(
     assert job.notified() == []
     job.run(spark)
     load.check(job)
+
+
+def test_replaced_writer_appends_no_entry(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one, which starts in the middle of its batch, may have appended a later one about the same."""
+    job, announce = WriteFolder(tmp_path / "job"), WriteDriver._announce
+    entry = ShapeEntry(SOURCE, ShapeDefinition("a", ("public", "t"), snapshot=False), 7, LogOffset(9, 0))
+    job.write([], [entry])
+
+    def start_another(driver: WriteDriver, *arguments: Any) -> None:
+        RegistryTable(str(job.root / "log_shapes")).fence_others()
+        announce(driver, *arguments)
+
+    with monkeypatch.context() as second:
+        second.setattr(WriteDriver, "_announce", start_another)
+        with pytest.raises(SinkError, match=r"another writer \(process \d+ on .*\) writes to registry table"):
+            job.run(spark)
+    registry = RegistryTable(str(job.root / "log_shapes"))
+    assert registry.entries().shape(SOURCE, "a") is None
+    job.run(spark)
+    assert registry.entries().shape(SOURCE, "a") == entry
 
 
 def test_unreadable_change_stops_the_job_with_its_place(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
 from flushtracker.delta.acks import table as ack_table
-from flushtracker.delta.acks.app_transactions import FENCING_APP_ID
 from flushtracker.delta.acks.reader import AckReader, read_ack_history
 from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.delta.fence import FENCING_APP_ID
 from flushtracker.delta.storage import table_rows
 from flushtracker.delta.table_version import PROPERTY
 from flushtracker.errors import SinkError

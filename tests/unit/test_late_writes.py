@@ -46,7 +46,7 @@ class _Program(ABC):
     def __init__(self, options: dict[str, str]) -> None:
         """Open the table."""
 
-    def start(self) -> None:  # noqa: B027  two of the tables have no claims
+    def start(self) -> None:  # noqa: B027  one of the tables has no claims
         """Take the table from a program before, if there is a claim to it."""
 
     @abstractmethod
@@ -96,6 +96,9 @@ class _Log(_Program):
 class _Registry(_Program):
     def __init__(self, options: dict[str, str]) -> None:
         self._table = RegistryTable("s3://bucket/shapes", options, create=True)
+
+    def start(self) -> None:
+        self._table.fence_others()
 
     def write(self, number: int) -> None:
         definition = ShapeDefinition(f"s{number}", ("public", "users"))

@@ -132,9 +132,10 @@ def test_dead_letters_are_stored_once_after_a_lost_answer(fault: Fault) -> None:
 
 @lost
 def test_registry_has_an_entry_once_after_a_lost_answer(fault: Fault) -> None:
-    """An append without an app transaction conflicts with nothing, not even with itself."""
+    """And the writer that has appended it is not taken for another one."""
     with _store() as (proxy, options):
         registry = RegistryTable("s3://bucket/shapes", options, create=True)
+        registry.fence_others()
         entry = ShapeEntry(SOURCE, ShapeDefinition("users", ("public", "users")), 7, LogOffset(9, 0)).to_json()
         with _each_lost(proxy, fault):
             assert registry.append([entry], _NOW) == 1

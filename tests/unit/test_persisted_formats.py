@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.delta import registry_table
-from flushtracker.delta.acks import app_transactions
 from flushtracker.delta.acks import table as ack_table
+from flushtracker.delta.fence import FENCING_APP_ID
 from flushtracker.delta.log import claim, cuts, snapshots, upkeep
 from flushtracker.delta.log import columns as log_columns
 from flushtracker.delta.log.found_shape import FoundShape
@@ -450,9 +450,13 @@ def test_partitions_that_an_earlier_release_recorded_with_a_shape_are_read() -> 
     assert entry.to_json() == earlier
 
 
+def test_owner_of_a_table_is_told_from_others_as_before() -> None:
+    """Of the ack table and the registry table: by a release that is replaced during an upgrade, too."""
+    assert FENCING_APP_ID == "flushtracker: owner of this table"
+
+
 def test_ack_table_keeps_its_columns() -> None:
     """Readers use their names; more columns may follow."""
-    assert app_transactions.FENCING_APP_ID == "flushtracker: owner of this table"
     assert ack_table.CONFIGURATION["flushtracker-version"] == "1"
     assert ack_table.SCHEMA.names == [
         "source",

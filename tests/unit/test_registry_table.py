@@ -3,13 +3,16 @@
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 
 from flushtracker.delta import registry_table
+from flushtracker.delta.data_file import write_file
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import DecodeError
+from flushtracker.errors import DecodeError, SinkError
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
@@ -86,6 +89,44 @@ def test_the_end_of_a_shape_is_never_taken_back(tmp_path: Path) -> None:
     assert RegistryTable(str(tmp_path / "shapes")).entries().shape(_SOURCE, "a") == removed
     assert table.append([again.to_json(), removed.to_json()], _NOW) == 1
     assert table.entries().shape(_SOURCE, "a") == again
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), -timedelta(hours=1)])
+def test_entry_of_a_replaced_writer_never_replaces_a_later_one(tmp_path: Path, ahead: timedelta) -> None:
+    """Two programs on two hosts, whose clocks are apart: the first is late with the entry before the last."""
+    uri = str(tmp_path / "shapes")
+    stale = RegistryTable(uri, create=True)
+    stale.fence_others()
+    entries = [SourceEntry(_SOURCE, LogOffset(number, 0), "7.1") for number in range(3)]
+    assert stale.append([entries[0].to_json()], _NOW + ahead) == 1
+    current = RegistryTable(uri)
+    current.fence_others()
+    assert current.append([entries[2].to_json()], _NOW) == 1
+    with pytest.raises(SinkError, match=r"this writer has been fenced: another writer \(process \d+ on .* writes"):
+        stale.append([entries[1].to_json()], _NOW + ahead)
+    for table in (current, RegistryTable(uri)):
+        assert table.entries().entries[_SOURCE, "source", ""] == entries[2]
+
+
+def test_entry_that_was_compared_before_another_writer_started_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta would put its commit after those that it has not read."""
+    uri = str(tmp_path / "shapes")
+    stale, current = RegistryTable(uri, create=True), RegistryTable(uri)
+    stale.fence_others()
+    entries = [SourceEntry(_SOURCE, LogOffset(number, 0), "7.1") for number in range(3)]
+
+    def replace_it(*arguments: Any) -> AddAction:
+        monkeypatch.undo()
+        current.fence_others()
+        current.append([entries[2].to_json()], _NOW)
+        return write_file(*arguments)
+
+    monkeypatch.setattr(registry_table, "write_file", replace_it)
+    with pytest.raises(SinkError, match="refused 1 entries: another writer wrote to it at the same moment"):
+        stale.append([entries[1].to_json()], _NOW + timedelta(hours=1))
+    assert RegistryTable(uri).entries().entries[_SOURCE, "source", ""] == entries[2]
 
 
 def test_a_condensed_entry_ends_the_incarnation_that_it_names(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector
 
-FENCING_APP_ID: Final = "flushtracker: owner of this table"
-"""The app id of the fencing token, and the key of the driver's name in the commit. Persisted, so it cannot change."""
+from flushtracker.delta.fence import FENCING_APP_ID
 
 _SUFFIX: Final = " (source)"
 _LOG: Final = "_delta_log"

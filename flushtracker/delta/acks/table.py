@@ -4,9 +4,7 @@ The last ack of a source is not looked up in the rows: each append commits ``Tra
 version=ack_lsn)``, so the table's log itself holds it. Delta accepts an *older* version, so the versions are compared
 before the commit.
 
-Only the driver that started last may append; it fences the others. To do so it commits the next version of the app id
-``FENCING_APP_ID``, its fencing token, and each of its appends commits that version again. A stale driver finds a newer
-version and ends; if both commit at the same moment, Delta refuses one of them.
+Only the driver that started last may append; it fences the others (:mod:`flushtracker.delta.fence`).
 
 Every append adds a small file. The process that takes the table's version past a multiple of ``COMPACT_EVERY`` merges
 the small files, up to about 1 MiB each, and deletes data files that are not part of the table and past the retention.
@@ -26,12 +24,13 @@ from deltalake import Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.fs import DeltaStorageHandler
 
-from flushtracker.delta.acks.app_transactions import FENCING_APP_ID, app_id_of, sources
+from flushtracker.delta.acks.app_transactions import app_id_of, sources
 from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.compaction import compact
 from flushtracker.delta.data_file import write_file
-from flushtracker.delta.storage import committer, missing_columns, storage_reason
+from flushtracker.delta.fence import Fence
+from flushtracker.delta.storage import missing_columns, storage_reason
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable
 from flushtracker.errors import SinkError, listed
@@ -92,7 +91,6 @@ class AckTable:
         """Open the table at ``uri``, or create it; raises ``SinkError`` if something else is there."""
         self.uri = uri
         self._options = dict(storage_options or {})
-        self._fencing_token = 0
         self._commits, self._versions = Commits(), AppVersions()
         self._folder = TableFolder("ack table", "sink.acks", uri, storage_options)
         try:
@@ -108,6 +106,7 @@ class AckTable:
                 f"{uri} is a Delta table without the columns {missing}, so it is not an ack table; "
                 f"name another folder in sink.acks"
             )
+        self._fence = Fence(f"ack table {uri}", "driver", self._table, self._commits, self._versions)
 
     def fence_others(self) -> None:
         """Fence all other drivers: from now on only this one can append. Later calls only check that it still can.
@@ -116,33 +115,19 @@ class AckTable:
             SinkError: the table cannot be written, or another driver fences at the same moment, or has fenced this one
                 since the first call.
         """
-        if self._fencing_token:
+        if self._fence.is_taken:
             self.require_not_fenced()
             return
         self._refresh()
         before = self._table.version()
-        token = (self._version_of(FENCING_APP_ID) or 0) + 1
-        try:
-            self._commits.claim(self._table, FENCING_APP_ID, token)
-        except CommitFailedError as error:
-            raise SinkError(
-                f"this driver has been fenced: another driver started on ack table {self.uri} at the same moment; let "
-                f"only one run, and start this one again if it is the one to keep"
-            ) from error
-        except (DeltaError, OSError) as error:
-            raise self._error("written", error) from error
-        self._fencing_token = token
+        self._fence.take()
         self._refresh()
         self._compact_if_due(before)
 
     def require_not_fenced(self) -> None:
         """Raise ``SinkError`` if another driver has fenced this one since :meth:`fence_others`."""
         self._refresh()
-        if self._version_of(FENCING_APP_ID) != self._fencing_token:
-            raise SinkError(
-                "this driver has been fenced: another "
-                f"driver{committer(self._table, FENCING_APP_ID)} writes to ack table {self.uri}; let only one run"
-            )
+        self._fence.require()
 
     def _refresh(self) -> None:
         try:
@@ -190,7 +175,7 @@ class AckTable:
             return 0
         before = self._table.version()
         transactions = [Transaction(app_id_of(row.source), row.ack_lsn) for row in rows]
-        transactions.append(Transaction(FENCING_APP_ID, self._fencing_token))
+        transactions.append(self._fence.transaction)
         try:
             file = write_file(self._storage, f"part-{uuid.uuid4().hex}.parquet", self._to_arrow(rows), SEARCHED)
             self._commits.commit(self._table, [file], transactions)

@@ -93,6 +93,7 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
     batch_id, durable = _committed_writers(spark, checkpoint, config)
     claim = LogClaim(table)
     ends = _claim_log(spark, checkpoint, log, claim, batch_id, durable)
+    registry.fence_others()
     with closing(open_notifier(config)) as notifier:
         # Notify again how far each shape is durable: the previous process may not have done so.
         known = known_ends(ends, durable)
