@@ -3,7 +3,7 @@
 import random
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -13,7 +13,6 @@ import pytest
 
 from flushtracker.capture import publish_fence
 from flushtracker.delta.acks.reader import AckReader
-from flushtracker.errors import FlushtrackerError
 from flushtracker.events.registry_events import SourceEntry, parse_registry_entry
 from flushtracker.local.postgres import HOST, LocalPostgres
 from flushtracker.postgres.connection import connect, rows
@@ -22,6 +21,7 @@ from flushtracker.postgres.slot import create_slot
 from tests.support.brokers import Broker
 from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, shape
 from tests.support.failover_pair import FailoverPair
+from tests.support.insert_load import InsertLoad, acknowledge_some, published_ids, stored_ids
 from tests.support.waiting import wait_until
 
 PROMOTIONS: Final = 3
@@ -49,36 +49,6 @@ def rig(pair: FailoverPair, broker: Broker, tmp_path: Path, topic_name: Callable
     rig.close()
 
 
-class Load:
-    """Inserts rows into whichever server is the primary, in transactions of any size; a context manager."""
-
-    def __init__(self, pair: FailoverPair, seed: int) -> None:
-        self._pair = pair
-        self._rng = random.Random(seed)  # noqa: S311  a reproducible load
-        self._stop = Event()
-        self._thread = Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> "Load":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.01):
-            count = 5_000 if self._rng.random() < 0.02 else self._rng.randrange(1, 5)
-            with suppress(FlushtrackerError):
-                self._pair.primary.execute(
-                    f"INSERT INTO users (region) SELECT 'eu' FROM generate_series(1, {count})"  # noqa: S608  a number
-                )
-
-
-def published_ids(rig: CaptureRig) -> list[int]:
-    return [int(str(item.value and item.value["id"])) for item in rig.items("users")]
-
-
 def insert_and_acknowledge(rig: CaptureRig) -> None:
     rig.execute_and_wait(INSERT_USER)
     rig.acknowledge(max(event.lsn for event in rig.fragments()))
@@ -97,16 +67,6 @@ def wait_for_switch(rig: CaptureRig, timeline: int) -> None:
     rig.wait(is_recorded, f"timeline {timeline}", 90)
 
 
-def acknowledge_some(rig: CaptureRig, last_ack: int, rng: random.Random) -> int:
-    """Acknowledge something of what was published, as the tracker would once it is durable."""
-    lsns = sorted({event.lsn for event in rig.fragments() if event.lsn > last_ack})
-    if not lsns:
-        return last_ack
-    ack_lsn = rng.choice(lsns)
-    rig.acknowledge(ack_lsn)
-    return ack_lsn
-
-
 @pytest.mark.long
 def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: FailoverPair) -> None:
     """Primaries are killed at any moment, and the next standby is at the address of the first one."""
@@ -118,7 +78,7 @@ def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: Fa
         pair.add_standby()
         pair.wait_until_synced(partial(insert_and_acknowledge, rig))
         last_ack = AckReader(str(rig.acks), {}).last_ack(source) or 0
-        with Load(pair, number):
+        with InsertLoad(lambda: pair.primary, number):
             for _ in range(3):
                 last_ack = acknowledge_some(rig, last_ack, rng)
                 Event().wait(rng.random())
@@ -131,7 +91,7 @@ def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: Fa
     last_ack = rig.acknowledge_all()
     capture.stop()
     assert {event.source for event in rig.fragments()} == {source}
-    assert sorted(published_ids(rig)) == sorted(number for (number,) in pair.rows("SELECT id FROM users"))
+    assert sorted(published_ids(rig)) == stored_ids(pair.primary)
     assert AckReader(str(rig.acks), {}).last_ack(source) == last_ack
     assert rig.confirmed_lsn() == last_ack + 1
 
@@ -158,7 +118,7 @@ def test_a_capture_that_was_killed_with_its_primary_is_waited_for(rig: CaptureRi
     rig.execute_and_wait(INSERT_USER)
     capture.stop()
     assert source_entry(rig).holder is None
-    assert sorted(published_ids(rig)) == sorted(number for (number,) in pair.rows("SELECT id FROM users"))
+    assert sorted(published_ids(rig)) == stored_ids(pair.primary)
 
 
 def test_capture_says_what_its_slot_lacks_to_survive_a_failover(pair: FailoverPair) -> None:
@@ -280,7 +240,7 @@ def test_the_capture_of_an_old_primary_that_lives_on_is_fenced(
         rig.settings["postgres"]["connection"] = dict(old.options)
         assert "which does not continue it: it is an old primary" in rig.start().failure()
         new_capture.stop()
-        assert sorted(published_ids(rig)) == sorted(number for (number,) in pair.rows("SELECT id FROM users"))
+        assert sorted(published_ids(rig)) == stored_ids(pair.primary)
     finally:
         old.stop()
 
@@ -306,7 +266,7 @@ def test_a_standby_that_is_captured_is_promoted(rig: CaptureRig, postgres_folder
         rig.execute_and_wait(INSERT_USER)
         capture.stop()
         assert {event.source for event in rig.fragments()} == {source}
-        assert sorted(published_ids(rig)) == sorted(number for (number,) in standby.execute("SELECT id FROM users"))
+        assert sorted(published_ids(rig)) == stored_ids(standby)
 
 
 def _create_slot_on(standby: LocalPostgres, primary: LocalPostgres) -> None:
