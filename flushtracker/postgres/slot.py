@@ -26,7 +26,9 @@ _PREVENTIONS: Final[Mapping[str, str]] = {
 }
 """By the server's reason why a slot is lost: what prevents it."""
 # The columns depend on the server's version; as JSON, missing ones are no error.
-_SLOT: Final = "SELECT to_jsonb(s), current_database() FROM pg_replication_slots s WHERE slot_name = %s"
+_SLOT: Final = """
+SELECT to_jsonb(s), current_database(), pg_is_in_recovery() FROM pg_replication_slots s WHERE slot_name = %s
+"""
 # A standby's slot retains what it has received, and decodes what it has replayed.
 _STATUS: Final = """
 SELECT to_jsonb(s), CASE WHEN pg_is_in_recovery()
@@ -99,8 +101,8 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
 
     Raises:
         LostSlotError: the slot is lost.
-        PostgresError: it does not exist, belongs to another plugin or database, or is temporary or one of two-phase
-            decoding.
+        PostgresError: it does not exist, belongs to another plugin or database, or is temporary, one of two-phase
+            decoding, or a standby's copy of its primary's.
         PostgresUnavailableError: it is being created.
     """
     found = rows(connection, _SLOT, (slot,))
@@ -110,7 +112,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
             "was written since it was dropped: add --new-epoch, or --upgraded-from on an upgraded server, with which "
             "all of them begin again"
         )
-    ((facts, database),) = found
+    ((facts, database, is_standby),) = found
     if facts["plugin"] != PLUGIN or facts["database"] != database:
         raise PostgresError(
             f"replication slot {slot} has plugin {facts['plugin']} and database {facts['database']}, not {PLUGIN} and "
@@ -127,6 +129,12 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
         raise PostgresError(
             f"replication slot {slot} is temporary: it is the server's own copy of its primary's slot and not complete "
             "yet, or belongs to one session. Connect capture to the primary"
+        )
+    # After a promotion it remains true, and has no meaning.
+    if is_standby and facts.get("synced"):
+        raise PostgresError(
+            f"replication slot {slot} is the server's own copy of its primary's slot, and cannot be read before a "
+            "promotion. Connect capture to the primary"
         )
     if facts.get("two_phase"):
         raise PostgresError(

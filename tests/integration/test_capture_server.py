@@ -198,6 +198,19 @@ def test_a_lost_slot_is_a_final_error_that_states_what_to_do(rig: CaptureRig) ->
         telling.stop()
 
 
+def test_a_slot_that_is_lost_while_it_is_read_ends_capture(rig: CaptureRig) -> None:
+    """The server ends the connection, to remove WAL that the shapes have held for too long; no retry can help."""
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    rig.acknowledge_all()
+    rig.server.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    for _ in range(3):
+        rig.server.execute("SELECT pg_switch_wal()", INSERT_USER, "CHECKPOINT")
+    failure = capture.failure()
+    assert failure.startswith("LostSlotError: replication slot shapes is lost (wal_removed)")
+    assert "A larger max_slot_wal_keep_size helps" in failure
+
+
 @pytest.mark.parametrize("diverged", [False, True], ids=["behind", "diverged"])
 def test_a_server_restored_from_a_copy_is_refused(rig: CaptureRig, postgres_folder: Path, diverged: bool) -> None:  # noqa: FBT001  a parameter of the test
     """It is behind what was published, or past it with other transactions; a new epoch continues as a new source."""

@@ -175,6 +175,20 @@ def test_a_copy_that_a_promotion_would_drop_is_named(pair: FailoverPair) -> None
     )
 
 
+def test_the_copy_of_a_slot_on_a_standby_is_refused(rig: CaptureRig, pair: FailoverPair) -> None:
+    """Capture that connects to whichever host answers first is told where to connect; the primary's is left alone."""
+    capture = rig.start()
+    rig.execute_and_wait(INSERT_USER)
+    standby = pair.add_standby()
+    pair.wait_until_synced(partial(insert_and_acknowledge, rig))
+    rig.settings["postgres"]["connection"] = dict(standby.options)
+    failure = rig.start().failure()
+    assert "replication slot shapes is the server's own copy of its primary's slot" in failure
+    assert "Connect capture to the primary" in failure
+    pair.primary.execute(INSERT_USER)
+    capture.stop()
+
+
 def test_what_a_failover_has_lost_is_named_and_a_new_epoch_goes_on(rig: CaptureRig, pair: FailoverPair) -> None:
     """The standby was behind what capture had published: the server did not wait for it."""
     capture = rig.start()
