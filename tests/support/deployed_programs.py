@@ -3,12 +3,11 @@
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 import yaml
 
@@ -20,10 +19,13 @@ from tests.support.waiting import wait_until
 JOBS: Final = ("track", "write", "snapshot")
 PROGRAMS: Final = ("capture", *JOBS, "serve")
 READY_S: Final = 400
+_PAUSE_S: Final = 2
 _CONFIRMED_S: Final = 180
 _FOLDER: Final = Path(__file__).parents[2] / "conf" / "kubernetes"
 _STORAGE: Final = "storage: {s3: {region: eu-central-1}}"
 _GET: Final = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())"
+
+_Found = TypeVar("_Found")
 
 
 class DeployedPrograms:
@@ -76,17 +78,19 @@ class DeployedPrograms:
         states = [state for status in self.statuses(program) for state in (status["state"], status["lastState"])]
         return [state["terminated"] for state in states if "terminated" in state]
 
+    def wait(self, condition: Callable[[], _Found | None], what: str, timeout_s: float = READY_S) -> _Found:
+        """As ``wait_until``, but seldom enough for kubectl, which takes half a second of a processor."""
+        return wait_until(condition, what, timeout_s, pause_s=_PAUSE_S)
+
     def wait_ready(self, *programs: str) -> None:
         """Until all replicas of each are ready."""
         for program in programs:
-            wait_until(partial(self._is_ready, program), f"{program} is ready", READY_S)
+            self.done("rollout", "status", f"deployment/flushtracker-{program}", f"--timeout={READY_S}s")
 
-    def _is_ready(self, program: str) -> bool:
-        name = f"deployment/flushtracker-{program}"
-        found = json.loads(self.done("get", name, "--output=json"))
-        wanted, status = found["spec"]["replicas"], found["status"]
-        seen = status.get("observedGeneration") == found["metadata"]["generation"]
-        return bool(seen and status.get("readyReplicas") == status.get("replicas") == wanted)
+    def kill(self, pod: dict[str, Any]) -> None:
+        """SIGKILL, to all processes of its container."""
+        (status,) = pod["status"]["containerStatuses"]
+        self.node.kill(status["containerID"].rpartition("/")[2])
 
     def confirm(self) -> str:
         """Change a row, wait until the slot is confirmed past it, and return what was written."""
@@ -110,7 +114,7 @@ class DeployedPrograms:
 
     def wait_served(self, *texts: str) -> None:
         """Until a client gets all of these."""
-        wait_until(lambda: {*texts} <= {*self.served()}, "the rows are served", _CONFIRMED_S)
+        self.wait(lambda: {*texts} <= {*self.served()}, "the rows are served", _CONFIRMED_S)
 
     def wait_gone(self, pods: list[dict[str, Any]]) -> None:
         """Until these pods are removed."""
