@@ -138,7 +138,8 @@ class RegistryTable:
             try:
                 entry = parse_registry_entry(row["entry"])
             except DecodeError as error:
-                raise DecodeError(
+                # The type tells an entry of a newer release, which is right, from a damaged one.
+                raise type(error)(
                     f"registry table {self.uri}: entry {row['type']} {row['id']} of source {row['source']}: {error}"
                 ) from error
             key = row["source"], row["type"], row["id"]

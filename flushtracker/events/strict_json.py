@@ -47,9 +47,11 @@ def load_event(text: str | bytes, what: str, newest: int = VERSION) -> dict[str,
         raise DecodeError(f"{what} is a JSON {type(fields).__name__}, expected an object")
     version = get_field(fields, "v")
     if type(version) is not int or not VERSION <= version <= newest:
-        kind = NewerEventError if type(version) is int and version > newest else DecodeError
         readable = VERSION if newest == VERSION else f"{VERSION} to {newest}"
-        raise kind(f"{what} has v {version!r:.40}, this program reads v {readable}")
+        fact = f"{what} has v {version!r:.40}, this program reads v {readable}"
+        if type(version) is int and version > newest:
+            raise NewerEventError(f"{fact}; upgrade this program, then start it again")
+        raise DecodeError(fact)
     return fields
 
 

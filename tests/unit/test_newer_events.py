@@ -1,11 +1,21 @@
 """An event of a newer version, in either stream, stops the job; a malformed flush does not."""
 
+import json
+from datetime import datetime, timezone
+from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from flushtracker.capture.prior_state import last_entries
+from flushtracker.delta.registry_table import SCHEMA, RegistryTable
 from flushtracker.errors import DecodeError, NewerEventError
+from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.log_offset import LogOffset
 from tests.support.ack_rows import AckRows
 from tests.support.sample_source import SampleSource
 from tests.support.simulated_job import Record, SimulatedJob, Unreadable
@@ -45,3 +55,22 @@ def test_only_a_greater_number_is_a_newer_version(version: str) -> None:
     job = SimulatedJob(AckRows())
     job.run_batch([Unreadable(text, is_fragment=False)])
     assert job.dead_letters.count == 1
+
+
+def test_a_registry_entry_of_a_newer_version_asks_for_an_upgrade_in_the_topic_and_in_the_table(tmp_path: Path) -> None:
+    """In the table it was a malformed entry, for which the writers' job has the remedy of deleting records."""
+    entry = ShapeEntry(
+        "7301/1/shapes", ShapeDefinition("users", ("public", "users"), snapshot=True), 1, LogOffset(1, 0)
+    )
+    newer = json.dumps({**json.loads(entry.to_json()), "v": 5})
+    message = "registry entry has v 5, this program reads v 1 to 4; upgrade this program, then start it again"
+    with pytest.raises(NewerEventError) as caught:
+        last_entries([newer.encode()])
+    assert str(caught.value) == message
+    uri = str(tmp_path / "log_shapes")
+    table = RegistryTable(uri, create=True)
+    row = [entry.source, "shape", "users", newer, datetime.now(timezone.utc)]
+    write_deltalake(uri, pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True))], SCHEMA), mode="append")
+    with pytest.raises(NewerEventError) as caught:
+        table.entries()
+    assert str(caught.value) == f"registry table {uri}: entry shape users of source {entry.source}: {message}"

@@ -167,7 +167,7 @@ def _error_of(event: Unreadable) -> OutputRow | None:
     A flush notification of a newer version is right, and would be lost as a dead letter.
     """
     if event.is_newer:
-        reason = f"{event.place}: {event.reason}; upgrade this program, then start it again on its checkpoint"
+        reason = f"{event.place}: {event.reason} on its checkpoint"
         return OutputRow(ERROR, report=NewerEventError.__name__, reason=reason)
     if event.stream == FRAGMENTS:
         reason = (

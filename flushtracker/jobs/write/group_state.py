@@ -122,8 +122,9 @@ def _read(frames: _Frames) -> tuple[list[ChangeColumns], list[tuple[str, Any]]]:
                 failures.append((f"{place}: {what} cannot be read: {error}", error))
     if failures:
         fact, first = min(failures, key=lambda failure: failure[0])
-        advice = "; upgrade this program, then start it again" if isinstance(first, NewerEventError) else ""
-        raise type(first)(f"{fact}; nothing from this batch on is written or notified{advice}") from first
+        if isinstance(first, NewerEventError):
+            raise NewerEventError(fact) from first
+        raise DecodeError(f"{fact}; nothing from this batch on is written or notified") from first
     # The last entry of a key is the current one, but Spark reads files in any order. In one file or partition, a later
     # place has at least as many characters.
     entries.sort(key=lambda each: (len(each[0]), each[0]))
