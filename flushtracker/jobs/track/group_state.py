@@ -167,8 +167,7 @@ def _error_of(event: Unreadable) -> OutputRow | None:
     A flush notification of a newer version is right, and would be lost as a dead letter.
     """
     if event.is_newer:
-        reason = f"{event.place}: {event.reason} on its checkpoint"
-        return OutputRow(ERROR, report=NewerEventError.__name__, reason=reason)
+        return OutputRow(ERROR, report=NewerEventError.__name__, reason=f"{event.place}: {event.reason}")
     if event.stream == FRAGMENTS:
         reason = (
             f"{event.place}: fragment cannot be read: {event.reason}; a transaction may be lost with it, so nothing "
