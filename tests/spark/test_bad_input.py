@@ -186,8 +186,7 @@ def test_event_of_a_newer_version_stops_the_job_until_it_is_upgraded(
     message = _stop_message(job, spark, NewerEventError)
     what, versions = ("fragment", "1 to 2") if stream == FRAGMENTS else ("flush notification", "1")
     assert message == (
-        f"file:{file}: {what} has v 3, this program reads v {versions}; upgrade this program, then start it again on "
-        f"its checkpoint"
+        f"file:{file}: {what} has v 3, this program reads v {versions}; upgrade this program, then start it again"
     )
     assert job.ack_lsns(source.name) == {0: 1998}
     assert not (tmp_path / "dead_letters").exists()
