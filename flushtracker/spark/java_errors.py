@@ -13,7 +13,8 @@ from flushtracker.errors import FencedError, FlushtrackerError, GapError, StateE
 from flushtracker.spark.kafka_failures import kafka_failure, masked
 
 _MAX_REASON_CHARS: Final = 400
-_CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"
+# Spark has found another driver's file when it looked, or the storage has refused its own.
+_CONCURRENT: Final = re.compile(r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using")
 _DISK_FULL: Final = "No space left on device"
 _DATA_LOSS: Final = re.compile(
     # The first is an executor's, from reading; the second the driver's, from planning.
@@ -71,7 +72,7 @@ def query_failure(query: StreamingQuery, failure: BaseException | None, config: 
 
 def _known_failure(text: str, config: QueryConfig) -> FlushtrackerError | None:
     checkpoint = config.state.checkpoint
-    if _CONCURRENT in text:
+    if _CONCURRENT.search(text):
         return FencedError(
             f"this driver has been fenced: another driver writes to checkpoint {checkpoint}; let only one run"
         )
