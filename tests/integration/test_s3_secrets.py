@@ -15,13 +15,17 @@ from typing import Final
 import pytest
 
 from flushtracker.delta.log.claim import LogClaim
+from flushtracker.delta.log.reader import read_shape
 from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.local.postgres import free_port
+from flushtracker.local.postgres import LocalPostgres, free_port
+from flushtracker.shapes.definition import ShapeDefinition
+from tests.support.faulty_proxy import RESET, Fault, faulty_proxy
 from tests.support.object_store import store_config, store_options
 from tests.support.s3_server import S3Server, running_s3
 from tests.support.secret_watch import SecretWatch
 from tests.support.shape_log_rows import arrow, commit, item
+from tests.support.snapshot_rig import SnapshotRig
 from tests.support.waiting import wait_until
 from tests.unit.test_shape_log_reader import shape_entry, table_entry
 
@@ -41,9 +45,9 @@ def s3() -> Iterator[S3Server]:
         yield server
 
 
-def _storage(s3: S3Server) -> dict[str, object]:
+def _storage(port: int) -> dict[str, object]:
     """The section ``storage``, which names the secrets."""
-    config = store_config(s3.port)
+    config = store_config(port)
     keys = {"access_key_id": _KEY, "secret_access_key": "${SECRET}"}
     return {"s3": {"endpoint": config.endpoint, "region": config.region, **keys}}
 
@@ -66,7 +70,7 @@ def test_server_shows_no_secret_of_its_storage(s3: S3Server, tmp_path: Path) -> 
     config = tmp_path / "serve.yaml"
     status = f"127.0.0.1:{free_port()}"
     listen = {"http": {"listen": "127.0.0.1:0"}, "status": {"listen": status}}
-    config.write_text(json.dumps({"storage": _storage(s3), "sink": _SINK, **listen}))
+    config.write_text(json.dumps({"storage": _storage(s3.port), "sink": _SINK, **listen}))
     watch, log = SecretWatch(_SECRETS), tmp_path / "log"
     with watch.running(log, "serve", "--config", str(config)) as process:
 
@@ -83,4 +87,29 @@ def test_server_shows_no_secret_of_its_storage(s3: S3Server, tmp_path: Path) -> 
         watch.search("pages", [body, *pages])
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == os.EX_OK
+    watch.require_no_secret(tmp_path)
+
+
+@pytest.mark.long
+def test_snapshot_shows_no_secret_of_its_storage(s3: S3Server, postgres: LocalPostgres, tmp_path: Path) -> None:
+    """Neither the job nor its executors, which write the rows; nor do errors of the store change anything."""
+    postgres.execute("CREATE TABLE users (id int PRIMARY KEY)", "ALTER TABLE users REPLICA IDENTITY FULL")
+    postgres.execute("INSERT INTO users SELECT generate_series(1, 10)")
+    options = store_options(s3.port)
+    watch = SecretWatch(_SECRETS)
+    with faulty_proxy(s3.port) as proxy:
+        settings: dict[str, object] = {"storage": _storage(proxy.port)}
+        rig = SnapshotRig(postgres, tmp_path, settings, "s3://bucket", options)
+        rig.define(ShapeDefinition("all", ("public", "users")))
+        proxy.add(
+            Fault(r"PUT .*log/.*parquet", 503),
+            Fault(r"PUT .*log/.*parquet", RESET, takes_effect=True),
+            Fault(r"PUT .*log/_delta_log/\d{20}\.json", 500, takes_effect=True),
+            Fault(r"PUT .*log/_delta_log/\d{20}\.json", RESET),
+            Fault(r"GET .*log_shapes", 503, times=2),
+        )
+        code, output = watch.run(tmp_path / "job.log", "snapshot", "--config", str(rig.config_file()))
+        assert code == os.EX_OK, output
+        assert proxy.left() == 0
+    assert read_shape(_LOG, "all", storage_options=options).rows.num_rows == 10
     watch.require_no_secret(tmp_path)

@@ -34,6 +34,7 @@ from tests.support.job_folder import JobFolder
 from tests.support.object_store import store_options
 from tests.support.racing_commits import as_log_rows, snapshot_frame
 from tests.support.s3_session import s3_store
+from tests.support.store_faults import store_faults
 from tests.support.store_jobs import (
     GARBAGE,
     Tracked,
@@ -93,27 +94,21 @@ def test_faults_of_a_store_change_nothing(
 ) -> None:
     """Errors, throttling, resets and lost answers, at each kind of request; the job neither stops nor differs."""
     job = Tracked(undisturbed, tmp_path, s3_store(proxy.port), "faults")
-    tables, checkpoint = "faults(/|%2F)(acks|dead_letters)", "faults(/|%2F)checkpoint"
-    proxy.add(
-        Fault(rf"PUT .*{tables}/_delta_log/0{{20}}\.json", RESET, takes_effect=True, times=2),
-        Fault(rf"PUT .*{tables}/_delta_log/\d{{19}}[1-9]\.json", 500, takes_effect=True, times=2),
-        Fault(rf"PUT .*{tables}/_delta_log/\d{{19}}[1-9]\.json", RESET, takes_effect=True),
-        Fault(rf"PUT .*{tables}/part-", RESET),
-        Fault(rf"PUT .*{tables}/part-", 503, takes_effect=True, times=2),
-        Fault(rf"GET .*{tables}", 503, times=4),
-        Fault(rf"GET .*list-type.*{tables}", RESET),
-        Fault(rf"PUT .*{checkpoint}", 503, times=5),
-        Fault(rf"PUT .*{checkpoint}", 500, takes_effect=True, times=3),
-        Fault(rf"PUT .*{checkpoint}/commits", RESET, takes_effect=True),
-        Fault(rf"PUT .*{checkpoint}/state", RESET, times=2),
-        Fault(rf"(GET|HEAD) .*{checkpoint}", 503, times=5),
-        Fault(rf"HEAD .*{checkpoint}", delay_s=1.0),
-        Fault(r"DELETE .*checkpoint", 500, takes_effect=True, times=2),
-    )
+    proxy.add(*store_faults("faults", "acks|dead_letters"))
     job.run(spark)
     assert proxy.left() == 0
     assert job.acks() == undisturbed.acks()
     assert job.dead_letters() == GARBAGE
+
+
+@pytest.mark.long
+def test_faults_of_a_store_add_and_lose_no_row(spark: SparkSession, proxy: FaultyProxy, tmp_path: Path) -> None:
+    """The same faults, for the writers' job: each row is in the log once, and all of them were notified."""
+    job = Written(tmp_path, s3_store(proxy.port), "row_faults")
+    proxy.add(*store_faults("row_faults", "log|log_shapes"))
+    job.run(spark)
+    assert proxy.left() == 0
+    job.require_everything()
 
 
 @pytest.mark.long

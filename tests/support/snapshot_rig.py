@@ -1,7 +1,7 @@
 """A server with a publication and a slot, and the log and the registry of shapes on its tables, without capture."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -27,11 +27,13 @@ SLOT = "shapes"
 
 @dataclass
 class SnapshotRig:
-    """``folder`` gets the tables and the configuration."""
+    """``folder`` gets the configuration, and the tables, unless these are at ``place``, a URI with ``options``."""
 
     server: LocalPostgres
     folder: Path
     settings: dict[str, object] = field(default_factory=dict)
+    place: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.server.execute(
@@ -40,9 +42,10 @@ class SnapshotRig:
         )
         with closing(self.server.connect()) as connection:
             self.source = f"{primary_server(connection)}/{SLOT}"
-        self.log, self.shapes = str(self.folder / "log"), str(self.folder / "log_shapes")
-        create_shape_log(self.log)
-        self._registry = RegistryTable(self.shapes, create=True)
+        place = self.place or str(self.folder)
+        self.log, self.shapes = f"{place}/log", f"{place}/log_shapes"
+        create_shape_log(self.log, self.options)
+        self._registry = RegistryTable(self.shapes, self.options, create=True)
 
     def define(self, *definitions: ShapeDefinition, starts_visible: bool = True) -> list[ShapeEntry]:
         """Register shapes, as the writers' job does what capture has published."""

@@ -1,4 +1,4 @@
-"""Random faults of an object store, of every kind."""
+"""Faults of an object store, of every kind: at each kind of request that a job makes, or at random."""
 
 import random
 from typing import Final
@@ -6,6 +6,30 @@ from typing import Final
 from tests.support.faulty_proxy import HELD, RESET, Fault
 
 _REQUESTS: Final = ("PUT .*_delta_log", "PUT .*parquet", "GET .*list-type", "GET .*json", "GET", "PUT", "DELETE")
+
+
+def store_faults(name: str, tables: str) -> list[Fault]:
+    """For a job with everything below ``name``, which neither stops nor differs.
+
+    ``tables`` is a pattern of the folders of its tables. Each is created, and they have three further commits at least.
+    """
+    tables, checkpoint = f"{name}(/|%2F)({tables})", f"{name}(/|%2F)checkpoint"
+    return [
+        Fault(rf"PUT .*{tables}/_delta_log/0{{20}}\.json", RESET, takes_effect=True, times=2),
+        Fault(rf"PUT .*{tables}/_delta_log/\d{{19}}[1-9]\.json", 500, takes_effect=True, times=2),
+        Fault(rf"PUT .*{tables}/_delta_log/\d{{19}}[1-9]\.json", RESET, takes_effect=True),
+        Fault(rf"PUT .*{tables}/part-", RESET),
+        Fault(rf"PUT .*{tables}/part-", 503, takes_effect=True, times=2),
+        Fault(rf"GET .*{tables}", 503, times=4),
+        Fault(rf"GET .*list-type.*{tables}", RESET),
+        Fault(rf"PUT .*{checkpoint}", 503, times=5),
+        Fault(rf"PUT .*{checkpoint}", 500, takes_effect=True, times=3),
+        Fault(rf"PUT .*{checkpoint}/commits", RESET, takes_effect=True),
+        Fault(rf"PUT .*{checkpoint}/state", RESET, times=2),
+        Fault(rf"(GET|HEAD) .*{checkpoint}", 503, times=5),
+        Fault(rf"HEAD .*{checkpoint}", delay_s=1.0),
+        Fault(r"DELETE .*checkpoint", 500, takes_effect=True, times=2),
+    ]
 
 
 def random_fault(rng: random.Random) -> Fault:
