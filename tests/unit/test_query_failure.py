@@ -1,0 +1,54 @@
+"""What is reported of a query that Spark has ended."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from flushtracker.errors import FencedError
+from flushtracker.spark.java_errors import query_failure
+from tests.support.job_folder import JobFolder
+
+
+@dataclass
+class _JavaError:
+    """An exception of the JVM, as py4j shows it."""
+
+    name: str
+    message: str
+    cause: "_JavaError | None" = None
+
+    def getClass(self) -> Any:  # noqa: N802  Java's
+        return SimpleNamespace(getName=lambda: self.name)
+
+    def getMessage(self) -> str:  # noqa: N802
+        return self.message
+
+    def getCause(self) -> "_JavaError | None":  # noqa: N802
+        return self.cause
+
+
+_REFUSED = _JavaError("S3Exception", "At least one of the pre-conditions you specified did not hold")
+_THERE = _JavaError("FileAlreadyExistsException", "s3a://bucket/c/offsets/1 already exists", _REFUSED)
+_MULTIPLE = "Multiple streaming queries are concurrently using s3a://bucket/c/offsets/1."
+_DETECTED = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 1."
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        _JavaError("SparkConcurrentModificationException", _MULTIPLE, _THERE),
+        _JavaError("SparkException", _DETECTED),
+    ],
+    ids=["the store refuses its file", "Spark finds the other's file"],
+)
+def test_driver_beside_another_one_on_its_checkpoint_is_reported_as_fenced(tmp_path: Path, error: _JavaError) -> None:
+    """Whoever was first with a batch's offsets; the storage's own reason would not say what to do."""
+    ended = _JavaError("StreamingQueryException", "the query has ended", error)
+    found = SimpleNamespace(isDefined=lambda: True, get=lambda: ended)
+    query = SimpleNamespace(_jsq=SimpleNamespace(exception=lambda: found))
+    failure = query_failure(cast("Any", query), None, JobFolder(tmp_path).config())
+    assert isinstance(failure, FencedError)
+    assert "another driver writes to checkpoint" in str(failure)
