@@ -6,12 +6,14 @@ each stopped by SIGTERM, and the next one only when the slot has passed all that
 1. each is replaced by this checkout's, in the order of docs/upgrading.md;
 2. each is replaced by the release before, in reverse order: it continues, or it ends and says why, and stays replaced;
 3. each is replaced by this checkout's, in reverse order;
-4. each is started again, for the time that this takes.
+4. each is started again, for the time that this takes;
+5. if there are shapes that the release before does not know, they are defined, and each is replaced by it as in 2.
 
 All the time :mod:`tests.support.loop_watch` judges slot, acks and shape log, as in ``soak_loop``: nothing lost, nothing
 confirmed early. Followers go on from one release's positions with the other release, and browsers with the handles and
-offsets that they have; nobody may begin again because of the upgrade. In each part a shape is defined, whose snapshot
-is taken while programs are replaced. A stop is the longest time without a new ack; of the server, without an answer.
+offsets that they have; nobody may begin again because of the upgrade. After each replacement a shape is defined, which
+gets its snapshot from the programs of both releases as they are then; by the seed, from a program of its own. A stop is
+the longest time without a new ack; of the server, without an answer.
 
 ``python -m tests.integration.soak_upgrade --from v0.1.0 [--seed N]``.
 """
@@ -37,13 +39,14 @@ from tests.support.log_follower import Follower, row_texts
 from tests.support.loop_watch import LoopWatch
 from tests.support.loop_workload import LoopWorkload
 from tests.support.seeded_soak import report
-from tests.support.upgrade_loop import ORDER, UpgradeLoop
+from tests.support.upgrade_loop import Snapshots, UpgradeLoop
 from tests.support.upgrade_readers import HttpFollower, longest_gap, poll_with
 from tests.support.waiting import wait_until
 
 _FOLLOWED: Final = ("orders-23", "audit")
 """Shapes whose history is kept, so that nobody is told to begin again."""
 _RESTART: Final = "restart"
+_LATER: Final = "downgrade with later shapes"
 _LOAD_S: Final = 5.0
 _TIMEOUT_S: Final = 120
 _TIMES: Final = 2
@@ -85,8 +88,9 @@ class UpgradeRun:
         """Replace the programs one after the other, each by that of the release."""
         loop, seed = self._loop, self._rng.randrange(1 << 30)
         first = len(self.stops)
+        # Of a shape that it does not know, the release before refuses the registry.
+        readers = (CHECKOUT,) if part == _LATER else (loop.old, CHECKOUT)
         with LoopWorkload(lambda: loop.server, seed) as workload:
-            loop.define_another()
             self._follow_over_http()
             self._await_progress()
             self._watch.sample_for(_LOAD_S)
@@ -94,22 +98,24 @@ class UpgradeRun:
                 self.stops.append(self._replace(part, name, release))
                 report(self._started, f"{self.stops[-1]} {self._watch.counts()}")
                 for follower in self._positions:
-                    poll_with(follower, (loop.old, CHECKOUT))
+                    poll_with(follower, readers)
         if workload.failure is not None:
             raise workload.failure
-        loop.await_snapshots()
         outcome = self._watch.rest()
         self._check_followers()
         report(self._started, f"{part}: {outcome}; {len(self.stops) - first} replaced")
 
     def _replace(self, part: str, name: str, release: Release) -> Stop:
-        begin = time.time()
+        begin, has_run = time.time(), self._loop.has(name)
         self._loop.replace(name, release)
         self._follow_over_http()
         refusals = self._through_refusals(self._await_progress)
         end = time.time()
+        self._loop.define_another()
+        refusals += self._through_refusals(self._loop.await_snapshots)
         refusals += self._through_refusals(lambda: self._watch.sample_for(_LOAD_S))
-        return Stop(part, name, self._stopped_s(name, begin, end), "; ".join(refusals) or None)
+        seconds = self._stopped_s(name, begin, end) if has_run else 0.0
+        return Stop(part, name, seconds, "; ".join(refusals) or None)
 
     def _await_progress(self) -> None:
         """Wait until what is written now is confirmed, and clients have got answers."""
@@ -167,28 +173,34 @@ class UpgradeRun:
 
 
 def check_stops(stops: Sequence[Stop]) -> None:
-    """No replacement by a newer release holds anything up for longer than a restart does."""
+    """No replacement holds anything up for longer than a restart, and capture refuses shapes that it does not know."""
     restarts = {stop.program: stop.seconds for stop in stops if stop.part == _RESTART}
     for stop in stops:
         most_s = _TIMES * restarts[stop.program] + _SLACK_S
         assert stop.refusal or stop.seconds <= most_s, (
             f"{stop} is longer than a restart, {restarts[stop.program]:.1f} s"
         )
+        assert stop.refusal or (stop.part, stop.program) != (_LATER, "capture"), f"{stop} has shapes of a newer release"
 
 
 def soak(folder: Path, revision: str, seed: int) -> None:
     """Upgrade from the commit, go back, and upgrade again."""
     rng = random.Random(seed)  # noqa: S311  reproducible
     flush, write_unit = rng.choice(["batch", "hold"]), rng.choice(["txn", "txn_fragment"])
+    choices: tuple[Snapshots, ...] = ("auto", "manual")
+    snapshots = rng.choice(choices)
     old = release_of(revision, folder / "before")
     with ExitStack() as stack:
-        loop = UpgradeLoop(folder / "loop", old, flush=flush, write_unit=write_unit)
+        loop = UpgradeLoop(folder / "loop", old, flush=flush, write_unit=write_unit, snapshots=snapshots)
         stack.enter_context(loop)
         run = stack.enter_context(UpgradeRun(loop, seed))
-        run.play("upgrade", CHECKOUT, ORDER)
-        run.play("downgrade", old, ORDER[::-1])
-        run.play("upgrade in reverse", CHECKOUT, ORDER[::-1])
-        run.play(_RESTART, CHECKOUT, ORDER)
+        run.play("upgrade", CHECKOUT, loop.order)
+        run.play("downgrade", old, loop.order[::-1])
+        run.play("upgrade in reverse", CHECKOUT, loop.order[::-1])
+        run.play(_RESTART, CHECKOUT, loop.order)
+        if loop.later:
+            loop.define_later()
+            run.play(_LATER, old, loop.order[::-1])
     for stop in run.stops:
         refusal = f": {stop.refusal}" if stop.refusal else ""
         report(time.monotonic(), f"{stop.part}, {stop.program}: {stop.seconds:.1f} s{refusal}")
