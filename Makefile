@@ -130,8 +130,9 @@ brokerjars: java $(READY) ## fetch the local broker's jars into .jars/kafka; oth
 s3jars: java $(READY) ## fetch what Spark needs for checkpoints on S3 into .jars/s3
 	@$(BIN)/python -m flushtracker.jvm.jars s3
 
-serverjars: java $(READY) ## fetch a PostgreSQL server of each version and an old Kafka broker for the tests into .jars; other targets do this when needed
+serverjars: java $(READY) ## fetch a PostgreSQL server of each version, an old Kafka broker and Hadoop for the tests into .jars; other targets do this when needed
 	@$(BIN)/python -m tests.support.server_versions && $(BIN)/python -m tests.support.oldest_servers
+	@$(BIN)/python -m tests.support.hadoop_cluster
 
 s3server: $(READY) ## build a server with the API of S3 for the tests into .jars/store, with Go; other targets do this when needed
 	@$(BIN)/python -m tests.support.s3_build

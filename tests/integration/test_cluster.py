@@ -10,7 +10,8 @@ import pytest
 from flushtracker.cli import main
 from tests.support.job_folder import JobFolder
 from tests.support.recorded_workload import SOURCE, write_recorded_workload
-from tests.support.standalone_cluster import DEADLINE_S, StandaloneCluster
+from tests.support.spark_cluster import DEADLINE_S
+from tests.support.standalone_cluster import StandaloneCluster
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from tests.support.object_store import store_config
 from tests.support.s3_server import running_s3
 from tests.support.secured_broker import SecuredBroker
 from tests.support.secured_postgres import SecuredPostgres
-from tests.support.standalone_cluster import FAST_START
+from tests.support.spark_cluster import FAST_START
 
 ROOT: Final = Path(__file__).parents[2]
 _LEFT: Final = """

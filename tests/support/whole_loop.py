@@ -19,7 +19,7 @@ from tests.support.loop_workload import FOLDED, SHAPES, TABLES, LoopShape
 from tests.support.new_server import new_server
 from tests.support.s3_server import S3Server
 from tests.support.server_truth import ServerTruth
-from tests.support.standalone_cluster import FAST_START
+from tests.support.spark_cluster import FAST_START
 from tests.support.waiting import wait_until
 
 Part = Literal["capture", "tracker", "writers", "broker", "server"]

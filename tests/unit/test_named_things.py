@@ -56,7 +56,14 @@ FOREIGN: Final = frozenset(
             "kernel.panic",
         ),  # Kubernetes, Linux
         *("DeltaTable.to_pyarrow_table", "to_pyarrow_table", "to_pyarrow_dataset", "z_order", "MERGE"),  # Delta
-        *("FileContext", "FileSystem", "RawLocalFileSystem", "LocalFileSystem", "DeleteOnExitHook"),  # Hadoop
+        *(
+            "FileContext",
+            "FileSystem",
+            "RawLocalFileSystem",
+            "LocalFileSystem",
+            "DeleteOnExitHook",
+            "dfs.datanode.synconclose",
+        ),  # Hadoop
         *("AbortableStreamBasedFSDataOutputStream",),  # Spark's with Hadoop
         *("OPTIMIZE",),  # Delta in SQL
         *("sasl.oauthbearer.client.id",),  # Kafka

@@ -1,0 +1,122 @@
+"""The jobs on Hadoop: checkpoints and tables on HDFS, and the writers' executors on YARN."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from flushtracker.cli import main
+from flushtracker.delta.registry_table import RegistryTable
+from tests.support.hadoop_cluster import HadoopCluster
+from tests.support.job_folder import JobFolder
+from tests.support.racing_entries import race
+from tests.support.spark_cluster import DEADLINE_S
+from tests.support.store_jobs import (
+    Store,
+    Tracked,
+    Written,
+    kill,
+    killed_driver_continues,
+    stale_driver_adds_nothing,
+    undisturbed_job,
+)
+from tests.support.store_tables import log_is_claimed_appended_merged_and_read
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.long
+
+_ROOT: Final = Path(__file__).parents[2]
+_RECORDING: Final = ("--recording", str(_ROOT / "tests" / "recording"), "--shapes", str(_ROOT / "conf" / "shapes.yaml"))
+_TIMEOUT_S: Final = 480
+
+
+@pytest.fixture(scope="module")
+def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HadoopCluster]:
+    with HadoopCluster(tmp_path_factory.mktemp("hadoop")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> JobFolder:
+    return undisturbed_job(spark, tmp_path_factory.mktemp("undisturbed"))
+
+
+def _commits(table: str) -> int:
+    return DeltaTable(table).version() if DeltaTable.is_deltatable(table) else -1
+
+
+def test_programs_that_race_replace_no_commit_on_hdfs(hadoop: HadoopCluster) -> None:
+    """Each entry of each program is there, whoever was first: deltalake renames there, unless the name is taken."""
+    uri = f"{hadoop.hdfs}/raced"
+    RegistryTable(uri, {}, create=True)
+    race(0, "abc", 10, uri)
+    found = RegistryTable(uri, {}).written()
+    assert sorted(key[2] for key in found) == sorted(f"{name}{number}" for name in "abc" for number in range(10))
+
+
+def test_log_on_hdfs_is_claimed_appended_merged_and_read(hadoop: HadoopCluster) -> None:
+    log_is_claimed_appended_merged_and_read(f"{hadoop.hdfs}/merged", {})
+
+
+def test_killed_driver_continues_on_hdfs(
+    spark: SparkSession, undisturbed: JobFolder, hadoop: HadoopCluster, tmp_path: Path
+) -> None:
+    job = Tracked(undisturbed, tmp_path, Store(hadoop.hdfs, "", {}), "killed")
+    killed_driver_continues(spark, undisturbed, job)
+
+
+def test_killed_writer_continues_on_hdfs(spark: SparkSession, hadoop: HadoopCluster, tmp_path: Path) -> None:
+    """Each change is in the log once."""
+    job = Written(tmp_path, Store(hadoop.hdfs, "", {}), "writer")
+    kill("killed_writer", "between append and notification", 1, job.file)
+    job.run(spark)
+    job.require_everything()
+
+
+def test_stale_driver_on_hdfs_adds_nothing_to_what_its_successor_has_acknowledged(
+    spark: SparkSession,
+    undisturbed: JobFolder,
+    hadoop: HadoopCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second job does everything, on the same checkpoint, while the first is in the middle of a batch."""
+    job = Tracked(undisturbed, tmp_path, Store(hadoop.hdfs, "", {}), "stale")
+    stale_driver_adds_nothing(spark, undisturbed, job, monkeypatch)
+
+
+def test_killed_executor_of_the_writers_on_yarn_loses_nothing(hadoop: HadoopCluster, tmp_path: Path) -> None:
+    """The log, its registry and the checkpoint are on HDFS; the killed executor's tasks run again elsewhere."""
+    assert main(["replay", *_RECORDING, "--out", str(tmp_path)]) == 0
+    place = f"{hadoop.hdfs}/writers"
+    example = (_ROOT / "conf" / "write_replay.yaml").read_text()
+    for own, other in (
+        ("data/", f"file://{tmp_path}/"),
+        ("max_files_per_trigger: 1 ", "max_files_per_trigger: 2 "),
+        ("flush: hold ", "flush: batch "),
+        ('trigger: "2 seconds"', "trigger: available_now"),
+    ):
+        assert own in example
+        example = example.replace(own, other)
+    for name in ("log", "log_shapes", "write_checkpoint"):
+        example = example.replace(f"file://{tmp_path}/{name}", f"{place}/{name}")
+    # Spark takes a path without a scheme for one on HDFS. The notifications are written without Spark.
+    example = example.replace(f"file://{tmp_path}/flushes", f"{tmp_path}/flushes")
+    config = tmp_path / "write_shapes.yaml"
+    config.write_text(example)
+    driver = hadoop.submit(str(_ROOT / "jobs" / "write_shapes.py"), "--config", str(config), cwd=tmp_path)
+
+    def has_begun() -> bool:
+        assert driver.poll() is None, hadoop.log_of(driver)
+        return _commits(f"{place}/log") > 3
+
+    wait_until(has_begun, "some batches", DEADLINE_S)
+    killed = hadoop.kill_an_executor()
+    before = _commits(f"{place}/log")
+    assert driver.wait(_TIMEOUT_S) == 0, hadoop.log_of(driver)
+    assert _commits(f"{place}/log") > before
+    assert killed not in hadoop.executor_pids()
+    assert main(["verify", "--log", f"{place}/log", *_RECORDING]) == 0
