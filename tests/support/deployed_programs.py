@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any, Final, TypeVar
+from urllib.request import urlopen
 
 import yaml
 
@@ -20,8 +21,8 @@ JOBS: Final = ("track", "write", "snapshot")
 PROGRAMS: Final = ("capture", *JOBS, "serve")
 READY_S: Final = 400
 _PAUSE_S: Final = 2
-_CONFIRMED_S: Final = 180
-_FOLDER: Final = Path(__file__).parents[2] / "conf" / "kubernetes"
+_CONFIRMED_S: Final = 300
+_CONF: Final = Path(__file__).parents[2] / "conf"
 _STORAGE: Final = "storage: {s3: {region: eu-central-1}}"
 _GET: Final = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())"
 
@@ -36,15 +37,17 @@ class DeployedPrograms:
         self.kubectl = node.kubectl
         self.services = services
 
-    def objects(self) -> list[dict[str, Any]]:
-        """Those of the kustomization, with this store, and for a node that has fewer processors than they ask for."""
-        text = self.done("kustomize", str(_FOLDER))
+    def objects(self, folder: str = "kubernetes") -> list[dict[str, Any]]:
+        """Those of a kustomization, with this store, and for a node that has fewer processors than they ask for."""
+        text = self.done("kustomize", str(_CONF / folder))
         assert text.count(_STORAGE) == len(PROGRAMS)
         found = list(yaml.safe_load_all(text.replace(_STORAGE, self.services.storage())))
         for each in found:
             if each["kind"] == "Deployment":
                 (container,) = each["spec"]["template"]["spec"]["containers"]
                 container["resources"]["requests"]["cpu"] = "50m"
+            elif "spark.conf" in each.get("data", {}):
+                each["data"]["spark.conf"] += "spark.kubernetes.executor.request.cores 50m\n"
         return found
 
     def apply(self, *manifests: dict[str, Any]) -> None:
@@ -59,7 +62,14 @@ class DeployedPrograms:
 
     def pods(self, program: str) -> list[dict[str, Any]]:
         """Those that are not being deleted."""
-        found = json.loads(self.done("get", "pods", f"--selector={_label(program)}", "--output=json"))["items"]
+        return self._pods(_label(program))
+
+    def executors(self) -> list[dict[str, Any]]:
+        """The pods of executors that run."""
+        return [pod for pod in self._pods("spark-role=executor") if pod["status"]["phase"] == "Running"]
+
+    def _pods(self, selector: str) -> list[dict[str, Any]]:
+        found = json.loads(self.done("get", "pods", f"--selector={selector}", "--output=json"))["items"]
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def statuses(self, program: str) -> list[dict[str, Any]]:
@@ -91,6 +101,12 @@ class DeployedPrograms:
         """SIGKILL, to all processes of its container."""
         (status,) = pod["status"]["containerStatuses"]
         self.node.kill(status["containerID"].rpartition("/")[2])
+
+    def status(self, pod: dict[str, Any]) -> dict[str, Any]:
+        """The status document of its program, from this machine."""
+        with urlopen(f"http://{pod['status']['podIP']}:9464/status.json") as answer:
+            document: dict[str, Any] = json.load(answer)
+        return document
 
     def confirm(self) -> str:
         """Change a row, wait until the slot is confirmed past it, and return what was written."""

@@ -14,11 +14,16 @@ from typing import Any, Final
 
 import pytest
 
+from flushtracker import read_shape, read_shape_log
 from tests.support.deployed_programs import JOBS, PROGRAMS, READY_S, DeployedPrograms
 from tests.support.kubernetes_node import KubernetesNode
+from tests.support.object_store import store_options
 from tests.support.pod_services import pod_services
+from tests.support.waiting import wait_until
 
 _IMAGES: Final = "FLUSHTRACKER_IMAGES"
+_EXECUTORS: Final = ("flushtracker-write", "flushtracker-driver", "flushtracker-spark")
+"""What puts those of one job into pods of their own: for both there is no room."""
 _NAMESPACE: Final = {
     "apiVersion": "v1",
     "kind": "Namespace",
@@ -179,3 +184,59 @@ def test_a_shape_that_is_added_to_its_map_is_captured_without_a_restart(cluster:
     cluster.wait(lambda: {text, "before 1"} <= {*cluster.served("orders-again")}, "the new shape is served")
     after = cluster.statuses("capture")
     assert [each["containerID"] for each in after] == [each["containerID"] for each in before]
+
+
+@pytest.mark.parametrize("victim", ["executor", "driver", "pod"])
+def test_with_executors_in_pods_of_their_own_no_row_is_lost_or_doubled_by_an_end_in_mid_batch(
+    cluster: DeployedPrograms, victim: str
+) -> None:
+    """An executor is killed, its driver is, the driver's pod is deleted: others come in their places."""
+    objects = cluster.objects("kubernetes_executors")
+    cluster.apply(*(each for each in objects if each["metadata"]["name"] in _EXECUTORS))
+    cluster.done("rollout", "status", "deployment/flushtracker-write", f"--timeout={READY_S}s")
+    executor = cluster.wait(lambda: _both_executors(cluster), "the executors run")[0]
+    (driver,) = cluster.pods("write")
+    batch = _begun_batch(cluster, driver)
+    if victim == "pod":
+        cluster.done("delete", "pod", driver["metadata"]["name"], "--wait=false")
+    else:
+        cluster.kill(executor if victim == "executor" else driver)
+    if victim == "executor":
+        # The batch does not end with it.
+        assert cluster.status(driver)["batch_running_since_ms"] == batch
+    cluster.wait_served(cluster.confirm())
+    _assert_exact(cluster)
+    left = cluster.wait(lambda: _both_executors(cluster), "the executors run")
+    assert executor["metadata"]["name"] not in {pod["metadata"]["name"] for pod in left}
+    (status,), (before,) = cluster.statuses("write"), driver["status"]["containerStatuses"]
+    assert (status["containerID"] == before["containerID"]) is (victim == "executor")
+
+
+def _both_executors(cluster: DeployedPrograms) -> list[dict[str, Any]]:
+    """As many as spark.conf says; fewer are none."""
+    found = cluster.executors()
+    return found if len(found) == 2 else []
+
+
+def _begun_batch(cluster: DeployedPrograms, driver: dict[str, Any]) -> int:
+    """When the batch with the first of many changes began, which has only just begun."""
+
+    def running() -> int | None:
+        since: int | None = cluster.status(driver)["batch_running_since_ms"]
+        return since
+
+    change = "INSERT INTO orders (what) SELECT 'of many ' || n FROM generate_series(1, 500) n"
+    wait_until(lambda: running() is None, "no batch runs", READY_S)
+    cluster.services.postgres.execute(*[change] * 40)
+    return wait_until(running, "a batch runs", READY_S)
+
+
+def _assert_exact(cluster: DeployedPrograms) -> None:
+    """The log gives the rows of the table, and has no change twice."""
+    store = store_options(cluster.services.store.port)
+    wanted = cluster.services.postgres.execute("SELECT id::text, what FROM orders ORDER BY orders.id")
+    rows = read_shape("s3://flushtracker/log", "orders", storage_options=store).rows
+    assert sorted(zip(*rows.to_pydict().values(), strict=True), key=lambda row: int(row[0])) == wanted
+    changes = read_shape_log("s3://flushtracker/log", "orders", changes_only=True, storage_options=store).rows
+    offsets = [*zip(*changes.select(["tx_offset", "op_offset", "operation"]).to_pydict().values(), strict=True)]
+    assert len({*offsets}) == len(offsets)
