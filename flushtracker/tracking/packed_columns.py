@@ -39,7 +39,7 @@ def pack_ints(columns: Sequence[Ints] | Ints) -> bytes:
     """Columns of one length, one after the other; the inverse of :func:`unpack_ints`.
 
     >>> packed = pack_ints([np.array([7, 9, 8]), np.array([5, 5, 5])])
-    >>> columns, end = unpack_ints(packed, 0, 2)
+    >>> columns, end = unpack_ints(packed, 0, 2, most=3)
     >>> columns.tolist(), end == len(packed) == 4 + (9 + 3) + 9
     ([[7, 9, 8], [5, 5, 5]], True)
     """
@@ -55,14 +55,19 @@ def pack_ints(columns: Sequence[Ints] | Ints) -> bytes:
     return b"".join(pieces)
 
 
-def unpack_ints(packed: bytes, start: int, columns: int) -> tuple[Ints, int]:
+def unpack_ints(packed: bytes, start: int, columns: int, *, most: int) -> tuple[Ints, int]:
     """The ``columns`` as the rows of an array, and where they end.
+
+    Equal numbers take no bytes, so nothing in these says that a count is damaged: ``most`` is what the caller allows.
+    Memory for more may be given, and the process be killed when it is used.
 
     Raises:
         StateError: the bytes are cut off or damaged.
     """
     try:
         (count,) = _COUNT.unpack_from(packed, start)
+        if count > most:
+            raise cut_off()
         start += _COUNT.size
         found = np.empty((columns, count), np.int64)
         for column in found if count else ():
@@ -74,7 +79,7 @@ def unpack_ints(packed: bytes, start: int, columns: int) -> tuple[Ints, int]:
             if width:
                 np.add(column, np.frombuffer(packed, f"<u{width}", count, start).astype(np.int64), out=column)
             start += count * width
-    except (error, ValueError, MemoryError) as cause:
+    except (error, ValueError) as cause:
         raise cut_off() from cause
     return found, start
 
@@ -133,7 +138,7 @@ class LabelledColumns:
     def unpack(cls: type[_T], packed: bytes) -> _T:
         """Read the output of :meth:`pack`."""
         labels, end = unpack_texts(packed, 0)
-        return cls(labels, unpack_ints(packed, end, cls.rows)[0])
+        return cls(labels, unpack_ints(packed, end, cls.rows, most=len(labels))[0])
 
 
 def cut_off() -> StateError:

@@ -184,7 +184,7 @@ class ShapeGroup:
         shape_ids, start = unpack_texts(packed, len(_VERSION) + _CURSOR.size)
         group._names += shape_ids
         group._indexes, group._is_unpacked = None, True
-        stored, start = unpack_ints(packed, start, STORED_ROWS)
+        stored, start = unpack_ints(packed, start, STORED_ROWS, most=len(shape_ids))
         if stored.shape[1] != len(shape_ids):
             raise cut_off()
         group._shapes = np.empty((ROWS, len(shape_ids)), np.int64)

@@ -24,6 +24,9 @@ from flushtracker.tracking.pending_txns import COUNT, NO_HEADS, NO_TXNS, Pending
 MANY: Final = 32
 """More pending transactions of a shape than this are packed."""
 
+_MOST: Final = 1 << 32
+"""More numbers than this are in no column; so many counts of shapes have a sum of 63 bits."""
+
 _QUEUE_ROWS: Final = 6
 """The numbers stored of each queue: its shape's index, the four heads, and the size in bytes."""
 
@@ -134,12 +137,12 @@ class TxnStore:
             StateError: the bytes are damaged.
         """
         store = cls()
-        (counts,), start = unpack_ints(packed, start, 1)
-        columns, start = _unpack_columns(packed, start)
-        if len(counts) > shapes or (counts < 0).any() or counts.sum() != columns.shape[1]:
+        (counts,), start = unpack_ints(packed, start, 1, most=shapes)
+        if (counts < 0).any() or (counts > _MOST).any():
             raise cut_off()
+        columns, start = _unpack_columns(packed, start, int(counts.sum()))
         store._runs = [np.concatenate([np.repeat(np.arange(len(counts)), counts)[np.newaxis], columns])]
-        queues, end = unpack_ints(packed, start, _QUEUE_ROWS)
+        queues, end = unpack_ints(packed, start, _QUEUE_ROWS, most=shapes)
         for index, first_tx, sent_tx, sent_op, length, size in queues.T.tolist():
             if not 0 <= index < shapes or size < 0:
                 raise cut_off()
@@ -166,7 +169,7 @@ def _pack_queue(columns: Ints) -> _Queue:
 
 
 def _unpack_queue(index: int, queue: _Queue) -> Ints:
-    columns, _ = _unpack_columns(queue.packed, 0)
+    columns, _ = _unpack_columns(queue.packed, 0, queue.length)
     return np.concatenate([np.full((1, columns.shape[1]), index), columns])
 
 
@@ -176,6 +179,8 @@ def _pack_columns(columns: Ints) -> bytes:
     return pack_ints([tx, tx - first_tx, last_op, op])
 
 
-def _unpack_columns(packed: bytes, start: int) -> tuple[Ints, int]:
-    (tx, span, last_op, op), end = unpack_ints(packed, start, 4)
+def _unpack_columns(packed: bytes, start: int, count: int) -> tuple[Ints, int]:
+    (tx, span, last_op, op), end = unpack_ints(packed, start, 4, most=count)
+    if len(tx) != count:
+        raise cut_off()
     return np.stack([tx - span, tx, last_op, op]), end
