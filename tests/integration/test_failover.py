@@ -230,6 +230,7 @@ def test_a_slot_that_was_created_after_the_promotion_is_refused(rig: CaptureRig,
     assert "the failover has lost the slot, and another one was created" in rig.start().failure()
 
 
+@pytest.mark.long
 def test_the_capture_of_an_old_primary_that_lives_on_is_fenced(
     rig: CaptureRig, pair: FailoverPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
