@@ -1,5 +1,6 @@
 package flushtracker;
 
+import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
@@ -15,10 +16,12 @@ import STREAMING.CheckpointFileManager;
 import STREAMING.FileSystemBasedCheckpointFileManager;
 
 /**
- * Writes each file of a checkpoint on S3A with one request, under its own name.
+ * Writes each file of a checkpoint on S3A by one request, under its own name.
  *
  * An object exists whole or not at all, so no temporary one has to be renamed. Whether a file that must not be replaced
- * exists is for the store to decide, by a conditional write, or before Hadoop 3.4.2 for a look just before the write.
+ * exists is for the store to decide, by a conditional write, or before Hadoop 3.4.2 for a look just before the write. One
+ * that may be replaced is not, either, if it was not there when it was begun: a request that comes late, of a driver that
+ * is gone, then replaces nothing that its successor has written.
  * Every error reaches Spark, which then does not take the file as written. On all other storages it does what Spark's
  * own does: Spark has one class for all queries of a session, and an application's others may be elsewhere.
  *
@@ -52,36 +55,49 @@ public class DirectCheckpointFiles extends FileSystemBasedCheckpointFileManager 
 
         private final FileSystem system;
         private final Path path;
-        private final boolean replaces;
+        private final boolean mustBeNew;
         private final String writer;
         private final FSDataOutputStream object;
         private boolean ended = false;
 
         NewFile(FileSystem system, Path path, boolean replaces) throws IOException {
-            this(system, path, replaces, UUID.randomUUID().toString());
+            this(system, path, !replaces || isMissing(system, path), UUID.randomUUID().toString());
         }
 
-        private NewFile(FileSystem system, Path path, boolean replaces, String writer) throws IOException {
-            this(system, path, replaces, writer, create(system, path, replaces, writer));
+        private NewFile(FileSystem system, Path path, boolean mustBeNew, String writer) throws IOException {
+            this(system, path, mustBeNew, writer, create(system, path, mustBeNew, writer));
         }
 
         private NewFile(
-                FileSystem system, Path path, boolean replaces, String writer, FSDataOutputStream object) {
+                FileSystem system, Path path, boolean mustBeNew, String writer, FSDataOutputStream object) {
             super(object);
             this.system = system;
             this.path = path;
-            this.replaces = replaces;
+            this.mustBeNew = mustBeNew;
             this.writer = writer;
             this.object = object;
         }
 
+        /** Whether a condition can be set, and holds now. */
+        private static boolean isMissing(FileSystem system, Path path) throws IOException {
+            if (!system.hasPathCapability(path, CONDITION)) {
+                return false;
+            }
+            try {
+                system.getXAttrs(path);
+                return false;
+            } catch (FileNotFoundException missing) {
+                return true;
+            }
+        }
+
         /** Requests nothing yet. */
-        private static FSDataOutputStream create(FileSystem system, Path path, boolean replaces, String writer)
+        private static FSDataOutputStream create(FileSystem system, Path path, boolean mustBeNew, String writer)
                 throws IOException {
             FSDataOutputStreamBuilder builder = system.createFile(path);
             builder.overwrite(true);
             builder.must("fs.s3a.create.performance", "true");
-            if (!replaces) {
+            if (mustBeNew) {
                 builder.must("fs.s3a.create.header." + WRITER, writer);
                 if (system.hasPathCapability(path, CONDITION)) {
                     builder.must(CONDITION, "true");
@@ -95,13 +111,13 @@ public class DirectCheckpointFiles extends FileSystemBasedCheckpointFileManager 
                 return;
             }
             ended = true;
-            if (!replaces && !system.hasPathCapability(path, CONDITION) && system.exists(path)) {
+            if (mustBeNew && !system.hasPathCapability(path, CONDITION) && system.exists(path)) {
                 throw new FileAlreadyExistsException(path + " already exists");
             }
             try {
                 object.close();
             } catch (IOException error) {
-                if (replaces) {
+                if (!mustBeNew) {
                     throw error;
                 }
                 requireOwn(error);

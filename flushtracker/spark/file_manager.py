@@ -35,7 +35,7 @@ def choose_file_manager(spark: SparkSession, checkpoint: str) -> None:
     else:
         if files.is_on_s3a():
             logger.warning(
-                "each file of the checkpoint takes 24 requests rather than 1, because Spark lacks the jar %s: "
+                "each file of the checkpoint takes 24 requests rather than 1 or 2, because Spark lacks the jar %s: "
                 "`%s` makes it",
                 *(checkpoint_jar().name, S3_JARS.command),
             )
