@@ -10,11 +10,10 @@ import pytest
 
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.delta.acks.table import AckTable
-from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import SinkError
 from tests.support.faulty_proxy import RESET, Fault, faulty_proxy
 from tests.support.object_store import google_options, running_store
-from tests.support.racing_entries import GOOGLE_URI, race
+from tests.support.racing_entries import GOOGLE_URI, racing_programs_replace_no_commit
 from tests.support.shape_log_rows import SOURCE
 from tests.support.store_tables import ack, log_is_claimed_appended_merged_and_read, lost_answer_is_no_second_commit
 
@@ -41,12 +40,7 @@ def test_each_commit_is_on_the_condition_that_its_version_is_new(store: tuple[in
 
 
 def test_programs_that_race_replace_no_commit(store: tuple[int, IO[str]]) -> None:
-    """Each entry of each program is there, whoever was first."""
-    options = google_options(store[0])
-    RegistryTable(GOOGLE_URI, options, create=True)
-    race(store[0], "abc", 10, GOOGLE_URI)
-    found = RegistryTable(GOOGLE_URI, options).written()
-    assert sorted(key[2] for key in found) == sorted(f"{name}{number}" for name in "abc" for number in range(10))
+    racing_programs_replace_no_commit(store[0], GOOGLE_URI)
 
 
 @pytest.mark.parametrize("status", [500, 503, RESET])

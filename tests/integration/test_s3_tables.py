@@ -19,17 +19,14 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
-import obstore
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from obstore.exceptions import AlreadyExistsError
 from obstore.store import S3Store
 
 from flushtracker.cli import main
@@ -51,13 +48,14 @@ from flushtracker.shape_log.merge_plan import MergeSettings
 from tests.support.cut_clients import CutClient
 from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import storage_section, store_options
-from tests.support.racing_entries import URI, race
+from tests.support.racing_entries import racing_programs_replace_no_commit
 from tests.support.renewed_credentials import renewed_credentials
 from tests.support.s3_server import S3Server, running_s3
 from tests.support.seeds import seeds
 from tests.support.serve_client import serving
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 from tests.support.store_faults import random_fault
+from tests.support.store_tables import one_of_several_writes_is_accepted
 from tests.unit.test_serve_program import Process
 from tests.unit.test_shape_log_reader import shape_entry, table_entry
 
@@ -87,27 +85,11 @@ def test_server_accepts_exactly_one_of_several_conditional_writes(options: dict[
         access_key_id=options["AWS_ACCESS_KEY_ID"],
         secret_access_key=options["AWS_SECRET_ACCESS_KEY"],
     )
-
-    def is_accepted(name: str, number: int) -> bool:
-        try:
-            obstore.put(store, name, str(number).encode(), mode="create")
-        except AlreadyExistsError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(8) as threads:
-        for name in (f"race{number}" for number in range(40)):
-            accepted = list(threads.map(is_accepted, [name] * 8, range(8)))
-            assert accepted.count(True) == 1
-            assert int(bytes(obstore.get(store, name).bytes())) == accepted.index(True)
+    one_of_several_writes_is_accepted(store)
 
 
-def test_programs_that_race_replace_no_commit(s3: S3Server, options: dict[str, str]) -> None:
-    """Each entry of each program is there, whoever was first."""
-    RegistryTable(URI, options, create=True)
-    race(s3.port, "abc", 12)
-    found = RegistryTable(URI, options).written()
-    assert sorted(key[2] for key in found) == sorted(f"{name}{number}" for name in "abc" for number in range(12))
+def test_programs_that_race_replace_no_commit(s3: S3Server) -> None:
+    racing_programs_replace_no_commit(s3.port, count=12)
 
 
 def test_second_driver_and_second_writer_fence_the_first(options: dict[str, str]) -> None:

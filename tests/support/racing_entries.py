@@ -40,6 +40,15 @@ def race(port: int, names: str, count: int, uri: str = URI) -> None:
     assert [program.wait(120) for program in programs] == [0] * len(names)
 
 
+def racing_programs_replace_no_commit(port: int, uri: str = URI, count: int = 10) -> None:
+    """Each of the ``count`` entries of each program is there, whoever was first."""
+    options = _OPTIONS[urlsplit(uri).scheme](port)
+    RegistryTable(uri, options, create=True)
+    race(port, "abc", count, uri)
+    found = RegistryTable(uri, options).written()
+    assert sorted(key[2] for key in found) == sorted(f"{name}{number}" for name in "abc" for number in range(count))
+
+
 def main() -> None:
     """Append entries, named by the argument and a number, each in a commit of its own."""
     port, name, count, uri = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]

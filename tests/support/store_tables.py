@@ -1,11 +1,15 @@
 """What must be so of the tables on each object store, without Spark."""
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Final
 
+import obstore
 import pytest
 from deltalake import DeltaTable
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import ObjectStore
 
 from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.data_file import WrittenFile
@@ -26,6 +30,23 @@ _NOW: Final = datetime.now(timezone.utc)
 def ack(lsn: int) -> AckRow:
     """A row of an ack table."""
     return AckRow(SOURCE, lsn, lsn, lsn, 0, None, None, _NOW)
+
+
+def one_of_several_writes_is_accepted(store: ObjectStore) -> None:
+    """Of 8 conditional ones at the same moment, 40 times; the object is that of the one."""
+
+    def is_accepted(name: str, number: int) -> bool:
+        try:
+            obstore.put(store, name, str(number).encode(), mode="create")
+        except AlreadyExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        for name in (f"race{number}" for number in range(40)):
+            accepted = list(threads.map(is_accepted, [name] * 8, range(8)))
+            assert accepted.count(True) == 1
+            assert int(bytes(obstore.get(store, name).bytes())) == accepted.index(True)
 
 
 def lost_answer_is_no_second_commit(

@@ -8,15 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-import obstore
 import pytest
-from obstore.exceptions import AlreadyExistsError
 from obstore.store import AzureStore
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from flushtracker.delta.acks.table import AckTable
-from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import FlushtrackerError, SinkError
 from flushtracker.jobs.track.driver import REMEDIES
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
@@ -27,7 +24,7 @@ from tests.support.azure_session import PLACE, azure_store
 from tests.support.faulty_proxy import HELD, RESET, Fault, FaultyProxy
 from tests.support.job_folder import JobFolder
 from tests.support.object_store import AZURE_ACCOUNT, AZURE_CONTAINER, AZURE_KEY, azure_endpoint, azure_options
-from tests.support.racing_entries import AZURE_URI, race
+from tests.support.racing_entries import AZURE_URI, racing_programs_replace_no_commit
 from tests.support.store_jobs import (
     GARBAGE,
     Tracked,
@@ -37,7 +34,12 @@ from tests.support.store_jobs import (
     stale_driver_adds_nothing,
     undisturbed_job,
 )
-from tests.support.store_tables import ack, log_is_claimed_appended_merged_and_read, lost_answer_is_no_second_commit
+from tests.support.store_tables import (
+    ack,
+    log_is_claimed_appended_merged_and_read,
+    lost_answer_is_no_second_commit,
+    one_of_several_writes_is_accepted,
+)
 from tests.support.waiting import wait_until
 
 _IDENTITY: Final = {"format": "kafka", "fragments": "f (id)"}
@@ -65,28 +67,11 @@ def test_server_accepts_exactly_one_of_several_conditional_writes(proxy: FaultyP
         account_key=AZURE_KEY,
         endpoint=azure_endpoint(proxy.port)["AZURE_STORAGE_ENDPOINT"],
     )
-
-    def is_accepted(name: str, number: int) -> bool:
-        try:
-            obstore.put(store, name, str(number).encode(), mode="create")
-        except AlreadyExistsError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(8) as threads:
-        for name in (f"race{number}" for number in range(40)):
-            accepted = list(threads.map(is_accepted, [name] * 8, range(8)))
-            assert accepted.count(True) == 1
-            assert int(bytes(obstore.get(store, name).bytes())) == accepted.index(True)
+    one_of_several_writes_is_accepted(store)
 
 
 def test_programs_that_race_replace_no_commit(proxy: FaultyProxy) -> None:
-    """Each entry of each program is there, whoever was first."""
-    options = azure_options(proxy.port)
-    RegistryTable(AZURE_URI, options, create=True)
-    race(proxy.port, "abc", 10, AZURE_URI)
-    found = RegistryTable(AZURE_URI, options).written()
-    assert sorted(key[2] for key in found) == sorted(f"{name}{number}" for name in "abc" for number in range(10))
+    racing_programs_replace_no_commit(proxy.port, AZURE_URI)
 
 
 def test_second_driver_fences_the_first(proxy: FaultyProxy) -> None:
