@@ -50,7 +50,7 @@ def trimmed(entry: ShapeEntry) -> ShapeEntry:
 
     An ended shape stays as it is: it may still be defined, and is compared with what it was.
     """
-    if entry.removed_at is None or entry.ended_because is not None or entry.definition.table is NO_TABLE:
+    if entry.removed_at is None or entry.ended_because is not None or entry.definition.table == NO_TABLE:
         return entry
     definition = ShapeDefinition(entry.definition.id, NO_TABLE, incarnation=entry.definition.incarnation)
     return ShapeEntry(entry.source, definition, 0, LogOffset.before_all(), entry.removed_at)

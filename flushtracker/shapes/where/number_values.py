@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Callable
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
@@ -21,16 +22,13 @@ _INFINITY = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
 _EXACT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[])
 
 
-class NotANumber:
-    """NaN as PostgreSQL orders it: equal to itself and greater than every number. ``NAN`` is the only instance."""
+class NotANumber(Enum):
+    """NaN as PostgreSQL orders it: equal to itself and greater than every number.
 
-    __slots__ = ()
+    An enum, because a copy by pickle, which executors get, is the same object.
+    """
 
-    def __eq__(self, other: object) -> bool:
-        return other is self
-
-    def __hash__(self) -> int:
-        return 0
+    NAN = "NaN"
 
     def __lt__(self, other: object) -> bool:
         return False
@@ -44,11 +42,8 @@ class NotANumber:
     def __ge__(self, other: object) -> bool:
         return True
 
-    def __repr__(self) -> str:
-        return "NAN"
 
-
-NAN = NotANumber()
+NAN = NotANumber.NAN
 
 
 def integer_parser(bits: int) -> Callable[[str], int]:

@@ -1,15 +1,16 @@
 """``ValueRange``: an interval of the values of one column, with both its ends."""
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from flushtracker.shapes.where.sql_values import Value
 
 
-class _Lowest:
-    """Less than every value, of any type."""
+class _Lowest(Enum):
+    """Less than every value, of any type. An enum, as a copy by pickle is the same object."""
 
-    __slots__ = ()
+    LOWEST = "LOWEST"
 
     def __lt__(self, other: object) -> bool:
         return other is not self
@@ -23,14 +24,11 @@ class _Lowest:
     def __ge__(self, other: object) -> bool:
         return other is self
 
-    def __repr__(self) -> str:
-        return "LOWEST"
 
-
-class _Highest:
+class _Highest(Enum):
     """Greater than every value, of any type, and than NaN."""
 
-    __slots__ = ()
+    HIGHEST = "HIGHEST"
 
     def __lt__(self, other: object) -> bool:
         return False
@@ -44,12 +42,9 @@ class _Highest:
     def __ge__(self, other: object) -> bool:
         return True
 
-    def __repr__(self) -> str:
-        return "HIGHEST"
 
-
-LOWEST: Final = _Lowest()
-HIGHEST: Final = _Highest()
+LOWEST: Final = _Lowest.LOWEST
+HIGHEST: Final = _Highest.HIGHEST
 
 
 @dataclass(frozen=True, slots=True)
