@@ -25,6 +25,7 @@ _OWN_KAFKA_OPTIONS: Final = {
     "endingoffsetsbytimestamp": "a stream has no end",
     "endingtimestamp": "a stream has no end",
     "includeheaders": "headers are not used",
+    "kafka.isolation.level": "the job sets read_committed, because a flush in an aborted transaction confirms nothing",
 }
 """Options of Spark's Kafka source that this job sets itself or does not allow, in lower case, each with the reason."""
 

@@ -54,7 +54,7 @@ class Trial:
         self._handle_kill = handle_kill
         self._rng = rng = Random(seed)  # noqa: S311  reproducible
         self._capture = SimulatedCapture(config, judge, rng, with_rows=subject.has_rows)
-        self._flushes = TopicFollower(config, config.topics.flushes)
+        self._flushes = TopicFollower(config, config.topics.flushes, only_committed=True)
         self._start_took_s = 1.0
 
     def run(self, kills: int) -> bool:

@@ -23,6 +23,7 @@ _RESERVED: Final = {
     "delivery.timeout.ms": "use retry_timeout instead",
     "message.timeout.ms": "use retry_timeout instead",
     "message.max.bytes": "use max_event_bytes instead",
+    "isolation.level": "flushtracker sets it, read_committed wherever records of other programs count",
 } | dict.fromkeys(
     (
         "acks",

@@ -29,6 +29,9 @@ _MAX_RECORDS: Final = 1_000
 class TopicReader:
     """A consumer of the brokers of ``config``; close it when done.
 
+    It reads what flushtracker itself has published, which is in no transaction, and must be complete. So it reads
+    uncommitted: another producer's open transaction must not hide what capture has published after its beginning.
+
     Every method raises ``BrokerError`` if the brokers do not answer within ``config.retry_timeout_ms``, or the topic
     does not exist.
     """
@@ -37,10 +40,9 @@ class TopicReader:
         self._servers = config.bootstrap_servers
         self._retry_timeout_s = config.retry_timeout_ms / 1000
         self._errors = ClientErrors(config.options)
-        # Only existing records are read, so a fetch need not wait for more. And all of them: another producer's open
-        # transaction must not hide what capture has published after its beginning.
-        settings = {"enable.partition.eof": True, "fetch.wait.max.ms": 20, "isolation.level": "read_uncommitted"}
-        self._consumer = _consumer(config, self._errors, settings)
+        # Only existing records are read, so a fetch need not wait for more.
+        settings = {"enable.partition.eof": True, "fetch.wait.max.ms": 20}
+        self._consumer = _consumer(config, self._errors, settings, only_committed=False)
 
     def values(self, topic: str) -> Iterator[bytes]:
         """The value of each record now in the topic, in order within each partition; no tombstones."""
@@ -137,13 +139,14 @@ class TopicReader:
         """
         read = [each for each in ranges if also_empty or each[1] < each[2]]
         ends = {partition.partition: end for partition, _, end in read}
+        short: dict[int, int] = {}
         self._consumer.assign([TopicPartition(of.topic, of.partition, start) for of, start, _ in read])
         deadline = time.monotonic() + self._retry_timeout_s
         while ends:
             message = _next(self._consumer, _SLICE_S)
             if message is None:
                 if time.monotonic() > deadline:
-                    raise BrokerError(f"Kafka at {self._servers} does not answer: {self._errors.last}")
+                    raise self._silent(read[0][0].topic, ends, short)
                 continue
             deadline = time.monotonic() + self._retry_timeout_s
             partition, offset, error = message.partition() or 0, message.offset() or 0, message.error()
@@ -154,11 +157,25 @@ class TopicReader:
                 # What follows in this partition is not read while the others are.
                 self._consumer.incremental_unassign([TopicPartition(str(message.topic()), partition)])
             elif error is not None and error.code() == KafkaError._PARTITION_EOF:
-                # Compaction may have removed the last records, or they are marks of transactions.
-                ends.pop(partition, None)
+                # Compaction may have removed the last records, or they are marks of transactions: then the partition
+                # ends behind them all the same. One that ends before is on a broker that does not know all of it yet.
+                if offset < end:
+                    short[partition] = offset
+                else:
+                    ends.pop(partition, None)
             elif error is not None and not error.retriable():
                 raise self._unreadable(str(message.topic()), error)
         self._consumer.unassign()
+
+    def _silent(self, topic: str, ends: Mapping[int, int], short: Mapping[int, int]) -> BrokerError:
+        """The error for partitions that were not read up to their ``ends``; some have ended before, at ``short``."""
+        partition = next((number for number in sorted(short) if number in ends), None)
+        if partition is None:
+            return BrokerError(f"Kafka at {self._servers} does not answer: {self._errors.last}")
+        return BrokerError(
+            f"topic {topic} at {self._servers} cannot be read: partition {partition} ended at Kafka offset "
+            f"{ends[partition]}, but now ends at {short[partition]}; if it stays so, its new leader has lost records"
+        )
 
     def _unreadable(self, topic: str, error: KafkaError) -> BrokerError:
         reason = f"{self._errors.masked(error)}{missing_acl(error, 'READ', f'topic {topic}')}"
@@ -176,14 +193,18 @@ class ReadRecord(NamedTuple):
 class TopicFollower:
     """Follows ``topic`` from its beginning; close it when done. While the brokers are unavailable, it returns nothing.
 
+    ``only_committed``: no records of aborted transactions, and none behind one that is open, for topics in which other
+    programs' records count. Without it, every record, as :class:`TopicReader`.
+
     Raises:
         BrokerError: there is no such topic, or no broker answers within ``config.retry_timeout_ms``.
     """
 
-    def __init__(self, config: KafkaConfig, topic: str) -> None:
+    def __init__(self, config: KafkaConfig, topic: str, *, only_committed: bool) -> None:
         self._where = f"topic {topic} at {config.bootstrap_servers}"
         self._errors = ClientErrors(config.options)
-        self._consumer = _consumer(config, self._errors, {"fetch.wait.max.ms": 50})
+        settings = {"fetch.wait.max.ms": 50}
+        self._consumer = _consumer(config, self._errors, settings, only_committed=only_committed)
         try:
             found = self._consumer.list_topics(topic, timeout=config.retry_timeout_ms / 1000).topics[topic]
         except KafkaException as error:
@@ -231,9 +252,14 @@ def _divided(
     return tails, [each for each in before if each[1] < each[2]]
 
 
-def _consumer(config: KafkaConfig, errors: ClientErrors, settings: dict[str, Any]) -> Consumer:
+def _consumer(config: KafkaConfig, errors: ClientErrors, settings: dict[str, Any], *, only_committed: bool) -> Consumer:
     """A consumer that reads the partitions it is assigned, and nothing else."""
-    own = {"group.id": f"flushtracker-{uuid.uuid4()}", "enable.auto.commit": False, "auto.offset.reset": "error"}
+    own = {
+        "group.id": f"flushtracker-{uuid.uuid4()}",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed" if only_committed else "read_uncommitted",
+    }
     try:
         return Consumer(client_settings(config, errors) | own | settings)
     except (KafkaException, TypeError) as error:

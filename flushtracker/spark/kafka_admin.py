@@ -94,7 +94,33 @@ class KafkaAdmin:
         """
         return self._offsets(name, topic_id, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
 
-    def _offsets(self, name: str, topic_id: str, spec: Any) -> dict[int, int]:
+    def stable_ends(self, name: str, topic_id: str) -> dict[int, int]:
+        """The last stable offset of each partition, where a query stops: its end, unless a transaction is open.
+
+        Raises:
+            ConfigError: as :meth:`ends`.
+        """
+        latest = self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
+        return self._offsets(name, topic_id, latest, isolation="READ_COMMITTED")
+
+    def open_producers(self, name: str, partition: int) -> list[str]:
+        """Who has a transaction open in a partition: each its id and timeout, or what this client may see of it."""
+        admin = self._jvm.org.apache.kafka.clients.admin
+        place = self._jvm.org.apache.kafka.common.TopicPartition(name, partition)
+        states = self._result(self._client.describeProducers(self._list([place])).partitionResult(place))
+        ids = {
+            each.producerId() for each in states.activeProducers() if each.currentTransactionStartOffset().isPresent()
+        }
+        listed = self._result(self._client.listTransactions(admin.ListTransactionsOptions()).all()).toArray()
+        names = {each.producerId(): each.transactionalId() for each in listed if each.producerId() in ids}
+        found = self._client.describeTransactions(self._list(names.values()))
+        timeouts = {each: self._result(found.description(each)).transactionTimeoutMs() for each in names.values()}
+        return sorted(
+            f"{names[id_]} (transaction.timeout.ms {timeouts[names[id_]]})" if id_ in names else f"producer id {id_}"
+            for id_ in ids
+        )
+
+    def _offsets(self, name: str, topic_id: str, spec: Any, isolation: str = "READ_UNCOMMITTED") -> dict[int, int]:
         described = self._result(self._client.describeTopics(self._list([name])).topicNameValues()[name])
         if described.topicId().toString() != topic_id:
             raise ConfigError(f"topic {name} was created again since this job started; start the job again")
@@ -103,7 +129,8 @@ class KafkaAdmin:
         wanted = self._jvm.java.util.HashMap()
         for partition in partitions:
             wanted.put(partition, spec)
-        found = self._client.listOffsets(wanted)
+        level = getattr(self._jvm.org.apache.kafka.common.IsolationLevel, isolation)
+        found = self._client.listOffsets(wanted, self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level))
         request = f"to say where topic {name} begins and ends"
         return {each.partition(): self._result(found.partitionResult(each), request).offset() for each in partitions}
 

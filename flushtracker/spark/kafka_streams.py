@@ -44,6 +44,10 @@ _DEFAULTS: Final = {
     "maxOffsetsPerTrigger": "500000",
 }
 
+# A writer's notification counts once its transaction is committed: until then, so does nothing behind it in its
+# partition. Recovery reads likewise, because it must see what the stream will.
+_VISIBLE: Final = {"kafka.isolation.level": "read_committed"}
+
 
 class KafkaEventStreams:
     """An :class:`~flushtracker.spark.event_streams.EventStreams` of topics that exist and cannot lose records.
@@ -122,7 +126,7 @@ class KafkaEventStreams:
         return reader.option("startingOffsets", "earliest").option("failOnDataLoss", "false").load()
 
     def _options(self, topics: str) -> dict[str, str]:
-        own = {"kafka.bootstrap.servers": self._config.bootstrap_servers, "subscribe": topics}
+        own = {"kafka.bootstrap.servers": self._config.bootstrap_servers, "subscribe": topics, **_VISIBLE}
         return self._defaults | dict(self._config.options) | own
 
     def _first_offsets(self, starts: RecoveryPlan) -> str:

@@ -7,7 +7,14 @@ from typing import Final
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_conclusions import conclusions
 from flushtracker.status.job_status import JobStatus, SourceStatus
-from flushtracker.status.problems import are_holders_true, idle_cause, long_batch, records_behind, slot_problems
+from flushtracker.status.problems import (
+    are_holders_true,
+    idle_cause,
+    long_batch,
+    open_transactions,
+    records_behind,
+    slot_problems,
+)
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.shapes_remedy import shapes_remedy
 from flushtracker.status.stall import is_waiting_long
@@ -19,6 +26,7 @@ SECTIONS: Final[Mapping[str, str]] = {
     "slot_inactive": "flushtrackercapturedisconnected",
     "batch_long": "what-you-see-and-what-to-do",
     "job_behind": "what-you-see-and-what-to-do",
+    "transaction_open": "what-you-see-and-what-to-do",
     "restart_lsn_held": "the-disk-is-filling",
     "nothing_to_confirm": "the-disk-is-filling",
 }
@@ -63,7 +71,7 @@ def _advice(
 ) -> Iterator[Advice]:
     slot = None if capture is None else capture.slot
     long = None if job is None else long_batch(job)
-    late = None if job is None or long else records_behind(job)
+    late = None if job is None or long else open_transactions(job) or records_behind(job)
     idle = None if slot is None or source is None or long else idle_cause(slot, source)
     problems = [*(() if slot is None else slot_problems(slot)), *filter(None, (long, late, idle))]
     if job is not None and source is not None and slot is not None:

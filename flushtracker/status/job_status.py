@@ -4,7 +4,7 @@ LSNs are text in JSON and numbers here, ``None`` if there is none yet. Times are
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from flushtracker.status.json_document import lsn_from_json, lsn_to_json
@@ -111,14 +111,37 @@ class SourceStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that hides ``hidden_records`` of a partition from its Kafka offset ``last_stable_offset`` on.
+
+    ``since_ms`` is when the job first saw it, ``producers`` who may have it open.
+    """
+
+    topic: str
+    partition: int
+    last_stable_offset: int
+    hidden_records: int
+    since_ms: int
+    producers: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "OpenTransaction":
+        return cls(**{name: fields[name] for name in cls.__dataclass_fields__})
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """The tracking job at ``at_ms``. The sums count from its start; ``batch_ms`` is what batches took on the driver.
 
     ``is_ready`` says whether its query runs: its state is read, and a batch has ended or there was nothing to read.
     ``records_behind`` is how many records the topics had at the last batch that it did not read, ``None`` without Kafka
     or a batch. ``state_bytes`` is the memory that the state takes, as Spark's state store estimates it.
-    ``batch_running_since_ms`` is when the present batch began, ``None`` between two batches. All else is as of the last
-    batch that has ended, so it is stale if that was long ago.
+    ``batch_running_since_ms`` is when the present batch began, ``None`` between two batches. ``open_transactions`` are
+    those that have hidden records of its topics for long. All else is as of the last batch that has ended, so it is
+    stale if that was long ago.
     """
 
     at_ms: int
@@ -134,6 +157,7 @@ class JobStatus:
     records_behind: int | None = None
     state_bytes: int | None = None
     batch_running_since_ms: int | None = None
+    open_transactions: tuple[OpenTransaction, ...] = ()
 
     def age_ms(self, since_ms: int | None) -> int | None:
         """How long before the document a time in it was, by the job's clock; ``None`` for ``None``."""
@@ -164,6 +188,7 @@ class JobStatus:
             "dead_letters": self.dead_letters,
             "records_behind": self.records_behind,
             "state_bytes": self.state_bytes,
+            "open_transactions": [each.to_json() for each in self.open_transactions],
         }
 
     @classmethod
@@ -175,5 +200,6 @@ class JobStatus:
             started_at_ms=fields["started_at_ms"],
             is_ready=fields["is_ready"],
             sources=tuple(map(SourceStatus.from_json, fields["sources"])),
+            open_transactions=tuple(map(OpenTransaction.from_json, fields["open_transactions"])),
             **{name: fields[name] for name in (*names, "records_behind", "state_bytes", "batch_running_since_ms")},
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from flushtracker.config.units import bytes_text, seconds_text
-from flushtracker.errors import StatusError
+from flushtracker.errors import StatusError, printable
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.wal.lsn import format_lsn
@@ -13,7 +13,10 @@ from flushtracker.wal.lsn import format_lsn
 Part: TypeAlias = Literal["postgres", "job", "acks", "others", "limits", "upgrade"]
 
 _UNSOUND: Final = frozenset(
-    ["postgres_silent", "slot_missing", "slot_lost", "slot_inactive", "job_not_ready", "batch_long", "job_behind"]
+    [
+        *("postgres_silent", "slot_missing", "slot_lost", "slot_inactive"),
+        *("job_not_ready", "batch_long", "job_behind", "transaction_open"),
+    ]
 )
 _LARGE_BYTES: Final = 1_000_000_000
 """Without a limit, this much retained WAL is reported with its cause."""
@@ -102,6 +105,26 @@ def records_behind(job: JobStatus) -> Problem | None:
     last = "" if age_ms is None else f"; its last batch ended {seconds_text(age_ms / 1000)} ago"
     text = f"the job has not read {behind:,} records of its topics yet{last}"
     return Problem("job", "job_behind", text, "if the number grows, the job is too slow or hangs: see its log")
+
+
+def open_transactions(job: JobStatus) -> Problem | None:
+    """A problem if a transaction has hidden records of the job's topics for longer than writers need."""
+    if not job.open_transactions:
+        return None
+    first, *others = sorted(job.open_transactions, key=lambda each: each.since_ms)
+    age = seconds_text((job.age_ms(first.since_ms) or 0) / 1000)
+    text = (
+        f"a transaction of {printable(first.producers)} has been open for {age} in {printable(first.topic)} partition "
+        f"{first.partition}, from Kafka offset {first.last_stable_offset} on: it and what is behind it does not count "
+        f"yet, {first.hidden_records:,} records"
+    )
+    more = f" (and {len(others)} more)" if others else ""
+    remedy = (
+        "see its writer's log; the broker aborts it after its transaction.timeout.ms, and one that is older hangs: "
+        f"kafka-transactions.sh abort --topic {printable(first.topic)} --partition {first.partition} --start-offset "
+        f"{first.last_stable_offset}"
+    )
+    return Problem("job", "transaction_open", f"{text}{more}", remedy, holds_shapes=True)
 
 
 def idle_cause(slot: SlotStatus, source: SourceStatus, limit_bytes: int | None = None) -> Problem | None:

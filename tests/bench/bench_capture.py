@@ -112,7 +112,7 @@ def _row(load: Load, size: int | None, rounds: int) -> list[str]:
         rig.create()
         rig.server.execute(*_TABLES)
         rig.define(*load.shapes)
-        fragments = TopicFollower(rig.config.kafka, rig.config.kafka.topics.fragments)
+        fragments = TopicFollower(rig.config.kafka, rig.config.kafka.topics.fragments, only_committed=False)
         try:
             idle_lsn = rig.commit_lsn("INSERT INTO others VALUES (1)")
             idle = _median(_catch_up(rig, fragments, idle_lsn) for _ in range(rounds))

@@ -233,11 +233,13 @@ def test_old_checkpoint_continues_or_reports_missing_records(spark: SparkSession
     assert _last_ack(job, source) == 4000
 
 
+@pytest.mark.parametrize("times", ["CreateTime", pytest.param("LogAppendTime", marks=pytest.mark.long)])
 def test_recovery_reads_each_source_from_its_own_last_start(
-    spark: SparkSession, new_job: Callable[..., KafkaJob]
+    spark: SparkSession, new_job: Callable[..., KafkaJob], times: str
 ) -> None:
-    """Two sources share a partition, and a third has moved to another partition."""
+    """Two sources share a partition, and a third has moved to another partition, whosever clock the records have."""
     job = new_job(2)
+    job.alter("fragments", **{"message.timestamp.type": times})
     one, two, moved = SampleSource("one/1/s"), SampleSource("two/1/s"), SampleSource("moved/1/s")
     job.write(
         [one.transaction(2000), two.transaction(2000), one.transaction(3000), moved.transaction(2000)], partition=0

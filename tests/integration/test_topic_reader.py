@@ -8,9 +8,10 @@ from confluent_kafka import Producer
 
 from flushtracker.kafka import topic_reader
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.kafka.topic_reader import TopicReader
+from flushtracker.kafka.topic_reader import TopicFollower, TopicReader
 from tests.support.brokers import Broker
 from tests.support.kafka_streams import created_streams
+from tests.support.waiting import wait_until
 
 _PARTITIONS = 2
 
@@ -58,6 +59,23 @@ def test_the_last_records_are_found_behind_the_marks_of_transactions(config: Kaf
     other.commit_transaction(60)
     assert sorted(reader.lasts(topic, lambda key, _: key == b"mine")) == [b"after", b"other partition"]
     assert list(reader.values(topic)).count(b"x") == 10
+
+
+def test_a_follower_of_writers_waits_for_open_transactions_and_one_of_capture_does_not(config: KafkaConfig) -> None:
+    """What writers notify may still be aborted; what capture publishes behind it is in no transaction."""
+    topic = config.topics.fragments
+    open_one = produce(config, 0, ("other", "open"), transaction=topic)
+    produce(config, 0, ("mine", "behind it"))
+    with (
+        closing(TopicFollower(config, topic, only_committed=False)) as everything,
+        closing(TopicFollower(config, topic, only_committed=True)) as committed,
+    ):
+        seen = wait_until(lambda: everything.values(0.2), "the records", 30)
+        seen += everything.values(0.2)
+        assert seen == [b"open", b"behind it"]
+        assert committed.values(1.0) == []
+        open_one.abort_transaction(60)
+        assert wait_until(lambda: committed.values(0.2), "the committed record", 30) == [b"behind it"]
 
 
 @pytest.mark.parametrize("first", [1, 7])

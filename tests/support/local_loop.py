@@ -86,8 +86,12 @@ class LocalWriter:
         self._states: dict[str, bytes] = {}
         self._batch_id = 0
         with ExitStack() as stack:
-            self._changes = stack.enter_context(closing(TopicFollower(config, config.topics.shape_changes)))
-            self._entries = stack.enter_context(closing(TopicFollower(config, config.topics.shapes)))
+            self._changes = stack.enter_context(
+                closing(TopicFollower(config, config.topics.shape_changes, only_committed=False))
+            )
+            self._entries = stack.enter_context(
+                closing(TopicFollower(config, config.topics.shapes, only_committed=False))
+            )
             self._notifier = stack.enter_context(FlushNotifier(config))
             self._open = stack.pop_all()
 

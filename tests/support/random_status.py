@@ -11,7 +11,7 @@ from flushtracker.status.capture_status import (
     SlotStatus,
     WaitingShapes,
 )
-from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.status.job_status import Holder, JobStatus, OpenTransaction, SourceStatus
 from flushtracker.status.snapshot_status import (
     AttemptStatus,
     ShapeFailure,
@@ -61,6 +61,10 @@ def random_job(rng: Random) -> JobStatus:
         records_behind=_maybe(rng, rng.randrange(10**6)),
         state_bytes=_maybe(rng, rng.randrange(10**9)),
         batch_running_since_ms=_maybe(rng, _time(rng)),
+        open_transactions=tuple(
+            OpenTransaction(rng.choice(NAMES), rng.randrange(9), rng.randrange(10**6), 1, _time(rng), rng.choice(NAMES))
+            for _ in range(rng.choice([0, 0, 0, 2]))
+        ),
     )
 
 

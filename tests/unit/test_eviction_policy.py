@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flushtracker.capture.eviction.config import EvictionRule, RetainedLimit
 from flushtracker.capture.eviction.policy import FRESH_MS, HOUR_MS, Decision, EvictionPolicy
 from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
-from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.status.job_status import Holder, JobStatus, OpenTransaction, SourceStatus
 
 START_MS: Final = 1_700_000_000_000
 TICK_MS: Final = 1_000
@@ -22,6 +22,7 @@ MB: Final = 1_000_000
 RULE: Final = EvictionRule(AFTER_MS, RetainedLimit(bytes=500 * MB), GRACE_MS, 16 * MB, 1)
 SOURCE: Final = "7/1/shapes"
 ACK: Final = 1_000
+_OPEN: Final = OpenTransaction("flushes", 0, 7, 2, START_MS, "etl")
 
 
 @dataclass
@@ -158,6 +159,7 @@ def test_a_limit_of_the_server_comes_first() -> None:
         ({"job": {"is_ready": False}}, "the tracking job does not know the source yet"),
         ({"job": {"batch_id": None}}, "the tracking job does not know the source yet"),
         ({"job": {"sources": ()}}, "the tracking job does not know the source yet"),
+        ({"job": {"open_transactions": (_OPEN,)}}, "an open transaction hides records from the tracking job"),
         ({"batches": 0}, "the job has finished no batch for evict.grace"),
         ({"source": {"last_seen_lsn": ACK + 100}}, "the job is behind: it has not seen what was published before"),
         ({"source": {"ack_lsn": ACK - 1}}, "the job's ack is not the one that capture has read"),

@@ -190,6 +190,11 @@ def test_kafka_options_are_passed_on_unchanged(tmp_path: Path, monkeypatch: pyte
             "source.options.FAILONDATALOSS cannot be set: a lost record ",
         ),
         ("maxOffsets", "startingOffsets: latest, maxOffsets", "source.options.startingOffsets cannot be set: the "),
+        (
+            "maxOffsets",
+            "kafka.isolation.level: read_uncommitted, maxOffsets",
+            "source.options.kafka.isolation.level cannot be set: the job sets read_committed, ",
+        ),
         ("maxOffsets", "kafka.bootstrap.servers: x, maxOffsets", "source.options.kafka.bootstrap.servers cannot be "),
     ],
 )

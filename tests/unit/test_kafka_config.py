@@ -82,6 +82,7 @@ def test_each_stream_has_a_topic_of_its_own(tmp_path: Path) -> None:
         ("partitioner", "flushtracker sets it, because the order and completeness of the streams depend on it"),
         ("bootstrap.servers", "use bootstrap_servers instead"),
         ("delivery.timeout.ms", "use retry_timeout instead"),
+        ("isolation.level", "flushtracker sets it, read_committed wherever records of other programs count"),
     ],
 )
 def test_reserved_options_are_refused(tmp_path: Path, option: str, reason: str) -> None:

@@ -7,10 +7,12 @@ import pytest
 
 from flushtracker.operate.status.overview import Overview, source_of
 from flushtracker.operate.status.verdict import Limits, judge
+from flushtracker.status.job_status import OpenTransaction
 from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, ROW, SLOT, at, overview, slot, source
 from tests.support.status_pages import ACK, HELD, IDLE, NOW_MS, SEEN, job_status
 
 NO_LIMITS = Limits()
+OPEN = OpenTransaction("flushes", 2, 17, 40, NOW_MS - 90_000, "etl (transaction.timeout.ms 60000)")
 
 
 def kinds(overview: Overview, limits: Limits = NO_LIMITS) -> list[str]:
@@ -40,6 +42,7 @@ def test_shape_that_holds_the_ack_is_no_failure_without_a_limit() -> None:
         ({"job": replace(job_status(), is_ready=False)}, "job_not_ready", 8),
         ({"job": job_status(source(source="7301/1/other"))}, "job_unaware", 8),
         ({"job": job_status(HELD, records_behind=10_000)}, "job_behind", 0),
+        ({"job": job_status(HELD, open_transactions=(OPEN,))}, "transaction_open", 0),
         ({"row": NO_TABLE}, "acks_unreadable", 5),
     ],
 )

@@ -145,6 +145,7 @@ def test_permanent_example_uses_the_topics_of_the_others() -> None:
         ("topic: f", "topic: s", "line 3: flushes.topic is the same as source.shapes; each needs its own"),
         ("topic: f, ", "", "line 3: flushes.topic is missing"),
         ("topic: f", "directory: f", "line 3: flushes.directory is not a known key; "),
+        ("minPartitions", "kafka.isolation.level", "line 2: source.options.kafka.isolation.level cannot be set: the "),
         ("minPartitions", "startingOffsets", "line 2: source.options.startingOffsets cannot be set: "),
         ("shape_groups: 8", "shape_groups: 0", "line 4: state.shape_groups is '0', not a number of at least 1"),
         (

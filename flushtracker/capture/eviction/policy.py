@@ -218,6 +218,8 @@ def _job_fault(now_ms: int, job: JobStatus | None, source: SourceStatus | None) 
         return "there is no current document of the tracking job"
     if not job.is_ready or job.batch_id is None or source is None:
         return "the tracking job does not know the source yet"
+    if job.open_transactions:
+        return "an open transaction hides records from the tracking job"
     return None
 
 

@@ -1,12 +1,13 @@
 """``LiveJobStatus``: the tracking job's status, which any thread may read at any time. The driver notes each batch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from flushtracker.process.clock import now_ms
+from flushtracker.spark import transaction_watch
 from flushtracker.spark.live_query import LiveQuery
-from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.status.job_status import Holder, JobStatus, OpenTransaction, SourceStatus
 from flushtracker.tracking.group_report import PendingShape
 from flushtracker.tracking.source_tracker import SourceTracker
 from flushtracker.wal.source_name import successors
@@ -91,6 +92,7 @@ class LiveJobStatus(LiveQuery):
         started_at_ms = clock_ms()
         self._last = JobStatus(started_at_ms, started_at_ms, is_ready=False)
         """The sums, which include all drivers."""
+        self._open_transactions: tuple[OpenTransaction, ...] = ()
         self._events: Mapping[str, int] = {}
         self.sources: Mapping[str, SourceView] = {}
         """Each source after its last batch; ``stalled_shapes`` is not counted."""
@@ -111,6 +113,10 @@ class LiveJobStatus(LiveQuery):
             last, events=last.events + sum(events.values()), dead_letters=last.dead_letters + dead_letters
         )
 
+    def note_open_transactions(self, found: Iterable[transaction_watch.OpenTransaction]) -> None:
+        """Note the transactions that hide records; the thread that looks for them is none of the driver's."""
+        self._open_transactions = tuple(OpenTransaction(*each) for each in found)
+
     def read(self) -> JobStatus:
         """The job's status now."""
         last, events, at_ms = self._last, self._events, self._clock_ms()
@@ -118,6 +124,7 @@ class LiveJobStatus(LiveQuery):
         return replace(
             last,
             at_ms=at_ms,
+            open_transactions=self._open_transactions,
             sources=tuple(replace(source, events=events.get(source.source, 0)) for source in sources),
             **self.figures()._asdict(),
         )

@@ -24,6 +24,7 @@ from flushtracker.spark.event_streams import open_streams
 from flushtracker.spark.hadoop_files import checkpoint_path
 from flushtracker.spark.kafka_streams import KafkaEventStreams
 from flushtracker.spark.query_run import BrokerRetry, await_end, start_query
+from flushtracker.spark.transaction_watch import TransactionWatch
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,8 @@ def _run(
     query = start_query("track_flushes", reports, driver, checkpoint, config.trigger_ms)
     logger.info("query started checkpoint=%s after_batch_id=%d acks=%s", checkpoint, state.batch_id, config.sink.acks)
     try:
-        with status.running(query), StallDetector(status):
+        watch = TransactionWatch(spark, config.transport, status.note_open_transactions)
+        with status.running(query), StallDetector(status), watch:
             await_end(query, driver, stop, config, retry)
     except NewerEventError:
         raise

@@ -36,6 +36,7 @@ from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
 from flushtracker.spark.kafka_streams import KafkaEventStreams
 from flushtracker.spark.query_run import BrokerRetry, await_end, start_query
 from flushtracker.spark.recovery_plan import RecoveryPlan
+from flushtracker.spark.transaction_watch import TransactionWatch
 from flushtracker.spark.workers import task_attempts
 from flushtracker.wal.log_offset import LogOffset
 
@@ -123,6 +124,7 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
                 _shapes(config, status),
                 snapshots,
                 _cuts(spark, config, driver, streams, status),
+                TransactionWatch(spark, config.transport),
             ):
                 await_end(query, driver, stop, config, retry)
         except NewerEventError:

@@ -74,7 +74,7 @@ class RegistryLook:
         missing, deadline = set(shape_ids), time.monotonic() + timeout_s
         # If JSON does not escape the names, a value without any of them need not be parsed.
         names = [shape_id.encode() for shape_id in shape_ids if json.dumps(shape_id) == f'"{shape_id}"']
-        with closing(TopicFollower(self._kafka, self._kafka.topics.shapes)) as follower:
+        with closing(TopicFollower(self._kafka, self._kafka.topics.shapes, only_committed=False)) as follower:
             while missing and time.monotonic() < deadline:
                 values = follower.values(_SLICE_S)
                 if len(names) == len(shape_ids):

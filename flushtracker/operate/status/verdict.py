@@ -12,7 +12,14 @@ from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import PostgresError, SinkError, StatusError
 from flushtracker.operate.status.other_programs import other_problems
 from flushtracker.operate.status.overview import Overview, acked_at_ms
-from flushtracker.status.problems import Problem, idle_cause, long_batch, records_behind, slot_problems
+from flushtracker.status.problems import (
+    Problem,
+    idle_cause,
+    long_batch,
+    open_transactions,
+    records_behind,
+    slot_problems,
+)
 from flushtracker.status.upgrade_facts import upgrade_problems
 from flushtracker.wal.lsn import format_lsn
 
@@ -112,7 +119,7 @@ def _job_problems(overview: Overview, limits: Limits) -> Iterator[Problem]:
         text = f"job {overview.job_url} has seen nothing of {subject}"
         remedy = "check that capture publishes to the topics that this job reads, and that the address is right"
         yield Problem("job", "job_unaware", text, remedy, exit_code)
-    elif behind := records_behind(status):
+    elif behind := open_transactions(status) or records_behind(status):
         yield behind
 
 
