@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flushtracker.shape_log.position import Position
     from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
     from flushtracker.shape_log.snapshot_reader import SnapshotCursor, SnapshotReader
+    from flushtracker.tracking.aligned_tracker import AlignedTracker
     from flushtracker.tracking.chain_links import ChainLinks, Link
     from flushtracker.tracking.flush_tracker import FlushTracker, Pending
     from flushtracker.tracking.fragment_chain import FragmentChain
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AlignedTracker",
     "ChainLinks",
     "ChainReport",
     "Commit",
@@ -93,6 +95,7 @@ _NAMES: Final = {
     "kafka.flush_notifier": ("FlushNotifier",),
     "kafka.kafka_config": ("KafkaConfig", "load_kafka_config"),
     "kafka.records": ("Record", "record_of"),
+    "tracking.aligned_tracker": ("AlignedTracker",),
     "tracking.flush_tracker": ("FlushTracker", "Pending"),
     "tracking.chain_links": ("ChainLinks", "Link"),
     "tracking.fragment_chain": ("FragmentChain",),

@@ -12,10 +12,10 @@ takes it out as well. Only a commit moves ``last_seen_offset``.
 ``last_flushed``, its ``tx_offset − 1``: that transaction is not complete, but everything before it is. The −1 costs
 nothing, because a commit record is dozens of bytes long and no two commit LSNs are adjacent.
 
-**Invariants.** All offsets are aligned to transactions (``shape_table`` aligns them); with raw storage offsets the
-tracker would wait for flushes that never arrive. The ack never moves back, even when an entry does. ``apply`` replaces
-the entries of a whole micro-batch *before* it computes the ack: seeing the commit first would acknowledge a transaction
-whose shapes are not in the mapping yet.
+**Invariants.** All offsets are aligned to transactions; with raw storage offsets the tracker would wait for flushes
+that never arrive. ``shape_table`` aligns them for the job, and ``AlignedTracker`` for any other caller. The ack never
+moves back, even when an entry does. ``apply`` replaces the entries of a whole micro-batch *before* it computes the ack:
+seeing the commit first would acknowledge a transaction whose shapes are not in the mapping yet.
 
 The rule is that of Electric's ``FlushTracker``.
 """
@@ -74,6 +74,11 @@ class FlushTracker:
     def pending(self) -> Mapping[str, Pending]:
         """The pending shapes. This is the tracker's own mapping; do not modify it."""
         return self._pending
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no shape is pending."""
+        return not self._pending
 
     def handle_txn_fragment(
         self, last_log_offset: LogOffset, affected_shapes: Iterable[str], *, is_commit: bool, now_ms: int
@@ -159,6 +164,9 @@ class FlushTracker:
         self.last_seen_offset = max(self.last_seen_offset, offset)
 
     def _advance(self) -> int | None:
+        # A fragment without a commit may move the ack. Fragments come in commit order, so every transaction before its
+        # own has been read. A shape that was caught up is pending from just before it, so if all have flushed up to
+        # there, these transactions are done. No commit lies between the last of them and that LSN.
         flushed = self._shapes_by_flushed.peekitem(0)[0] if self._pending else self.last_seen_offset
         self.last_global_flushed_offset = max(self.last_global_flushed_offset, flushed)
         ackable_lsn = self._ackable_lsn()

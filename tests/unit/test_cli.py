@@ -207,7 +207,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
 def test_readme_example_prints_what_its_comments_show() -> None:
     """Its Python block runs, and prints what the comments beside each ``print`` show."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    (block,) = [block for block in blocks if "FlushTracker" in block]
+    (block,) = [block for block in blocks if "AlignedTracker" in block]
     done = run_python("-c", block)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == re.findall(r"print\(.*\)  # (.*)", block)

@@ -148,7 +148,9 @@ def test_ack_waits_for_the_slowest_shape() -> None:
     tracker = FlushTracker()
     tracker.handle_txn_fragment(LogOffset(100, 4), {"users", "orders"}, is_commit=True, now_ms=0)
     assert tracker.handle_flush_notification("users", LogOffset(100, 4), now_ms=0) is None
+    assert not tracker.is_empty
     assert tracker.handle_flush_notification("orders", LogOffset(100, 4), now_ms=0) == 100
+    assert tracker.is_empty
     assert not tracker.pending
 
 
@@ -165,6 +167,14 @@ def test_a_fragment_without_commit_is_not_acknowledged() -> None:
     tracker = FlushTracker()
     assert tracker.handle_txn_fragment(LogOffset(100, 0), [], is_commit=False, now_ms=0) is None
     assert tracker.handle_txn_fragment(LogOffset(100, 2), [], is_commit=True, now_ms=0) == 100
+
+
+def test_a_fragment_without_commit_acknowledges_what_came_before() -> None:
+    """The first fragment of 200 shows that all before 200 was read, and both shapes have flushed up to there."""
+    tracker = FlushTracker()
+    tracker.handle_txn_fragment(LogOffset(100, 0), ["users"], is_commit=True, now_ms=0)
+    tracker.handle_flush_notification("users", LogOffset(100, 0), now_ms=0)
+    assert tracker.handle_txn_fragment(LogOffset(200, 0), ["users", "orders"], is_commit=False, now_ms=0) == 198
 
 
 def test_unknown_shapes_change_nothing() -> None:
