@@ -3,7 +3,7 @@
 A writer reports the last operation that it has stored, and that is seldom the last one of its transaction: that one may
 concern another shape. So of each shape the tracker keeps the last operation in each transaction that is not flushed.
 A flush completes those at or below it. The shape is then flushed to just before the first that is left, or has nothing
-pending. That is Electric's ``align_offset_to_txn_boundary``, with the mapping of its Consumers.
+pending. Electric's Consumers align offsets likewise.
 
 **Fragments** come in commit order, those of a transaction in order. After a restart transactions may be sent again,
 however they are cut: one whose commit was read counts for nothing, and one that is open adds nothing that is known.
