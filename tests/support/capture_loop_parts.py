@@ -57,7 +57,8 @@ class Writers:
 
     def step(self, *, chance: float = 0.5) -> None:
         """Read all changes; each writer with new ones flushes with probability ``chance``."""
-        for part in self.rig.changes():
+        parts = self.rig.changes()
+        for part in parts:
             if part.items:
                 last = part.items[-1].offset
                 self.received[part.shape_id] = max(last, self.received.get(part.shape_id, last))
@@ -65,7 +66,9 @@ class Writers:
             if self.flushed.get(shape_id) != offset and self.rng.random() < chance:
                 # Record the flush before publishing it: a writer never reports a flush that has not happened.
                 self.flushed[shape_id] = offset
-                event = FlushNotification(self.rig.source_of_fragments(), "flushed", shape_id, offset)
+                # Not the fragments' source: capture may be killed after the changes, before their first fragment.
+                (source,) = {part.source for part in parts}
+                event = FlushNotification(source, "flushed", shape_id, offset)
                 topic = self.rig.settings["kafka"]["topics"]["flushes"]
                 record = record_of(event)
                 self.publisher.publish(topic, record.key, record.value)

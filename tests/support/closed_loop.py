@@ -11,10 +11,12 @@ from tests.support.capture_loop_parts import Sample, Tracker, Workload, Writers,
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.waiting import wait_until
 
+# Nobody takes snapshots here. With one to come, a shape may start after a transaction that is open when capture starts,
+# and its log then lacks the rows from before.
 SHAPES: Final = (
-    shape("all", "public.rows", replica="full"),
-    shape("ones", "public.rows", where="bucket = 1"),
-    shape("others", "public.rows", where="bucket IN (2, 3)", depends_on=["ones"]),
+    shape("all", "public.rows", replica="full", snapshot=False),
+    shape("ones", "public.rows", where="bucket = 1", snapshot=False),
+    shape("others", "public.rows", where="bucket IN (2, 3)", depends_on=["ones"], snapshot=False),
 )
 
 # Each poll is a step of the load, so a longer pause would be less load.
