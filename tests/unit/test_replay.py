@@ -283,7 +283,7 @@ def test_streams_that_have_files_are_not_written_to(tmp_path: Path, capsys: pyte
             "{id: a, table: public.users, where: id +}",
             (
                 "flushtracker replay: {file} line 2: shape 'a': where \"id +\" is not one SQL condition: "
-                'line 1, column 4, near "+"; correct it'
+                "line 1, column 5, near the end: this is not expected here; correct it"
             ),
         ),
         (

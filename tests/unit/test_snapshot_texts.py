@@ -81,4 +81,4 @@ def test_columns_are_quoted_and_casts_to_enums_get_their_schema() -> None:
     )
     plain = Relation(1, "public", "t", "full", (Column("id", 20),))
     assert server_text("Id = 1 AND ÄÖ = 2", plain) == '"id" = 1 AND "ÄÖ" = 2'
-    assert server_text("id = ';'; -- all", plain) == "\"id\" = ';'"
+    assert server_text("id = ';' -- all", plain) == "\"id\" = ';' -- all"

@@ -266,11 +266,21 @@ def test_any_tree_of_conditions_agrees_with_the_naive_reading(
         # a condition as a value
         ("b = (i4 > 1)", {"b": "t", "i4": "2"}, True),
         ("i4 IN (1) = b", {"b": "t", "i4": "1"}, True),
+        ("b NOT IN (TRUE) = b2", {"b": "t", "b2": "f"}, True),
+        ("b IS NULL = b2", {"b2": "t"}, True),
+        # a sign before a number
+        ("i4 = +5", {"i4": "5"}, True),
+        ("i4 IN (+5, - 7)", {"i4": "-7"}, True),
+        ("i4 = - - 5", {"i4": "5"}, True),
+        ("i4 = -(5)", {"i4": "-5"}, True),
+        ("-9223372036854775808 / 3 = -3074457345618258602", {}, True),
+        ("-(+9223372036854775808) / 3 = -3074457345618258602", {}, False),
+        ("feel = mood 'ok'", {"feel": "ok"}, True),
         # names, comments, layout
         ('"line/no" = 1', {"line/no": "1"}, True),
         ('"Mixed" = 1', {"Mixed": "1"}, True),
         ("I4 = 1 -- the first", {"i4": "1"}, True),
-        ("\n i4 /* one /* inside */ another */ =\t1 ;\n", {"i4": "1"}, True),
+        ("\n i4 /* one /* inside */ another */ =\t1\n", {"i4": "1"}, True),
     ],
 )
 def test_values_compare_as_in_postgresql(
@@ -452,7 +462,21 @@ def test_columns_are_named_as_in_the_catalog() -> None:
 
 def test_a_name_that_is_a_keyword_elsewhere_is_a_column() -> None:
     """These are common column names, but types or commands to the parser."""
-    for name in ("date", "timestamp", "text", "name", "type", "status", "key", "value", "level", "comment", "format"):
+    for name in (
+        "date",
+        "timestamp",
+        "text",
+        "name",
+        "type",
+        "status",
+        "key",
+        "value",
+        "level",
+        "comment",
+        "format",
+        "if",
+        "double",
+    ):
         assert parse_where(f"{name} = 'x'").columns == {name}
 
 

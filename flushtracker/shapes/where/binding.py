@@ -147,7 +147,7 @@ class _Binder:
             case Not(inner):
                 return negated(self.condition(inner, "the operand of NOT"))
             case IsTruth(inner, truth):
-                return is_truth(self.condition(inner, "the operand of IS TRUE or IS FALSE"), truth)
+                return is_truth(self.condition(inner, "the operand of IS TRUE, FALSE or UNKNOWN"), truth)
             case InQuery(operand, query):
                 return self._in_query(self._operand(operand), query)
             case _:

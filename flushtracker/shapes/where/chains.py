@@ -18,9 +18,9 @@ from flushtracker.shapes.where.tree import ColumnRef, Comparison, Constant, Junc
 # wildcard, at its end.
 _LINK = re.compile(
     r"(?P<column>\w+) (?:"
-    r"(?P<operator>=|<=?|>=?) (?P<literal>[0-9]{1,18}|'[^']*')"
-    r"|BETWEEN (?P<low>[0-9]{1,18}|'[^']*') AND (?P<high>[0-9]{1,18}|'[^']*')"
-    r"|LIKE '(?P<pattern>[^'%_\\]*%)'"
+    r"(?P<operator>=|<=?|>=?) (?P<literal>[0-9]{1,18}|'[^'\0\ud800-\udfff]*')"
+    r"|BETWEEN (?P<low>[0-9]{1,18}|'[^'\0\ud800-\udfff]*') AND (?P<high>[0-9]{1,18}|'[^'\0\ud800-\udfff]*')"
+    r"|LIKE '(?P<pattern>[^'%_\\\0\ud800-\udfff]*%)'"
     r")(?P<more> AND )?",
     re.ASCII,
 )

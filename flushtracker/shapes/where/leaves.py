@@ -1,86 +1,42 @@
-"""Reads the leaves of sqlglot's tree, columns and literals, and names the constructs that are not supported."""
+"""What a ``where`` says of literals: casts, arrays, signs and patterns."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
-
-from sqlglot import exp
 
 from flushtracker.shapes.where import sql_values
+from flushtracker.shapes.where.letter_case import LetterCase, case_variants, has_other_letters
+from flushtracker.shapes.where.like_pattern import LikePattern
+from flushtracker.shapes.where.number_values import parse_numeric
 from flushtracker.shapes.where.tokens import refused, shorten
-from flushtracker.shapes.where.tree import ColumnRef, Constant, EnumName, Node, TextCast
+from flushtracker.shapes.where.tree import CaseMapping, Constant, EnumName, Like, Node, TextCast
 
-# Unquoted, these are not columns but session values.
-_SESSION_VALUES = frozenset(
-    ["user", "session_user", "current_user", "system_user", "current_role", "current_catalog", "current_schema",
-     "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"]
-)  # fmt: skip
-NUMBERS = frozenset(number.oid for number in sql_values.TYPES.values() if number.family in ("exact", "float"))
-_INTEGER_ARRAYS = frozenset(oid for oid, item in sql_values.ARRAYS.items() if item in NUMBERS)
+_NUMBERS = frozenset(number.oid for number in sql_values.TYPES.values() if number.family in ("exact", "float"))
+_INTEGER_ARRAYS = frozenset(oid for oid, item in sql_values.ARRAYS.items() if item in _NUMBERS)
 _ARRAY_ESCAPE = re.compile(r'["\\]')
-_CAST_TYPES = {
-    exp.DataType.Type.SMALLINT: sql_values.INT2,
-    exp.DataType.Type.INT: sql_values.INT4,
-    exp.DataType.Type.BIGINT: sql_values.INT8,
-    exp.DataType.Type.DECIMAL: sql_values.NUMERIC,
-    exp.DataType.Type.FLOAT: sql_values.FLOAT4,
-    exp.DataType.Type.DOUBLE: sql_values.FLOAT8,
-    exp.DataType.Type.BOOLEAN: sql_values.BOOLEAN,
-    exp.DataType.Type.TEXT: sql_values.TEXT,
-    exp.DataType.Type.VARCHAR: sql_values.VARCHAR,
-    exp.DataType.Type.UUID: sql_values.UUID,
-    exp.DataType.Type.DATE: sql_values.DATE,
-    exp.DataType.Type.TIMESTAMP: sql_values.TIMESTAMP,
-    exp.DataType.Type.TIMESTAMPTZ: sql_values.TIMESTAMPTZ,
-    exp.DataType.Type.TIME: sql_values.TIME,
-    exp.DataType.Type.INTERVAL: sql_values.INTERVAL,
-}
 
 
-def name_of(node: exp.Expr) -> str:
-    kind = type(node)
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).upper()
-    return OPERATORS.get(kind) or _CONSTRUCTS.get(kind) or words
-
-
-def read_literal(node: exp.Expr, _depth: int) -> Node:
-    text = str(node.this)
-    if node.is_string:
-        return Constant(text)
+def number(text: str) -> Constant:
+    """A number literal, with or without a sign, which is part of what its type depends on."""
     try:
         return Constant(text, sql_values.number_type(text).oid)
     except ValueError as error:
         raise refused(f"the number {shorten(text)}", "write it in digits within the range of numeric") from error
 
 
-def read_column(node: exp.Expr, _depth: int) -> Node:
-    return ColumnRef(column_name(node))
+def negated_literal(operand: Node) -> Constant | None:
+    """The literal that ``- operand`` equals, of a literal that a cast has made a number; ``None`` for all else."""
+    if not isinstance(operand, Constant) or operand.type_oid not in _NUMBERS or not operand.text:
+        return None
+    try:
+        sql_values.TYPES[operand.type_oid].parse(operand.text)
+    except ValueError:
+        return None
+    return Constant(f"-{operand.text}", operand.type_oid) if operand.text[0].isdigit() else None
 
 
-def column_name(node: exp.Expr) -> str:
-    identifier = node.this
-    if node.args.get("table"):
-        raise refused("a column qualified by a table", "write only the name of the column")
-    if type(identifier) is not exp.Identifier:
-        raise refused(name_of(identifier))
-    name = folded(identifier)
-    if name in _SESSION_VALUES and not identifier.args.get("quoted"):
-        raise refused(f"{name}, a session value", f'for a column of that name, write "{name}" in double quotes')
-    return name
-
-
-def folded(identifier: exp.Identifier) -> str:
-    """The name in the catalog: PostgreSQL folds only ASCII letters, and only of names without quotes."""
-    name = str(identifier.this)
-    if identifier.args.get("quoted"):
-        return name
-    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
-
-
-def read_cast(operand: Node, target: exp.DataType) -> Node:
-    oid, enum = _cast_oid(target), _enum_name(target)
-    if oid is None and enum is None:
-        raise refused(f"a cast to {target.sql('postgres')}", "cast to a plain type without a length")
+def cast(operand: Node, target: int | EnumName) -> Node:
+    """A cast to a built-in type, by its OID, or to an enum."""
+    oid, enum = (None, target) if isinstance(target, EnumName) else (target, None)
     if not isinstance(operand, Constant):
         if oid in (sql_values.TEXT, sql_values.VARCHAR):
             return TextCast(operand)
@@ -89,7 +45,7 @@ def read_cast(operand: Node, target: exp.DataType) -> Node:
         )
     if {operand.type_oid, oid} <= _INTEGER_ARRAYS:
         return Constant(operand.text, oid)
-    is_number = {operand.type_oid, oid} <= NUMBERS
+    is_number = {operand.type_oid, oid} <= _NUMBERS
     if not (operand.is_untyped or is_number or (operand.type_oid, operand.enum) == (oid, enum)):
         raise refused("a cast of a literal of another type", "write the literal in quotes")
     return Constant(operand.text, oid, enum)
@@ -113,75 +69,53 @@ def array_literal(items: Sequence[Node], *, is_cast: bool) -> Constant:
     return Constant("{" + ",".join(quoted) + "}", None if is_open else array_oids[0])
 
 
-def _enum_name(target: exp.DataType) -> EnumName | None:
-    """The name of a type that is not built in, or of an array of such a type in one dimension."""
-    if target.this is exp.DataType.Type.ARRAY and len(target.expressions) == 1:
-        item = target.expressions[0]
-        name = _enum_name(item) if isinstance(item, exp.DataType) else None
-        return None if name is None or name.is_array else replace(name, is_array=True)
-    kind = target.args.get("kind")
-    if target.this is not exp.DataType.Type.USERDEFINED or target.expressions:
-        return None
-    if type(kind) is exp.Identifier:
-        return EnumName(None, folded(kind))
-    if type(kind) is exp.Dot and type(kind.this) is exp.Identifier and type(kind.expression) is exp.Identifier:
-        return EnumName(folded(kind.this), folded(kind.expression))
-    return None
+def mapped_case(case: LetterCase, operand: Node) -> Node:
+    """``lower`` or ``upper``; of a literal, the literal that it equals."""
+    if not isinstance(operand, Constant) or operand.text is None:
+        return CaseMapping(case, operand)
+    if not operand.may_be_text or len(variants := case_variants(operand.text, case)) > 1:
+        raise refused(f"{case}(...) of this literal", "write the result as a literal")
+    if has_other_letters(operand.text):
+        raise refused(f"{case}(...) of a literal with a non-ASCII letter", "compare the text as it is stored")
+    return Constant(variants[0], sql_values.TEXT)
 
 
-def _cast_oid(target: exp.DataType) -> int | None:
-    """The OID of a type without a length, or of an array of such a type in one dimension."""
-    items = target.expressions
-    if target.this is exp.DataType.Type.ARRAY and len(items) == 1 and isinstance(items[0], exp.DataType):
-        item_oid = _CAST_TYPES.get(items[0].this) if _is_plain(items[0]) else None
-        return next((oid for oid, item in sql_values.ARRAYS.items() if item == item_oid), None)
-    return _CAST_TYPES.get(target.this) if _is_plain(target) else None
+def escape_of(node: Node) -> str:
+    """The escape character of LIKE, or none."""
+    if not isinstance(node, Constant) or not node.is_untyped or node.text is None or len(node.text) > 1:
+        raise refused("ESCAPE with anything but one character in quotes, or none", "write it as in ESCAPE '!'")
+    return node.text
 
 
-def _is_plain(target: exp.DataType) -> bool:
-    return not any(part for name, part in target.args.items() if name != "this")
+def like(operand: Node, pattern: Node, escape: str, *, ignore_case: bool) -> Like:
+    """``operand LIKE pattern``, or ILIKE."""
+    name = "ILIKE" if ignore_case else "LIKE"
+    if not isinstance(pattern, Constant) or not pattern.may_be_text:
+        raise refused(f"{name} with a pattern that is not a string literal", "use a string literal")
+    if ignore_case and isinstance(operand, CaseMapping):
+        # It would map the case of each letter twice, of which only one is examined for what collations make of it.
+        raise refused(f"ILIKE of {operand}", "use LIKE")
+    if pattern.text is None:
+        return Like(operand, None, ignore_case)
+    if (ignore_case or isinstance(operand, CaseMapping)) and has_other_letters(pattern.text):
+        raise refused(
+            f"{name} with a non-ASCII letter, whose case mapping depends on the database's collation",
+            "change the pattern",
+        )
+    try:
+        return Like(operand, LikePattern.parse(pattern.text, ignore_case=ignore_case, escape=escape), ignore_case)
+    except ValueError as error:
+        raise refused(f"{name} with {error}", "change the pattern") from error
 
 
-def read_boolean(node: exp.Expr, _depth: int) -> Node:
-    return Constant("t" if node.this else "f", sql_values.BOOLEAN)
+def require_divisor(operator: str, divisor: Node) -> None:
+    """Refuse a division by a literal that is zero."""
+    if isinstance(divisor, Constant) and divisor.text is not None and _is_zero(divisor.text):
+        raise refused(f"{operator} by zero, which is an error in every row", "divide by something else")
 
 
-def read_null(_node: exp.Expr, _depth: int) -> Node:
-    return Constant(None)
-
-
-OPERATORS: dict[type[exp.Expr], str] = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
-    exp.NullSafeNEQ: "IS DISTINCT FROM",
-    exp.Add: "+",
-    exp.Sub: "-",
-    exp.Mul: "*",
-    exp.Div: "/",
-    exp.Mod: "%",
-    exp.DPipe: "||",
-    exp.ArrayContainsAll: "@>",
-    exp.ArrayContainedBy: "<@",
-    exp.ArrayOverlaps: "&&",
-}
-_CONSTRUCTS: dict[type[exp.Expr], str] = {
-    exp.Select: "a subquery",
-    exp.Subquery: "a subquery",
-    exp.Tuple: "a row of several values",
-    exp.Concat: "string literals side by side",
-    exp.Command: "a statement",
-    exp.Block: "several statements",
-    exp.Literal: "a literal",
-    exp.Column: "a column",
-    exp.Anonymous: "a function",
-    exp.Star: "*",
-    exp.Placeholder: "a parameter",
-    exp.Parameter: "a parameter",
-    exp.Any: "ANY(...)",
-    exp.RegexpLike: "a regular expression",
-}
+def _is_zero(text: str) -> bool:
+    try:
+        return parse_numeric(text.strip()) == 0
+    except ValueError:
+        return False

@@ -9,8 +9,7 @@ is one of UTF-8's, and no other is, so both agree. The exceptions:
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
-from typing import Final, get_args
+from typing import Final
 
 from flushtracker.shapes.where.column_types import type_of
 from flushtracker.shapes.where.sql_values import TEXTS, SqlType
@@ -24,6 +23,8 @@ from flushtracker.shapes.where.tree import (
     Like,
     Membership,
     Node,
+    Query,
+    children,
 )
 from flushtracker.wal.changes import Relation
 
@@ -33,7 +34,6 @@ AMBIGUOUS: Final = frozenset(["EUC_JIS_2004", "EUC_JP", "EUC_TW"])
 _UNCOUNTED: Final = frozenset([SQL_ASCII, "EUC_JIS_2004"])
 """Encodings with another number of characters than UTF-8."""
 _CONVERT: Final = "or convert the database to UTF8"
-_NODES: Final = get_args(Node)
 
 
 def encoding_reasons(condition: Node, relation: Relation, encoding: str) -> Iterator[str]:
@@ -64,9 +64,8 @@ def within(node: Node) -> Iterator[Node]:
 
 
 def _children(node: Node) -> Iterator[Node]:
-    for field in fields(node):
-        value = getattr(node, field.name)
-        yield from (each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, _NODES))
+    """Without subqueries, which are conditions of other tables."""
+    return (child for child in children(node) if not isinstance(child, Query))
 
 
 def _counts(like: Like) -> bool:

@@ -10,27 +10,21 @@ The texts are cut out of the condition as it is written. The trees of the parts 
 a text that is cut wrongly is refused, not misread.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-import sqlglot
-from sqlglot.tokenizer_core import Token, TokenType
-
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.server_encoding import within
-from flushtracker.shapes.where.syntax import read_condition
+from flushtracker.shapes.where.syntax import parse, read_condition
 from flushtracker.shapes.where.tokens import QUERY_FORM, refused
 from flushtracker.shapes.where.tree import Constant, InQuery, Junction, Node, Not, Query
 from flushtracker.wal.changes import TableName
 
 _TRUE: Final = Constant("t", sql_values.BOOLEAN)
 _FALSE: Final = Constant("f", sql_values.BOOLEAN)
-_QUOTED: Final = (TokenType.STRING, TokenType.IDENTIFIER)
-_BEFORE_OPERAND: Final = frozenset(["", "(", "AND", "OR", "NOT"])
-_CALLS: Final = frozenset(["LOWER", "UPPER", "CAST"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +60,14 @@ def split_condition(text: str) -> SplitCondition:
     >>> found.queries
     (QueryText(table=('public', 't'), column='id', condition=' c = 2'),)
     """
-    condition, columns = read_condition(text)
+    parsed = parse(text)
+    condition, columns, spans = parsed.condition, parsed.columns, parsed.queries
     found = list(_queries(condition, is_positive=True))
     if not found:
         return SplitCondition(text, columns, ())
-    tokens = sqlglot.tokenize(text, dialect="postgres")
-    spans = list(_spans(tokens))
     if len(spans) != len(found):
         raise _ambiguous()
-    ends = (token.start for token in tokens if token.token_type is TokenType.SEMICOLON)
-    rest, queries = text[: next(ends, len(text))], []
+    rest, queries = text, []
     for span, (query, _) in zip(spans, found, strict=True):
         inner = None if span.condition is None else text[slice(*span.condition)]
         if query.condition != (None if inner is None else read_condition(inner)[0]):
@@ -130,67 +122,6 @@ def _folded(node: Node, *, is_positive: bool = True) -> Node:
             return neutral if not left else left[0] if len(left) == 1 else Junction(operator, left)
         case _:
             return node
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Where ``value [NOT] IN (SELECT ...)`` is in a text, and where its condition is."""
-
-    start: int
-    end: int
-    is_negated: bool
-    condition: tuple[int, int] | None
-
-
-def _spans(tokens: Sequence[Token]) -> Iterator[_Span]:
-    """The outermost subqueries of a condition that could be read."""
-    at = 0
-    while at < len(tokens):
-        if tokens[at].token_type is not TokenType.SELECT:
-            at += 1
-            continue
-        start, is_negated = at - 2, _word(tokens, at - 3) == "NOT"
-        first = _operand(tokens, start - 2 if is_negated else start - 1)
-        end = _closing(tokens, at - 1)
-        where = next((each for each in range(at, end) if tokens[each].token_type is TokenType.WHERE), None)
-        condition = None if where is None else (tokens[where].end + 1, tokens[end].start)
-        yield _Span(tokens[first].start, tokens[end].end + 1, is_negated, condition)
-        at = end
-
-
-def _word(tokens: Sequence[Token], at: int) -> str:
-    """A token in upper case; nothing for one in quotes, or before the first."""
-    return "" if at < 0 or tokens[at].token_type in _QUOTED else tokens[at].text.upper()
-
-
-def _closing(tokens: Sequence[Token], at: int) -> int:
-    """The parenthesis that closes the one at ``at``."""
-    depth = 0
-    for each in range(at, len(tokens)):
-        depth += {"(": 1, ")": -1}.get(_word(tokens, each), 0)
-        if not depth:
-            return each
-    raise _ambiguous()
-
-
-def _operand(tokens: Sequence[Token], at: int) -> int:
-    """The first token of the value before IN, of which the last one is at ``at``."""
-    if _word(tokens, at) == ")":
-        depth = 0
-        while at >= 0:
-            depth += {")": 1, "(": -1}.get(_word(tokens, at), 0)
-            if not depth:
-                break
-            at -= 1
-        if _word(tokens, at - 1) in _CALLS:
-            at -= 1
-    while _word(tokens, at - 1) == ".":
-        at -= 2
-    if _word(tokens, at - 1) == "::":
-        return _operand(tokens, at - 2)
-    if at > 0 and (_word(tokens, at - 1) not in _BEFORE_OPERAND or tokens[at - 1].token_type in _QUOTED):
-        raise refused("an expression before IN with a subquery", "put parentheses around it")
-    return at
 
 
 def _ambiguous() -> ShapeError:

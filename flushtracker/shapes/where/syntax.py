@@ -1,304 +1,426 @@
 """Parses a ``where`` into a small tree; everything that the tree cannot represent is refused by name.
 
-sqlglot parses the text, but it accepts more than PostgreSQL does, and parses some of it differently. So only what is
-listed here is accepted: each symbol, each kind of node, each argument of a node. An operand without parentheses must
-also bind tighter in PostgreSQL than its operator. A tree in which that always holds is the tree that PostgreSQL would
-build, whatever precedence sqlglot assumes. (sqlglot adds parentheses of its own in one place, around a condition before
-IS, and PostgreSQL implies them there too.)
+A recursive descent over the tokens, by the part of PostgreSQL's grammar (``a_expr`` in gram.y) that is supported. Each
+token is taken by one rule, or refused where it stands, so the tree has all that was written. The precedences are
+PostgreSQL's: operators of the levels IS, comparison and BETWEEN do not associate, so a second one on such a level needs
+parentheses there, too.
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
-
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, TypeAlias
 
 from flushtracker.errors import ShapeError
-from flushtracker.shapes.where import sql_values
-from flushtracker.shapes.where.leaves import (
-    NUMBERS,
-    OPERATORS,
-    array_literal,
-    column_name,
-    name_of,
-    read_boolean,
-    read_cast,
-    read_column,
-    read_literal,
-    read_null,
-)
-from flushtracker.shapes.where.letter_case import LetterCase, case_variants, has_other_letters
-from flushtracker.shapes.where.like_pattern import LikePattern
-from flushtracker.shapes.where.number_values import parse_numeric
-from flushtracker.shapes.where.query_syntax import read_query
-from flushtracker.shapes.where.tokens import check_tokens, place, refused, shorten, too_deep
+from flushtracker.shapes.where import leaves, sql_values
+from flushtracker.shapes.where.names import Names
+from flushtracker.shapes.where.tokens import MAX_PARENTHESES, QUERY_FORM, Token, refused, too_deep
 from flushtracker.shapes.where.tree import (
     AnyOf,
     Arithmetic,
     ArrayTest,
-    CaseMapping,
     ColumnRef,
     Comparison,
     Concatenation,
     Constant,
+    EnumName,
     InQuery,
     IsNull,
     IsTruth,
     Junction,
-    Like,
     Membership,
     Negation,
     Node,
     Not,
+    Query,
+    children,
 )
 
-_MAX_NESTING = 100
+_LOOSEST, _OR, _AND, _NOT, _IS, _COMPARISON, _RANGE, _OTHER, _SUM, _PRODUCT = range(10)
+_SYMBOLS: Final = {
+    **dict.fromkeys(("=", "<>", "<", "<=", ">", ">="), _COMPARISON),
+    **dict.fromkeys(("||", "@>", "<@", "&&"), _OTHER),
+    **dict.fromkeys("+-", _SUM),
+    **dict.fromkeys("*/%", _PRODUCT),
+}
+_RANGES: Final = ("between", "in", "like", "ilike")
+_WORDS: Final = {"or": _OR, "and": _AND, **dict.fromkeys(("is", "isnull", "notnull"), _IS)} | dict.fromkeys(
+    _RANGES, _RANGE
+)
+_MAX_NESTING: Final = 100
+_Infix: TypeAlias = Callable[[Node], Node]
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySpan:
+    """Where ``value [NOT] IN (SELECT ...)`` is in a text, and where its condition is."""
+
+    start: int
+    end: int
+    is_negated: bool
+    condition: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class NameSpan:
+    """Where a column without quotes, or an enum without a schema, is in a text; ``name`` is that of the catalog."""
+
+    start: int
+    end: int
+    name: str
+    is_type: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A condition: its tree, the columns that it reads itself, and places: of names, and of the outermost queries."""
+
+    condition: Node
+    columns: frozenset[str]
+    names: tuple[NameSpan, ...]
+    queries: tuple[QuerySpan, ...]
 
 
 def read_condition(text: str) -> tuple[Node, frozenset[str]]:
     """The tree of a ``where`` and the columns it reads; raises ``ShapeError`` naming what is not supported."""
+    parsed = parse(text)
+    return parsed.condition, parsed.columns
+
+
+def parse(text: str) -> Parsed:
+    """The condition; raises ``ShapeError``."""
     try:
-        check_tokens(sqlglot.tokenize(text, dialect="postgres"))
-        tree = sqlglot.parse_one(text, into=exp.Condition, dialect="postgres")
-        columns = (column for column in tree.find_all(exp.Column) if column.find_ancestor(exp.Select) is None)
-        return _read(tree, _LOOSEST, 0), frozenset(map(column_name, columns))
-    except SqlglotError as error:
-        raise ShapeError(f"where {shorten(text)} is not one SQL condition: {place(error)}; correct it") from error
+        parser = _Parser(text)
+        if parser.next.kind == "end":
+            raise ShapeError("where is empty; leave it out to match every row")
+        condition = parser.whole()
     except RecursionError as error:
         raise too_deep() from error
-
-
-def _read(node: exp.Expr, binding: int, depth: int) -> Node:
-    """``binding`` is how tightly the node must bind at least to need no parentheses here."""
-    kind = type(node)
-    if kind not in _GRAMMAR:
-        raise refused(name_of(node))
-    tightness, parts, reader = _GRAMMAR[kind]
-    for name, part in node.args.items():
-        if name not in parts and part:
-            raise refused(f"{name.upper()} with {name_of(node)}")
-    if tightness < binding:
-        raise refused(f"{name_of(node)} as an operand without parentheses", "put parentheses around it")
-    if depth > _MAX_NESTING:
+    level: list[Node | Query] = [condition]
+    for _ in range(_MAX_NESTING):
+        level = [child for node in level for child in children(node)]
+    if level:
         raise too_deep()
-    result = reader(node, depth + 1)
-    return Not(result) if node.args.get("negate") else result
+    return Parsed(condition, frozenset(parser.columns), tuple(parser.names), tuple(parser.queries))
 
 
-def _read_junction(node: exp.Expr, depth: int) -> Node:
-    # A chain of a thousand ORs is a tree a thousand deep, so it is walked without recursion.
-    operands, rest = [], [node]
-    while rest:
-        operand = rest.pop()
-        if type(operand) is type(node):
-            rest += [operand.args["expression"], operand.args["this"]]
+class _Parser(Names):
+    """The operators; each method takes the tokens of what it returns."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.columns: set[str] = set()
+        self.names: list[NameSpan] = []
+        self.queries: list[QuerySpan] = []
+        self._parentheses = self._query_depth = 0
+        # A sign belongs to a number literal, also in parentheses, but not to the result of a cast or of another sign.
+        self._numbers: dict[int, Constant] = {}
+
+    def whole(self) -> Node:
+        """The condition to the end of the text."""
+        condition = self._expression(_LOOSEST)
+        if self.next.kind != "end":
+            self.unexpected()
+        return condition
+
+    def _expression(self, binding: int) -> Node:
+        """What binds at least as tightly as ``binding``."""
+        start, left = self.next.start, self._prefix(binding)
+        while self._tightness() >= max(binding, _OR):
+            left = self._infix(start)(left)
+        return left
+
+    def _tightness(self) -> int:
+        """How tightly the operator binds that comes next; ``_LOOSEST`` if there is none."""
+        token = self.next
+        if token.is_word("not") and self.after.is_word(*_RANGES):
+            return _RANGE
+        return {"symbol": _SYMBOLS, "word": _WORDS}.get(token.kind, {}).get(token.value, _LOOSEST)
+
+    def _prefix(self, binding: int) -> Node:
+        count = 0
+        while self.next.is_word("not"):
+            if binding > _NOT:
+                raise _needs_parentheses("NOT")
+            self.take()
+            count += 1
+        if not count:
+            return self._signed(0)
+        if count > MAX_PARENTHESES:
+            raise too_deep()
+        node = self._expression(_NOT)
+        for _ in range(count):
+            node = Not(node)
+        return node
+
+    def _infix(self, start: int) -> _Infix:
+        """What the next operator makes of its left operand, which begins at ``start``."""
+        token = self.take()
+        if token.kind == "symbol":
+            tightness = _SYMBOLS[token.value]
+            if tightness == _COMPARISON:
+                return partial(self._comparison, token.value)
+            return partial(self._calculation if tightness > _OTHER else self._other, token.value)
+        if token.is_word("not"):
+            test = self._test(self.take(), start, is_negated=True)
+            return lambda operand: Not(test(operand))
+        return self._test(token, start, is_negated=False)
+
+    def _test(self, token: Token, start: int, *, is_negated: bool) -> _Infix:
+        tests: dict[str, _Infix] = {
+            "or": partial(self._junction, "or"),
+            "and": partial(self._junction, "and"),
+            "is": self._is,
+            "isnull": IsNull,
+            "notnull": lambda operand: Not(IsNull(operand)),
+            "between": self._between,
+            "in": partial(self._in, start, is_negated),
+            "like": partial(self._like, False),  # noqa: FBT003  the first of two
+            "ilike": partial(self._like, True),  # noqa: FBT003  likewise
+        }
+        return tests[token.value]
+
+    def _right(self, tightness: int) -> Node:
+        """The right operand of an operator that does not associate."""
+        right = self._expression(tightness + 1)
+        if self._tightness() == tightness:
+            raise _needs_parentheses(self.text_of(self.next))
+        return right
+
+    def _junction(self, word: str, left: Node) -> Node:
+        # A chain of a thousand ORs is no tree a thousand deep.
+        parts, tightness = [left], _WORDS[word]
+        parts.append(self._expression(tightness + 1))
+        while self.skip_word(word):
+            parts.append(self._expression(tightness + 1))
+        return Junction(word.upper(), tuple(parts))
+
+    def _is(self, operand: Node) -> Node:
+        is_negated = self.skip_word("not")
+        if self.skip_word("distinct"):
+            self.expect_word("from")
+            name = "IS NOT DISTINCT FROM" if is_negated else "IS DISTINCT FROM"
+            return Comparison(name, operand, self._right(_IS), name)
+        if not self.next.is_word("null", "true", "false", "unknown"):
+            found = self.text_of(self.next).upper() or "nothing after it"
+            raise refused(f"IS with {found}", "IS accepts NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
+        value = self.take().value
+        test: Node
+        if value == "null":
+            test = IsNull(operand)
         else:
-            operands.append(operand)
-    tightness = _GRAMMAR[type(node)][0]
-    return Junction(node.key.upper(), tuple(_read(operand, tightness + 1, depth) for operand in operands))
+            test = IsTruth(operand, {"true": True, "false": False, "unknown": None}[value])
+        return Not(test) if is_negated else test
 
-
-def _read_not(node: exp.Expr, depth: int) -> Node:
-    return Not(_read(node.this, _NOT, depth))
-
-
-def _read_is(node: exp.Expr, depth: int) -> Node:
-    operand, right = _read(node.this, _IS + 1, depth), node.args["expression"]
-    if type(right) is exp.Boolean:
-        return IsTruth(operand, bool(right.this))
-    if type(right) is not exp.Null:
-        raise refused(f"IS with {name_of(right)}", "IS accepts NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
-    return IsNull(operand)
-
-
-def _read_comparison(node: exp.Expr, depth: int) -> Node:
-    operator, tightness = OPERATORS[type(node)], _GRAMMAR[type(node)][0]
-    left, right = _read(node.this, tightness + 1, depth), node.args["expression"]
-    quantified = _quantified(right)
-    if quantified is not None:
-        quantifier, operand = quantified
-        array = _read(operand, _LOOSEST, depth)
+    def _comparison(self, operator: str, left: Node) -> Node:
+        if not self.next.is_word("any", "all"):
+            return Comparison(operator, left, self._right(_COMPARISON), operator)
+        quantifier = self.take().value.upper()
+        array = self._in_parentheses()
         if (quantifier, operator) not in (("ANY", "="), ("ALL", "<>")) or not isinstance(array, ColumnRef | Constant):
             raise refused(
                 f"{operator} {quantifier}(...) of this array",
                 "write value = ANY(array), or value <> ALL(array), of a column or a literal",
             )
         return AnyOf(left, array) if quantifier == "ANY" else Not(AnyOf(left, array))
-    return Comparison(operator, left, _read(right, tightness + 1, depth), operator)
 
+    def _between(self, operand: Node) -> Node:
+        if self.next.is_word("symmetric", "asymmetric"):
+            raise refused(f"BETWEEN {self.next.value.upper()}", "write the lower bound first, and BETWEEN alone")
+        low = self._expression(_RANGE + 1)
+        self.expect_word("and")
+        high = self._right(_RANGE)
+        return Junction("AND", (Comparison(">=", operand, low, "BETWEEN"), Comparison("<=", operand, high, "BETWEEN")))
 
-def _quantified(node: exp.Expr) -> tuple[str, exp.Expr] | None:
-    """The array of ``ANY(array)`` or ``ALL(array)``; the latter is a function to sqlglot."""
-    if type(node) is exp.Any:
-        return "ANY", node.this
-    if type(node) is exp.Anonymous and str(node.this).upper() == "ALL" and len(node.expressions) == 1:
-        return "ALL", node.expressions[0]
-    return None
+    def _like(self, ignore_case: bool, operand: Node) -> Node:  # noqa: FBT001 - the first of two in a partial
+        pattern, escape = self._expression(_RANGE + 1), "\\"
+        if self.skip_word("escape"):
+            escape = leaves.escape_of(self._expression(_RANGE + 1))
+        if self._tightness() == _RANGE:
+            raise _needs_parentheses(self.text_of(self.next))
+        return leaves.like(operand, pattern, escape, ignore_case=ignore_case)
 
+    def _in(self, start: int, is_negated: bool, operand: Node) -> Node:  # noqa: FBT001 - likewise
+        if not self.next.is_symbol("(") or self.after.is_symbol(")"):
+            raise refused("IN without a list", "write IN with a list of literals")
+        self.take()
+        if self.next.is_word("select"):
+            query, condition = self._query()
+            if not self._query_depth:
+                self.queries.append(QuerySpan(start, self.take_symbol(")").end, is_negated, condition))
+            else:
+                self.take_symbol(")")
+            return InQuery(operand, query)
+        items = tuple(self._list(")"))
+        constants = tuple(item for item in items if isinstance(item, Constant))
+        if len(constants) < len(items):
+            raise refused("IN with an item that is not a literal", "compare with = and OR")
+        return Membership(operand, constants)
 
-def _read_between(node: exp.Expr, depth: int) -> Node:
-    operand, low, high = (_read(node.args[part], _RANGE + 1, depth) for part in ("this", "low", "high"))
-    return Junction("AND", (Comparison(">=", operand, low, "BETWEEN"), Comparison("<=", operand, high, "BETWEEN")))
-
-
-def _read_in(node: exp.Expr, depth: int) -> Node:
-    if (query := node.args.get("query")) is not None:
-        operand = _read(node.this, _RANGE + 1, depth)
-        return InQuery(operand, read_query(query, lambda condition: _read(condition, _LOOSEST, depth)))
-    items = tuple(_read(item, _LOOSEST, depth) for item in node.args.get("expressions") or ())
-    if not items:
-        raise refused("IN without a list", "write IN with a list of literals")
-    constants = tuple(item for item in items if isinstance(item, Constant))
-    if len(constants) < len(items):
-        raise refused("IN with an item that is not a literal", "compare with = and OR")
-    return Membership(_read(node.this, _RANGE + 1, depth), constants)
-
-
-def _read_like(node: exp.Expr, depth: int) -> Node:
-    return _like(node, "\\", depth)
-
-
-def _read_escape(node: exp.Expr, depth: int) -> Node:
-    like, escape = node.this, _read(node.args["expression"], _RANGE + 1, depth)
-    if type(like) not in (exp.Like, exp.ILike):
-        raise refused("ESCAPE without LIKE", "write LIKE 'pattern' ESCAPE 'character'")
-    if not isinstance(escape, Constant) or not escape.is_untyped or escape.text is None or len(escape.text) > 1:
-        raise refused("ESCAPE with anything but one character in quotes, or none", "write it as in ESCAPE '!'")
-    result = _like(like, escape.text, depth)
-    return Not(result) if like.args.get("negate") else result
-
-
-def _like(node: exp.Expr, escape: str, depth: int) -> Node:
-    operand = _read(node.this, _RANGE + 1, depth)
-    pattern = _read(node.args["expression"], _RANGE + 1, depth)
-    name, ignore_case = node.key.upper(), type(node) is exp.ILike
-    if not isinstance(pattern, Constant) or not pattern.may_be_text:
-        raise refused(f"{name} with a pattern that is not a string literal", "use a string literal")
-    if ignore_case and isinstance(operand, CaseMapping):
-        # It would map the case of each letter twice, of which only one is examined for what collations make of it.
-        raise refused(f"ILIKE of {operand}", "use LIKE")
-    if pattern.text is None:
-        return Like(operand, None, ignore_case)
-    if (ignore_case or isinstance(operand, CaseMapping)) and has_other_letters(pattern.text):
-        raise refused(
-            f"{name} with a non-ASCII letter, whose case mapping depends on the database's collation",
-            "change the pattern",
+    def _query(self) -> tuple[Query, tuple[int, int] | None]:
+        """``SELECT column FROM schema.table WHERE condition``, and where its condition is."""
+        self.take()
+        self._query_depth += 1
+        if self.next.is_word("distinct", "all"):
+            raise refused(f"a subquery with {self.next.value.upper()}", QUERY_FORM)
+        is_column = self.next.kind in ("word", "name") and (
+            self.after.is_word("from") or self.after.is_symbol(".", "(")
         )
-    try:
-        return Like(operand, LikePattern.parse(pattern.text, ignore_case=ignore_case, escape=escape), ignore_case)
-    except ValueError as error:
-        raise refused(f"{name} with {error}", "change the pattern") from error
+        if not is_column:
+            raise refused("a subquery of anything but one column", QUERY_FORM)
+        column = self._column()
+        self.expect_word("from")
+        table, condition, span = self.table_name(), None, None
+        if self.next.is_word("where"):
+            start = self.take().end
+            condition = self._expression(_LOOSEST)
+            span = start, self.next.start
+        if not self.next.is_symbol(")"):
+            raise refused(f"a subquery with {self.text_of(self.next).upper() or 'no end'}", QUERY_FORM)
+        self._query_depth -= 1
+        return Query(table, column.name, condition), span
+
+    def _other(self, operator: str, left: Node) -> Node:
+        right = self._expression(_OTHER + 1)
+        if operator == "||":
+            return Concatenation(left, right)
+        return ArrayTest("@>", right, left) if operator == "<@" else ArrayTest(operator, left, right)
+
+    def _calculation(self, operator: str, left: Node) -> Node:
+        right = self._expression(_SYMBOLS[operator] + 1)
+        if operator in ("/", "%"):
+            leaves.require_divisor(operator, right)
+        return Arithmetic(operator, left, right)
+
+    def _signed(self, depth: int) -> Node:
+        if depth > MAX_PARENTHESES:
+            raise too_deep()
+        if self.skip_symbol("-"):
+            operand = self._signed(depth + 1)
+            if id(operand) in self._numbers and isinstance(operand, Constant) and operand.text is not None:
+                # A number literal gets its type after its sign: -2147483648 is an integer.
+                text = operand.text
+                return self._number(text.removeprefix("-") if text.startswith("-") else f"-{text}")
+            return leaves.negated_literal(operand) or Negation(operand)
+        if self.skip_symbol("+"):
+            if self.next.kind != "number":
+                # Of a quoted literal it makes a double precision, and of other types nothing.
+                raise refused(f"+ before {self.text_of(self.next) or 'nothing'}", "leave the + out")
+            return self._casts(replace(leaves.number(self.take().value)))
+        return self._casts(self._operand())
+
+    def _number(self, text: str) -> Constant:
+        constant = leaves.number(text)
+        self._numbers[id(constant)] = constant
+        return constant
+
+    def _casts(self, node: Node) -> Node:
+        while self.skip_symbol("::"):
+            node = leaves.cast(node, self._type())
+        if self.next.is_symbol("["):
+            self.unexpected()
+        return node
+
+    def _type(self) -> int | EnumName:
+        start = self.next
+        found = self.type_name()
+        if isinstance(found, EnumName) and found.schema is None:
+            self.names.append(NameSpan(start.start, start.end, found.name, is_type=True))
+        return found
+
+    def _operand(self) -> Node:
+        token = self.next
+        if token.kind == "number":
+            return self._number(self.take().value)
+        if token.kind == "string":
+            self.take()
+            if self.next.kind == "string":
+                self.unexpected()
+            return Constant(token.value)
+        if token.is_symbol("("):
+            return self._in_parentheses()
+        if token.kind == "word" and (read := self._keyword(token)) is not None:
+            return read()
+        if token.kind not in ("word", "name"):
+            self.unexpected()
+        if self.begins_typed_literal():
+            target = self._type()
+            return leaves.cast(Constant(self.take().value), target)
+        return self._column()
+
+    def _keyword(self, token: Token) -> Callable[[], Node] | None:
+        """How to read what begins with a keyword, ``None`` if the word is a name."""
+        word, is_called = token.value, self.after.is_symbol("(")
+        if word in ("null", "true", "false"):
+            return partial(self._constant, token)
+        if word == "array":
+            return self._array
+        if word == "cast" and is_called:
+            return self._cast
+        if word in ("lower", "upper") and is_called:
+            return partial(self._case, token)
+        return None
+
+    def _constant(self, token: Token) -> Node:
+        self.take()
+        return Constant(None) if token.value == "null" else Constant(token.value[0], sql_values.BOOLEAN)
+
+    def _cast(self) -> Node:
+        self.take()
+        self.take_symbol("(")
+        self._open()
+        operand = self._expression(_LOOSEST)
+        self.expect_word("as")
+        target = self._type()
+        self._close()
+        return leaves.cast(operand, target)
+
+    def _case(self, token: Token) -> Node:
+        self.take()
+        return leaves.mapped_case("lower" if token.value == "lower" else "upper", self._in_parentheses())
+
+    def _array(self) -> Node:
+        self.take()
+        if not self.skip_symbol("["):
+            raise refused("ARRAY without [...]", "write an array type as in ::int[]")
+        items = [] if self.skip_symbol("]") else self._list("]")
+        return leaves.array_literal(items, is_cast=self.next.is_symbol("::") or self.next.is_word("as"))
+
+    def _list(self, end: str) -> list[Node]:
+        self._open()
+        items = [self._expression(_LOOSEST)]
+        while self.skip_symbol(","):
+            items.append(self._expression(_LOOSEST))
+        self._close(end)
+        return items
+
+    def _in_parentheses(self) -> Node:
+        self.take_symbol("(")
+        self._open()
+        node = self._expression(_LOOSEST)
+        if self.next.is_symbol(","):
+            raise refused("a row of several values", "compare one value with another, and use AND")
+        self._close()
+        return node
+
+    def _open(self) -> None:
+        self._parentheses += 1
+        if self._parentheses > MAX_PARENTHESES:
+            raise too_deep()
+
+    def _close(self, end: str = ")") -> None:
+        self._parentheses -= 1
+        self.take_symbol(end)
+
+    def _column(self) -> ColumnRef:
+        token = self.next
+        name = self.column_name()
+        if token.kind == "word":
+            self.names.append(NameSpan(token.start, token.end, name, is_type=False))
+        if not self._query_depth:
+            self.columns.add(name)
+        return ColumnRef(name)
 
 
-def _read_arithmetic(node: exp.Expr, depth: int) -> Node:
-    operator, tightness = OPERATORS[type(node)], _GRAMMAR[type(node)][0]
-    left = _read(node.this, tightness, depth)
-    right = _read(node.args["expression"], tightness + 1, depth)
-    if operator in ("/", "%") and isinstance(right, Constant) and _is_zero(right):
-        raise refused(f"{operator} by zero, which is an error in every row", "divide by something else")
-    return Arithmetic(operator, left, right)
-
-
-def _is_zero(divisor: Constant) -> bool:
-    try:
-        return divisor.text is not None and parse_numeric(divisor.text.strip()) == 0
-    except ValueError:
-        return False
-
-
-def _read_minus(node: exp.Expr, depth: int) -> Node:
-    operand = _read(node.this, _MINUS, depth)
-    if not isinstance(operand, Constant) or operand.type_oid not in NUMBERS or not operand.text:
-        return Negation(operand)
-    text = operand.text.removeprefix("-") if operand.text.startswith("-") else f"-{operand.text}"
-    literal = node.this
-    while isinstance(literal, (exp.Paren, exp.Neg)):
-        literal = literal.this
-    if type(literal) is exp.Literal:
-        # A number literal gets its type after its sign: -2147483648 is an integer.
-        return Constant(text, sql_values.number_type(text).oid)
-    return Constant(text, operand.type_oid) if operand.text[0].isdigit() else Negation(operand)
-
-
-def _read_cast(node: exp.Expr, depth: int) -> Node:
-    if type(node.this) is exp.Array:
-        return read_cast(_read_array(node.this, depth, is_cast=True), node.args["to"])
-    return read_cast(_read(node.this, _LOOSEST, depth), node.args["to"])
-
-
-def _read_array(node: exp.Expr, depth: int, *, is_cast: bool = False) -> Node:
-    items = [_read(item, _LOOSEST, depth) for item in node.args.get("expressions") or ()]
-    return array_literal(items, is_cast=is_cast)
-
-
-def _read_case(node: exp.Expr, depth: int) -> Node:
-    case: LetterCase = "lower" if type(node) is exp.Lower else "upper"
-    operand = _read(node.this, _LOOSEST, depth)
-    if not isinstance(operand, Constant) or operand.text is None:
-        return CaseMapping(case, operand)
-    if not operand.may_be_text or len(variants := case_variants(operand.text, case)) > 1:
-        raise refused(f"{case}(...) of this literal", "write the result as a literal")
-    if has_other_letters(operand.text):
-        raise refused(f"{case}(...) of a literal with a non-ASCII letter", "compare the text as it is stored")
-    return Constant(variants[0], sql_values.TEXT)
-
-
-def _read_concatenation(node: exp.Expr, depth: int) -> Node:
-    return Concatenation(_read(node.this, _OTHER, depth), _read(node.args["expression"], _OTHER + 1, depth))
-
-
-def _read_array_test(node: exp.Expr, depth: int) -> Node:
-    left, right = _read(node.this, _OTHER, depth), _read(node.args["expression"], _OTHER + 1, depth)
-    if type(node) is exp.ArrayContainedBy:
-        return ArrayTest("@>", right, left)
-    return ArrayTest(OPERATORS[type(node)], left, right)
-
-
-def _read_parentheses(node: exp.Expr, depth: int) -> Node:
-    return _read(node.this, _LOOSEST, depth)
-
-
-_LOOSEST, _NOT, _IS, _COMPARISON, _RANGE, _OTHER, _SUM, _PRODUCT, _MINUS, _ATOM = 0, 3, 4, 5, 6, 7, 8, 9, 10, 11
-_PAIR = frozenset(["this", "expression"])
-_ONE = frozenset(["this"])
-_Reader: TypeAlias = Callable[[exp.Expr, int], Node]
-# Each accepted kind of node: how tightly it binds in PostgreSQL, the arguments it may have, and its reader.
-_GRAMMAR: dict[type[exp.Expr], tuple[int, frozenset[str], _Reader]] = {
-    exp.Or: (1, _PAIR, _read_junction),
-    exp.And: (2, _PAIR, _read_junction),
-    exp.Not: (_NOT, _ONE, _read_not),
-    exp.Is: (_IS, _PAIR | {"negate"}, _read_is),
-    exp.NullSafeEQ: (_IS, _PAIR, _read_comparison),
-    exp.NullSafeNEQ: (_IS, _PAIR, _read_comparison),
-    exp.EQ: (_COMPARISON, _PAIR, _read_comparison),
-    exp.NEQ: (_COMPARISON, _PAIR, _read_comparison),
-    exp.LT: (_COMPARISON, _PAIR, _read_comparison),
-    exp.LTE: (_COMPARISON, _PAIR, _read_comparison),
-    exp.GT: (_COMPARISON, _PAIR, _read_comparison),
-    exp.GTE: (_COMPARISON, _PAIR, _read_comparison),
-    exp.Between: (_RANGE, frozenset(["this", "low", "high", "negate"]), _read_between),
-    exp.In: (_RANGE, frozenset(["this", "expressions", "field", "negate", "query"]), _read_in),
-    exp.Like: (_RANGE, _PAIR | {"negate"}, _read_like),
-    exp.ILike: (_RANGE, _PAIR | {"negate"}, _read_like),
-    exp.Escape: (_RANGE, _PAIR, _read_escape),
-    exp.DPipe: (_OTHER, _PAIR | {"safe"}, _read_concatenation),
-    exp.ArrayContainsAll: (_OTHER, _PAIR, _read_array_test),
-    exp.ArrayContainedBy: (_OTHER, _PAIR, _read_array_test),
-    exp.ArrayOverlaps: (_OTHER, _PAIR, _read_array_test),
-    exp.Add: (_SUM, _PAIR, _read_arithmetic),
-    exp.Sub: (_SUM, _PAIR, _read_arithmetic),
-    exp.Mul: (_PRODUCT, _PAIR, _read_arithmetic),
-    exp.Div: (_PRODUCT, _PAIR | {"typed", "safe"}, _read_arithmetic),
-    exp.Mod: (_PRODUCT, _PAIR, _read_arithmetic),
-    exp.Neg: (_MINUS, _ONE, _read_minus),
-    exp.Lower: (_ATOM, _ONE, _read_case),
-    exp.Upper: (_ATOM, _ONE, _read_case),
-    exp.Cast: (_ATOM, frozenset(["this", "to"]), _read_cast),
-    exp.Array: (_ATOM, frozenset(["expressions"]), _read_array),
-    exp.Paren: (_ATOM, _ONE, _read_parentheses),
-    exp.Column: (_ATOM, frozenset(["this", "table"]), read_column),
-    exp.Literal: (_ATOM, frozenset(["this", "is_string"]), read_literal),
-    exp.Boolean: (_ATOM, _ONE, read_boolean),
-    exp.Null: (_ATOM, frozenset(), read_null),
-}
+def _needs_parentheses(operator: str) -> ShapeError:
+    return refused(f"{operator.upper()} as an operand without parentheses", "put parentheses around it")

@@ -1,64 +1,58 @@
-"""Checks of a ``where`` before sqlglot builds a tree of it, and the wording of refusals.
+"""The tokens of a ``where``, by PostgreSQL's lexical rules, and the wording of refusals.
 
-A tree no longer shows alternative spellings of an operator or function calls that sqlglot resolves to operators, and
-there is no tree for nesting too deep for sqlglot's recursion. The tokens show all three.
+What is not read as every supported version of PostgreSQL reads it is refused by name. All that is not ASCII belongs to
+a name for PostgreSQL, blanks such as U+00A0 too.
 """
 
 import re
-
-from sqlglot.dialects.postgres import Postgres
-from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import Token, TokenType
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, NoReturn, TypeAlias
 
 from flushtracker.errors import ShapeError
 
-_SYMBOLS = frozenset(
-    [
-        "=",
-        "<>",
-        "!=",
-        "<",
-        "<=",
-        ">",
-        ">=",
-        "+",
-        "-",
-        "*",
-        "/",
-        "%",
-        "(",
-        ")",
-        ",",
-        "::",
-        ".",
-        "]",
-        "||",
-        "@>",
-        "<@",
-        "&&",
-    ]
-)
-_WORD = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)*")
-_BEFORE_PARENTHESIS = frozenset(
-    ["AND", "OR", "NOT", "IN", "BETWEEN", "FROM", "WHERE", "CAST", "IS", "ANY", "ALL", "LOWER", "UPPER"]
-)
-# The names that PostgreSQL has for the types of casts. sqlglot knows those of other databases as well, such as STRING.
-_TYPES = frozenset(
-    ["BIGINT", "BOOL", "BOOLEAN", "CHAR VARYING", "CHARACTER VARYING", "DATE", "DEC", "DECIMAL", "DOUBLE PRECISION",
-     "FLOAT", "FLOAT4", "FLOAT8", "INT", "INT2", "INT4", "INT8", "INTEGER", "INTERVAL", "NUMERIC", "REAL", "SMALLINT",
-     "TEXT", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "UUID", "VARCHAR"]
-)  # fmt: skip
-# In quotes, only the names that the catalog has: "integer", for example, is no type.
-_CATALOG_TYPES = frozenset(
-    ["bool", "date", "float4", "float8", "int2", "int4", "int8", "interval", "numeric", "text", "time", "timestamp",
-     "timestamptz", "uuid", "varchar"]
-)  # fmt: skip
-# PostgreSQL reads these and a sign right after them as one operator.
-_ABSORBING = re.compile(r"[!@%&|]")
-_BEFORE_TYPE = (TokenType.DCOLON, TokenType.ALIAS)
-_MAX_PARENTHESES = 20
-QUERY_FORM = "write value [NOT] IN (SELECT column FROM schema.table WHERE condition)"
+TokenKind: TypeAlias = Literal["word", "name", "string", "number", "symbol", "end"]
+QUERY_FORM: Final = "write value [NOT] IN (SELECT column FROM schema.table WHERE condition)"
 """What is accepted of subqueries, as advice."""
+MAX_PARENTHESES: Final = 20
+_SPACE: Final = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*)+")
+_COMMENT: Final = re.compile(r"/\*|\*/")
+_WORD: Final = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*")
+_NUMBER: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_AFTER_NUMBER: Final = re.compile(r"[A-Za-z0-9_$.\x80-\U0010ffff]+")
+_QUOTED: Final = {
+    "'": re.compile(r"'([^']*(?:''[^']*)*)'(?!')"),
+    '"': re.compile(r'"((?=[^"]|"")[^"]*(?:""[^"]*)*)"(?!")'),
+}
+_OPERATOR: Final = re.compile(r"[-+*/<>=~!@#%^&|`?]+")
+_COMMENT_IN_OPERATOR: Final = re.compile(r"--|/\*")
+# PostgreSQL ends an operator before a sign, unless it has one of these.
+_KEEPS_SIGN: Final = re.compile(r"[~!@#%^&|`?]")
+_PUNCTUATION: Final = re.compile(r"::|[()\[\],.]")
+_OPERATORS: Final = frozenset(["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "@>", "<@", "&&"])
+_PREFIXES: Final = {
+    "e": "a string with backslash escapes, E'...'", "b": "a bit string, B'...'", "x": "a bit string, X'...'",
+    "n": "a national string, N'...'",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """``text[start:end]`` of a condition. ``value``: a word in lower case, or what is between quotes.
+
+    A *word* is a name without quotes, or a keyword; a *name* is one in double quotes.
+    """
+
+    kind: TokenKind
+    value: str
+    start: int
+    end: int
+
+    def is_symbol(self, *symbols: str) -> bool:
+        return self.kind == "symbol" and self.value in symbols
+
+    def is_word(self, *words: str) -> bool:
+        return self.kind == "word" and self.value in words
 
 
 def shorten(text: str) -> str:
@@ -73,102 +67,140 @@ def refused(construct: str, advice: str = "use comparisons of columns and litera
 
 def too_deep() -> ShapeError:
     return refused(
-        "conditions nested too deeply", f"use at most {_MAX_PARENTHESES} levels of parentheses and 100 of operators"
+        "conditions nested too deeply", f"use at most {MAX_PARENTHESES} levels of parentheses and 100 of operators"
     )
 
 
-def place(error: SqlglotError) -> str:
-    details = getattr(error, "errors", None)
-    if not details or not details[0].get("line"):
-        return "it cannot be parsed to its end"
-    found = details[0]
-    return f"line {found['line']}, column {found['col']}, near {shorten(str(found.get('highlight')))}"
+def malformed(text: str, at: int, fact: str) -> ShapeError:
+    """An error with the place of what cannot be read."""
+    line, column = text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
+    near = shorten(text[at : at + 30]) if text[at:].strip() else "the end"
+    return ShapeError(
+        f"where {shorten(text)} is not one SQL condition: line {line}, column {column}, near {near}: {fact}; correct it"
+    )
 
 
-def check_tokens(tokens: list[Token]) -> None:
-    """Refuse symbols that a tree would rename, calls that it would resolve, and nesting too deep for sqlglot."""
-    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
-        tokens = tokens[:-1]
-    if not tokens:
-        raise ShapeError("where is empty; leave it out to match every row")
-    depth, prefixes, opening = 0, 0, tokens[0]
-    for before, token, following in zip([None, *tokens[:-1]], tokens, [*tokens[1:], None], strict=True):
-        if token.token_type is TokenType.SELECT and _symbol(opening).upper() != "IN":
-            raise refused("a subquery other than with IN", QUERY_FORM)
-        if token.token_type is TokenType.EXISTS:
-            raise refused("EXISTS(...)", QUERY_FORM)
-        opening = before if before is not None and _symbol(token) == "(" else token
-        _check_token(before, token, following)
-        if following is not None:
-            _check_spacing(token, following)
-        depth += {"(": 1, ")": -1}.get(_symbol(token), 0)
-        prefixes = prefixes + 1 if token.text.upper() in ("NOT", "-", "+") else 0
-        if depth > _MAX_PARENTHESES or prefixes > _MAX_PARENTHESES:
-            raise too_deep()
+def tokenize(text: str) -> list[Token]:
+    """The tokens, the last of which is of kind ``end``; raises ``ShapeError``.
+
+    >>> [token.value for token in tokenize("Größe<-1 /* all */ AND \\"a\\"\\"b\\" = 'it''s'")]
+    ['größe', '<', '-', '1', 'and', 'a"b', '=', "it's", '']
+    """
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise refused("a character that PostgreSQL cannot store", "remove U+0000 and lone surrogates")
+    return [*_tokens(text), Token("end", "", len(text), len(text))]
 
 
-def _symbol(token: Token) -> str:
-    quoted = (TokenType.STRING, TokenType.IDENTIFIER)
-    return "" if token.token_type in quoted else token.text
+def folded(name: str) -> str:
+    """A name without quotes as in the catalog: PostgreSQL folds only ASCII letters."""
+    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
-def _may_precede_parenthesis(token: Token) -> bool:
-    return token.token_type is not TokenType.IDENTIFIER and token.text.upper() in _BEFORE_PARENTHESIS
+def _tokens(text: str) -> Iterator[Token]:
+    at = _skip(text, 0)
+    while at < len(text):
+        token = _token(text, at)
+        yield token
+        at = _skip(text, token.end)
 
 
-def _check_spacing(token: Token, following: Token) -> None:
-    """Refuse what PostgreSQL reads as other tokens, or as none."""
-    pair = f"{token.text}{following.text}"
-    if _symbol(token) == "," and _symbol(following) == ")":
-        raise refused("a comma without a value after it", "leave it out")
-    if token.end + 1 != following.start:
-        return
-    if token.token_type is TokenType.NUMBER and _WORD.match(_symbol(following)):
-        raise refused(shorten(pair), "put a space after the number")
-    if _symbol(following) in ("+", "-") and _ABSORBING.search(_symbol(token)):
-        raise refused(f"the operator {pair}", "put a space before the sign")
+def _skip(text: str, at: int) -> int:
+    """The place after blanks and comments, which may be nested."""
+    while True:
+        if (space := _SPACE.match(text, at)) is not None:
+            at = space.end()
+        if not text.startswith("/*", at):
+            return at
+        start, depth = at, 0
+        for mark in _COMMENT.finditer(text, at):
+            depth += 1 if mark[0] == "/*" else -1
+            at = mark.end()
+            if not depth:
+                break
+        if depth:
+            raise malformed(text, start, "the comment has no end")
 
 
-def _check_token(before: Token | None, token: Token, following: Token | None) -> None:
-    _check_type(before, token, following)
-    kind, name = token.token_type, token.token_type.name
-    called = following is not None and _symbol(following) == "("
-    if kind is TokenType.SEMICOLON:
-        raise refused("several statements", "write a single condition")
-    if kind is TokenType.CASE:
-        raise refused("CASE")
-    if name.endswith("STRING") and kind is not TokenType.STRING:
-        raise refused(f"a {name.replace('_', ' ').lower()}", "write a plain literal in single quotes")
-    if kind is TokenType.IDENTIFIER or _WORD.fullmatch(token.text):
-        if called and kind is not TokenType.STRING and not _may_precede_parenthesis(token):
-            raise refused(f"{token.text}(...)", "use neither functions nor type lengths")
-    elif token.text == "[":
-        # An array type, as in ::text[], or ARRAY[...]; anything else is a subscript.
-        is_type = following is not None and _symbol(following) == "]"
-        if not is_type and (before is None or _symbol(before).upper() != "ARRAY"):
-            raise refused("the operator [")
-    elif kind not in (TokenType.STRING, TokenType.NUMBER) and token.text not in _SYMBOLS:
-        raise refused(f"the operator {token.text}")
+def _token(text: str, at: int) -> Token:
+    first = text[at]
+    if (number := _NUMBER.match(text, at)) is not None:
+        return _number(text, number)
+    if (word := _WORD.match(text, at)) is not None:
+        return _word(text, word)
+    if first in _QUOTED:
+        quoted = _QUOTED[first].match(text, at)
+        if quoted is None:
+            raise malformed(text, at, f"the {first} has no counterpart, or nothing is between the two")
+        return Token("string" if first == "'" else "name", quoted[1].replace(first * 2, first), at, quoted.end())
+    if (found := _OPERATOR.match(text, at)) is not None:
+        return _operator(found)
+    if (mark := _PUNCTUATION.match(text, at)) is not None:
+        return Token("symbol", mark[0], at, mark.end())
+    if first == ";":
+        raise refused("a semicolon", "write one condition, without a semicolon at its end")
+    if first == "$":
+        raise refused("the operator $, of parameters and dollar quotes", "write a literal in single quotes")
+    if first == ":":
+        raise refused("the operator :", "write a literal, or :: for a cast")
+    raise malformed(text, at, f"PostgreSQL has no use for the character U+{ord(first):04X}")
 
 
-def _check_type(before: Token | None, token: Token, following: Token | None) -> None:
-    """Refuse what PostgreSQL does not accept as a type, or before a literal as its type."""
-    after = None if following is None else following.token_type
-    if token.token_type is TokenType.ARRAY and after is not TokenType.L_BRACKET:
-        raise refused("ARRAY without [...]", "write an array type as in ::int[]")
-    if _symbol(token) == "]" and after is TokenType.STRING:
-        raise refused("an array type before its literal", "write the type after the literal, as in '{1,2}'::int[]")
-    is_cast = before is not None and before.token_type in _BEFORE_TYPE
-    if token.token_type is TokenType.IDENTIFIER and is_cast and token.text.upper() in _TYPES:
-        if token.text not in _CATALOG_TYPES:
-            raise refused(f'a cast to "{token.text}"', "write the type's name without quotes")
-        return
-    if token.token_type not in Postgres.Parser.TYPE_TOKENS:
-        return
-    if after is TokenType.NUMBER:
-        raise refused(f"{token.text.upper()} before a number", "write the type after the number, as in 1::int")
-    is_type = after is TokenType.STRING or is_cast
-    if is_type and " ".join(token.text.upper().split()) not in _TYPES:
+def _number(text: str, number: re.Match[str]) -> Token:
+    if (after := _AFTER_NUMBER.match(text, number.end())) is not None:
+        _refuse_blanks(text, after)
+        raise refused(f"the number {shorten(number[0] + after[0])}", "write it in decimal digits, and a space after it")
+    return Token("number", number[0], number.start(), number.end())
+
+
+def _word(text: str, word: re.Match[str]) -> Token:
+    following = text[word.end() : word.end() + 2]
+    if following[:1] == "'" and (prefix := _PREFIXES.get(word[0].lower())) is not None:
+        raise refused(prefix, "write a plain literal in single quotes")
+    if word[0] in ("U", "u") and following in ("&'", '&"'):
+        raise refused("Unicode escapes, U&", "write the characters themselves")
+    _refuse_blanks(text, word)
+    return Token("word", folded(word[0]), word.start(), word.end())
+
+
+def _refuse_blanks(text: str, word: re.Match[str]) -> None:
+    """Refuse what looks like a blank, and is none."""
+    for place, character in enumerate(word[0], word.start()):
+        if not character.isascii() and not character.isprintable():
+            fact = f"to PostgreSQL, U+{ord(character):04X} is part of a name; write an ordinary space"
+            raise malformed(text, place, fact)
+
+
+def _operator(found: re.Match[str]) -> Token:
+    operator = found[0]
+    if (comment := _COMMENT_IN_OPERATOR.search(operator)) is not None:
+        operator = operator[: comment.start()]
+    if not _KEEPS_SIGN.search(operator):
+        # The whole may be signs.
+        while len(operator) > 1 and operator[-1] in "+-":
+            operator = operator[:-1]
+    if operator not in _OPERATORS:
+        has_sign = operator[-1] in "+-"
         raise refused(
-            f"a cast to {token.text.upper()}", "use PostgreSQL's name of a type; a type of your own needs quotes"
+            f"the operator {operator}",
+            "put a space before the sign" if has_sign else "use comparisons of columns and literals",
         )
+    return Token("symbol", "<>" if operator == "!=" else operator, found.start(), found.start() + len(operator))
+
+
+def unexpected(text: str, token: Token) -> NoReturn:
+    """Raise the error for a token that is not expected where it is."""
+    if token.kind == "word" and token.value in _CONSTRUCTS:
+        raise refused(_CONSTRUCTS[token.value])
+    if token.is_symbol("["):
+        raise refused("the operator [")
+    if token.is_symbol("%"):
+        raise refused("the operator % without a value before it, as in a parameter", "write a literal")
+    if token.kind == "string":
+        raise refused("string literals side by side, or one after something else", "write one literal")
+    raise malformed(text, token.start, "this is not expected here")
+
+
+_CONSTRUCTS: Final = {
+    "at": "AT TIME ZONE", "case": "CASE", "collate": "COLLATE", "operator": "OPERATOR(...)", "overlaps": "OVERLAPS",
+    "similar": "SIMILAR TO", "escape": "ESCAPE without LIKE", "select": "a subquery other than with IN",
+}  # fmt: skip

@@ -1,7 +1,8 @@
 """The syntax tree of a ``where``: frozen values, not yet typed, and independent of how it was spelled."""
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Final, TypeAlias, get_args
 
 from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.letter_case import LetterCase
@@ -155,8 +156,10 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class IsTruth:
+    """``truth`` is ``None`` for IS UNKNOWN."""
+
     operand: "Node"
-    truth: bool
+    truth: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +194,13 @@ Node: TypeAlias = (
     | Not
     | Junction
 )
+
+
+_NODES: Final = (*get_args(Node), Query)
+
+
+def children(node: Node | Query) -> "Iterator[Node | Query]":
+    """The nodes right below a node."""
+    for field in fields(node):
+        value = getattr(node, field.name)
+        yield from (each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, _NODES))

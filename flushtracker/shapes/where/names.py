@@ -1,0 +1,172 @@
+"""``Names``: reads the names of a ``where``: columns, tables and types."""
+
+from dataclasses import replace
+from typing import Final, NoReturn
+
+from flushtracker.shapes.where import sql_values
+from flushtracker.shapes.where.tokens import QUERY_FORM, Token, malformed, refused, tokenize, unexpected
+from flushtracker.shapes.where.tree import EnumName
+from flushtracker.shapes.where.words import CATALOG_TYPES, NOT_TYPES, RESERVED, SESSION_VALUES, TYPES
+from flushtracker.wal.changes import TableName
+
+_LONGEST_TYPE: Final = 4
+"""How many words the longest name of a type has."""
+
+
+class Names:
+    """The tokens of a condition, and how far they were read."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = tokenize(text)
+        self._at = 0
+
+    @property
+    def next(self) -> Token:
+        return self._tokens[self._at]
+
+    @property
+    def after(self) -> Token:
+        """The token after the next one, if there is any."""
+        return self._ahead(1)
+
+    def take(self) -> Token:
+        token = self.next
+        if token.kind == "end":
+            self.unexpected()
+        self._at += 1
+        return token
+
+    def skip_symbol(self, symbol: str) -> bool:
+        """Take the next token if it is this symbol."""
+        if is_next := self.next.is_symbol(symbol):
+            self._at += 1
+        return is_next
+
+    def skip_word(self, word: str) -> bool:
+        if is_next := self.next.is_word(word):
+            self._at += 1
+        return is_next
+
+    def take_symbol(self, symbol: str) -> Token:
+        if not self.next.is_symbol(symbol):
+            self.unexpected()
+        return self.take()
+
+    def expect_word(self, word: str) -> None:
+        if not self.skip_word(word):
+            self.unexpected()
+
+    def text_of(self, token: Token) -> str:
+        """The token as it is written, of a limited length."""
+        return self._text[token.start : token.end][:60]
+
+    def unexpected(self) -> NoReturn:
+        """Raise the error for the next token."""
+        unexpected(self._text, self.next)
+
+    def column_name(self) -> str:
+        """The name of a column as in the catalog."""
+        token = self.next
+        if self.after.is_symbol("("):
+            if token.is_word("exists"):
+                raise refused("EXISTS(...)", QUERY_FORM)
+            if token.is_word("any", "all") or token.kind == "name" or token.value not in RESERVED:
+                name = token.value if token.kind == "name" else self.text_of(token)
+                raise refused(f"{name}(...)", "use neither functions nor type lengths")
+        if token.is_word(*SESSION_VALUES):
+            raise refused(
+                f"{token.value}, a session value", f'for a column of that name, write "{token.value}" in double quotes'
+            )
+        name = self._name(token)
+        if self.next.is_symbol("."):
+            raise refused("a column qualified by a table", "write only the name of the column")
+        return name
+
+    def table_name(self) -> TableName:
+        """``schema.table``."""
+        if self.next.kind not in ("word", "name"):
+            raise refused("a subquery without a table", QUERY_FORM)
+        schema = self._name(self.next)
+        if not self.skip_symbol("."):
+            raise refused("a subquery of a table without its schema", "write it, as in FROM public.projects")
+        return schema, self._name(self.next)
+
+    def begins_typed_literal(self) -> bool:
+        """Whether what comes next is ``type 'text'``."""
+        words = self._type_words()
+        if not words:
+            words = 3 if self.after.is_symbol(".") else 1
+        return self._ahead(words).kind == "string"
+
+    def type_name(self) -> int | EnumName:
+        """A built-in type's OID, or an enum; or an array of either in one dimension."""
+        token = self.next
+        found = self._scalar_type()
+        name = self._text[token.start : self._tokens[self._at - 1].end].upper()
+        if self.next.is_symbol("("):
+            raise refused(f"{name.lower()}(...)", "use neither functions nor type lengths")
+        if self.next.is_word("array"):
+            raise refused("ARRAY without [...]", "write an array type as in ::int[]")
+        if not (self.next.is_symbol("[") and self.after.is_symbol("]")):
+            return found
+        self._at += 2
+        if self.next.is_symbol("[") and self.after.is_symbol("]"):
+            raise refused(f"a cast to {name}[][]", "write the type of an array with one []")
+        if self.next.kind == "string":
+            raise refused("an array type before its literal", "write the type after the literal, as in '{1,2}'::int[]")
+        if isinstance(found, EnumName):
+            return replace(found, is_array=True)
+        array = next((oid for oid, item in sql_values.ARRAYS.items() if item == found), None)
+        if array is None:
+            raise refused(f"a cast to {name}[]", "cast to an array of integers, of text or of an enum")
+        return array
+
+    def _scalar_type(self) -> int | EnumName:
+        token, words = self.next, self._type_words()
+        if words:
+            self._at += words
+            return TYPES[self._joined(self._at - words, words)]
+        if token.kind == "name" and token.value in CATALOG_TYPES and not self.after.is_symbol("."):
+            self.take()
+            return TYPES[token.value]
+        if token.is_word(*NOT_TYPES):
+            raise refused(f"a cast to {token.value.upper()}", "cast to a plain type without a length")
+        name = self._name(token)
+        if not self.skip_symbol("."):
+            return EnumName(None, name)
+        found = EnumName(name, self._name(self.next))
+        if self.next.is_symbol("."):
+            place = self._tokens[self._at + 1]
+            raise refused(f"a cast to {found}.{self.text_of(place)}", "write schema.type")
+        return found
+
+    def _type_words(self) -> int:
+        """How many words the name of a built-in type has that comes next; 0 if none does."""
+        for words in range(_LONGEST_TYPE, 0, -1):
+            if self._joined(self._at, words) in TYPES and not self._ahead(words).is_symbol("."):
+                return words
+        return 0
+
+    def _joined(self, at: int, count: int) -> str:
+        tokens = self._tokens[at : at + count]
+        return " ".join(token.value for token in tokens) if all(token.kind == "word" for token in tokens) else ""
+
+    def _name(self, token: Token) -> str:
+        if token.kind not in ("word", "name"):
+            self.unexpected()
+        if token.is_word(*RESERVED):
+            self._refuse_reserved(token)
+        self._at += 1
+        return token.value
+
+    def _refuse_reserved(self, token: Token) -> NoReturn:
+        if token.value in ("and", "or", "not", "is", "like", "ilike", "between", "from", "where", "case", "select"):
+            self.unexpected()
+        word = self.text_of(token)
+        raise malformed(
+            self._text, token.start, f'{word} is a reserved word of SQL; as a name it needs quotes: "{token.value}"'
+        )
+
+    def _ahead(self, count: int) -> Token:
+        return self._tokens[min(self._at + count, len(self._tokens) - 1)]
