@@ -14,6 +14,7 @@ from flushtracker.errors import FlushtrackerError, PostgresError, ShapeError, co
 from flushtracker.postgres.catalog import Catalog, TableFacts
 from flushtracker.postgres.connection import Connection, one_snapshot, server_encoding
 from flushtracker.postgres.missing_tables import read_missing_tables
+from flushtracker.postgres.prepared_where import refused_conditions
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.key_binding import NEEDED
@@ -61,6 +62,8 @@ def resolve_shapes(
             resolved += [(completed, tables[table].binding) for table in own]
         except (ShapeError, PostgresError) as error:
             errors[definition.id] = error
+    for table in tables.values():
+        errors |= table.refused_by(connection)
     if errors:
         raise first_of(errors)
     return resolved
@@ -135,6 +138,8 @@ class _Table:
         self._key = _default_key(binding, relations)
         self._unsent = facts.unsent
         self._forms: set[Hashable] = set()
+        self._unprepared: list[ShapeDefinition] = []
+        """Those whose condition the server has not seen, of each form the first."""
         # What would end a bound shape must not be true from the start.
         self._omitted = filter_reason(binding)
 
@@ -163,7 +168,8 @@ class _Table:
         except ShapeError as error:
             faults.append(error)
             shape = Shape(replace(completed, where=None))
-        if not self._is_like_another(shape):
+        is_new = not self._is_like_another(shape)
+        if is_new:
             found = list(self._faults_of(shape))
             if not found and shape.form is not None:
                 self._forms.add(shape.form)
@@ -173,7 +179,19 @@ class _Table:
             faults += shape.encoding_faults(self._relations[0], self._encoding)
         if faults:
             raise combined(faults)
+        if is_new:
+            self._unprepared.append(definition)
         return completed
+
+    def refused_by(self, connection: Connection) -> dict[str, ShapeError]:
+        """The errors of completed shapes whose condition the server does not prepare, by id."""
+        wheres = {each.id: each.where for each in self._unprepared if each.where is not None}
+        refused = refused_conditions(connection, self.relation, list(dict.fromkeys(wheres.values())))
+        return {
+            each.id: ShapeError(f"{each.subject('where')}: PostgreSQL does not prepare it: {refused[each.where]}")
+            for each in self._unprepared
+            if each.where in refused
+        }
 
     def _faults_of(self, shape: Shape) -> Iterator[ShapeError]:
         """What the table does not allow of a shape, apart from what :meth:`completed` finds."""

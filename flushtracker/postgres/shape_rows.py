@@ -19,7 +19,7 @@ def shape_rows(connection: Connection, definition: ShapeDefinition) -> list[Row]
     runs as it is. Raises ``PostgresError``.
     """
     columns = sql.SQL(", ").join(map(sql.Identifier, definition.columns)) if definition.columns else _ALL
-    query = sql.SQL("SELECT {} FROM {} WHERE {}").format(
+    query = sql.SQL("SELECT {} FROM {} WHERE ({}\n)").format(
         columns, sql.Identifier(*definition.table), sql.SQL(definition.where or "TRUE")
     )
     with one_snapshot(connection), answer_deadline(connection), translated_errors(), connection.cursor() as cursor:

@@ -1,7 +1,8 @@
 """``make soak``: compare random ``where`` conditions with a PostgreSQL server, in several collations.
 
-``python -m tests.integration.soak_where [--conditions 20000] [--seed N]`` prints what was compared, and each condition
-that differs, with what reproduces it. It fails if there is any.
+Then mutated ones, of which most are refused.
+``python -m tests.integration.soak_where [--conditions 20000] [--mutated 100000] [--seed N]`` prints what was compared,
+and each condition that differs, with what reproduces it. It fails if there is any.
 """
 
 import argparse
@@ -15,29 +16,36 @@ from tests.support.where_comparison import WhereComparison
 
 _COLLATIONS = ("default", "C", "pg_c_utf8", "pg_unicode_fast")
 _CONDITIONS_PER_TABLE = 1000
+_MUTATED_PER_TABLE = 5000
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--conditions", type=int, default=20_000)
+    parser.add_argument("--mutated", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     arguments = parser.parse_args()
-    compared = differences = 0
+    compared = mutated = differences = 0
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)
         with LocalPostgres(folder / "server") as server:
             seed = arguments.seed
-            while compared < arguments.conditions:
+            while compared < arguments.conditions or mutated < arguments.mutated:
                 comparison = WhereComparison(server, seed, collation=_COLLATIONS[seed % len(_COLLATIONS)])
-                done = comparison.run(min(_CONDITIONS_PER_TABLE, arguments.conditions - compared))
+                if compared < arguments.conditions:
+                    done = comparison.run(min(_CONDITIONS_PER_TABLE, arguments.conditions - compared))
+                    compared += done.counts["compared"]
+                else:
+                    count = min(_MUTATED_PER_TABLE, arguments.mutated - mutated)
+                    done = comparison.run_mutated(count)
+                    mutated += count
                 comparison.close()
-                compared += done.counts["compared"]
                 differences += len(done.differences)
                 counts = ", ".join(f"{count} {what}" for what, count in sorted(done.counts.items()))
                 print("\n".join([f"seed {seed}: {counts}", *done.differences]), flush=True)  # noqa: T201  a program prints
                 seed += 1
-    print(f"{compared} conditions compared, {differences} differ")  # noqa: T201  a program prints
+    print(f"{compared} conditions compared, and {mutated} mutated; {differences} differ")  # noqa: T201  a program prints
     return 1 if differences else 0
 
 

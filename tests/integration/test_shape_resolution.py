@@ -11,8 +11,11 @@ import pytest
 from flushtracker.errors import FlushtrackerError, PostgresError, ShapeError
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
+from flushtracker.postgres.prepared_where import refused_conditions
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.shape import Shape
+from flushtracker.wal.changes import Column, Relation, UserType
 
 _TABLES: Final = (
     "CREATE TABLE plain (id int PRIMARY KEY, n int NOT NULL, s text)",
@@ -128,3 +131,41 @@ def test_the_catalog_is_read_once_for_all_shapes(tables: ServerTables) -> None:
     CountedCursor.count = 0
     tables.resolve([replace(shape, id=f"{shape.id} {number}") for shape in _GOOD for number in range(100)])
     assert 0 < CountedCursor.count < 20
+
+
+def test_a_condition_that_only_the_server_refuses_is_refused_before_it_is_taken(
+    tables: ServerTables, postgres: LocalPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its message is the server's. Neither a lock nor a lacking privilege on the table matters, and nothing is left."""
+    monkeypatch.setattr(Shape, "faults", lambda *_: [])
+    right = ShapeDefinition("right", PLAIN, where="id IN (1, 2) -- comment")
+    wrong = ShapeDefinition("wrong", PLAIN, where="id IN (1, 'x')")
+    with closing(postgres.connect()) as blocker:
+        rows(blocker, "BEGIN")
+        rows(blocker, "LOCK TABLE plain")
+        kind, message = outcome(tables, right, wrong)
+        assert kind is ShapeError
+        assert "shape 'wrong': PostgreSQL does not prepare it" in message.replace(" on public.plain", "")
+        assert 'invalid input syntax for type integer: "x"' in message
+        assert [definition.id for definition, _ in tables.resolve([right])] == ["right"]
+
+
+def test_conditions_are_prepared_by_a_role_that_may_read_no_table(postgres: LocalPostgres) -> None:
+    """A type whose schema it may not use is another matter: then nobody asks the server, and nothing is refused."""
+    postgres.execute(
+        "CREATE SCHEMA closed", "CREATE TYPE closed.mood AS ENUM ('ok')", "CREATE ROLE stranger",
+        "CREATE TABLE closed.t (id int PRIMARY KEY, feel closed.mood)",
+    )  # fmt: skip
+    plain = Relation(1, "closed", "t", "full", (Column("id", 23), Column("Name", 25)))
+    with closing(postgres.connect()) as connection:
+        rows(connection, "SET search_path = pg_catalog, pg_temp")
+        rows(connection, "SET ROLE stranger")
+        wheres = ["id = 1", "id = 'x'", "\"Name\" LIKE 'a' -- b", "id = 99999999999999999999999"]
+        refused = refused_conditions(connection, plain, wheres)
+        assert list(refused) == ["id = 'x'"]
+        assert "SQLSTATE 22P02" in refused["id = 'x'"]
+        ((oid,),) = rows(connection, "SELECT oid::bigint FROM pg_type WHERE typname = 'mood'")
+        mood = UserType(oid, "closed", "mood", "enum", ("ok",))
+        typed = Relation(1, "closed", "t", "full", (Column("id", 23), Column("feel", oid, user_type=mood)))
+        assert refused_conditions(connection, typed, ["feel = 'ok'::mood", "id = 'x'"]) in ({}, {"id = 'x'": ""})
+        assert rows(connection, "SELECT count(*) FROM pg_prepared_statements") == [(0,)]

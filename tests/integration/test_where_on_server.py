@@ -7,7 +7,7 @@ import pytest
 
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.random_where import COLUMNS
-from tests.support.where_comparison import Comparison, WhereComparison
+from tests.support.where_comparison import SYNTAX_ERROR, Comparison, WhereComparison, is_read
 
 
 def test_random_conditions_have_the_same_outcomes_as_on_the_server(postgres: LocalPostgres) -> None:
@@ -19,14 +19,49 @@ def test_random_conditions_have_the_same_outcomes_as_on_the_server(postgres: Loc
         comparison.close()
 
 
+def test_mutated_conditions_are_refused_or_mean_what_they_mean_on_the_server(postgres: LocalPostgres) -> None:
+    """What is read here the server reads, too, and what is accepted has the same outcomes."""
+    seed = time.time_ns() % 2**32
+    comparison = WhereComparison(postgres, seed, row_count=20, collation=("default", "C", "pg_unicode_fast")[seed % 3])
+    done = comparison.run_mutated(2000)
+    comparison.close()
+    assert done.differences == []
+    assert done.counts["compared"] > 150
+    assert done.counts["refused"] > 1000
+
+
+def test_no_keyword_is_a_name_here_that_is_none_on_the_server(postgres: LocalPostgres) -> None:
+    """Of columns, types and literals of a type; where the server has no such column, that is no syntax error."""
+    comparison = WhereComparison(postgres, seed=1, row_count=1)
+    templates = ("{} = 1", "NOT {} = 1", "j1 = {}", "{} IS NULL", "({})", "- {} > 1", "j1 BETWEEN {} AND {}",
+                 "j1 IN (1) AND {}", "{} LIKE 'a'", "{} || {} = t1", "'a'::{} = t1", "{} 'a' = t1", "'a'::{}[] = at1",
+                 "CAST('a' AS {}) = t1", "'a'::public.{} = t1", "'a'::{}.x = t1", "{}.x 'a' = t1", "lower({}) = 'a'",
+                 "t1 IN (SELECT {} FROM public.t)", "t1 IN (SELECT t1 FROM public.{})",
+                 "t1 IN (SELECT t1 FROM {}.t)")  # fmt: skip
+    texts = [
+        text for word in comparison.keywords for template in templates if is_read(text := template.format(*[word] * 2))
+    ]
+    states = comparison.prepared(texts)
+    comparison.close()
+    assert [text for text, state in zip(texts, states, strict=True) if state == SYNTAX_ERROR] == []
+    assert len(texts) > 3000
+
+
 @pytest.mark.parametrize(
     "conditions",
     [
         ["r1 IN (1.0, '0.1')", "r1 IN (0.5, '0.1', 3)", "n1 IN (0.5::real, '0.1')", "k1 IN (16777216, '0.1'::real)"],
         ["t1 ILIKE 'k%'", "t1 ILIKE 'i'", "v1 ILIKE '%i_'", "lower(t1) IN ('i', 'k')", "upper(t1) = 'SS'"],
+        [
+            "b1 NOT IN (TRUE) = b2",
+            "b1 IS NULL = b2",
+            "b1 IN (TRUE) IN (TRUE)",
+            "j1 = +5",
+            "-9223372036854775808 / 3 = j1",
+        ],
         ["j1 / -2147483648 = 0", "9999 / -9223372036854775808 = 0", "n1 / 3 = 0.03333333333333333333"],
     ],
-    ids=["lists with reals", "letters without an ASCII case", "quotients"],
+    ids=["lists with reals", "letters without an ASCII case", "operators in a row and signs", "quotients"],
 )
 def test_conditions_that_once_differed_agree(postgres: LocalPostgres, conditions: list[str]) -> None:
     """Each was found by comparing random conditions."""

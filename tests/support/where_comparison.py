@@ -19,6 +19,7 @@ from flushtracker.shapes.where.required_ranges import range_parser
 from flushtracker.shapes.where.required_values import value_parser
 from flushtracker.shapes.where.value_range import ValueRange
 from flushtracker.wal.changes import Column, Relation, Row
+from tests.support.mutated_where import mutated
 from tests.support.random_where import COLLATED, COLUMNS, SQL_TYPES, RandomWhere, create_types, quoted, random_row
 
 # One letter per row: t, f, u for NULL, z for a division by zero, e for any other error. Rows are tried one by one only
@@ -51,6 +52,28 @@ BEGIN
   RETURN result;
 END $$
 """
+# The SQLSTATE of each condition that the server does not prepare, and 00000 of each other one.
+_PREPARES = """
+CREATE FUNCTION pg_temp.prepares(conditions text[]) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+  condition text;
+  states text[] := '{}';
+BEGIN
+  FOREACH condition IN ARRAY conditions LOOP
+    BEGIN
+      EXECUTE 'PREPARE mutated AS SELECT FROM t WHERE (' || condition || E'\\n)';
+      EXECUTE 'DEALLOCATE mutated';
+      states := states || '00000'::text;
+    EXCEPTION WHEN OTHERS THEN
+      states := states || SQLSTATE::text;
+    END;
+  END LOOP;
+  RETURN states;
+END $$
+"""
+_KEYWORDS = "SELECT word FROM pg_get_keywords()"
+SYNTAX_ERROR = "42601"
+"""What the server says of text that is no condition at all."""
 _COLUMNS = """
 SELECT attname, atttypid::bigint FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 1 ORDER BY attnum
 """
@@ -92,6 +115,30 @@ class WhereComparison:
         while done.counts["compared"] < conditions:
             self.compare(generator.condition(), done)
         return done
+
+    def run_mutated(self, conditions: int) -> Comparison:
+        """Compare so many mutated conditions: what is read here the server reads too, and what is accepted is equal."""
+        generator, done = RandomWhere(self._rng), Comparison()
+        keywords = self.keywords
+        texts = [mutated(self._rng, generator.condition(depth=1), keywords) for _ in range(conditions)]
+        read = [text for text in texts if is_read(text)]
+        done.counts["refused"] += len(texts) - len(read)
+        for text, state in zip(read, self.prepared(read), strict=True):
+            if state == SYNTAX_ERROR:
+                done.differences.append(f"{self._seed}: where {text!r} is a syntax error, but is read")
+            else:
+                self.compare(text, done)
+        return done
+
+    def prepared(self, conditions: Sequence[str]) -> list[str]:
+        """The SQLSTATE with which the server prepares each condition."""
+        found = rows(self._connection, "SELECT pg_temp.prepares(%s::text[])", (list(conditions),))
+        return [str(state) for state in found[0][0]]
+
+    @property
+    def keywords(self) -> list[str]:
+        """Those of the server."""
+        return [str(word) for (word,) in rows(self._connection, _KEYWORDS)]
 
     def compare(self, condition: str, done: Comparison) -> None:
         """Compare one condition. It is comparable unless one side refuses it."""
@@ -159,8 +206,8 @@ class WhereComparison:
 
     def _on_server(self, condition: str) -> str:
         """A letter for each row; raises ``PostgresError`` if the server refuses the condition itself."""
-        rows(self._connection, f"SELECT ({condition})::boolean FROM t LIMIT 0")  # noqa: S608 - our own text
-        return str(rows(self._connection, "SELECT pg_temp.outcomes(%s)", (condition,))[0][0])
+        rows(self._connection, f"SELECT FROM t WHERE ({condition}\n) LIMIT 0")
+        return str(rows(self._connection, "SELECT pg_temp.outcomes(%s)", (f"{condition}\n",))[0][0])
 
     def _describe(self) -> Relation:
         """The table as capture knows it: columns from the stream, and from the catalog their types."""
@@ -175,6 +222,7 @@ class WhereComparison:
             f"{name} {SQL_TYPES[oid]}{collate if name in COLLATED else ''}" for name, oid in COLUMNS.items()
         )
         rows(self._connection, _FUNCTION)
+        rows(self._connection, _PREPARES)
         for statement in create_types():
             rows(self._connection, statement)
         rows(self._connection, f"CREATE TEMP TABLE t (id serial PRIMARY KEY, {columns})")
@@ -186,6 +234,15 @@ class WhereComparison:
         names = ", ".join(f"CASE WHEN {name} IS NOT NULL THEN format('%s', {name}) END" for name in COLUMNS)
         found = rows(self._connection, f"SELECT {names} FROM t ORDER BY id")  # noqa: S608 - likewise
         return [dict(zip(COLUMNS, row, strict=True)) for row in found]
+
+
+def is_read(text: str) -> bool:
+    """Whether a condition can be parsed here, for whatever table."""
+    try:
+        parse_where(text)
+    except ShapeError:
+        return False
+    return True
 
 
 def outcome_of(matches: Callable[[Row], bool | None], row: Row) -> str:

@@ -77,7 +77,6 @@ MAY_IMPORT: Final = {**PURE, **ADAPTERS, **PROGRAMS}
 THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "sortedcontainers": frozenset({"tracking"}),
     "numpy": frozenset({"tracking", "jobs.track", "jobs.write"}),
-    "sqlglot": frozenset({"shapes"}),
     "yaml": frozenset({"config"}),
     "ruamel": frozenset({"operate.shapes"}),
     "orjson": frozenset({"events"}),
@@ -305,7 +304,7 @@ def test_kafka_rules_import_without_the_kafka_client(module: str) -> None:
 )
 def test_rules_of_the_programs_import_without_any_server_or_spark(module: str) -> None:
     """They need neither a client nor a connection, so unit tests reach them."""
-    done = import_without(THIRD_PARTY.keys() - {"sortedcontainers", "numpy", "sqlglot", "yaml", "orjson"}, module)
+    done = import_without(THIRD_PARTY.keys() - {"sortedcontainers", "numpy", "yaml", "orjson"}, module)
     assert done.returncode == 0, done.stderr
 
 
@@ -323,14 +322,14 @@ def test_executors_import_their_functions_without_the_drivers_packages(module: s
 
 
 def test_executors_read_tables_with_psycopg2_alone() -> None:
-    """Besides the packages that all executors have; nothing that compiles a condition, such as sqlglot."""
+    """Besides the packages that all executors have."""
     done = import_without(THIRD_PARTY.keys() - ON_EXECUTORS - {"psycopg2"}, "jobs.snapshot.read_ranges")
     assert done.returncode == 0, done.stderr
 
 
 def test_snapshots_are_published_without_spark_and_tables() -> None:
     """By an install with the extra capture alone."""
-    available = {"sqlglot", "yaml", "orjson", "psycopg2", "confluent_kafka", "pyarrow", "pythonjsonlogger"}
+    available = {"yaml", "orjson", "psycopg2", "confluent_kafka", "pyarrow", "pythonjsonlogger"}
     available |= {"waitress", "prometheus_client"}
     done = import_without(THIRD_PARTY.keys() - available, "jobs.snapshot.program", "jobs.snapshot.kafka_snapshots")
     assert done.returncode == 0, done.stderr

@@ -47,6 +47,7 @@ from tests.support.where_table import NULLS, relation
         ("i4s @> ARRAY[i4]", "ARRAY[...] with something other than plain literals"),
         ("i4s @> ARRAY[1.5]", "ARRAY[...] of this type"),
         ("i4s @> ARRAY[1, '2']", "ARRAY[...] of this type"),
+        ("i4s @> ARRAY[NULL::int]::int[]", "ARRAY[...] of this type"),
         ("i4s @> ARRAY[TRUE]", "ARRAY[...] of this type"),
         ("ts_ @> ARRAY[1]::text[]", "a cast of a literal of another type"),
         ("feels @> ARRAY['ok'::mood]", "ARRAY[...] with something other than plain literals"),

@@ -61,11 +61,11 @@ def array_literal(items: Sequence[Node], *, is_cast: bool) -> Constant:
     if oids == {sql_values.INT4, sql_values.INT8}:
         oids = {sql_values.INT8}
     array_oids = [oid for oid, item_oid in sql_values.ARRAYS.items() if {item_oid} == oids]
-    if not array_oids and not (is_cast and not oids):
+    is_open = is_cast and oids <= {sql_values.TEXT} and all(item.type_oid is None for item in constants)
+    if not array_oids and not is_open:
         raise refused("ARRAY[...] of this type, or of several", advice)
     texts = ["NULL" if item.text is None else _ARRAY_ESCAPE.sub(r"\\\g<0>", item.text) for item in constants]
     quoted = [text if item.text is None else f'"{text}"' for item, text in zip(constants, texts, strict=True)]
-    is_open = is_cast and oids <= {sql_values.TEXT} and all(item.type_oid is None for item in constants)
     return Constant("{" + ",".join(quoted) + "}", None if is_open else array_oids[0])
 
 

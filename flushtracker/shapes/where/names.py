@@ -130,7 +130,7 @@ class Names:
         if token.kind == "name" and token.value in CATALOG_TYPES and not self.after.is_symbol("."):
             self.take()
             return TYPES[token.value]
-        if token.is_word(*NOT_TYPES):
+        if token.is_word(*NOT_TYPES) or token.is_word(*TYPES):
             raise refused(f"a cast to {token.value.upper()}", "cast to a plain type without a length")
         name = self._name(token)
         if not self.skip_symbol("."):

@@ -25,7 +25,7 @@ SESSION_VALUES: Final = frozenset(
 """Without quotes, these are not columns but session values."""
 
 NOT_TYPES: Final = frozenset(
-    ["bit", "char", "character", "coalesce", "exists", "extract", "greatest", "grouping", "inout", "json_array",
+    ["bit", "char", "character", "coalesce", "exists", "extract", "greatest", "grouping", "inout", "json", "json_array",
      "json_arrayagg", "json_exists", "json_object", "json_objectagg", "json_query", "json_scalar", "json_serialize",
      "json_table", "json_value", "least", "merge_action", "national", "nchar", "none", "normalize", "nullif", "out",
      "overlay", "position", "precision", "row", "setof", "substring", "treat", "trim", "values", "xmlattributes",

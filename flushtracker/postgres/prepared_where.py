@@ -1,0 +1,60 @@
+"""Asks the server to prepare conditions, so that it refuses what it would refuse in a snapshot.
+
+They are prepared for a row of NULLs of the columns' types, not for the table: so this locks no table, and needs no
+privilege on one. Preparing plans nothing and evaluates nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from psycopg2 import errors, sql
+
+from flushtracker.errors import PostgresError, PostgresUnavailableError
+from flushtracker.postgres.connection import Connection, answer_deadline, rows, translated_errors
+from flushtracker.shapes.where.server_text import server_text
+from flushtracker.wal.changes import Relation
+
+_TYPE_NAMES: Final = "SELECT oid::bigint, format_type(oid, NULL) FROM pg_type WHERE oid = ANY(%s::oid[])"
+_NAME: Final = sql.Identifier("flushtracker_where")
+_AT_ONCE: Final = 100
+
+
+def refused_conditions(connection: Connection, relation: Relation, wheres: Sequence[str]) -> dict[str, str]:
+    """The server's message for each condition that it does not prepare.
+
+    Each must be valid for ``relation``. One is left out if this role may not use a type's schema. Raises
+    ``PostgresUnavailableError``.
+    """
+    oids = [column.type_oid for column in relation.columns]
+    names: Mapping[int, str] = dict(rows(connection, _TYPE_NAMES, (oids,)) if wheres else [])
+    columns = [
+        sql.SQL("NULL::{} AS {}").format(sql.SQL(names[column.type_oid]), sql.Identifier(column.name))
+        for column in relation.columns
+        if column.type_oid in names
+    ]
+    row = sql.SQL("SELECT {}").format(sql.SQL(", ").join(columns))
+    refused: dict[str, str] = {}
+    for first in range(0, len(wheres), _AT_ONCE):
+        several = wheres[first : first + _AT_ONCE]
+        if _refusal(connection, row, relation, several) is None:
+            continue
+        found = {where: _refusal(connection, row, relation, [where]) for where in several}
+        refused |= {where: message for where, message in found.items() if message}
+    return refused
+
+
+def _refusal(connection: Connection, row: sql.Composable, relation: Relation, wheres: Sequence[str]) -> str | None:
+    """The server's message; nothing but an empty one if it may not judge."""
+    # The line break ends a comment.
+    conditions = sql.SQL(" OR ").join(sql.SQL("({}\n)").format(sql.SQL(server_text(each, relation))) for each in wheres)
+    statement = sql.SQL("PREPARE {} AS SELECT FROM ({}) AS found WHERE {}; DEALLOCATE {}").format(
+        _NAME, row, conditions, _NAME
+    )
+    try:
+        with answer_deadline(connection), translated_errors(), connection.cursor() as cursor:
+            cursor.execute(statement)
+    except PostgresUnavailableError:
+        raise
+    except PostgresError as error:
+        return "" if isinstance(error.__cause__, errors.InsufficientPrivilege) else str(error)
+    return None
