@@ -30,7 +30,7 @@ A message states the subject, the fact, both values if two disagree, and what to
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 
@@ -186,8 +186,8 @@ def listed(names: Sequence[str], most: int = 3, others: str = "more") -> str:
     return ", ".join(names[:most]) + (f" and {left} {others}" if left > 0 else "")
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that is not known: the known ones that it may stand for, if any.
+def did_you_mean(name: str, known: Iterable[str], typed: Callable[[str], str] = str) -> str:
+    """The end of a message about a name that is not known: the known ones that it may stand for, if any, as ``typed``.
 
     >>> did_you_mean("Regoin", ["id", "region", "REGION"]), did_you_mean("x", ["id"])
     ('; did you mean region or REGION?', '')
@@ -196,7 +196,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     for each in known:
         folded.setdefault(each.casefold(), []).append(each)
     near = [each for close in difflib.get_close_matches(name.casefold(), folded, n=2) for each in folded[close]]
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"; did you mean {' or '.join(map(typed, near))}?" if near else ""
 
 
 def printable(text: str) -> str:

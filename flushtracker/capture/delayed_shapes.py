@@ -38,8 +38,11 @@ class PublishableTables(PublishedTables, Protocol):
     def bindings(self, oids: Iterable[int]) -> Mapping[int, TableBinding]:
         """The tables with these OIDs as they are now, by OID; one that was dropped is left out."""
 
-    def publish_tables(self, oids: Collection[int]) -> Mapping[int, Unpublished]:
-        """Add tables to a managed publication; returns why those are not added that are not, by OID."""
+    def publish_tables(self, oids: Mapping[int, Collection[str]]) -> Mapping[int, Unpublished]:
+        """Add tables to a managed publication; returns why those are not added that are not, by OID.
+
+        ``oids`` have the columns that shapes must know of old rows.
+        """
 
     def can_publish(self, oids: Collection[int]) -> bool:
         """Whether one of the tables can be added to the publication now."""

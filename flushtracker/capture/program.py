@@ -26,6 +26,7 @@ from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, create_slot, has_slot, system_identifier
 from flushtracker.process.program import StopFlag, log_to_stderr, print_status, set_on_signals
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.old_rows import old_columns
 from flushtracker.shapes.shape_parts import tables_of
 from flushtracker.shapes.shapes_file import read_shapes
 from flushtracker.wal.source_name import SourceName
@@ -114,5 +115,5 @@ def _create_publication(
     resolved = tables.resolve(definitions) if is_first else ()
     rows(connection, "COMMIT")
     if resolved:
-        tables.publish_tables({binding.oid for _, binding in resolved if not binding.published_by})
+        tables.publish_tables(old_columns(each for each in resolved if not each[1].published_by))
     return is_new

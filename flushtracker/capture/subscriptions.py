@@ -35,6 +35,7 @@ from flushtracker.capture.bound_tables import BoundTables, Tables
 from flushtracker.capture.delayed_shapes import DelayedShapes, NewShape
 from flushtracker.capture.earlier_partitions import earlier_partitions
 from flushtracker.capture.lost_starts import LOST_START, LOST_TABLE, lost_starts, lost_tables
+from flushtracker.capture.new_partitions import warn_of_new_partitions
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.refused_shapes import Resolved
 from flushtracker.capture.removed_shapes import RemovedShapes
@@ -46,6 +47,7 @@ from flushtracker.errors import SlotError, listed
 from flushtracker.events.registry_events import BEGUN_AGAIN, ShapeEntry, SourceEntry
 from flushtracker.shapes.definition import ShapeDefinition, ShapeFault, dependency_layers
 from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.old_rows import old_columns
 from flushtracker.shapes.routing_version import routing_version
 from flushtracker.shapes.shape_parts import whole_tables
 from flushtracker.status.capture_status import EndedShape, WaitingShapes
@@ -227,6 +229,7 @@ class Subscriptions:
             for entry in added:
                 self.router.add_shape(entry.definition, entry.starts_after.tx_offset, entry.table_oid)
             _log_changed("added", added)
+            warn_of_new_partitions(new)
             self._wait_for_starts(added)
         self._arrange_layers()
         return diff.refused
@@ -234,9 +237,9 @@ class Subscriptions:
     def _admit(self, definitions: Sequence[ShapeDefinition]) -> list[NewShape]:
         """Publish the tables of new shapes, and return the shapes that can be added now."""
         resolved = self.refused.resolve(definitions, self._resolve)
-        oids = {binding.oid for _, binding in resolved if not binding.published_by}
+        oids = old_columns(each for each in resolved if not each[1].published_by)
         unpublished = self._server.publish_tables(oids) if oids else {}
-        if oids - unpublished.keys():
+        if oids.keys() - unpublished.keys():
             # Shapes are bound to tables as they are in the publication.
             resolved = self.refused.resolve(definitions, self._resolve)
         return self._delayed.admit(resolved, unpublished, is_new_source=self._source_entry is None)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from flushtracker.capture.bound_tables import BoundTables, Tables
 from flushtracker.capture.history_check import TransactionIdentity
+from flushtracker.capture.new_partitions import warn_of_partition
 from flushtracker.capture.shape_losses import ShapeLosses
 from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.shapes.event_router import EventRouter
@@ -89,6 +90,8 @@ class TableChanges:
                 self._end_shapes(self._losses.by_unclear_partition(table, relation, transaction))
             elif self._tables.join(table, oid, transaction.lsn):
                 logger.info("partition joined table_oid=%s partition=%s", table, ".".join(relation.table))
+                ids = (entry.definition.id for entry in self._registry.live_on(table))
+                warn_of_partition(relation, (self._router.part(shape_id, table) for shape_id in ids))
             self._end_shapes(self._losses.by_relation(table, relation, transaction))
 
     def handle_unreadable(self, relation_id: int, column: str, transaction: TransactionIdentity) -> None:

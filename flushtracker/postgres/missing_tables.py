@@ -6,6 +6,7 @@ from typing import Final
 
 from flushtracker.errors import did_you_mean
 from flushtracker.postgres.connection import Connection, rows
+from flushtracker.shapes.shapes_file import typed_table
 from flushtracker.wal.changes import TableName
 
 _KINDS: Final = {
@@ -23,7 +24,7 @@ JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = 
 """
 # Names that may have been meant, few for each.
 _NEAR: Final = """
-SELECT w.schema, w.name, concat(o.nspname, '.', o.relname) FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
+SELECT w.schema, w.name, o.nspname, o.relname FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
 CROSS JOIN LATERAL (
   SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
   WHERE c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND NOT starts_with(n.nspname::text, 'pg_')
@@ -41,9 +42,9 @@ def read_missing_tables(connection: Connection, names: Iterable[TableName]) -> d
     wanted = sorted(set(names))
     kinds = {(schema, name): kind for schema, name, kind in rows(connection, _OBJECTS, _columns(wanted))}
     unknown = [each for each in wanted if kinds.get(each) not in _KINDS]
-    near: dict[TableName, list[str]] = defaultdict(list)
-    for schema, name, other in rows(connection, _NEAR, _columns(unknown[:_MOST_HINTS])):
-        near[schema, name].append(other)
+    near: dict[TableName, list[TableName]] = defaultdict(list)
+    for schema, name, *other in rows(connection, _NEAR, _columns(unknown[:_MOST_HINTS])):
+        near[schema, name].append((other[0], other[1]))
     return {each: _reason(each, kinds.get(each), near[each]) for each in wanted}
 
 
@@ -51,8 +52,9 @@ def _columns(names: Sequence[TableName]) -> tuple[list[str], list[str]]:
     return [schema for schema, _ in names], [name for _, name in names]
 
 
-def _reason(table: TableName, kind: str | None, near: Iterable[str]) -> str:
+def _reason(table: TableName, kind: str | None, near: Iterable[TableName]) -> str:
     dotted = ".".join(table)
     if kind is not None and kind in _KINDS:
         return f"{dotted} is {_KINDS[kind]}"
-    return f"there is no table {dotted} in this database{did_you_mean(dotted, near)}"
+    typed = {".".join(other): typed_table(other) for other in near}
+    return f"there is no table {dotted} in this database{did_you_mean(dotted, typed, typed.__getitem__)}"

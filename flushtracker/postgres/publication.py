@@ -160,8 +160,11 @@ class Publication:
                 *(self._name, len(names), listed([dotted(name) for name in names], _MOST_LISTED)),
             )
 
-    def publish(self, oids: Collection[int]) -> dict[int, Unpublished]:
-        """Add tables to a managed publication; returns why those are not added that are not, by OID."""
+    def publish(self, oids: Mapping[int, Collection[str]]) -> dict[int, Unpublished]:
+        """Add tables to a managed publication; returns why those are not added that are not, by OID.
+
+        ``oids`` have the columns that shapes must know of old rows.
+        """
         tables = self._tables(oids)
         obstacles = self._obstacles(oids, tables)
         for oid in sorted(tables.keys() - obstacles.keys()):
@@ -176,7 +179,7 @@ class Publication:
         """Whether :meth:`publish` would try to add one of the tables."""
         now_s = time.monotonic()
         due = {oid for oid in oids if self._retry_at_s.get(oid, now_s) <= now_s}
-        return bool(due - self._obstacles(due, self._tables(due)).keys())
+        return bool(due - self._obstacles(dict.fromkeys(due, ()), self._tables(due)).keys())
 
     def retract(self, used: Collection[int]) -> None:
         """Take those tables out of a managed publication that none of the ``used`` ones needs."""
@@ -202,24 +205,26 @@ class Publication:
             statement = self._statement("DROP", name)
             logger.info("table of no shape is published table=%s statement=%s", dotted(name), statement)
 
-    def _obstacles(self, oids: Collection[int], tables: Mapping[int, tuple[TableName, bool]]) -> dict[int, Unpublished]:
+    def _obstacles(
+        self, oids: Mapping[int, Collection[str]], tables: Mapping[int, tuple[TableName, bool]]
+    ) -> dict[int, Unpublished]:
         """What keeps capture from adding tables, by OID; one that is not among ``tables`` was dropped."""
         facts = self._facts()
         if facts is None:
             raise PostgresError(f"there is no publication {self._name}; --create creates it")
-        lacking = without_identity(self._connection, self._name, tables.keys())
+        lacking = without_identity(self._connection, self._name, {oid: oids[oid] for oid in tables})
         found = {oid: Unpublished("the table was dropped", None) for oid in set(oids) - tables.keys()}
         for oid, (name, is_own) in tables.items():
-            reasons, statements = [], []
+            reasons, statements = list[str](), list[str]()
             if oid in lacking:
-                broken, remedies = lacking[oid]
-                reasons.append(identity_reason(broken))
-                statements += remedies
+                broken, remedy = lacking[oid]
+                reasons.append(" or ".join([identity_reason(broken), *remedy.otherwise]))
+                statements += remedy.statements
             if (reason := self._refusal(facts, name, is_own=is_own)) is not None:
                 reasons.append(reason)
                 statements.append(self._statement("ADD", name))
             if reasons:
-                found[oid] = Unpublished("; ".join(reasons), "; ".join(statements))
+                found[oid] = Unpublished("; ".join(reasons), "; ".join(statements) or None)
         return found
 
     def _refusal(self, facts: _Facts, name: TableName, *, is_own: bool) -> str | None:
@@ -245,7 +250,7 @@ class Publication:
             ((is_in,),) = rows(connection, _HAS_TABLE, (self._name, oid))
             if is_in != (verb == "ADD"):
                 raise PostgresError("it was renamed meanwhile")  # noqa: TRY301  likewise
-            if is_in and without_identity(connection, self._name, [oid]):
+            if is_in and without_identity(connection, self._name, {oid: ()}):
                 raise PostgresError("it has lost its replica identity")  # noqa: TRY301  likewise
             rows(connection, "COMMIT")
         except PostgresError as error:

@@ -6,20 +6,18 @@ that have rows count, not partitioned ones. No query locks a table.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
-
-from psycopg2.extensions import quote_ident
 
 from flushtracker.errors import listed
 from flushtracker.postgres.catalog import IS_SENT
 from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.identity_remedies import GENERATED_SINCE, IdentityRemedies, Remedy
 from flushtracker.postgres.inheritance import BELOW
 from flushtracker.shapes.table_binding import dotted
 from flushtracker.wal.changes import TableName
 
 _SCHEMAS_SINCE: Final = 150_000
-_GENERATED_SINCE: Final = 180_000
 _IS_UNSENT: Final = f"NOT {IS_SENT}"
 _HAS_UNSENT: Final = """
 EXISTS (
@@ -37,28 +35,18 @@ CASE c.relreplident WHEN 'f' THEN NOT {_HAS_UNSENT} WHEN 'n' THEN false ELSE EXI
   AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END AND NOT {_KEY_HAS_UNSENT}
 ) END
 """
-# The smallest identity that the table could have: the key's columns are in the WAL of each update and delete.
-_CANDIDATE: Final = f"""
-(
-  SELECT CASE WHEN i.indisprimary THEN '' ELSE x.relname END
-  FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
-  WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
-  AND i.indexprs IS NULL AND NOT {_KEY_HAS_UNSENT} AND NOT EXISTS (
-    SELECT FROM unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, ordinal)
-    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
-    WHERE k.ordinal <= i.indnkeyatts AND NOT a.attnotnull
-  )
-  ORDER BY i.indisprimary DESC, i.indnkeyatts, i.indexrelid LIMIT 1
-)
-"""  # noqa: S608  a constant
 _HAVE_ROWS: Final = "c.relkind = 'r' AND c.relpersistence = 'p'"
 _BELOW_TABLES: Final = f"""
 WITH RECURSIVE {BELOW}
-SELECT b.root::bigint, n.nspname, c.relname, {_CANDIDATE}, NOT {_HAS_UNSENT}
+SELECT b.root::bigint, c.oid::bigint, n.nspname, c.relname
 FROM below b JOIN pg_class c ON c.oid = b.relid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE {_HAVE_ROWS} AND NOT {_HAS_IDENTITY}
 ORDER BY b.root, n.nspname, c.relname
 """  # noqa: S608  a constant
+_NAMES: Final = """
+SELECT c.oid::bigint, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY(%s::oid[])
+"""
 # A partition is published by what its ancestors are published by, inheritance children only by themselves.
 _PUBLISHED_TABLES: Final = f"""
 WITH RECURSIVE publication AS (
@@ -90,26 +78,21 @@ def tables_without_identity(connection: Connection, publication: str) -> list[Ta
 
 
 def without_identity(
-    connection: Connection, publication: str | None, oids: Collection[int]
-) -> dict[int, tuple[list[TableName], list[str]]]:
-    """Those of the tables that have none, or partitions without one, by OID: their names, and what gives them one."""
+    connection: Connection, publication: str | None, oids: Mapping[int, Collection[str]]
+) -> dict[int, tuple[list[TableName], Remedy]]:
+    """Those of the tables that have none, or partitions without one, by OID: their names, and what gives them one.
+
+    ``oids`` have the columns that shapes must know of old rows.
+    """
     if not oids:
         return {}
-    found = defaultdict[int, tuple[list[TableName], list[str]]](lambda: ([], []))
+    found = defaultdict[int, dict[int, TableName]](dict)
     statement = _BELOW_TABLES.format(unsent=_unsent(connection))
-    for oid, schema, name, index, fits_full in rows(
-        connection, statement, {"oids": list(oids), "publication": publication}
-    ):
-        found[oid][0].append((schema, name))
-        table = f"{quote_ident(schema, connection)}.{quote_ident(name, connection)}"
-        if index is not None:
-            identity = f"USING INDEX {quote_ident(index, connection)}" if index else "DEFAULT"
-            found[oid][1].append(f"ALTER TABLE {table} REPLICA IDENTITY {identity}")
-        elif fits_full:
-            found[oid][1].append(f"ALTER TABLE {table} REPLICA IDENTITY FULL")
-        else:
-            found[oid][1].append(f"ALTER TABLE {table} ADD PRIMARY KEY (…)")
-    return dict(found)
+    for root, oid, schema, name in rows(connection, statement, {"oids": list(oids), "publication": publication}):
+        found[root][oid] = (schema, name)
+    names = {oid: (schema, name) for oid, schema, name in rows(connection, _NAMES, (list(found),))} if found else {}
+    remedies = IdentityRemedies(connection, publication)
+    return {root: (list(each.values()), remedies.of(names[root], each, oids[root])) for root, each in found.items()}
 
 
 def identity_reason(broken: Sequence[TableName]) -> str:
@@ -120,4 +103,4 @@ def identity_reason(broken: Sequence[TableName]) -> str:
 
 def _unsent(connection: Connection) -> str:
     """Whether a column keeps an identity from being one, as a condition on a row ``a`` of ``pg_attribute``."""
-    return _IS_UNSENT if connection.server_version >= _GENERATED_SINCE else "false"
+    return _IS_UNSENT if connection.server_version >= GENERATED_SINCE else "false"

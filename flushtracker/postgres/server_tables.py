@@ -1,7 +1,7 @@
 """``ServerTables``: capture's queries to the server, over an ordinary connection next to the stream."""
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
@@ -227,7 +227,7 @@ class ServerTables:
         """Create it, managed, if there is none; returns whether it was created. See ``Publication.create``."""
         return self._publication.create(tables)
 
-    def publish_tables(self, oids: Collection[int]) -> dict[int, Unpublished]:
+    def publish_tables(self, oids: Mapping[int, Collection[str]]) -> dict[int, Unpublished]:
         """Add tables to a managed publication; returns why those are not added that are not, by OID."""
         return self._publication.publish(oids)
 

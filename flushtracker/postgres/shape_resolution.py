@@ -7,17 +7,20 @@ their literals, so one of them is bound, and of the others only the literals are
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from itertools import combinations
 from typing import Final
 
 from flushtracker.errors import FlushtrackerError, PostgresError, ShapeError, combined, first_of, listed
 from flushtracker.postgres.catalog import Catalog, TableFacts
 from flushtracker.postgres.connection import Connection, one_snapshot, server_encoding
+from flushtracker.postgres.identity_remedies import IdentityRemedies
 from flushtracker.postgres.missing_tables import read_missing_tables
 from flushtracker.postgres.prepared_where import refused_conditions
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.key_binding import NEEDED
+from flushtracker.shapes.relation_faults import IdentityLack
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_parts import has_subqueries, parts_of, queried_tables, rows_in_two_tables, tables_of
 from flushtracker.shapes.table_binding import TableBinding, filter_reason, unkept_reason
@@ -43,9 +46,11 @@ def resolve_shapes(
         names = {table for definition in definitions for table in tables_of(definition)}
         facts = Catalog(connection, publication).tables(names)
         bindings = read_bindings(connection, publication, [table.oid for table in facts.values()])
-    encoding = server_encoding(connection)
+    encoding, remedies = server_encoding(connection), IdentityRemedies(connection, publication)
     tables = {
-        name: _Table(found, bindings[found.oid], encoding) for name, found in facts.items() if found.oid in bindings
+        name: _Table(found, bindings[found.oid], encoding, remedies)
+        for name, found in facts.items()
+        if found.oid in bindings
     }
     missing = names - tables.keys()
     reasons = read_missing_tables(connection, missing) if missing else {}
@@ -121,19 +126,21 @@ def _overlapping(tables: Mapping[TableName, "_Table"]) -> tuple[TableName, Table
 class _Table:
     """A table that shapes are added on, in the publication or not yet."""
 
-    def __init__(self, facts: TableFacts, binding: TableBinding, encoding: str) -> None:
+    def __init__(self, facts: TableFacts, binding: TableBinding, encoding: str, remedies: IdentityRemedies) -> None:
         self.binding = binding
         self._encoding = encoding
+        self._find_remedy = cache(partial(remedies.of, facts.relation.table))
         self.members = frozenset({binding.oid, *(partition.oid for partition in binding.partitions)})
         """The table and its partitions, by OID."""
         self._partitions = tuple(partition.relation.table for partition in facts.partitions)
         self._name = ".".join(facts.relation.table)
         types = user_types(binding.types)
         relations = [partition.relation for partition in facts.partitions] or [facts.relation]
-        layouts: dict[object, Relation] = {}
+        layouts: dict[object, list[Relation]] = {}
         for relation in relations:
-            layouts.setdefault((relation.columns, relation.replica_identity), relation.with_types(types))
-        self._relations = tuple(layouts.values())
+            layouts.setdefault((relation.columns, relation.replica_identity), []).append(relation.with_types(types))
+        self._layouts = tuple(layouts.values())
+        self._relations = tuple(alike[0] for alike in self._layouts)
         self.relation = self._relations[0]
         self._key = _default_key(binding, relations)
         self._unsent = facts.unsent
@@ -207,7 +214,19 @@ class _Table:
         if has_key and (reason := unkept_reason(used, self.binding, self.binding, key, filtered)):
             yield ShapeError(f"{definition.subject('table')}: {reason}")
         if not unsent:
-            yield from {str(error): error for relation in self._relations for error in shape.faults(relation)}.values()
+            faults = {str(error): error for relation in self._relations for error in shape.faults(relation)}
+            yield from faults.values() or self._identity_faults(shape)
+
+    def _identity_faults(self, shape: Shape) -> Iterator[ShapeError]:
+        """What old rows lack, each with all the partitions of which that is so, and what helps for all of them."""
+        lacking: dict[IdentityLack, list[Relation]] = {}
+        for alike in self._layouts:
+            for lack in shape.identity_lacks(alike[0]):
+                lacking.setdefault(lack, []).extend(alike)
+        oids = frozenset(relation.relation_id for alike in lacking.values() for relation in alike)
+        for lack, found in lacking.items():
+            remedy = self._find_remedy(oids, shape.old_columns)
+            yield lack.error(shape.definition, [relation.table for relation in found], str(remedy))
 
     def _is_like_another(self, shape: Shape) -> bool:
         """Whether a shape of its form can be kept, and its literals are of their columns' types."""

@@ -24,6 +24,15 @@ def quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
+def sql_name(name: str) -> str:
+    """``name`` as one types it in SQL: quoted if it would be folded, or has other characters.
+
+    >>> sql_name("region"), sql_name("Region")
+    ('region', '"Region"')
+    """
+    return name if re.fullmatch("[a-z_][a-z0-9_$]*", name) else quoted(name)
+
+
 @lru_cache
 def table_prefix(table: TableName) -> str:
     """Schema and name as SQL writes them, both quoted."""

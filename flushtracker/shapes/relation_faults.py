@@ -1,14 +1,21 @@
 """What a relation lacks of what a definition needs: columns, columns of old rows, and an encoding like UTF-8."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
 
-from flushtracker.errors import ShapeError, did_you_mean
+from flushtracker.errors import ShapeError, did_you_mean, listed
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.item_key import table_prefix
 from flushtracker.shapes.where import Where
 from flushtracker.shapes.where.column_types import type_of
 from flushtracker.shapes.where.server_encoding import AMBIGUOUS, may_have_other_letters
-from flushtracker.wal.changes import Relation
+from flushtracker.wal.changes import Relation, TableName
+
+_READS: Final = {
+    "where": ("where reads", "filter on those only"),
+    "primary_key": ("primary_key names", "name those only"),
+}
+_STATED: Final = "flushtracker check --connection prints the statement that makes it enough"
 
 
 def identity_columns(relation: Relation) -> tuple[str, ...]:
@@ -18,25 +25,42 @@ def identity_columns(relation: Relation) -> tuple[str, ...]:
     return relation.key_columns
 
 
-def identity_faults(definition: ShapeDefinition, filtered: Iterable[str], relation: Relation) -> list[ShapeError]:
+@dataclass(frozen=True, slots=True)
+class IdentityLack:
+    """``columns`` that ``key`` of a definition reads of old rows, which contain only those of ``identity``."""
+
+    key: Literal["where", "primary_key"]
+    columns: tuple[str, ...]
+    identity: tuple[str, ...]
+
+    def error(self, definition: ShapeDefinition, tables: Sequence[TableName], remedy: str = _STATED) -> ShapeError:
+        """The error about a shape on ``tables``: its own, or partitions that it has."""
+        verb, otherwise = _READS[self.key]
+        names = [".".join(table) for table in tables]
+        subject, rows = names[0], "old rows"
+        if len(names) > 1:
+            subject, rows = ".".join(definition.table), f"old rows of {listed(names)}"
+        fact = f"{verb} {', '.join(self.columns)}, but {rows} contain only {', '.join(self.identity)}"
+        return ShapeError(f"{definition.subject(self.key)} on {subject}: {fact}; {remedy}, or {otherwise}")
+
+
+def identity_lacks(
+    definition: ShapeDefinition, filtered: Iterable[str], relation: Relation
+) -> tuple[IdentityLack, ...]:
     """What old rows lack of the columns read: without these, a row's key and whether it was in the shape are unknown.
 
-    ``filtered`` are the columns that ``where`` reads.
+    ``filtered`` are the columns that ``where`` reads. Where the server sends no old rows, it refuses what has some.
     """
-    identity, table = identity_columns(relation), ".".join(relation.table)
-    if not identity:
-        return []
-    alter = f"ALTER TABLE {table_prefix(relation.table)} REPLICA IDENTITY FULL"
-    remedy = f"but old rows contain only {', '.join(identity)}; {alter}, or"
-    reads = (
-        ("where", sorted(filtered), "where reads", "filter on those only"),
-        ("primary_key", definition.primary_key or (), "primary_key names", "name those only"),
+    identity = identity_columns(relation)
+    reads: tuple[tuple[Literal["where", "primary_key"], Sequence[str]], ...] = (
+        ("where", sorted(filtered)),
+        ("primary_key", definition.primary_key or ()),
     )
-    return [
-        ShapeError(f"{definition.subject(key)} on {table}: {verb} {', '.join(missing)}, {remedy} {otherwise}")
-        for key, columns, verb, otherwise in reads
-        if (missing := [name for name in columns if name not in identity])
-    ]
+    return tuple(
+        IdentityLack(key, missing, identity)
+        for key, columns in reads
+        if identity and (missing := tuple(name for name in columns if name not in identity))
+    )
 
 
 def column_faults(definition: ShapeDefinition, relation: Relation) -> list[ShapeError]:

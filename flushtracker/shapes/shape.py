@@ -6,7 +6,8 @@ new relation, and so is a partition: the shape is bound to each layout, and refu
 An update is judged by its old row and its new row: if both are in the shape, it is an update; if only the new row is,
 an insert; if only the old row is, a delete. That requires the old row, of which the server sends the replica identity:
 the whole row under FULL, else the key. Without a replica identity the server allows no updates or deletes, so no old
-row is needed.
+row is needed. A relation whose identity lacks a column that the shape must know of old rows, as of a new partition, has
+inserts that are judged like any other; its first update or delete is refused.
 
 A partition's changes count as changes of its parent table, except TRUNCATE (:mod:`~flushtracker.shapes.truncation`).
 
@@ -15,13 +16,19 @@ orders may differ, they are then sorted by name.
 """
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.item_key import joined_prefix, partition_prefix, table_prefix
-from flushtracker.shapes.relation_faults import column_faults, encoding_faults, identity_columns, identity_faults
+from flushtracker.shapes.relation_faults import (
+    IdentityLack,
+    column_faults,
+    encoding_faults,
+    identity_columns,
+    identity_lacks,
+)
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.column_types import label_type
 from flushtracker.shapes.where.required_ranges import RequiredRanges
@@ -51,6 +58,8 @@ class BoundShape:
     enums: _LabelParsers
     item_form: Hashable
     """Shapes of one form that are bound to the same relation have the same items of a change that they see alike."""
+    lack: IdentityLack | None = None
+    """What old rows lack, so that updates and deletes cannot be judged."""
 
     def filter(self, change: Change) -> Change | None:
         """``change`` as the shape sees it, or ``None`` if it affects none of the shape's rows.
@@ -60,8 +69,11 @@ class BoundShape:
         to check (:func:`~flushtracker.shapes.truncation.truncated`).
 
         Raises:
+            ShapeError: the change has an old row, and old rows lack columns that the shape must know of them.
             DecodeError: ``where`` cannot be evaluated: a column that it reads is absent, or not of its type.
         """
+        if self.lack is not None and isinstance(change, Update | Delete):
+            raise self.lack.error(self.definition, [change.relation.table])
         match change:
             case Truncate():
                 return change
@@ -201,8 +213,14 @@ class Shape:
         read = frozenset[str]() if self._where is None else self._where.columns
         return read | (self.definition.compared or frozenset())
 
+    @property
+    def old_columns(self) -> frozenset[str]:
+        """The columns that it must know of old rows: its key's, if that is known, and those that ``where`` reads."""
+        read = frozenset[str]() if self._where is None else self._where.columns
+        return read | frozenset(self.definition.primary_key or ())
+
     def bind(self, relation: Relation) -> BoundShape:
-        """Bind the shape to ``relation``.
+        """Bind the shape to ``relation``, also if its old rows lack columns.
 
         Raises:
             ShapeError: the first of its :meth:`faults` on the relation.
@@ -210,11 +228,17 @@ class Shape:
         faults, matches = self._judge(relation)
         for error in faults:
             raise error
-        return _bound(self.definition, matches, relation)
+        bound, lacks = _bound(self.definition, matches, relation), self.identity_lacks(relation)
+        return replace(bound, lack=lacks[0]) if lacks else bound
 
     def faults(self, relation: Relation) -> list[ShapeError]:
-        """Why the shape cannot be kept on ``relation``, which lacks columns, or whose old rows do; empty if it can."""
+        """Why the shape cannot be kept on ``relation``, which lacks columns; empty if it can."""
         return self._judge(relation)[0]
+
+    def identity_lacks(self, relation: Relation) -> tuple[IdentityLack, ...]:
+        """What the old rows of ``relation``, which has all columns, lack, so that no update or delete can be judged."""
+        read = frozenset[str]() if self._where is None else self._where.columns
+        return identity_lacks(self.definition, read, relation)
 
     def encoding_faults(self, relation: Relation, encoding: str) -> list[ShapeError]:
         """Why the shape cannot be kept on ``relation``, which it fits, in a database of this encoding."""
@@ -231,8 +255,7 @@ class Shape:
             except ShapeError as error:
                 missing = [error]
             faults += [ShapeError(f"{definition.subject('where')}: {error}") for error in missing]
-        read = frozenset[str]() if where is None else where.columns
-        return faults or identity_faults(definition, read, relation), matches
+        return faults, matches
 
     def required_values(self, relation: Relation) -> RequiredValues:
         """The values that a row of ``relation`` must have to be in the shape.

@@ -18,7 +18,8 @@ The index narrows the choice, and the shape's own condition decides. It never le
   (:mod:`~flushtracker.shapes.where.required_ranges`).
 - An update is looked up by its old row and by its new row.
 - A row that lacks a column, or whose value cannot be parsed, finds every shape: their conditions report the error.
-- A TRUNCATE, and an update of a table that sends no old rows, find every shape.
+- A TRUNCATE, and an update of a table that sends no old rows, find every shape. So do updates and deletes if old rows
+  lack columns that a shape must know of them: each such shape reports that.
 
 Shapes are bound on the first change of a relation of the layout. A shape that cannot be kept is refused at that point,
 whatever values it requires.
@@ -69,8 +70,9 @@ class ShapeIndex:
         self._shapes: dict[str, IndexedShape] = {}
         self._has_identity = relation.replica_identity == "full" or bool(relation.key_columns)
         self._lookups: dict[Hashable, Lookup[IndexedShape]] = {}
-        # The forms of which a shape has been bound to the relation.
-        self._forms: set[Hashable] = set()
+        # The forms of which a shape has been bound to the relation, and whether old rows lack what they must know.
+        self._forms: dict[Hashable, bool] = {}
+        self._lacking: set[str] = set()
         # A heap, by `starts_after`, of the shapes not yet in a lookup; it may still contain removed shapes.
         self._unplaced: list[tuple[int, int, IndexedShape]] = []
         self._added = 0
@@ -91,6 +93,7 @@ class ShapeIndex:
     def remove(self, shape_id: str) -> None:
         """Remove a shape of this index; the cost grows with the number of shapes found by the same values."""
         indexed = self._shapes.pop(shape_id)
+        self._lacking.discard(shape_id)
         if not indexed.is_placed:
             return
         placement = Placement.of(indexed.shape, self.relation)
@@ -140,16 +143,26 @@ class ShapeIndex:
     def _placement(self, shape: Shape) -> Placement:
         if shape.form in self._forms:
             try:
-                return Placement.of(shape, self.relation)
+                placement = Placement.of(shape, self.relation)
             except ValueError:
                 pass  # A literal is not of its column's type; binding the shape reports it.
+            else:
+                self._note(shape, is_lacking=self._forms[shape.form])
+                return placement
         # The bound shape is not kept: of a million shapes, most are never found.
-        shape.bind(self.relation)
+        is_lacking = shape.bind(self.relation).lack is not None
         if shape.form is not None:
-            self._forms.add(shape.form)
+            self._forms[shape.form] = is_lacking
+        self._note(shape, is_lacking=is_lacking)
         return Placement.of(shape, self.relation)
 
+    def _note(self, shape: Shape, *, is_lacking: bool) -> None:
+        if is_lacking:
+            self._lacking.add(shape.definition.id)
+
     def _find(self, change: Change) -> Iterable[IndexedShape]:
+        if self._lacking and isinstance(change, Update | Delete):
+            return self._shapes.values()
         match change:
             case Insert():
                 rows = [change.new]

@@ -20,6 +20,7 @@ from flushtracker.shapes.definition import (
     ShapeFault,
     dependency_cycle,
 )
+from flushtracker.shapes.item_key import sql_name
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.names import is_usable_name
 
@@ -103,6 +104,16 @@ def parse_table(text: str) -> TableName:
     if found is None:
         raise ValueError(f"table {text!r} is not {_TABLE_FORM}")
     return _unquoted(found["schema"]), _unquoted(found["name"])
+
+
+def typed_table(table: TableName) -> str:
+    """The table as one types it in a shapes file, where :func:`parse_table` reads it; the inverse of that and of YAML.
+
+    >>> print(typed_table(("public", "users")), typed_table(("public", "ProjectMembers")), typed_table(("It's", "x")))
+    public.users 'public."ProjectMembers"' '"It''s".x'
+    """
+    text = ".".join(map(sql_name, table))
+    return text if '"' not in text else "'" + text.replace("'", "''") + "'"
 
 
 def _unquoted(part: str) -> str:

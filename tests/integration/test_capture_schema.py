@@ -27,6 +27,7 @@ _NESTED: Final = (
 
 
 _PARTITIONED: Final = (_ROOT, *_PARTS)
+_SELECTIVE: Final = (_ROOT, *_PARTS, *(f"ALTER TABLE {{t}}_{part} REPLICA IDENTITY FULL" for part in "ab"))
 _MOODY: Final = ("CREATE TYPE {t}_mood AS ENUM ('sad', 'happy')", "CREATE TABLE {t} (id int PRIMARY KEY, v {t}_mood)")
 _EXCHANGE: Final = (
     "ALTER TYPE {t}_mood RENAME VALUE 'sad' TO 'other'",
@@ -56,6 +57,49 @@ STORIES: Final = (
         ),
         None,
         create=_PARTITIONED,
+    ),
+    Story(
+        "new partition whose identity lacks what where reads, until it is set before the first update",
+        (
+            "CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (20) TO (30)",
+            "INSERT INTO {t} VALUES (21, 'a'), (22, 'z'), (23, 'a')",
+            "ALTER TABLE {t}_c REPLICA IDENTITY FULL",
+            "UPDATE {t} SET v = 'z' WHERE id = 21",
+            "UPDATE {t} SET v = 'a' WHERE id = 22",
+            "DELETE FROM {t} WHERE id = 23",
+        ),
+        None,
+        create=_SELECTIVE,
+        where="v = 'a'",
+    ),
+    Story(
+        "new partition whose identity lacks what where reads, and a row moves into it",
+        (
+            "CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (20) TO (30)",
+            "UPDATE {t} SET id = 21 WHERE id = 1",
+            "UPDATE {t} SET id = 22, v = 'a' WHERE id = 2",
+        ),
+        None,
+        create=_SELECTIVE,
+        where="v = 'a'",
+    ),
+    *(
+        Story(
+            f"new partition whose identity lacks what where reads, then {statement}",
+            (
+                "CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (20) TO (30)",
+                "INSERT INTO {t} VALUES (21, 'a'), (22, 'z')",
+                statement,
+            ),
+            "where reads v, but old rows contain only id",
+            create=_SELECTIVE,
+            where="v = 'a'",
+        )
+        for statement in (
+            "UPDATE {t} SET v = 'z' WHERE id = 21",
+            "DELETE FROM {t} WHERE id = 22",
+            "UPDATE {t} SET id = 1 + (SELECT max(id) FROM {t}) WHERE id = 22",
+        )
     ),
     Story(
         "primary key changed",

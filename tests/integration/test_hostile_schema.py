@@ -69,7 +69,7 @@ def test_capture_and_status_use_nothing_of_a_hostile_schema(
         with closing(connect(rig.settings["postgres"]["connection"])) as connection:
             publication = Publication(connection, "shapes", "shapes")
             assert publication.create([])
-            assert publication.publish([oid for (oid,) in rows(connection, OIDS)]) == {}
+            assert publication.publish({oid: () for (oid,) in rows(connection, OIDS)}) == {}
             publication.warn_of_refused_changes()
             assert create_slot(connection, "shapes")
         capture = rig.start()

@@ -87,7 +87,7 @@ def test_tables_come_and_go_with_their_shapes(postgres: LocalPostgres) -> None:
         assert subject.create([])
         assert not subject.create([])
         version = subject.check()
-        assert subject.publish([kept, odd, root]) == {}
+        assert subject.publish(dict.fromkeys([kept, odd, root], ())) == {}
         assert postgres.execute(PUBLISHED) == [('"odd ""name"',), ("kept",), ("root",)]
         subject.retract([])
         assert len(postgres.execute(PUBLISHED)) == 3, "it does not read the slot"
@@ -106,7 +106,7 @@ def test_a_process_that_lost_the_slot_takes_no_table_out(
     """Another one may have added a shape on the table since; until it has ended its transaction, that one waits."""
     with publication(postgres) as stale, publication(postgres) as other, closing(postgres.connect()) as busy:
         stale.create([])
-        stale.publish([oid_of(postgres, "kept")])
+        stale.publish(dict.fromkeys([oid_of(postgres, "kept")], ()))
         with stream(postgres) as pid:
             stale.hold(pid)
             rows(busy, "BEGIN")
@@ -140,7 +140,7 @@ def test_somebody_elses_publication_is_never_altered(postgres: LocalPostgres, cr
         assert not subject.create([])
         assert not subject.can_publish([odd])
         subject.retract([])
-        found = subject.publish([odd])[odd]
+        found = subject.publish(dict.fromkeys([odd], ()))[odd]
     assert found.reason == "publication p is not managed by capture"
     assert found.statement == 'ALTER PUBLICATION "p" ADD TABLE "public"."odd ""name"'
     assert postgres.execute("SELECT * FROM pg_publication_tables ORDER BY 1, 2, 3") == before
@@ -168,7 +168,7 @@ def test_what_a_role_may_not_do_is_said_as_a_statement(postgres: LocalPostgres) 
         assert statement == 'CREATE PUBLICATION "p" FOR TABLE "public"."kept", "public"."odd ""name"'
         postgres.execute(statement, "DROP PUBLICATION p", "GRANT CREATE ON DATABASE postgres TO capture")
         assert subject.create([])
-        missing = subject.publish([kept])[kept]
+        missing = subject.publish(dict.fromkeys([kept], ()))[kept]
         assert missing.reason == "capture's role is not the owner of table public.kept, or may not use its schema"
         assert not subject.can_publish([kept])
         postgres.execute(missing.statement or "")
@@ -177,11 +177,14 @@ def test_what_a_role_may_not_do_is_said_as_a_statement(postgres: LocalPostgres) 
         assert not subject.can_publish([kept])
         postgres.execute("GRANT USAGE ON SCHEMA public TO capture")
         assert subject.can_publish([kept])
-        assert subject.publish([kept]) == {}
+        assert subject.publish(dict.fromkeys([kept], ())) == {}
         version = subject.check()
         postgres.execute("ALTER PUBLICATION p OWNER TO postgres")
         assert subject.check() != version, "another owner ends all shapes"
-        assert subject.publish([kept])[kept].reason == "capture's role is not the owner of publication p"
+        assert (
+            subject.publish(dict.fromkeys([kept], ()))[kept].reason
+            == "capture's role is not the owner of publication p"
+        )
 
 
 def test_a_role_takes_out_only_what_it_could_put_in_again(
@@ -209,14 +212,14 @@ def test_a_table_that_is_locked_is_tried_again_later(postgres: LocalPostgres, mo
         subject.create([])
         rows(busy, "BEGIN")
         rows(busy, "LOCK TABLE kept IN SHARE MODE")
-        found = subject.publish([kept, root])
+        found = subject.publish(dict.fromkeys([kept, root], ()))
         assert "lock timeout" in found.pop(kept).reason
         assert found == {}
         assert not subject.can_publish([kept])
         rows(busy, "ROLLBACK")
         monkeypatch.setattr("flushtracker.postgres.publication.time.monotonic", lambda: float("inf"))
         assert subject.can_publish([kept])
-        assert subject.publish([kept]) == {}
+        assert subject.publish(dict.fromkeys([kept], ())) == {}
 
 
 def test_a_table_that_loses_its_identity_meanwhile_is_not_published(
@@ -233,7 +236,7 @@ def test_a_table_that_loses_its_identity_meanwhile_is_not_published(
     monkeypatch.setattr(Publication, "_alter", drop_key_first)
     with publication(postgres) as subject:
         subject.create([])
-        assert subject.publish([kept])[kept].reason.endswith("it has lost its replica identity")
+        assert subject.publish(dict.fromkeys([kept], ()))[kept].reason.endswith("it has lost its replica identity")
     assert postgres.execute(PUBLISHED) == []
 
 
@@ -252,10 +255,10 @@ def test_another_table_that_has_taken_the_name_meanwhile_is_left_alone(
 
     with publication(postgres) as subject, stream_of(subject, postgres):
         if verb == "drop":
-            subject.publish([kept, other])
+            subject.publish(dict.fromkeys([kept, other], ()))
         monkeypatch.setattr(Publication, "_alter", exchange_first)
         if verb == "add":
-            assert subject.publish([kept])[kept].reason.endswith("it was renamed meanwhile")
+            assert subject.publish(dict.fromkeys([kept], ()))[kept].reason.endswith("it was renamed meanwhile")
             assert postgres.execute(PUBLISHED) == []
         else:
             subject.retract([other])

@@ -195,7 +195,7 @@ def random_case(rng: Random, shapes: int = 4) -> tuple[JoinedWorld, list[ShapeDe
     for definition in definitions:
         for part in parts_of(definition):
             world = JoinedWorld(rng, identities)
-            if Shape(part).faults(world.relations[part.table[1]]):
+            if Shape(part).identity_lacks(world.relations[part.table[1]]):
                 identities[part.table[1]] = "full"
     return JoinedWorld(rng, identities), definitions
 

@@ -155,7 +155,7 @@ class PlayedFile:
             tables = read_bindings(self._sessions.main, "shapes", oids.values())
             waiting = {oid for oid, table in tables.items() if is_unpublished(table)}
             if self._is_managed:
-                waiting &= without_identity(self._sessions.main, "shapes", waiting).keys()
+                waiting &= without_identity(self._sessions.main, "shapes", dict.fromkeys(waiting, ())).keys()
         except PostgresError:
             waiting = set()
         self._unwatched |= {shape.id for shape in pending if oids.get(shape.on) in waiting}

@@ -221,7 +221,7 @@ def test_shapes_that_fail_on_the_same_rows_end_together() -> None:
 
 
 def test_shapes_that_do_not_fit_an_altered_table_end_together() -> None:
-    """They are found when the shapes are bound to it, before any row is looked at."""
+    """By the first delete, of which they cannot know whether the row was theirs; inserts before it are judged."""
     users, tables = ("public", "users"), FakeTables()
     columns = tuple(ColumnBinding(number, name, 25, -1, version=700) for number, name in enumerate(("id", "n"), 1))
     tables.tables[USERS] = TableBinding(USERS, users, ("id",), columns, published_by=("all tables",))
@@ -229,9 +229,13 @@ def test_shapes_that_do_not_fit_an_altered_table_end_together() -> None:
     capture = Capture(*shapes, ShapeDefinition("all", users, primary_key=("id",)), tables=tables)
     default = b"R" + pack(">I", USERS) + b"public\0users\0d" + pack(">h", 2)
     default += b"\1id\0" + pack(">Ii", 25, -1) + b"\0n\0" + pack(">Ii", 25, -1)
-    capture.handle(begin(LSN, 742), default, b"I" + pack(">I", USERS) + b"N" + pack(">h", 2) + b"nn")
+    values = pack(">h", 2) + b"t" + pack(">I", 1) + b"7" + b"t" + pack(">I", 1) + b"3"
+    capture.handle(begin(LSN, 742), default, b"I" + pack(">I", USERS) + b"N" + values, commit(LSN))
+    assert set(end_reasons(capture).values()) == {None}
+    old = b"D" + pack(">I", USERS) + b"K" + pack(">h", 2) + b"t" + pack(">I", 1) + b"7" + b"n"
+    capture.handle(begin(LSN + 1000, 743), old)
     capture.publisher.log.clear()
-    capture.handle(commit(LSN))
+    capture.handle(commit(LSN + 1000))
     assert capture.publisher.log.count("confirmed") == 1
     reasons = end_reasons(capture)
     assert reasons.pop("all") is None

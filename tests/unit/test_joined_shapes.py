@@ -206,11 +206,11 @@ def test_a_column_that_only_a_subquery_compares_need_not_be_in_old_rows() -> Non
     world = JoinedWorld(Random(0), dict.fromkeys(("tasks", "projects", "orgs"), "default"))  # noqa: S311
     definition = ShapeDefinition("shape", TASKS, where="a IN (SELECT id FROM main.projects)")
     own, inner = parts_of(definition)
-    assert not Shape(own).faults(world.relations["tasks"])
-    assert not Shape(inner).faults(world.relations["projects"])
+    assert not Shape(own).identity_lacks(world.relations["tasks"])
+    assert not Shape(inner).identity_lacks(world.relations["projects"])
     selective = parts_of(ShapeDefinition("shape", TASKS, where=IN_PROJECT))[1]
-    (fault,) = Shape(selective).faults(world.relations["projects"])
-    assert "old rows contain only id" in str(fault)
+    (lack,) = Shape(selective).identity_lacks(world.relations["projects"])
+    assert lack.identity == ("id",)
 
 
 def test_parts_have_the_columns_and_the_rows_that_they_need() -> None:

@@ -146,22 +146,40 @@ def test_a_malformed_value_is_an_error_with_its_position_and_without_the_value()
 
 
 def test_a_where_on_other_columns_than_the_key_is_refused_without_full() -> None:
-    """The message names the shape, the table and the columns, and says what to do."""
-    with pytest.raises(ShapeError) as caught:
-        users("region = 'eu' AND bio IS NOT NULL AND id < 5").bind(USERS)
-    assert str(caught.value) == (
+    """The message names the shape, the table and the columns, and says what to do.
+
+    An insert has no old row, so it is judged all the same.
+    """
+    shape = users("region = 'eu' AND bio IS NOT NULL AND id < 5")
+    (lack,) = shape.identity_lacks(USERS)
+    expected = (
         "shape 'eu' on public.users: where reads bio, region, but old rows contain only id; "
-        'ALTER TABLE "public"."users" REPLICA IDENTITY FULL, or filter on those only'
+        "flushtracker check --connection prints the statement that makes it enough, or filter on those only"
     )
+    assert str(lack.error(shape.definition, [USERS.table])) == expected
+    bound = shape.bind(USERS)
+    inserted = row("1", "eu", "x")
+    assert bound.filter(Insert(USERS, at(2), inserted)) == Insert(USERS, at(2), inserted)
+    assert bound.filter(Insert(USERS, at(2), row("1", "us", "x"))) is None
+    assert bound.filter(Truncate(USERS, at(4))) == Truncate(USERS, at(4))
+    for change in (
+        Delete(USERS, at(2), {"id": "1"}),
+        Update(USERS, at(2), None, inserted),
+        Update(USERS, at(2), {"id": "9"}, row("1", "us", "x")),
+    ):
+        with pytest.raises(ShapeError) as caught:
+            bound.filter(change)
+        assert str(caught.value) == expected
 
 
 def test_a_primary_key_that_old_rows_lack_is_refused() -> None:
-    """Deletes would have no key."""
-    with pytest.raises(ShapeError) as caught:
-        users(primary_key=("region",)).bind(USERS)
-    assert str(caught.value) == (
-        "shape 'eu' on public.users: primary_key names region, but old rows contain only id; "
-        'ALTER TABLE "public"."users" REPLICA IDENTITY FULL, or name those only'
+    """Deletes would have no key. Of many partitions a few are named."""
+    shape = users(primary_key=("region",))
+    (lack,) = shape.identity_lacks(USERS)
+    error = lack.error(shape.definition, [("public", f"p{n}") for n in range(9)], "STATEMENT")
+    assert str(error) == (
+        "shape 'eu' on public.users: primary_key names region, but old rows of public.p0, public.p1, public.p2 and 6 "
+        "more contain only id; STATEMENT, or name those only"
     )
 
 

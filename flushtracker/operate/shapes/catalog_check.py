@@ -12,6 +12,7 @@ from flushtracker.postgres.replica_identity import identity_reason, without_iden
 from flushtracker.postgres.server_tables import LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S
 from flushtracker.postgres.shape_resolution import resolve_shapes
 from flushtracker.shapes.definition import ShapeDefinition, faults_of
+from flushtracker.shapes.old_rows import lacked_by_new_partitions, new_partitions_note, old_columns
 from flushtracker.shapes.unpublished import is_unpublished
 
 _NAME: Final = {"application_name": "flushtracker_check"}
@@ -20,9 +21,17 @@ _NAME: Final = {"application_name": "flushtracker_check"}
 def catalog_errors(
     connection: Mapping[str, str], publication: str | None, definitions: Sequence[ShapeDefinition]
 ) -> list[FlushtrackerError]:
-    """All that the catalog does not allow, in the order of the definitions; without a publication, none is needed.
+    """The first of :func:`catalog_problems`."""
+    return catalog_problems(connection, publication, definitions)[0]
 
-    A table without a replica identity is an error, too, unless it is published: capture would not publish it.
+
+def catalog_problems(
+    connection: Mapping[str, str], publication: str | None, definitions: Sequence[ShapeDefinition]
+) -> tuple[list[FlushtrackerError], list[str]]:
+    """All that the catalog does not allow, in the order of the definitions, and notes of what may end a shape later.
+
+    Without a publication, none is needed. A table without a replica identity is an error, too, unless it is published:
+    capture would not publish it.
 
     Raises:
         PostgresError: the server cannot be reached, or refuses the connection.
@@ -30,12 +39,19 @@ def catalog_errors(
     with closing(connect({**connection, **_NAME})) as opened:
         limit_statements(opened, statement_timeout_s=STATEMENT_TIMEOUT_S, lock_timeout_s=LOCK_TIMEOUT_S)
         resolved, errors = resolve_allowed(definitions, partial(resolve_shapes, opened, publication))
-        lacking = without_identity(opened, publication, {table.oid for _, table in resolved if is_unpublished(table)})
+        needed = old_columns((shape, table) for shape, table in resolved if is_unpublished(table))
+        lacking = without_identity(opened, publication, needed)
     for definition, table in resolved:
         if table.oid in lacking:
-            broken, remedies = lacking[table.oid]
-            fact = f"{definition.subject('table')}: {identity_reason(broken)}; {'; '.join(remedies)}"
+            broken, remedy = lacking[table.oid]
+            fact = f"{definition.subject('table')}: {identity_reason(broken)}; {remedy}"
             errors[definition.id] = ShapeError(fact)
     wrong = [shape.id for shape in definitions if shape.id in errors]
     # One that concerns all of them is one.
-    return list(dict.fromkeys(fault.error for shape_id in wrong for fault in faults_of(shape_id, errors[shape_id])))
+    found = dict.fromkeys(fault.error for shape_id in wrong for fault in faults_of(shape_id, errors[shape_id]))
+    notes = [
+        f"note: {definition.subject('table')}: {new_partitions_note(table, lacked)}"
+        for definition, table in resolved
+        if (lacked := lacked_by_new_partitions(definition, table))
+    ]
+    return list(found), notes

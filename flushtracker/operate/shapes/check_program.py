@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.errors import ConfigError, FlushtrackerError, ShapeError
-from flushtracker.operate.shapes.catalog_check import catalog_errors
+from flushtracker.operate.shapes.catalog_check import catalog_problems
 from flushtracker.postgres.connection import parse_options, server_name
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_parts import parts_of, whole_tables
@@ -25,13 +25,15 @@ def run(arguments: argparse.Namespace) -> int:
         print(error)
         return _WRONG
     errors, judge = [fault.error for fault in shapes.faults], "no server was asked about tables and columns"
+    notes = list(_notes(shapes))
     if arguments.connection is None:
         errors += _where_errors(shapes)
     else:
         options = parse_options(arguments.connection)
-        errors += catalog_errors(options, arguments.publication, shapes.definitions)
+        found, more = catalog_problems(options, arguments.publication, shapes.definitions)
+        errors, notes = errors + found, notes + more
         judge = f"by the catalog of PostgreSQL at {server_name(options)}"
-    for each in (*errors, *_notes(shapes)):
+    for each in (*errors, *notes):
         print(each)
     shown = "no problem" if not errors else f"{len(errors)} problem{'s' if len(errors) > 1 else ''}"
     print(f"{path}: {len(shapes.ids)} shape{'' if len(shapes.ids) == 1 else 's'}, {shown} ({judge})")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from flushtracker.errors import DecodeError, ShapeError, did_you_mean
+from flushtracker.shapes.item_key import sql_name
 from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.column_types import described, enum_type, is_row, type_of
 from flushtracker.shapes.where.sql_values import TYPES, SqlType, Value, array_type
@@ -126,7 +127,7 @@ class Operands:
         """An error for each of these columns that the table does not have."""
         return [
             self.refused(
-                f'reads column "{name}", which the table does not have{did_you_mean(name, self._columns)}',
+                f'reads column "{name}", which the table does not have{did_you_mean(name, self._columns, sql_name)}',
                 "correct the name, and put it in double quotes if it has capitals",
             )
             for name in names

@@ -1,0 +1,256 @@
+"""Composes the statements that give tables a replica identity with certain columns, for these very tables.
+
+Which ones work depends on the table. FULL has every column, but since PostgreSQL 18 it is no identity if the
+publication leaves out a generated one. An index is one if it is unique, valid, immediate and complete, over NOT NULL
+columns that are sent. A *leaf* is a table with rows: the table itself, or a partition, each of which has its own.
+
+What is proposed keeps the columns that old rows have now, so no other shape on the table loses some. No query locks a
+table.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg2.extensions import quote_ident
+
+from flushtracker.postgres.catalog import IS_SENT
+from flushtracker.postgres.connection import Connection, rows
+from flushtracker.wal.changes import TableName
+
+GENERATED_SINCE: Final = 180_000
+"""The first version of PostgreSQL in which an identity must not have generated columns that are not sent."""
+_MOST_SINGLE: Final = 3
+"""Of more leaves, one statement alters all."""
+_INDEX: Final = "replica_identity_"
+"""With a table's OID, the name of an index that no other has."""
+_TABLES: Final = """
+SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY(%s::oid[])
+"""
+# An index needs a B-tree operator class: of the type, of what it is stored as, or of all arrays, enums or ranges.
+_COLUMNS: Final = f"""
+SELECT a.attrelid::bigint, a.attname, {IS_SENT}, a.attgenerated::text, a.attnotnull AND NOT EXISTS (
+  SELECT FROM pg_constraint v
+  WHERE v.conrelid = a.attrelid AND v.contype = 'n' AND NOT v.convalidated AND a.attnum = ANY(v.conkey)
+), a.attlen = -1, t.typcategory IN ('A', 'E', 'R') OR EXISTS (
+  SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod AND m.amname = 'btree'
+  WHERE o.opcdefault AND (o.opcintype = b.oid OR EXISTS (
+    SELECT FROM pg_cast k WHERE k.castsource = b.oid AND k.casttarget = o.opcintype AND k.castmethod = 'b'
+  ))
+)
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
+"""  # noqa: S608  a constant
+_INDEXES: Final = """
+SELECT i.indrelid::bigint, x.relname, i.indisprimary, i.indisreplident, ARRAY(
+  SELECT a.attname::text FROM unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, ordinal)
+  JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE k.ordinal <= i.indnkeyatts
+  ORDER BY k.ordinal
+)
+FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+WHERE i.indrelid = ANY(%s::oid[]) AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
+  AND i.indexprs IS NULL
+ORDER BY i.indrelid, i.indisprimary DESC, i.indnkeyatts, i.indexrelid
+"""
+_LEAVES: Final = (
+    "DECLARE leaf record; BEGIN FOR leaf IN SELECT c.oid, c.oid::regclass AS name FROM pg_partition_tree({root}) t "
+    "JOIN pg_class c ON c.oid = t.relid WHERE c.relkind = 'r' AND c.relreplident IN ({before}) "
+    "LOOP {statements} END LOOP; END"
+)
+_ALTER_LEAF: Final = "EXECUTE format('ALTER TABLE %s REPLICA IDENTITY {clause}', leaf.name);"
+_INDEX_LEAF: Final = (
+    f"EXECUTE format('CREATE UNIQUE INDEX {_INDEX}%s ON %s (%s)', leaf.oid, leaf.name, {{columns}}); "
+    f"EXECUTE format('ALTER TABLE %s REPLICA IDENTITY USING INDEX {_INDEX}%s', leaf.name, leaf.oid);"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """``statements`` to run, if any help, and ``otherwise``: what else helps, or what to know, each a clause."""
+
+    statements: tuple[str, ...]
+    otherwise: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return ", or ".join(filter(None, ("; ".join(self.statements), *self.otherwise)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    is_sent: bool
+    generated: str
+    is_filled: bool
+    is_long: bool
+    has_order: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    name: str
+    is_primary: bool
+    is_identity: bool
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """``unsent`` are the columns that keep an identity from being one; ``usable`` the indexes that could be one."""
+
+    oid: int
+    table: TableName
+    identity: str
+    columns: Mapping[str, _Column]
+    unsent: tuple[_Column, ...]
+    usable: tuple[_Index, ...]
+    indexes: tuple[_Index, ...]
+
+    def kept(self, needed: Collection[str]) -> dict[str, None]:
+        """The columns that the identity must have: those of now first."""
+        now = [i for i in self.indexes if (i.is_primary if self.identity == "d" else i.is_identity)]
+        columns = now[0].columns if now and self.identity in "di" else ()
+        return dict.fromkeys([name for name in columns if self._fits(name)] + sorted(needed))
+
+    def existing(self, needed: Collection[str]) -> _Index | None:
+        """The smallest index that has the columns."""
+        return next((index for index in self.usable if self.kept(needed).keys() <= set(index.columns)), None)
+
+    def new_index(self, needed: Collection[str]) -> tuple[str, ...] | None:
+        """The columns of a unique index that could be created, if one could."""
+        if not self.usable:
+            return None
+        found = tuple(dict.fromkeys([*self.usable[0].columns, *self.kept(needed)]))
+        return found if all(name in self.columns and self._fits(name) for name in found) else None
+
+    def _fits(self, name: str) -> bool:
+        column = self.columns[name]
+        return column.is_filled and column.has_order and column not in self.unsent
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A clause of REPLICA IDENTITY for one leaf, after an index of new ``columns`` or ``before`` it, if there are."""
+
+    clause: str
+    columns: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+
+
+class IdentityRemedies:
+    """Those of one server, over an ordinary connection. Without a ``publication``, generated columns are not sent."""
+
+    def __init__(self, connection: Connection, publication: str | None) -> None:
+        self._connection = connection
+        self._publication = publication
+
+    def of(self, root: TableName, leaves: Collection[int], needed: Collection[str]) -> Remedy:
+        """What gives all of the leaves of ``root``, by OID, an identity that has the columns ``needed``."""
+        found = self._read(leaves)
+        for find in (self._existing, self._full, self._new_index, self._stored):
+            ways = [way for leaf in found if (way := find(leaf, needed)) is not None]
+            if ways and len(ways) == len(found):
+                otherwise = self._otherwise(found, ways, needed) if ways[0].columns else ()
+                return Remedy(self._statements(root, found, ways), otherwise)
+        return Remedy((), (self._obstacle(found, needed),))
+
+    def _existing(self, leaf: _Leaf, needed: Collection[str]) -> _Way | None:
+        if (index := leaf.existing(needed)) is None:
+            return None
+        return _Way("DEFAULT" if index.is_primary else f"USING INDEX {self._quoted(index.name)}")
+
+    def _full(self, leaf: _Leaf, _needed: Collection[str]) -> _Way | None:
+        return None if leaf.unsent else _Way("FULL")
+
+    def _new_index(self, leaf: _Leaf, needed: Collection[str]) -> _Way | None:
+        if not needed or (columns := leaf.new_index(needed)) is None:
+            return None
+        return _Way(f"USING INDEX {_INDEX}{leaf.oid}", columns)
+
+    def _stored(self, leaf: _Leaf, _needed: Collection[str]) -> _Way | None:
+        if self._publication is None or any(column.generated != "s" for column in leaf.unsent):
+            return None
+        return _Way("FULL", before=(self._send_generated(),))
+
+    def _statements(self, root: TableName, leaves: Sequence[_Leaf], ways: Sequence[_Way]) -> tuple[str, ...]:
+        """Those of each leaf; of many that get the same, one for all."""
+        before = dict.fromkeys(statement for way in ways for statement in way.before)
+        columns = {self._listed(way.columns) for way in ways}
+        clauses = {"" if way.columns else way.clause for way in ways}
+        if len(leaves) <= _MOST_SINGLE or len(columns) > 1 or not clauses <= {"", "FULL", "DEFAULT"}:
+            return *before, *(each for leaf, way in zip(leaves, ways, strict=True) for each in self._of(leaf, way))
+        statements = _ALTER_LEAF.format(clause=ways[0].clause)
+        if ways[0].columns:
+            statements = _INDEX_LEAF.format(columns=_literal(columns.pop()))
+        return *before, self._block(root, leaves, statements)
+
+    def _of(self, leaf: _Leaf, way: _Way) -> Iterator[str]:
+        table = self._dotted(leaf.table)
+        if way.columns:
+            yield f"CREATE UNIQUE INDEX {_INDEX}{leaf.oid} ON {table} ({self._listed(way.columns)})"
+        yield f"ALTER TABLE {table} REPLICA IDENTITY {way.clause}"
+
+    def _block(self, root: TableName, leaves: Iterable[_Leaf], statements: str) -> str:
+        before = ", ".join(sorted({f"'{leaf.identity}'" for leaf in leaves}))
+        body = _LEAVES.format(root=_literal(self._dotted(root)), before=before, statements=statements)
+        tag = next(tag for tag in (f"$do{n or ''}$" for n in range(len(body))) if tag not in body)
+        return f"DO {tag} {body} {tag}"
+
+    def _otherwise(self, leaves: Sequence[_Leaf], ways: Sequence[_Way], needed: Collection[str]) -> tuple[str, ...]:
+        """What else than an index helps, and when it does not."""
+        found = []
+        if all(self._stored(leaf, needed) for leaf in leaves):
+            found.append(f"REPLICA IDENTITY FULL after {self._send_generated()}, which ends all shapes")
+        if long := [name for name in ways[0].columns if leaves[0].columns[name].is_long]:
+            found.append(f"no index if its values ({', '.join(long)}) may have more than 2704 bytes together")
+        return tuple(found)
+
+    def _obstacle(self, leaves: Sequence[_Leaf], needed: Collection[str]) -> str:
+        """Why nothing helps."""
+        reasons = []
+        leaf = next((each for each in leaves if each.unsent), None)
+        if leaf is not None:
+            names = ", ".join(column.name for column in leaf.unsent)
+            reasons.append(f"REPLICA IDENTITY FULL would have generated columns that are not sent ({names})")
+        if not needed or any(not each.usable for each in leaves):
+            reasons.append(f"add a primary key: ALTER TABLE {self._dotted(leaves[0].table)} ADD PRIMARY KEY (…)")
+        else:
+            names = ", ".join(sorted(name for name in needed if any(not each._fits(name) for each in leaves)))
+            reasons.append(f"an index cannot, because {names} may be NULL, has no order, or is not sent")
+        return ", and ".join(reasons)
+
+    def _read(self, oids: Collection[int]) -> list[_Leaf]:
+        wanted = {"oids": list(oids), "publication": self._publication}
+        checks = self._connection.server_version >= GENERATED_SINCE
+        columns, indexes = defaultdict[int, list[_Column]](list), defaultdict[int, list[_Index]](list)
+        for oid, *column in rows(self._connection, _COLUMNS, wanted):
+            columns[oid].append(_Column(*column))
+        for oid, name, is_primary, is_identity, names in rows(self._connection, _INDEXES, (list(oids),)):
+            indexes[oid].append(_Index(name, is_primary, is_identity, tuple(names)))
+        leaves = []
+        for oid, schema, name, identity in rows(self._connection, _TABLES, (list(oids),)):
+            by_name = {column.name: column for column in columns[oid]}
+            unsent = tuple(column for column in columns[oid] if checks and not column.is_sent)
+            fit = {column.name for column in columns[oid] if column.is_filled and column not in unsent}
+            usable = tuple(index for index in indexes[oid] if set(index.columns) <= fit)
+            leaves.append(_Leaf(oid, (schema, name), identity, by_name, unsent, usable, tuple(indexes[oid])))
+        return sorted(leaves, key=lambda leaf: leaf.table)
+
+    def _send_generated(self) -> str:
+        name = self._quoted(self._publication or "")
+        return f"ALTER PUBLICATION {name} SET (publish_generated_columns = stored)"
+
+    def _listed(self, columns: Iterable[str]) -> str:
+        return ", ".join(map(self._quoted, columns))
+
+    def _dotted(self, table: TableName) -> str:
+        return ".".join(map(self._quoted, table))
+
+    def _quoted(self, name: str) -> str:
+        return quote_ident(name, self._connection)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
