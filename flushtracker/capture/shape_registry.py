@@ -69,7 +69,13 @@ def evictions_of(entries: Iterable[ShapeEntry]) -> tuple[Eviction, ...]:
 def ended_shapes(entries: Iterable[ShapeEntry], others: Iterable[EndedShape] = ()) -> tuple[EndedShape, ...]:
     """The first by id of the shapes among the entries that have ended, and of ``others``."""
     found = [
-        EndedShape(entry.definition.id, entry.definition.incarnation, entry.removed_at.tx_offset, entry.ended_because)
+        EndedShape(
+            entry.definition.id,
+            entry.definition.incarnation,
+            entry.removed_at.tx_offset,
+            entry.ended_because,
+            entry.evicted_at_ms,
+        )
         for entry in entries
         if entry.removed_at is not None and entry.ended_because is not None
     ]

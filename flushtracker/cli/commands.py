@@ -288,11 +288,12 @@ SIZE is a number with a unit: 5GB, 512MB (powers of 1000), 5GiB (of 1024). So is
 TIME: 90s, 10m, 6h. docs/operating.md describes the output.
 """,
         """0 no problem, or --watch was stopped by Ctrl-C; 1 a limit is
-exceeded, the slot is lost, about to be (unreserved) or inactive, or with
---safe-to-upgrade not safe, or an unexpected error; 2 the arguments or the
-configuration; 5 the ack table cannot be read; 7 PostgreSQL does not answer, or
-has no such slot; 8 the job does not answer, or has not seen the source; of
-several the first of 1, 7, 8, 5
+exceeded, the slot is lost, about to be (unreserved) or inactive, a shape has
+ended, is refused, or gets no changes or no snapshot, or with --safe-to-upgrade
+not safe, or an unexpected error; 2 the arguments or the configuration; 5 the
+ack table cannot be read; 7 PostgreSQL does not answer, or has no such slot; 8
+the job does not answer, or has not seen the source; of several the first of 1,
+7, 8, 5
 """,
         add_status,
     ),

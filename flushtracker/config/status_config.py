@@ -35,6 +35,16 @@ class StatusConfig:
         host = f"[{self.listen_host}]" if ":" in self.listen_host else self.listen_host
         return f"{host}:{self.listen_port}"
 
+    @property
+    def own_url(self) -> str:
+        """The base URL by which a process on the same host reaches it.
+
+        >>> StatusConfig("0.0.0.0", 9464).own_url, StatusConfig("::", 9464).own_url
+        ('http://127.0.0.1:9464', 'http://[::1]:9464')
+        """
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.listen_host, self.listen_host)  # noqa: S104  a lookup
+        return f"http://{StatusConfig(host, self.listen_port).listen}"
+
 
 def read_status(root: YamlMapping) -> StatusConfig | None:
     """Read the mapping ``status``, ``None`` if the key is absent; raises ``ConfigError``."""

@@ -123,12 +123,16 @@ class RefusedShape:
 
 @dataclass(frozen=True, slots=True)
 class EndedShape:
-    """A shape that is still defined, and that capture has ended: why, and where. ``flushtracker resync`` begins it."""
+    """A shape that is still defined, and that capture has ended: why, and where. ``flushtracker resync`` begins it.
+
+    ``evicted_at_ms``: when the policy of ``evict`` ended it; ``None`` if capture could not keep it correct.
+    """
 
     shape_id: str
     incarnation: int
     removed_lsn: int
     reason: str
+    evicted_at_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -136,12 +140,13 @@ class EndedShape:
             "incarnation": self.incarnation,
             "removed_lsn": lsn_to_json(self.removed_lsn),
             "reason": self.reason,
+            "evicted_at_ms": self.evicted_at_ms,
         }
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "EndedShape":
         lsn = lsn_from_json(fields["removed_lsn"]) or 0
-        return cls(fields["shape"], fields["incarnation"], lsn, fields["reason"])
+        return cls(fields["shape"], fields["incarnation"], lsn, fields["reason"], fields["evicted_at_ms"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,15 @@
 The page and ``flushtracker status`` show them. Ages are as of the document, by the job's own clock.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from flushtracker.config.units import seconds_text
-from flushtracker.errors import listed
-from flushtracker.status.capture_status import CaptureStatus
+from flushtracker.errors import StatusError, listed
+from flushtracker.status.capture_status import CaptureStatus, EndedShape
 from flushtracker.status.program_status import ProgramStatus
+from flushtracker.status.shapes_remedy import shell_word
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus, WrittenSource
 
@@ -19,23 +20,27 @@ _RECORDS_BEHIND: Final = 10_000
 _BATCH_MS: Final = 120_000
 """A normal batch takes less."""
 _STALLED_MS: Final = 900_000
-"""Snapshots report progress every few seconds."""
+"""Snapshots report progress every few seconds, and a failed one is retried after seconds."""
 _LONG_BATCH: Final = (
     "see their log and Spark's page: if no task of the batch advances, it hangs; stop the writers' job and start it "
     "again, it continues from its checkpoint"
 )
 _NAMED: Final = 3
 _STUCK: Final = "flushtrackerwriterstuck"
-_ENDED: Final = "a-shape-has-ended"
+_ENDED: Final = "flushtrackershapeended"
+_EVICTED: Final = "flushtrackershapeevicted"
+_REFUSED: Final = "flushtrackershapesrefused"
+_WRONG: Final = 1
+"""The exit code of what somebody has to act on."""
 _FAILING: Final = "flushtrackersnapshotfailing"
 
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """Its ``kind`` for programs, its ``text`` for people.
+    """Its ``kind`` for programs, its ``text`` for people, which does not begin with a name: the page capitalises it.
 
     ``section`` is that of the runbook. ``holds_shapes``: shapes that are pending wait for this. ``is_failure``: it does
-    not pass by itself.
+    not pass by itself. ``exit_code`` is that of ``flushtracker status``.
     """
 
     kind: str
@@ -44,6 +49,7 @@ class Conclusion:
     section: str
     holds_shapes: bool = False
     is_failure: bool = False
+    exit_code: int = 0
 
 
 def conclusions(status: ProgramStatus) -> Iterator[Conclusion]:
@@ -62,16 +68,44 @@ def conclusions(status: ProgramStatus) -> Iterator[Conclusion]:
 
 
 def _ended(status: CaptureStatus) -> Iterator[Conclusion]:
-    """Shapes that are defined and have ended, with the first reason."""
-    if not status.ended:
-        return
-    first, names = status.ended[0], listed([each.shape_id for each in status.ended], _NAMED)
-    yield Conclusion(
-        "shapes_ended",
-        f"{names} {'has' if len(status.ended) == 1 else 'have'} ended, {first.shape_id} because {first.reason}",
-        "correct the definition if the table no longer fits it, then flushtracker resync begins it again",
-        _ENDED,
-    )
+    """Shapes that are defined and get no changes: ended, evicted, refused; each with the first reason."""
+    ended = [each for each in status.ended if each.evicted_at_ms is None]
+    if ended:
+        text = _with_reason(ended)
+        remedy = "remove the cause that the reason names, in the database or in the definition, and only then: "
+        remedy += f"{_resync(ended)}; or take it out of the shapes file"
+        yield Conclusion("shapes_ended", text, remedy, _ENDED, is_failure=True, exit_code=_WRONG)
+    evicted = [each for each in status.ended if each.evicted_at_ms is not None]
+    if evicted:
+        text = _with_reason(evicted, "evicted")
+        remedy = f"find out why its writer made no progress, and once it works: {_resync(evicted)}; or take it out of "
+        yield Conclusion(
+            "shapes_evicted", text, f"{remedy}the shapes file", _EVICTED, is_failure=True, exit_code=_WRONG
+        )
+    if status.shapes_refused:
+        count = "an entry" if status.shapes_refused == 1 else f"{status.shapes_refused:,} entries"
+        reason = f": {status.refused[0].reason}" if status.refused else ""
+        remedy = "correct the shapes file: flushtracker check lists what is wrong with it"
+        text = f"capture refuses {count} of its shapes file{reason}"
+        yield Conclusion("shapes_refused", text, remedy, _REFUSED, exit_code=_WRONG)
+
+
+def _with_reason(shapes: Sequence[EndedShape], how: str = "ended") -> str:
+    first, names = shapes[0], listed([each.shape_id for each in shapes], _NAMED)
+    # Some reasons have the shape as their subject.
+    is_named = first.reason.startswith(f"shape {first.shape_id!r}")
+    reason = first.reason if is_named else f"{first.shape_id}: {first.reason}"
+    was, were = ("has", "have") if how == "ended" else ("was", "were")
+    return f"a shape {was} {how}: {reason}" if len(shapes) == 1 else f"shapes {were} {how}, {names}; {reason}"
+
+
+def _resync(shapes: Sequence[EndedShape]) -> str:
+    """The command that begins them again, complete if they are few."""
+    names = [each.shape_id for each in shapes[:_NAMED]]
+    # An id may look like an option.
+    separator = "-- " if any(name.startswith("-") for name in names) else ""
+    more = " …" if len(shapes) > _NAMED else ""
+    return f"flushtracker resync {separator}{' '.join(map(shell_word, names))}{more}"
 
 
 def _writing(status: WriteStatus) -> Iterator[Conclusion]:
@@ -80,7 +114,7 @@ def _writing(status: WriteStatus) -> Iterator[Conclusion]:
     behind = status.records_behind or 0
     if not status.is_ready:
         text = f"the writers' job is starting: it has not completed a batch yet{_last_failure(status)}"
-        yield Conclusion("writers_not_ready", text, "wait, or see its log", _STUCK, holds_shapes=True, is_failure=True)
+        yield _stuck("writers_not_ready", text, "wait, or see its log")
     elif running_ms > _BATCH_MS:
         batch = "a batch" if status.batch_id is None else f"batch {status.batch_id + 1}"
         text = f"{batch} of the writers has run for {seconds_text(running_ms / 1000)}{_last_failure(status)}"
@@ -88,12 +122,17 @@ def _writing(status: WriteStatus) -> Iterator[Conclusion]:
             "see their log and Spark's page: if no task of the batch advances, it hangs; stop the writers' job and "
         )
         remedy += "start it again, it continues from its checkpoint"
-        yield Conclusion("writers_batch_long", text, remedy, _STUCK, holds_shapes=True, is_failure=True)
+        yield _stuck("writers_batch_long", text, remedy)
     elif behind >= _RECORDS_BEHIND or (behind and batch_ms > _BATCH_MS):
         batch = f"batch {status.batch_id} of the writers ended {seconds_text(batch_ms / 1000)} ago"
         text = f"{batch}, and {behind:,} records of their topics are not read yet{_last_failure(status)}"
         remedy = "if the number grows, the writers are too slow or hang: see their log"
         yield Conclusion("writers_behind", text, remedy, _STUCK, holds_shapes=True)
+
+
+def _stuck(kind: str, text: str, remedy: str) -> Conclusion:
+    code = StatusError.exit_code
+    return Conclusion(kind, text, remedy, _STUCK, holds_shapes=True, is_failure=True, exit_code=code)
 
 
 def _last_failure(status: WriteStatus) -> str:
@@ -115,6 +154,7 @@ def _gaps(source: WrittenSource) -> Iterator[Conclusion]:
         "flushtrackershapegap",
         holds_shapes=True,
         is_failure=True,
+        exit_code=_WRONG,
     )
 
 
@@ -141,7 +181,9 @@ def _snapshots(status: SnapshotStatus) -> Iterator[Conclusion]:
         count = f"{status.failed_shapes:,} shape{'s have' if status.failed_shapes > 1 else ' has'} no snapshot"
         first = next(iter(status.failures), None)
         text = count if first is None else f"{count}: {first.shape_id} has failed {first.tries} times: {first.reason}"
-        yield Conclusion("snapshots_failing", text, "see those reasons in the job's log; each is tried again", _FAILING)
+        code = _WRONG if any(_age_ms(each.since_ms, status.at_ms) > _STALLED_MS for each in status.failures) else 0
+        remedy = "see those reasons in the job's log; each is tried again"
+        yield Conclusion("snapshots_failing", text, remedy, _FAILING, exit_code=code)
 
 
 def _age_ms(since_ms: int | None, at_ms: int) -> int:

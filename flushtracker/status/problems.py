@@ -10,7 +10,7 @@ from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.wal.lsn import format_lsn
 
-Part: TypeAlias = Literal["postgres", "job", "acks", "others", "limits", "upgrade"]
+Part: TypeAlias = Literal["postgres", "capture", "job", "acks", "others", "limits", "upgrade"]
 
 _UNSOUND: Final = frozenset(
     [

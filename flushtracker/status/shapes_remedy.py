@@ -46,7 +46,7 @@ def shapes_remedy(
     command = shlex.join(["flushtracker", "remove-shape", *config_arguments])
     # An id may look like an option.
     separator = "-- " if holder.shape_id.startswith("-") else ""
-    command = f"{command} {separator}{_shell_word(holder.shape_id)}"
+    command = f"{command} {separator}{shell_word(holder.shape_id)}"
     return f"check its writer, or: {command} (final: its id is never used again)"
 
 
@@ -68,7 +68,7 @@ def _together(source: SourceStatus, retained_bytes: int) -> str:
     return ""
 
 
-def _shell_word(text: str) -> str:
+def shell_word(text: str) -> str:
     """The text quoted for a shell; with characters that are not printable, for bash and zsh."""
     if text.isprintable():
         return shlex.quote(text)

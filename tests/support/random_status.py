@@ -90,7 +90,10 @@ def random_capture(rng: Random) -> CaptureStatus:
         waiting=tuple(_waiting(rng) for _ in range(rng.randrange(3))),
         shapes_refused=rng.randrange(100),
         refused=tuple(RefusedShape(_maybe(rng, name), "no table") for name in rng.sample(NAMES, rng.randrange(3))),
-        ended=tuple(EndedShape(name, rng.randrange(1, 9), _lsn(rng), "its table was dropped") for name in _some(rng)),
+        ended=tuple(
+            EndedShape(name, rng.randrange(1, 9), _lsn(rng), "its table was dropped", _maybe(rng, _time(rng)))
+            for name in _some(rng)
+        ),
     )
 
 

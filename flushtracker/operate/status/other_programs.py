@@ -28,9 +28,21 @@ def other_problems(overview: Overview) -> Iterator[Problem]:
             )
         elif answer.value is not None:
             for each in conclusions(answer.value):
-                code = 0 if not each.is_failure else 1 if each.kind == "writers_gap" else StatusError.exit_code
                 text = f"{each.text} ({url})"
-                yield Problem("others", each.kind, text, each.remedy, code, holds_shapes=each.holds_shapes)
+                yield Problem("others", each.kind, text, each.remedy, each.exit_code, holds_shapes=each.holds_shapes)
+
+
+def capture_problems(overview: Overview) -> Iterator[Problem]:
+    """What capture says of its shapes. Its silence is no failure: its status may be for its host only."""
+    if overview.capture is None:
+        return
+    status, error = overview.capture.value, overview.capture.error
+    if status is not None:
+        for each in conclusions(status):
+            yield Problem("capture", each.kind, each.text, each.remedy, each.exit_code)
+    else:
+        text = f"capture's status at {error}: whether shapes have ended, or are refused, is not known"
+        yield Problem("capture", "capture_silent", text)
 
 
 def _silent(overview: Overview) -> tuple[str, str]:

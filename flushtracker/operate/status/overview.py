@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from flushtracker.delta.acks.reader import Ack
 from flushtracker.operate.status.question import Answer
-from flushtracker.status.capture_status import SlotStatus
+from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.upgrade_facts import UpgradeFacts
@@ -18,7 +18,8 @@ class Overview:
 
     ``slot`` has no value and no error if the server has no such slot. ``job`` is ``None`` if no job was queried.
     ``acks`` has no value and no error if the table has no ack of the source, or the source is unknown. ``others`` are
-    the URLs of all other programs that were queried; those that do not answer only if the job does. ``upgrade`` is
+    the URLs of all other programs that were queried; those that do not answer only if the job does. ``capture`` is the
+    answer of the program whose configuration this is, ``None`` if it serves no status. ``upgrade`` is
     there if the look ``is_for_upgrade``, and PostgreSQL has answered.
     """
 
@@ -34,6 +35,7 @@ class Overview:
     others: tuple[tuple[str, Answer[ProgramStatus]], ...] = ()
     is_for_upgrade: bool = False
     upgrade: UpgradeFacts | None = None
+    capture: Answer[CaptureStatus] | None = None
 
     @property
     def job_status(self) -> JobStatus | None:

@@ -12,7 +12,7 @@ from flushtracker.status.json_document import lsn_to_json
 
 def overview_json(overview: Overview, verdict: Verdict) -> dict[str, Any]:
     """The object. Each part has the time of its answer, and either the answer or an ``error``."""
-    slot, job, acks = overview.slot.value, overview.job, overview.last_row
+    slot, job, acks, capture = overview.slot.value, overview.job, overview.last_row, overview.capture
     return {
         "version": 1,
         "at_ms": overview.at_ms,
@@ -21,6 +21,9 @@ def overview_json(overview: Overview, verdict: Verdict) -> dict[str, Any]:
         "job": None
         if job is None
         else _part(job, {"url": overview.job_url, "status": None if job.value is None else job.value.to_json()}),
+        "capture": None
+        if capture is None
+        else _part(capture, {"status": None if capture.value is None else capture.value.to_json()}),
         "acks": _part(overview.acks, {"table": overview.acks_table, "last": None if acks is None else _ack(acks)}),
         "others": [
             _part(answer, {"url": url, "status": None if answer.value is None else answer.value.to_json()})

@@ -35,6 +35,7 @@ def overview_lines(
     slot = overview.slot.value
     lines = [] if slot is None else [_slot_line(slot)]
     lines.extend(_texts(verdict, "postgres"))
+    lines.extend(_texts(verdict, "capture"))
     lines.extend(_job_and_ack(overview, verdict, width))
     lines.extend(other_lines(overview))
     lines.extend(_texts(verdict, "others"))

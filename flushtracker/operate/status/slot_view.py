@@ -19,7 +19,7 @@ from flushtracker.postgres.connection import connect, limit_statements, server_n
 from flushtracker.postgres.slot import read_slot_status, system_identifier
 from flushtracker.postgres.upgrade_facts import read_upgrade_facts
 from flushtracker.process.clock import now_ms
-from flushtracker.status.capture_status import SlotStatus
+from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.current_sources import slot_of
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
@@ -65,6 +65,7 @@ class SlotView:
         self._registry_question = Question(self._read_registry, DEADLINE_S, unknown)
         self._named: dict[str, str] = {}
         """By system identifier of a server, the one in its source's name, of those that were asked for."""
+        self._capture_question = self._of_capture()
         self._program_questions = {
             url: Question(
                 partial(read_program_status, url, _STEP_S),
@@ -78,6 +79,8 @@ class SlotView:
         """Query all of them; takes at most the longest deadline."""
         self._slot_question.ask()
         self._acks_question.ask()
+        if self._capture_question is not None:
+            self._capture_question.ask()
         for question in self._program_questions.values():
             question.ask()
         server = self._slot_question.answer()
@@ -101,14 +104,23 @@ class SlotView:
             others=tuple(_others(programs, job)),
             is_for_upgrade=self._for_upgrade,
             upgrade=None if server.value is None else server.value.upgrade,
+            capture=None if self._capture_question is None else self._capture_question.answer(),
         )
 
     @property
     def is_waiting(self) -> bool:
         """Whether a query is still running."""
         is_job_open = any(question.is_open for question in self._program_questions.values())
-        is_registry_open = self._registry_question.is_open
-        return self._slot_question.is_open or self._acks_question.is_open or is_job_open or is_registry_open
+        questions = (self._slot_question, self._acks_question, self._registry_question, self._capture_question)
+        return is_job_open or any(question is not None and question.is_open for question in questions)
+
+    def _of_capture(self) -> Question[CaptureStatus] | None:
+        """Capture itself, at its own ``status.listen``, if the file says which port that is."""
+        status = self._config.status
+        if status is None or status.listen_port == 0:
+            return None
+        silent = StatusError(f"{status.own_url} does not answer (nothing for {DEADLINE_S:g} s)")
+        return Question(partial(_read_capture, status.own_url), DEADLINE_S, silent)
 
     def _source(self, system_id: str | None, names: Sequence[str]) -> str | None:
         """The slot's source among ``names``; after a major upgrade, only the registry knows which is the server's."""
@@ -151,6 +163,13 @@ class SlotView:
                 "configuration is not sink.acks of the job"
             )
         return rows
+
+
+def _read_capture(url: str) -> CaptureStatus:
+    status = read_program_status(url, _STEP_S)
+    if not isinstance(status, CaptureStatus):
+        raise StatusError(f"{url} answers, but as another program of flushtracker")
+    return status
 
 
 def _job_among(programs: Programs, source: str | None) -> tuple[str, Answer[JobStatus] | None]:

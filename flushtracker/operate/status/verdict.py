@@ -10,7 +10,7 @@ from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import PostgresError, SinkError, StatusError
-from flushtracker.operate.status.other_programs import other_problems
+from flushtracker.operate.status.other_programs import capture_problems, other_problems
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.status.problems import (
     Problem,
@@ -64,6 +64,7 @@ def judge(overview: Overview, limits: Limits) -> Verdict:
     problems = (
         *_job_problems(overview, limits),
         *_acks_problems(overview),
+        *capture_problems(overview),
         *other_problems(overview),
         *_exceeded(overview, limits),
         *_causes(overview, limits),
