@@ -152,6 +152,7 @@ def test_rules_name_the_jobs_of_the_example() -> None:
     jobs = {scrape["job_name"] for scrape in config["scrape_configs"]}
     assert jobs == {"flushtracker_track", "flushtracker_capture", "flushtracker_write", "flushtracker_serve"}
     named = {name for rule in _RULES for name in re.findall(r'job=~?"(\w+)"', rule["expr"])}
-    assert named == {"flushtracker_track", "flushtracker_capture", "flushtracker_write", "flushtracker_snapshot"}
+    programs = ("track", "capture", "write", "snapshot", "serve")
+    assert named == {f"flushtracker_{program}" for program in programs}
     absent = {name for rule in _RULES for name in re.findall(r'absent\(up\{job="(\w+)"\}\)', rule["expr"])}
     assert absent == {"flushtracker_track", "flushtracker_capture"}, "the others may be somebody's own"

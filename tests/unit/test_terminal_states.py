@@ -146,7 +146,7 @@ def test_a_program_that_is_fenced_ends_and_is_told_as_silent() -> None:
     assert [each.kind for each in verdict.problems if each.exit_code] == ["program_silent"]
     assert verdict.exit_code == StatusError.exit_code
     targets = " ".join(rule["expr"] for rule in _RULES if "up{" in rule["expr"])
-    for program in ("track|capture", "write", "snapshot"):
+    for program in ("track|capture", "write", "snapshot", "serve"):
         assert re.search(rf"flushtracker_\(?{re.escape(program)}\)?\"}} == 0", targets), program
 
 
