@@ -69,10 +69,11 @@ class SourceShapes:
 class WrittenSource:
     """One source. ``flushed_lsn`` is the greatest LSN up to which a shape was notified, ``notified_at_ms`` when.
 
-    ``commit_at_ms`` is when the last transaction that was written committed, by the server's clock, and
-    ``written_after_ms`` how long after that it was durable. ``rows`` count from the job's start. ``gaps`` are shapes of
-    which changes are missing, at most ten of ``gap_count``. ``shapes`` is ``None`` before the registry table was read.
-    ``cut_lsn`` is the last cut that the job has noted since its start, ``cut_at_ms`` when.
+    ``commit_at_ms`` is when the last transaction that was written committed, by the server's clock, or as its
+    replication origin has set that, and ``written_after_ms`` how long after that it was durable. ``rows`` count from
+    the job's start. ``gaps`` are shapes of which changes are missing, at most ten of ``gap_count``. ``shapes`` is
+    ``None`` before the registry table was read. ``cut_lsn`` is the last cut that the job has noted since its start,
+    ``cut_at_ms`` when.
     """
 
     source: str

@@ -16,6 +16,10 @@ U64: Final = Struct(">Q")
 I64: Final = Struct(">q")
 
 _EPOCH: Final = datetime(2000, 1, 1)  # noqa: DTZ001  UTC, and without it in the text
+_MICROSECOND: Final = timedelta(microseconds=1)
+_EARLIEST_US: Final = (datetime(1, 1, 2) - _EPOCH) // _MICROSECOND  # noqa: DTZ001  likewise
+_LATEST_US: Final = (datetime(9999, 12, 31) - _EPOCH) // _MICROSECOND - 1  # noqa: DTZ001  likewise
+"""In each time zone, these are in the years 1 to 9999."""
 
 
 class MessageReader:
@@ -67,12 +71,12 @@ class MessageReader:
         return self.number(U64, expected)
 
     def timestamp(self) -> str:
-        """Read microseconds since 2000-01-01 UTC and return ISO 8601 text."""
-        microseconds = self.number(I64, "a commit timestamp")
-        try:
-            return _timestamp_text(microseconds)
-        except OverflowError as error:
-            raise self.error("a commit timestamp between the years 1 and 9999", self.position - 8) from error
+        """Read microseconds since 2000-01-01 UTC and return ISO 8601 text; any 64 bits are a time.
+
+        A replication origin sets the time of its commits freely, to the infinities, too. A time that readers may not be
+        able to hold, whatever their time zone, becomes the nearest one that they can.
+        """
+        return _timestamp_text(self.number(I64, "a commit timestamp"))
 
     def string(self, expected: str) -> str:
         """Read text up to the next zero byte."""
@@ -95,4 +99,5 @@ class MessageReader:
 @lru_cache(maxsize=1)
 def _timestamp_text(microseconds: int) -> str:
     """A transaction's Begin and Commit have the same timestamp."""
-    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds") + "Z"
+    held = min(max(microseconds, _EARLIEST_US), _LATEST_US)
+    return (_EPOCH + timedelta(microseconds=held)).isoformat(timespec="microseconds") + "Z"

@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
 from struct import pack
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from flushtracker.errors import DecodeError
 from flushtracker.recordings.recording import read_recording
+from flushtracker.shape_log.log_row import require_timestamp
 from flushtracker.wal.changes import Change, Column, Delete, Insert, Relation, Row, Update
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import (
@@ -260,8 +261,8 @@ def test_text_that_is_not_utf8_is_refused_without_showing_it() -> None:
     [
         (datetime(2026, 11, 21, 1, 2, 3, 456789, tzinfo=timezone.utc), "2026-11-21T01:02:03.456789Z"),
         (datetime(2026, 11, 21, tzinfo=timezone.utc), "2026-11-21T00:00:00.000000Z"),
-        (datetime(1, 1, 1, tzinfo=timezone.utc), "0001-01-01T00:00:00.000000Z"),
-        (datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=timezone.utc), "9999-12-31T23:59:59.999999Z"),
+        (datetime(1, 1, 2, tzinfo=timezone.utc), "0001-01-02T00:00:00.000000Z"),
+        (datetime(9999, 12, 30, 23, 59, 59, 999999, tzinfo=timezone.utc), "9999-12-30T23:59:59.999999Z"),
     ],
 )
 def test_a_timestamp_always_has_six_digits_and_a_z(moment: datetime, text: str) -> None:
@@ -273,11 +274,16 @@ def test_a_timestamp_always_has_six_digits_and_a_z(moment: datetime, text: str) 
     assert message.commit_timestamp == text
 
 
-@pytest.mark.parametrize("microseconds", [INT64_MIN, -63_082_281_600 * SECOND - 1, 252_455_616_000 * SECOND, INT64_MAX])
-def test_a_timestamp_outside_the_calendar_is_an_error(microseconds: int) -> None:
-    """That includes PostgreSQL's infinities: no transaction commits then."""
-    with pytest.raises(DecodeError, match="Begin: byte 9 of 21 should be a commit timestamp between the years 1 and"):
-        decode(begin(microseconds))
+@given(st.integers(INT64_MIN, INT64_MAX) | st.sampled_from([INT64_MIN, INT64_MAX]))
+def test_any_time_of_a_commit_is_one_that_every_reader_can_hold(microseconds: int) -> None:
+    """A replication origin sets it freely, to 'infinity', too: exact within the years 1 to 9999, else the nearest."""
+    message = decode(begin(microseconds))
+    assert isinstance(message, Begin)
+    require_timestamp(message.commit_timestamp)
+    read = datetime.fromisoformat(message.commit_timestamp.replace("Z", "+00:00"))
+    assert all(read.astimezone(timezone(timedelta(hours=hours))) == read for hours in (-23, 23))
+    wanted = min(max(microseconds, -63_082_195_200 * SECOND), 252_455_529_600 * SECOND - 1)
+    assert (read - datetime(2000, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1) == wanted
 
 
 VALUE = st.none() | st.just(UNCHANGED) | st.text().filter(lambda text: "\0" not in text)
