@@ -25,6 +25,7 @@ from psycopg2.extensions import TRANSACTION_STATUS_UNKNOWN, quote_ident
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, listed
 from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.left_out import PUBLISHES_SINCE
 from flushtracker.postgres.replica_identity import identity_reason, tables_without_identity, without_identity
 from flushtracker.shapes.table_binding import dotted
 from flushtracker.shapes.unpublished import Unpublished
@@ -128,13 +129,17 @@ class Publication:
     def create(self, tables: Collection[TableName]) -> bool:
         """Create it, managed and without tables, if there is none; returns whether it was created.
 
+        It sends stored generated columns if the server can (PostgreSQL 18): otherwise shapes would lack them.
+
         Raises:
             PostgresError: this role may not; the message has the statement that creates it with ``tables``.
         """
         if self._facts() is not None:
             return False
+        sends = " WITH (publish_generated_columns = stored)"
+        options = sends if self._connection.server_version >= PUBLISHES_SINCE else ""
         try:
-            rows(self._connection, f"CREATE PUBLICATION {self._quoted(self._name)}; {self._mark()}")
+            rows(self._connection, f"CREATE PUBLICATION {self._quoted(self._name)}{options}; {self._mark()}")
         except PostgresUnavailableError:
             raise
         except PostgresError as error:
@@ -142,6 +147,7 @@ class Publication:
             raise PostgresError(
                 f"publication {self._name} cannot be created: {error}; allow this role CREATE on the database, or run "
                 f"as the tables' owner or superuser: CREATE PUBLICATION {self._quoted(self._name)} FOR TABLE {names}"
+                f"{options}"
             ) from error
         return True
 

@@ -7,6 +7,7 @@ from typing import Final
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
+from flushtracker.postgres.left_out import LeftOutLog
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.publication_rows import (
     read_publication_path,
@@ -106,6 +107,7 @@ class ServerTables:
         self.standby_timeline: int | None = None
         """The timeline that the server was on when the stream began, if it was a standby then."""
         self._publication = Publication(connection, publication, slot)
+        self._left_out = LeftOutLog(connection, publication)
 
     def wal_end(self) -> int:
         """The current end of the server's flushed WAL: what it has sent committed before that.
@@ -299,4 +301,12 @@ class ServerTables:
             ShapeError: there is no such table, or its columns or replica identity do not allow the shape.
             PostgresError: the publication leaves out rows or columns of the table.
         """
-        return resolve_shapes(self._connection, self._name, tuple(definitions))
+        resolved = resolve_shapes(self._connection, self._name, tuple(definitions))
+        self._left_out.note(
+            {
+                table.table
+                for definition, table in resolved
+                if definition.columns is None and table.table == definition.table
+            }
+        )
+        return resolved

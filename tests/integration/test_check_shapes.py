@@ -103,6 +103,23 @@ def test_with_a_publication_what_it_omits_is_a_problem(
     assert capsys.readouterr().out.count("there is no publication nope\n") == 1
 
 
+def test_generated_columns_that_shapes_lack_are_noted(
+    postgres: LocalPostgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of shapes that list their columns, none is missing."""
+    postgres.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, s int GENERATED ALWAYS AS (id) STORED)",
+        "CREATE TABLE b (id int PRIMARY KEY, s int GENERATED ALWAYS AS (id) STORED)",
+        "CREATE PUBLICATION p FOR TABLE a, b",
+    )
+    connection = " ".join(f"{name}={value}" for name, value in postgres.options.items())
+    shapes = "shapes: [{id: a, table: public.a}, {id: b, table: public.b, columns: [id]}]\n"
+    exit_code, lines = checked(tmp_path, capsys, shapes, "--connection", connection, "--publication", "p")
+    note, count = lines
+    assert note.startswith("note: shapes on public.a lack its generated columns s: publication p does not send them;")
+    assert (exit_code, count[:20]) == (0, "2 shapes, no problem")
+
+
 def test_a_copy_of_a_whole_table_is_noted_and_no_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The log of a shape with subqueries has what no condition leaves out."""
     query = "SELECT id FROM public.teams WHERE region = 'eu'"

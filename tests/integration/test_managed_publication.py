@@ -203,3 +203,16 @@ def test_a_publication_of_all_tables_is_left_alone_and_warned_about(
     assert "publication=shapes tables=1 names=public.legacy" in caplog.text
     assert rig.server.execute("SELECT puballtables FROM pg_publication") == [(True,)]
     assert rig.operations("users") == ["insert"]
+
+
+def test_stored_generated_columns_are_in_shapes_and_virtual_ones_are_named(rig: CaptureRig) -> None:
+    """PostgreSQL 18 sends stored ones if the publication says so, and never virtual ones; nothing else would say it."""
+    generated = "s int GENERATED ALWAYS AS (id * 2) STORED, v int GENERATED ALWAYS AS (id * 3) VIRTUAL"
+    rig.server.execute(f"CREATE TABLE g (id int PRIMARY KEY, {generated})")
+    rig.define(shape("all", "public.g"), shape("listed", "public.g", columns=["id"]))
+    process = start(rig)
+    rig.wait(lambda: len(rig.registry()) == 2, "the shapes")
+    rig.execute_and_wait("INSERT INTO g VALUES (7)")
+    assert [item.value for item in rig.items("all")] == [{"id": "7", "s": "14"}]
+    assert rig.log().count("shapes on public.g lack its generated columns v: PostgreSQL does not send them") == 1
+    stop(process)

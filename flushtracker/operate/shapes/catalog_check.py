@@ -8,6 +8,7 @@ from typing import Final
 from flushtracker.capture.refused_shapes import resolve_allowed
 from flushtracker.errors import FlushtrackerError, ShapeError
 from flushtracker.postgres.connection import connect, limit_statements
+from flushtracker.postgres.left_out import left_out_columns
 from flushtracker.postgres.replica_identity import identity_reason, without_identity
 from flushtracker.postgres.server_tables import LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S
 from flushtracker.postgres.shape_resolution import resolve_shapes
@@ -28,7 +29,8 @@ def catalog_errors(
 def catalog_problems(
     connection: Mapping[str, str], publication: str | None, definitions: Sequence[ShapeDefinition]
 ) -> tuple[list[FlushtrackerError], list[str]]:
-    """All that the catalog does not allow, in the order of the definitions, and notes of what may end a shape later.
+    """All that the catalog does not allow, in the order of the definitions, and notes: what may end a shape later,
+    or is not in it.
 
     Without a publication, none is needed. A table without a replica identity is an error, too, unless it is published:
     capture would not publish it.
@@ -41,6 +43,8 @@ def catalog_problems(
         resolved, errors = resolve_allowed(definitions, partial(resolve_shapes, opened, publication))
         needed = old_columns((shape, table) for shape, table in resolved if is_unpublished(table))
         lacking = without_identity(opened, publication, needed)
+        whole = {definition.table for definition in definitions if definition.columns is None}
+        left_out = [f"note: {each}" for each in left_out_columns(opened, publication, whole)]
     for definition, table in resolved:
         if table.oid in lacking:
             broken, remedy = lacking[table.oid]
@@ -54,4 +58,4 @@ def catalog_problems(
         for definition, table in resolved
         if (lacked := lacked_by_new_partitions(definition, table))
     ]
-    return list(found), notes
+    return list(found), notes + left_out
