@@ -34,8 +34,11 @@ def negated_literal(operand: Node) -> Constant | None:
     return Constant(f"-{operand.text}", operand.type_oid) if operand.text[0].isdigit() else None
 
 
-def cast(operand: Node, target: int | EnumName) -> Node:
-    """A cast to a built-in type, by its OID, or to an enum."""
+def cast(operand: Node, target: int | EnumName, *, is_plain: bool) -> Node:
+    """A cast to a built-in type, by its OID, or to an enum; ``is_plain``: of a number or ARRAY, not of another cast.
+
+    A second cast would convert what the first one has made of the literal: ``'0.1'::real::numeric`` is not 0.1.
+    """
     oid, enum = (None, target) if isinstance(target, EnumName) else (target, None)
     if not isinstance(operand, Constant):
         if oid in (sql_values.TEXT, sql_values.VARCHAR):
@@ -43,9 +46,9 @@ def cast(operand: Node, target: int | EnumName) -> Node:
         raise refused(
             "a cast of something that is not a literal", "cast the literal that it is compared with, or cast to text"
         )
-    if {operand.type_oid, oid} <= _INTEGER_ARRAYS:
+    if is_plain and {operand.type_oid, oid} <= _INTEGER_ARRAYS:
         return Constant(operand.text, oid)
-    is_number = {operand.type_oid, oid} <= _NUMBERS
+    is_number = is_plain and {operand.type_oid, oid} <= _NUMBERS
     if not (operand.is_untyped or is_number or (operand.type_oid, operand.enum) == (oid, enum)):
         raise refused("a cast of a literal of another type", "write the literal in quotes")
     return Constant(operand.text, oid, enum)

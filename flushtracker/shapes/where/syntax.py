@@ -113,8 +113,8 @@ class _Parser(Names):
         self.names: list[NameSpan] = []
         self.queries: list[QuerySpan] = []
         self._parentheses = self._query_depth = 0
-        # A sign belongs to a number literal, also in parentheses, but not to the result of a cast or of another sign.
-        self._numbers: dict[int, Constant] = {}
+        # A sign belongs to a number literal, also in parentheses, but not to the result of a cast.
+        self._literals: dict[int, Constant] = {}
 
     def whole(self) -> Node:
         """The condition to the end of the text."""
@@ -297,7 +297,7 @@ class _Parser(Names):
             raise too_deep()
         if self.skip_symbol("-"):
             operand = self._signed(depth + 1)
-            if id(operand) in self._numbers and isinstance(operand, Constant) and operand.text is not None:
+            if self._is_plain(operand) and isinstance(operand, Constant) and operand.text is not None:
                 # A number literal gets its type after its sign: -2147483648 is an integer.
                 text = operand.text
                 return self._number(text.removeprefix("-") if text.startswith("-") else f"-{text}")
@@ -306,17 +306,27 @@ class _Parser(Names):
             if self.next.kind != "number":
                 # Of a quoted literal it makes a double precision, and of other types nothing.
                 raise refused(f"+ before {self.text_of(self.next) or 'nothing'}", "leave the + out")
-            return self._casts(replace(leaves.number(self.take().value)))
+            literal = self._number(self.take().value)
+            node = self._casts(literal)
+            # Another sign before it would not belong to the number.
+            return replace(literal) if node is literal else node
         return self._casts(self._operand())
 
     def _number(self, text: str) -> Constant:
-        constant = leaves.number(text)
-        self._numbers[id(constant)] = constant
+        return self._literal(leaves.number(text))
+
+    def _literal(self, constant: Constant) -> Constant:
+        self._literals[id(constant)] = constant
         return constant
+
+    def _is_plain(self, node: Node) -> bool:
+        """Whether it is a number with its sign, or an ARRAY, and no cast."""
+        return id(node) in self._literals
 
     def _casts(self, node: Node) -> Node:
         while self.skip_symbol("::"):
-            node = leaves.cast(node, self._type())
+            target = self._type()
+            node = leaves.cast(node, target, is_plain=self._is_plain(node))
         if self.next.is_symbol("["):
             self.unexpected()
         return node
@@ -345,7 +355,7 @@ class _Parser(Names):
             self.unexpected()
         if self.begins_typed_literal():
             target = self._type()
-            return leaves.cast(Constant(self.take().value), target)
+            return leaves.cast(Constant(self.take().value), target, is_plain=True)
         return self._column()
 
     def _keyword(self, token: Token) -> Callable[[], Node] | None:
@@ -373,7 +383,7 @@ class _Parser(Names):
         self.expect_word("as")
         target = self._type()
         self._close()
-        return leaves.cast(operand, target)
+        return leaves.cast(operand, target, is_plain=self._is_plain(operand))
 
     def _case(self, token: Token) -> Node:
         self.take()
@@ -384,7 +394,8 @@ class _Parser(Names):
         if not self.skip_symbol("["):
             raise refused("ARRAY without [...]", "write an array type as in ::int[]")
         items = [] if self.skip_symbol("]") else self._list("]")
-        return leaves.array_literal(items, is_cast=self.next.is_symbol("::") or self.next.is_word("as"))
+        is_cast = self.next.is_symbol("::") or self.next.is_word("as")
+        return self._literal(leaves.array_literal(items, is_cast=is_cast))
 
     def _list(self, end: str) -> list[Node]:
         self._open()
