@@ -45,6 +45,7 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
                 "version": column.version,
                 "fills_old_rows": column.fills_old_rows,
                 "deterministic": column.is_deterministic,
+                **({} if column.case_differences is None else {"case_differences": column.case_differences}),
                 "altered": column.altered_before > 0,
                 **({"altered_before": column.altered_before} if column.altered_before else {}),
             }
@@ -63,6 +64,7 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
             }
             for key in binding.keys
         ],
+        **({"case_differences": binding.case_differences} if binding.case_differences else {}),
         **_toast_json(binding),
     }
 
@@ -123,6 +125,7 @@ def parse_table_binding(fields: dict[str, Any]) -> TableBinding:
         types=tuple(_type(each) for each in objects_field(fields, "types")),
         keys=tuple(_key(key) for key in objects_field(fields, "keys")) if "keys" in fields else (),
         toast=_toast(fields),
+        case_differences=strings_field({"case_differences": [], **fields}, "case_differences"),
     )
 
 
@@ -191,5 +194,6 @@ def _column(fields: dict[str, Any]) -> ColumnBinding:
         version=integer_field(fields, "version", 0),
         fills_old_rows=typed_field(fields, "fills_old_rows", bool),
         is_deterministic=typed_field({"deterministic": True, **fields}, "deterministic", bool),
+        case_differences=strings_field(fields, "case_differences") if "case_differences" in fields else None,
         altered_before=_altered_before(fields),
     )

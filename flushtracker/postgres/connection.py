@@ -31,6 +31,11 @@ class Connection(psycopg2.extensions.connection):
     answer_timeout_s: float | None = None
     """``None`` for no limit: creating a slot waits for every running transaction."""
 
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.case_differences: dict[int, tuple[str, ...]] = {}
+        """What is known of collations (:mod:`~flushtracker.postgres.case_differences`), by OID."""
+
 
 class ReplicationConnection(LogicalReplicationConnection, Connection):
     """A connection for logical replication; its few commands take milliseconds."""
@@ -74,20 +79,25 @@ _SEARCH_PATH: Final = "SET search_path = pg_catalog, pg_temp"
 # Those of PostgreSQL's own subscriber (libpqwalreceiver), and what else changes the texts. They are set by statements
 # and not by libpq's `options`, which PGDATESTYLE and PGTZ would override, and which remain the user's.
 _SETTINGS: Final = {
-    "datestyle": "ISO",
+    "datestyle": "ISO, MDY",
     "intervalstyle": "postgres",
     "extra_float_digits": "3",
     "bytea_output": "hex",
     "timezone": "UTC",
+    "lc_monetary": "C",
+    "quote_all_identifiers": "off",
+    # What changes the meaning of a condition.
+    "array_nulls": "on",
+    "standard_conforming_strings": "on",
+    "transform_null_equals": "off",
+    # An index of arrays would return a random part of the rows.
+    "gin_fuzzy_search_limit": "0",
 }
 _SNAPSHOT_SETTINGS: Final = {
     **_SETTINGS,
     "application_name": "flushtracker_snapshot",
     # An error rather than rows that a policy leaves out: the stream has them.
     "row_security": "off",
-    # What changes the meaning of a condition.
-    "standard_conforming_strings": "on",
-    "transform_null_equals": "off",
     # While others read, the transaction that exports a snapshot is idle.
     "idle_in_transaction_session_timeout": "0",
     "statement_timeout": "0",

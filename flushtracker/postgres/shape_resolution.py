@@ -211,7 +211,7 @@ class _Table:
                 "publication does not send it; use the columns that it is generated from"
             )
         has_key = key and set(key) <= {column.name for column in self.binding.columns}
-        if has_key and (reason := unkept_reason(used, self.binding, self.binding, key, filtered)):
+        if has_key and (reason := unkept_reason(used, self.binding, self.binding, key, shape.filter)):
             yield ShapeError(f"{definition.subject('table')}: {reason}")
         if not unsent:
             faults = {str(error): error for relation in self._relations for error in shape.faults(relation)}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from flushtracker.errors import PostgresError
+from flushtracker.postgres.case_differences import DEFAULT, case_differences
 from flushtracker.postgres.catalog import IS_SENT
 from flushtracker.postgres.connection import Connection, one_snapshot, rows
 from flushtracker.postgres.inheritance import IS_ATTACHED
@@ -93,7 +94,7 @@ _NO_SCHEMAS: Final = "ARRAY[]::text[]"
 _SCHEMAS_SINCE: Final = 150_000
 _COLUMNS: Final = f"""
 SELECT a.attrelid::bigint, a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, a.xmin::text::bigint,
-  coalesce(c.collisdeterministic, true)
+  coalesce(c.collisdeterministic, true), a.attcollation::bigint
 FROM pg_attribute a
 LEFT JOIN pg_collation c ON c.oid = a.attcollation
 WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND {IS_SENT}
@@ -216,14 +217,17 @@ def _read(connection: Connection, publication: str | None, ids: list[int]) -> di
             roots[row[1]].append(oid)
     filled = {(root, name) for oid, name in rows(connection, _FILLED, (list(roots),)) for root in roots[oid]}
     columns: dict[int, list[ColumnBinding]] = defaultdict(list)
-    for oid, number, name, type_oid, modifier, version, is_deterministic in rows(connection, _COLUMNS, wanted):
-        fills = (oid, name) in filled
-        columns[oid].append(ColumnBinding(number, name, type_oid, modifier, version, fills, is_deterministic))
+    found_columns = rows(connection, _COLUMNS, wanted)
+    differences = case_differences(connection, {DEFAULT, *(column[-1] for column in found_columns)})
+    for oid, number, name, type_oid, modifier, version, is_deterministic, collation in found_columns:
+        facts = (oid, name) in filled, is_deterministic, differences.get(collation) if collation != DEFAULT else None
+        columns[oid].append(ColumnBinding(number, name, type_oid, modifier, version, *facts))
     keys: dict[int, list[KeyBinding]] = defaultdict(list)
     for oid, key_oid, names, *index in rows(connection, _KEYS, wanted):
         keys[oid].append(KeyBinding(key_oid, tuple(names), *index))
     types = read_types(connection, {column.type_oid for found in columns.values() for column in found})
-    return {oid: _binding(oid, found, tuple(keys[oid]), tuple(columns[oid]), types) for oid, found in members.items()}
+    bindings = (_binding(oid, found, tuple(keys[oid]), tuple(columns[oid]), types) for oid, found in members.items())
+    return {binding.oid: replace(binding, case_differences=differences[DEFAULT]) for binding in bindings}
 
 
 def _binding(

@@ -57,7 +57,8 @@ class ShapeDefinition:
     have the id; the next one starts from the table's rows, and may be defined otherwise. ``inner_tables``: those of
     the subqueries in ``where``, once they are found in the catalog; they may include ``table``. ``compared`` is
     ``None`` but in a part of a shape on several tables (:mod:`flushtracker.shapes.shape_parts`): the columns of the
-    part that conditions read. ``at``: its place in the file that has it, for messages.
+    part that conditions read. ``mapped``: those of them whose case they map. ``at``: its place in the file that has
+    it, for messages.
     """
 
     id: str
@@ -74,6 +75,7 @@ class ShapeDefinition:
     incarnation: int = 1
     inner_tables: tuple[InnerTable, ...] = ()
     compared: frozenset[str] | None = None
+    mapped: frozenset[tuple[Literal["lower", "upper"], frozenset[str]]] = frozenset()
     at: DefinitionPlace | None = field(default=None, compare=False, repr=False)
 
     def subject(self, key: str = "") -> str:

@@ -29,6 +29,7 @@ from flushtracker.shapes.relation_faults import (
     identity_columns,
     identity_lacks,
 )
+from flushtracker.shapes.table_binding import Filter
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.column_types import label_type
 from flushtracker.shapes.where.required_ranges import RequiredRanges
@@ -218,6 +219,13 @@ class Shape:
         """The columns that it must know of old rows: its key's, if that is known, and those that ``where`` reads."""
         read = frozenset[str]() if self._where is None else self._where.columns
         return read | frozenset(self.definition.primary_key or ())
+
+    @property
+    def filter(self) -> Filter:
+        """What ``where`` reads, of a part what the conditions of the whole read of its table."""
+        if self.definition.compared is not None:
+            return Filter(self.filtered_columns, self.definition.mapped)
+        return Filter() if self._where is None else Filter(self._where.columns, self._where.case_mappings)
 
     def bind(self, relation: Relation) -> BoundShape:
         """Bind the shape to ``relation``, also if its old rows lack columns.

@@ -15,18 +15,23 @@ from dataclasses import dataclass, replace
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
+from flushtracker.shapes.where.case_mappings import CaseMappings
 from flushtracker.shapes.where.subqueries import QueryText, has_subquery, split_condition
 from flushtracker.wal.changes import TableName
 
 
 @dataclass(frozen=True, slots=True)
 class _Role:
-    """What one condition needs of a table; ``columns`` is ``None`` for all. ``compared``: those that decide."""
+    """What one condition needs of a table; ``columns`` is ``None`` for all. ``compared``: those that decide.
+
+    ``mapped``: those whose case it maps.
+    """
 
     table: TableName
     columns: frozenset[str] | None
     condition: str | None
     compared: frozenset[str]
+    mapped: CaseMappings = frozenset()
 
 
 def parts_of(definition: ShapeDefinition) -> tuple[ShapeDefinition, ...]:
@@ -90,7 +95,7 @@ def _roles(definition: ShapeDefinition, where: str) -> Iterator[_Role]:
     """The role of the shape's own table, and those of the tables of its subqueries."""
     split = split_condition(where)
     columns = None if definition.columns is None else split.columns.union(definition.columns)
-    yield _Role(definition.table, columns, split.rest, split.columns)
+    yield _Role(definition.table, columns, split.rest, split.columns, split.mapped)
     for query in split.queries:
         yield from _roles_of(query)
 
@@ -101,7 +106,7 @@ def _roles_of(query: QueryText) -> Iterator[_Role]:
         yield _Role(query.table, selected, None, selected)
         return
     split = split_condition(query.condition)
-    yield _Role(query.table, selected | split.columns, split.rest, selected | split.columns)
+    yield _Role(query.table, selected | split.columns, split.rest, selected | split.columns, split.mapped)
     for inner in split.queries:
         yield from _roles_of(inner)
 
@@ -128,4 +133,5 @@ def _part(definition: ShapeDefinition, table: TableName, roles: list[_Role]) -> 
         partitions=definition.partitions if is_own else (),
         keys_have_partitions=has_partitions,
         compared=frozenset().union(*(role.compared for role in roles)),
+        mapped=frozenset().union(*(role.mapped for role in roles)),
     )

@@ -18,11 +18,12 @@ table.
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from flushtracker.shapes.catalog_types import reference_type
 from flushtracker.shapes.key_binding import KeyBinding, interrupted_key, unproven_key
 from flushtracker.shapes.type_binding import TypeBinding, altered_type
+from flushtracker.shapes.where.case_mappings import CaseMappings
 from flushtracker.wal.changes import TableName
 
 
@@ -32,6 +33,7 @@ class ColumnBinding:
 
     ``is_deterministic``: texts are equal only if their bytes are. ``altered_before``: an LSN after it was last altered,
     if that was since shapes were first bound to the table; earlier transactions may have it under another name.
+    ``case_differences`` are those of its collation, ``None`` if that is the database's.
     """
 
     number: int
@@ -41,6 +43,7 @@ class ColumnBinding:
     version: int
     fills_old_rows: bool = False
     is_deterministic: bool = True
+    case_differences: tuple[str, ...] | None = None
     altered_before: int = field(default=0, compare=False)
 
 
@@ -78,7 +81,8 @@ class TableBinding:
     that it ever had, with dropped and generated ones. ``schema_since``: the transaction that put it into its schema.
     ``published_by`` are the catalog rows that put the table into the publication; ``is_filtered``: the publication
     leaves out rows or columns of it. ``types`` are those of its columns that are not built in, and what they are made
-    of. ``storage``, ``toast`` and ``is_truncated`` are as of a partition.
+    of. ``storage``, ``toast`` and ``is_truncated`` are as of a partition. ``case_differences``: of ``lower`` and
+    ``upper``, what the database's collation maps otherwise than conditions do here, such as ``lower('I') is 'ı'``.
     """
 
     oid: int
@@ -99,6 +103,7 @@ class TableBinding:
     keys: tuple[KeyBinding, ...] = ()
     toast: int | None = None
     is_truncated: bool = field(default=False, compare=False)
+    case_differences: tuple[str, ...] = ()
 
     @property
     def unique_keys(self) -> tuple[KeyBinding, ...]:
@@ -106,6 +111,15 @@ class TableBinding:
         return self.keys or ((KeyBinding(self.key_oid, self.key),) if self.key else ())
 
 
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a shape's ``where`` reads: columns, and those whose case it maps."""
+
+    columns: frozenset[str] = frozenset()
+    mapped: CaseMappings = frozenset()
+
+
+NO_FILTER: Final = Filter()
 _Member: TypeAlias = TableBinding | PartitionBinding
 
 
@@ -114,18 +128,18 @@ def reason_to_end(
     bound: TableBinding,
     now: TableBinding,
     key: Collection[str] | None = None,
-    filtered: Collection[str] = (),
+    read: Filter = NO_FILTER,
     *,
     can_lose_partitions: bool = False,
 ) -> str | None:
     """Why a shape that uses these columns (``None``: all) does not survive the change; ``None`` if it does.
 
-    ``key`` is the shape's; ``None``: that of the table. ``filtered`` are the columns that its ``where`` reads.
+    ``key`` is the shape's; ``None``: that of the table. ``read`` is what its ``where`` reads.
     ``can_lose_partitions``: its rows say which partition they are in, so those of one that has left the table can be
     removed.
     """
     return (
-        unkept_reason(used, bound, now, key, filtered)
+        unkept_reason(used, bound, now, key, read)
         or (None if can_lose_partitions else _lost_partition_reason(bound, now))
         or _partition_reason(bound, now)
         or publication_reason(bound, now)
@@ -138,7 +152,7 @@ def unkept_reason(
     bound: TableBinding,
     now: TableBinding,
     key: Collection[str] | None = None,
-    filtered: Collection[str] = (),
+    read: Filter = NO_FILTER,
 ) -> str | None:
     """As :func:`reason_to_end`, but whatever has happened to partitions, and whether the table is published or not."""
     return (
@@ -146,7 +160,8 @@ def unkept_reason(
         or _key_reason(bound.key if key is None else key, bound, now)
         or _column_reason(used, bound, now)
         or _values_reason(used, bound, now)
-        or _collation_reason(filtered, now)
+        or _collation_reason(read.columns, now)
+        or case_reason(read.mapped, now)
     )
 
 
@@ -262,6 +277,29 @@ def _collation_reason(filtered: Collection[str], now: TableBinding) -> str | Non
                 "collation: different texts may be equal"
             )
     return None
+
+
+def case_reason(mapped: CaseMappings, now: TableBinding) -> str | None:
+    """Why the server maps the case of what a condition maps otherwise than it is mapped here, by its collation."""
+    own = {column.name: column.case_differences for column in now.columns if column.case_differences is not None}
+    for case, columns in sorted((case, sorted(columns)) for case, columns in mapped):
+        collated = [name for name in columns if name in own]
+        for name in collated or [*columns[:1], ""][:1]:
+            found = own.get(name, now.case_differences)
+            if difference := next((each for each in found if each.startswith(f"{case}(")), None):
+                return _unlike(case, difference, name, now, is_own=name in own)
+    return None
+
+
+def _unlike(case: str, difference: str, column: str, now: TableBinding, *, is_own: bool) -> str:
+    """Why a shape cannot use ``lower``, ``upper`` or ILIKE, of a column or without one."""
+    name, of = ("lower or ILIKE" if case == "lower" else case), "its" if is_own else "the database's"
+    subject = f"column {column} of table {dotted(now.table)}" if column else "a literal"
+    remedy = f'give it another collation, as by COLLATE "C" in ALTER TABLE {dotted(now.table)} ALTER {column} TYPE'
+    return (
+        f"where uses {name} of {subject}, and in {of} collation {difference}, which is not so here; compare the text "
+        f"as it is stored{', or ' + remedy if column else ''}"
+    )
 
 
 def _lost_partition_reason(bound: TableBinding, now: TableBinding) -> str | None:

@@ -12,9 +12,11 @@ import time
 from pathlib import Path
 
 from flushtracker.local.postgres import LocalPostgres
+from tests.support.server_versions import binaries_of, runs_here
 from tests.support.where_comparison import WhereComparison
 
 _COLLATIONS = ("default", "C", "pg_c_utf8", "pg_unicode_fast")
+_ICU_COLLATIONS = ("tr-x-icu", "lt-x-icu", "el-x-icu", "und-x-icu", "nl-x-icu", "hy-x-icu")
 _CONDITIONS_PER_TABLE = 1000
 _MUTATED_PER_TABLE = 5000
 
@@ -29,10 +31,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)
-        with LocalPostgres(folder / "server") as server:
+        # The packaged server is built without ICU.
+        binaries = binaries_of(18) if runs_here() else None
+        collations = _COLLATIONS + (_ICU_COLLATIONS if runs_here() else ())
+        with LocalPostgres(folder / "server", binaries=binaries) as server:
             seed = arguments.seed
             while compared < arguments.conditions or mutated < arguments.mutated:
-                comparison = WhereComparison(server, seed, collation=_COLLATIONS[seed % len(_COLLATIONS)])
+                comparison = WhereComparison(server, seed, collation=collations[seed % len(collations)])
                 if compared < arguments.conditions:
                     done = comparison.run(min(_CONDITIONS_PER_TABLE, arguments.conditions - compared))
                     compared += done.counts["compared"]

@@ -8,6 +8,7 @@ from flushtracker.local.postgres import system_binaries
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.schema_story import PLAIN, Story, play
+from tests.support.server_versions import binaries_of, runs_here
 from tests.support.shape_outcome import Outcome
 
 _SWAP: Final = (
@@ -30,6 +31,7 @@ _INSENSITIVE: Final = (
     "CREATE COLLATION {t}_ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
     "CREATE TABLE {t} (id int PRIMARY KEY, v text COLLATE {t}_ci, w int)",
 )
+_TURKISH: Final = "CREATE COLLATION {t}_tr (provider = icu, locale = 'tr')"
 STORIES: Final = (
     Story("names exchanged, rows changed, and exchanged back", _SWAPPED, _EXCHANGED, (_TWO,), _FIRST),
     Story("names of listed columns exchanged", _SWAPPED, _EXCHANGED, (_TWO,), _FIRST, columns=("id", "v")),
@@ -110,6 +112,25 @@ COLLATIONS: Final = (
         (PLAIN, "ALTER TABLE {t} REPLICA IDENTITY FULL"),
         where="v = 'a'",
     ),
+    Story(
+        "where that maps the case of a column that gets a Turkish collation",
+        (_TURKISH, "ALTER TABLE {t} ALTER v TYPE text COLLATE {t}_tr", "INSERT INTO {t} (id, v) VALUES (3, 'AI')"),
+        r"where uses lower or ILIKE of column v of table public.t[0-9]+, and in its collation lower\('I'\) is 'ı'",
+        (PLAIN, "ALTER TABLE {t} REPLICA IDENTITY FULL"),
+        where="v ILIKE 'a%'",
+    ),
+    Story(
+        "where that maps the case of a column that gets another collation that maps it alike",
+        (
+            _TURKISH,
+            'ALTER TABLE {t} ALTER v TYPE text COLLATE "C", ALTER w TYPE text COLLATE {t}_tr',
+            "INSERT INTO {t} (id, v) VALUES (3, 'AI')",
+        ),
+        None,
+        ("CREATE TABLE {t} (id int PRIMARY KEY, v text, w text)", "ALTER TABLE {t} REPLICA IDENTITY FULL"),
+        "INSERT INTO {t} VALUES (1, 'a', 'a'), (2, 'A', 'b')",
+        where="lower(v) LIKE 'a%'",
+    ),
 )
 
 
@@ -130,10 +151,10 @@ def test_shape_equals_its_query_or_has_ended(outcomes: dict[str, Outcome], story
 def collated(
     request: pytest.FixtureRequest, broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Outcome]:
-    """On an installed server: the packaged one is built without ICU."""
-    binaries = system_binaries()
+    """On a server with ICU: the packaged one is built without."""
+    binaries = binaries_of(18) if runs_here() else system_binaries()
     if binaries is None:
-        pytest.skip("no PostgreSQL is installed")
+        pytest.skip("no PostgreSQL with ICU is installed")
     folder = tmp_path_factory.mktemp("collations")
     return play(COLLATIONS, broker, folder, down=request.param == "while down", binaries=binaries)
 

@@ -9,9 +9,12 @@ import pytest
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.postgres.connection import connect
+from flushtracker.postgres.connection import connect, connect_for_snapshot, rows
 from flushtracker.postgres.replication_frames import WalData
 from flushtracker.postgres.replication_stream import ReplicationStream
+from flushtracker.shapes.where import parse_where
+from flushtracker.shapes.where.server_text import server_text
+from flushtracker.wal.changes import Column, Relation
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.waiting import wait_until
@@ -25,7 +28,33 @@ OTHERWISE: Final = {
     "timezone": "Asia/Kolkata",
     "client_encoding": "LATIN1",
     "search_path": "pg_catalog",
+    "quote_all_identifiers": "on",
+    "array_nulls": "off",
+    "standard_conforming_strings": "off",
+    "backslash_quote": "on",
+    "transform_null_equals": "on",
+    "xmlbinary": "hex",
+    "xmloption": "document",
+    "gin_fuzzy_search_limit": "1",
+    "default_transaction_isolation": "serializable",
 }
+# Each means something else under one of these.
+CONDITIONS: Final = (
+    *("tags = '{NULL,a}'", "'NULL' = ANY(tags)", "tags && '{null}'", "v = 'a\\b'", "v LIKE '%\\\\%'", "v = NULL"),
+    *("f = 0.30000000000000004", "f = '0.3'", "day = '2026-02-01'", "ts >= '2026-02-01 00:00'"),
+    *("tz = '2026-02-01 00:00+00'", "span = '-1 days +02:03:00'", "span < '1 day'", "v = NULL OR v IS NULL"),
+)
+JUDGED: Final = (
+    """CREATE TABLE judged (id int PRIMARY KEY, tags text[], v text, f float8, day date, ts timestamp, tz timestamptz,
+    span interval)""",
+    r"""INSERT INTO judged VALUES (1, ARRAY[NULL, 'a'], 'a\b', 0.1::float8 + 0.2, '2026-02-01', '2026-02-01',
+    '2026-02-01 00:00+00', '-1 day 2 hours 3 minutes'), (2, ARRAY['NULL', 'a'], 'ab', 0.3, '2026-01-02',
+    '2026-01-02', '2026-01-02', '1 day'), (3, NULL, NULL, NULL, NULL, NULL, NULL, NULL)""",
+    "CREATE TABLE tagged AS SELECT n AS id, ARRAY['a', 't' || n % 7] AS tags FROM generate_series(1, 20000) n",
+    "CREATE INDEX ON tagged USING gin (tags)",
+    "ANALYZE tagged",
+)
+COLUMNS: Final = {"id": 23, "tags": 1009, "v": 25, "f": 701, "day": 1082, "ts": 1114, "tz": 1184, "span": 1186}
 TABLE: Final = """
 CREATE TABLE public."café" (id int PRIMARY KEY, f real, d float8, fs float8[], day date, ts timestamp, tz timestamptz,
     tt timetz, span interval, raw bytea, "größe" text, during tstzrange)
@@ -120,6 +149,36 @@ def test_texts_do_not_depend_on_the_settings_of_a_session(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     assert streamed(databases[4], databases[4].options) == expected
+
+
+def judged(options: dict[str, str]) -> list[tuple[set[int], set[int]]]:
+    """For each condition, the rows that a snapshot's session finds, and those that are found by their texts."""
+    relation = Relation(1, "public", "judged", "full", tuple(Column(*column) for column in COLUMNS.items()))
+    found = []
+    with closing(connect_for_snapshot(options)) as connection:
+        texts = rows(connection, f"SELECT {', '.join(f'{name}::text' for name in COLUMNS)} FROM public.judged")  # noqa: S608
+        for condition in CONDITIONS:
+            where = server_text(condition, relation)
+            on_server = {each for (each,) in rows(connection, f"SELECT id FROM public.judged WHERE {where}")}  # noqa: S608
+            matches = parse_where(condition).bind(relation)
+            here = [dict(zip(COLUMNS, row, strict=True)) for row in texts]
+            found.append((on_server, {int(row["id"]) for row in here if matches(row) is True}))
+    return found
+
+
+def test_conditions_do_not_depend_on_the_settings_of_a_session(postgres: LocalPostgres) -> None:
+    """Those of the role and of the database: the server finds the rows that are found here, and all of them."""
+    postgres.execute("CREATE ROLE other LOGIN SUPERUSER", *JUDGED)
+    plain = judged(postgres.options)
+    assert all(on_server == here for on_server, here in plain)
+    assert sum(bool(here) for _, here in plain) > 8
+    set_otherwise(postgres, "DATABASE postgres")
+    set_otherwise(postgres, "ROLE other")
+    postgres.execute("ALTER ROLE other SET enable_seqscan = off")
+    for options in (postgres.options, {**postgres.options, "user": "other"}):
+        assert judged(options) == plain
+        with closing(connect_for_snapshot(options)) as connection:
+            assert rows(connection, "SELECT count(*) FROM public.tagged WHERE tags @> '{a}'") == [(20_000,)]
 
 
 def test_other_options_of_the_user_are_kept(postgres: LocalPostgres) -> None:

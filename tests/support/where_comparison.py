@@ -11,7 +11,8 @@ from typing import Any
 from flushtracker.errors import DecodeError, PostgresError, ShapeError
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection, rows
-from flushtracker.postgres.table_bindings import read_types
+from flushtracker.postgres.table_bindings import read_bindings, read_types
+from flushtracker.shapes.table_binding import case_reason
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.joined_condition import JoinedCondition
@@ -105,6 +106,8 @@ class WhereComparison:
         self._connection: Connection = server.connect(options="-c datestyle=ISO -c timezone=UTC")
         self.rows = self._create(row_count, collation)
         self._relation = self._describe()
+        ((oid,),) = rows(self._connection, "SELECT 't'::regclass::oid::bigint")
+        self._binding = read_bindings(self._connection, None, [oid])[oid]
 
     def close(self) -> None:
         self._connection.close()
@@ -147,6 +150,9 @@ class WhereComparison:
             matches = where.bind(self._relation)
         except ShapeError:
             done.counts["refused"] += 1
+            return
+        if case_reason(where.case_mappings, self._binding) is not None:
+            done.counts["refused because of the collation"] += 1
             return
         try:
             expected = self._on_server(condition)

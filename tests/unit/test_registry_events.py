@@ -58,10 +58,13 @@ TABLE = TableEntry(
         (
             ColumnBinding(1, "id", 16_400, -1, 700, altered_before=800),
             ColumnBinding(2, "pair", 16_402, -1, 700, fills_old_rows=True, is_deterministic=False),
+            ColumnBinding(3, "name", 25, -1, 700, case_differences=("lower('I') is 'ı'",)),
+            ColumnBinding(4, "code", 25, -1, 700, case_differences=()),
         ),
         (PartitionBinding(8, ("public", "p"), 5, "/9", published_by=("table 8",)),),
         storage=4,
-        attributes=3,
+        attributes=4,
+        case_differences=("upper('i') is 'İ'",),
         is_partitioned=True,
         published_by=("all tables",),
         types=(
@@ -205,7 +208,7 @@ def test_a_table_of_an_earlier_release_has_the_key_that_it_was_bound_to() -> Non
     entry = parse_registry_entry(json.dumps(fields))
     assert isinstance(entry, TableEntry)
     assert entry.binding.unique_keys == (KeyBinding(6, ("id",)),)
-    assert [(column.is_deterministic, column.altered_before) for column in entry.binding.columns] == [(True, 0)] * 2
+    assert [(column.is_deterministic, column.altered_before) for column in entry.binding.columns] == [(True, 0)] * 4
 
 
 def test_a_type_of_another_kind_is_refused() -> None:

@@ -50,7 +50,7 @@ def _part_reads(
     """How to read what a shape has of one table."""
     shape, key, where = Shape(definition), definition.primary_key, definition.where
     can_lose = definition.keys_have_partitions
-    reason = reason_to_end(shape.used_columns, bound, now, key, shape.filtered_columns, can_lose_partitions=can_lose)
+    reason = reason_to_end(shape.used_columns, bound, now, key, shape.filter, can_lose_partitions=can_lose)
     if reason is not None:
         raise ShapeError(
             f"shape {definition.id!r}: {reason}; capture ends it, and then flushtracker resync begins it again"

@@ -8,9 +8,9 @@ A row for which PostgreSQL would raise an error has no outcome, and the predicat
 number out of the range of ``double precision``. The exception is an overflow: integers and numerics are computed
 exactly, however large.
 
-``lower``, ``upper`` and ILIKE map ASCII letters as every collation does, except those of Turkish, Azeri and Lithuanian.
-Other letters are compared only where their case makes no difference (:mod:`~.letter_case`). Text is equal if its
-characters are equal; a column with a nondeterministic collation may compare differently.
+``lower``, ``upper`` and ILIKE map ASCII letters as every collation does, except those of Turkish, Azeri and Lithuanian,
+which are refused. Other letters are compared only where their case makes no difference (:mod:`~.letter_case`). Text is
+equal if its characters are equal; a column with a nondeterministic collation may compare differently.
 
 A condition may have subqueries, ``value [NOT] IN (SELECT column FROM schema.table WHERE condition)``, which read no
 other table's columns. :mod:`~.subqueries` divides it into conditions of one table each.
@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.where.binding import bind
 from flushtracker.shapes.where.canonical import Form, canonical
+from flushtracker.shapes.where.case_mappings import CaseMappings, case_mappings
 from flushtracker.shapes.where.chains import read_chain
 from flushtracker.shapes.where.joined_condition import JoinedCondition
 from flushtracker.shapes.where.operands import Operands
@@ -68,6 +69,11 @@ class Where:
         It must be possible to bind the condition to ``relation``.
         """
         return list(encoding_reasons(self._condition, relation, encoding))
+
+    @property
+    def case_mappings(self) -> CaseMappings:
+        """What of it depends on how collations map the case of letters."""
+        return frozenset() if self.form is not None else case_mappings(self._condition)
 
     def missing_columns(self, relation: Relation) -> list[ShapeError]:
         """An error for each column that it reads and that ``relation`` does not have."""

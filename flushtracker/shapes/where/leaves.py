@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.letter_case import LetterCase, case_variants, has_other_letters
@@ -47,11 +48,11 @@ def cast(operand: Node, target: int | EnumName, *, is_plain: bool) -> Node:
             "a cast of something that is not a literal", "cast the literal that it is compared with, or cast to text"
         )
     if is_plain and {operand.type_oid, oid} <= _INTEGER_ARRAYS:
-        return Constant(operand.text, oid)
+        return replace(operand, type_oid=oid)
     is_number = is_plain and {operand.type_oid, oid} <= _NUMBERS
     if not (operand.is_untyped or is_number or (operand.type_oid, operand.enum) == (oid, enum)):
         raise refused("a cast of a literal of another type", "write the literal in quotes")
-    return Constant(operand.text, oid, enum)
+    return replace(operand, type_oid=oid, enum=enum)
 
 
 def array_literal(items: Sequence[Node], *, is_cast: bool) -> Constant:
@@ -69,7 +70,8 @@ def array_literal(items: Sequence[Node], *, is_cast: bool) -> Constant:
         raise refused("ARRAY[...] of this type, or of several", advice)
     texts = ["NULL" if item.text is None else _ARRAY_ESCAPE.sub(r"\\\g<0>", item.text) for item in constants]
     quoted = [text if item.text is None else f'"{text}"' for item, text in zip(constants, texts, strict=True)]
-    return Constant("{" + ",".join(quoted) + "}", None if is_open else array_oids[0])
+    mapped_by = next((item.mapped_by for item in constants if item.mapped_by), None)
+    return Constant("{" + ",".join(quoted) + "}", None if is_open else array_oids[0], mapped_by=mapped_by)
 
 
 def mapped_case(case: LetterCase, operand: Node) -> Node:
@@ -80,7 +82,7 @@ def mapped_case(case: LetterCase, operand: Node) -> Node:
         raise refused(f"{case}(...) of this literal", "write the result as a literal")
     if has_other_letters(operand.text):
         raise refused(f"{case}(...) of a literal with a non-ASCII letter", "compare the text as it is stored")
-    return Constant(variants[0], sql_values.TEXT)
+    return Constant(variants[0], sql_values.TEXT, mapped_by=case)
 
 
 def escape_of(node: Node) -> str:

@@ -1,13 +1,14 @@
 """Map a text with ``lower`` or ``upper``, without knowing the collation that PostgreSQL uses.
 
-Collations agree on ASCII letters, except those of Turkish, Azeri and Lithuanian, which are not supported here. They
-differ on other letters, so a text is compared only with literals that have none of these: whatever such a letter
-becomes, it equals no character of the literal. So it is left unchanged. The exceptions are a few letters that may
-become ASCII, or several characters: İ becomes i, i with a dot, or stays. A text with one of them has several variants,
-and a condition has an outcome only if it is the same for all.
+Collations agree on ASCII letters, except those of Turkish, Azeri and Lithuanian, which are refused
+(:mod:`~.case_probes`). They differ on other letters, so a text is compared only with literals that have none of these:
+whatever such a letter becomes, it equals no character of the literal. So it is left unchanged. The exceptions are a few
+letters that may become ASCII, or several characters: İ becomes i, i with a dot, or stays. A text with one of them has
+several variants, and a condition has an outcome only if it is the same for all.
 """
 
 import re
+import unicodedata
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
@@ -15,8 +16,15 @@ LetterCase: TypeAlias = Literal["lower", "upper"]
 
 
 def has_other_letters(text: str) -> bool:
-    """Whether ``text`` has a letter outside ASCII that differs between upper and lower case."""
-    return not text.isascii() and any(not c.isascii() and c.lower() != c.upper() for c in text)
+    """Whether ``text`` has a letter outside ASCII that may differ between upper and lower case on some server.
+
+    That is also one of which Python knows only one case, or nothing: the server's Unicode may be newer.
+    """
+    return not text.isascii() and any(not c.isascii() and _may_have_case(c) for c in text)
+
+
+def _may_have_case(character: str) -> bool:
+    return character.lower() != character.upper() or unicodedata.category(character) in _CASED
 
 
 def case_variants(text: str, case: LetterCase) -> tuple[str, ...]:
@@ -37,6 +45,7 @@ def case_variants(text: str, case: LetterCase) -> tuple[str, ...]:
     return tuple(dict.fromkeys((unmapped, simple, full)))
 
 
+_CASED = frozenset(["Lu", "Ll", "Lt", "Cn"])
 _UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ASCII: dict[LetterCase, dict[int, int]] = {
     "lower": str.maketrans(_UPPER, _UPPER.lower()),

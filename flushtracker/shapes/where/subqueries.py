@@ -17,6 +17,7 @@ from typing import Final
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.where import sql_values
+from flushtracker.shapes.where.case_mappings import CaseMappings, case_mappings
 from flushtracker.shapes.where.server_encoding import within
 from flushtracker.shapes.where.syntax import parse, read_condition
 from flushtracker.shapes.where.tokens import QUERY_FORM, refused
@@ -38,10 +39,14 @@ class QueryText:
 
 @dataclass(frozen=True, slots=True)
 class SplitCondition:
-    """``rest`` is ``None`` if it is true for every row. ``columns`` are those that the whole reads of its own table."""
+    """``rest`` is ``None`` if it is true for every row.
+
+    ``columns`` are those that the whole reads of its own table, and ``mapped`` those whose case it maps.
+    """
 
     rest: str | None
     columns: frozenset[str]
+    mapped: CaseMappings
     queries: tuple[QueryText, ...]
 
 
@@ -64,7 +69,7 @@ def split_condition(text: str) -> SplitCondition:
     condition, columns, spans = parsed.condition, parsed.columns, parsed.queries
     found = list(_queries(condition, is_positive=True))
     if not found:
-        return SplitCondition(text, columns, ())
+        return SplitCondition(text, columns, case_mappings(condition), ())
     if len(spans) != len(found):
         raise _ambiguous()
     rest, queries = text, []
@@ -80,7 +85,7 @@ def split_condition(text: str) -> SplitCondition:
     left = _folded(read_condition(rest)[0])
     if left != _folded(condition):
         raise _ambiguous()
-    return SplitCondition(None if left == _TRUE else rest, columns, tuple(queries))
+    return SplitCondition(None if left == _TRUE else rest, columns, case_mappings(condition), tuple(queries))
 
 
 def _queries(node: Node, *, is_positive: bool) -> Iterator[tuple[Query, bool]]:

@@ -1,7 +1,7 @@
 """The syntax tree of a ``where``: frozen values, not yet typed, and independent of how it was spelled."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Final, TypeAlias, get_args
 
 from flushtracker.shapes.where import sql_values
@@ -33,12 +33,14 @@ class EnumName:
 class Constant:
     """A literal. ``text`` is ``None`` for NULL; ``type_oid`` is ``None`` if the other operand determines the type.
 
-    ``enum`` is the type of a literal that is cast to an enum; it then has no ``type_oid``.
+    ``enum`` is the type of a literal that is cast to an enum; it then has no ``type_oid``. ``mapped_by`` is a function
+    that the server is to apply, and that was applied here.
     """
 
     text: str | None
     type_oid: int | None = None
     enum: EnumName | None = None
+    mapped_by: LetterCase | None = field(default=None, compare=False)
 
     @property
     def is_untyped(self) -> bool:
@@ -201,6 +203,6 @@ _NODES: Final = (*get_args(Node), Query)
 
 def children(node: Node | Query) -> "Iterator[Node | Query]":
     """The nodes right below a node."""
-    for field in fields(node):
-        value = getattr(node, field.name)
+    for each_field in fields(node):
+        value = getattr(node, each_field.name)
         yield from (each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, _NODES))
