@@ -130,7 +130,8 @@ def test_the_catalog_is_read_once_for_all_shapes(tables: ServerTables) -> None:
     """Five hundred shapes took over five thousand statements."""
     CountedCursor.count = 0
     tables.resolve([replace(shape, id=f"{shape.id} {number}") for shape in _GOOD for number in range(100)])
-    assert 0 < CountedCursor.count < 20
+    # One of them is about the collations, once in a connection.
+    assert 0 < CountedCursor.count < 22
 
 
 def test_a_condition_that_only_the_server_refuses_is_refused_before_it_is_taken(
