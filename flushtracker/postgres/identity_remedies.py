@@ -202,7 +202,7 @@ class IdentityRemedies:
         """What else than an index helps, and when it does not."""
         found = []
         if all(self._stored(leaf, needed) for leaf in leaves):
-            found.append(f"REPLICA IDENTITY FULL after {self._send_generated()}, which ends all shapes")
+            found.append(f"REPLICA IDENTITY FULL after {self._send_generated()}, which may end shapes")
         if long := [name for name in ways[0].columns if leaves[0].columns[name].is_long]:
             found.append(f"no index if its values ({', '.join(long)}) may have more than 2704 bytes together")
         return tuple(found)
