@@ -165,10 +165,10 @@ class _Printer:
 
 
 def log_rows(rows: pa.Table) -> pa.Table:
-    """Rows of a shape's log with offsets as text, and without the columns that are the same in all rows."""
+    """Rows of a shape's log with offsets as text, without the columns that are the same in all, or the job's own."""
     offsets = zip(rows["tx_offset"].to_pylist(), rows["op_offset"].to_pylist(), strict=True)
     texts = pa.array([str(LogOffset(*offset)) for offset in offsets], pa.string())
-    rows = rows.drop_columns(["source", "shape_id", "tx_offset", "op_offset"])
+    rows = rows.drop_columns(["source", "shape_id", "tx_offset", "op_offset", "written_at"])
     return rows.add_column(0, "offset", texts)
 
 

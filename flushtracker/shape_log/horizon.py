@@ -1,6 +1,7 @@
 """When a shape's log is folded, up to which transaction, and what stays of it.
 
-The **horizon** is the shape's last transaction that is older than the history to keep. A fold replaces the log up to
+The **horizon** is the shape's last transaction that, like all before it, was written before the history to keep, by the
+clock of the job that wrote it. A fold replaces the log up to
 the horizon by the rows that the shape had there (:mod:`flushtracker.shape_log.shape_snapshot`). The horizon's own
 ``commit`` row stays: the end of a log tells a writer where to continue, and a reader that is behind the horizon finds
 in it a transaction that it has not read.

@@ -16,7 +16,7 @@ from flushtracker.wal.log_offset import OP_INFINITY
 _AFTER_DELETES: Final = 1 << 61
 """What is added to the offsets of updates and inserts, so that they follow all deletes."""
 
-_TYPES: Final = {"commit_timestamp": "timestamp"}
+_TYPES: Final = {"commit_timestamp": "timestamp", "written_at": "timestamp"}
 _BIGINTS: Final = ("tx_offset", "op_offset", "xid", "chunk")
 
 

@@ -75,6 +75,7 @@ def _fill(log: str, shape_ids: Sequence[str], transactions: int) -> int:
             "xid": [number for _ in shape_ids for number in numbers for _ in (0, 1)],
             "commit_timestamp": [None, _NOW] * count,
             "chunk": [0] * 2 * count,
+            "written_at": [None, _NOW] * count,
         }
         write_deltalake(log, pa.table(columns, schema=SCHEMA), mode="append")
         ShapeLogUpkeep(log).run(_NOW)

@@ -153,7 +153,7 @@ class Month:
 
     def _append(self) -> None:
         rows = [
-            row | {"commit_timestamp": self._now} if row["operation"] == "commit" else row
+            row | {"written_at": self._now} if row["operation"] == "commit" else row
             for row in self._world.transaction()
         ]
         for history in self._world.at.values():

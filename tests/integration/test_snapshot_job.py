@@ -92,6 +92,7 @@ def test_snapshot_has_the_rows_of_each_shape(rig: SnapshotRig, spark: SparkSessi
         "xid": 0,
         "commit_timestamp": None,
         "chunk": end["chunk"],
+        "written_at": None,
     }
     assert (end["tx_offset"], end["op_offset"], end["key"], end["xid"]) == (0, 2**63 - 1, None, 0)
     assert json.loads(str(end["value"])).keys() == {"xmin", "xmax", "xip", "lsn", "next", "unseen"}

@@ -67,7 +67,7 @@ class Life:
         if isinstance(value, str):
             row |= {"value": json.dumps(self.row(json.loads(value)))}
         at = _EPOCH + timedelta(seconds=int(str(row["tx_offset"]))) if row["operation"] == "commit" else None
-        return row | {"source": self.source, "commit_timestamp": at}
+        return row | {"source": self.source, "written_at": at}
 
 
 @dataclass(eq=False)

@@ -182,4 +182,5 @@ class LocalLoop:
 
 
 def _packed(source: str, batch: ShapeBatch) -> Iterable[bytes]:
-    return pack_rows(source, [batch.shape_id] * len(batch.rows), batch.rows) if len(batch.rows) else ()
+    count = len(batch.rows)
+    return pack_rows(source, [batch.shape_id] * count, batch.rows, datetime.now(timezone.utc)) if count else ()

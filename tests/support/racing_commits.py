@@ -141,6 +141,7 @@ def snapshot_frame(spark: SparkSession, number: int) -> DataFrame:
     columns = [f"'{SOURCE}' AS source", "'users' AS shape_id", f"{-1 - number}L AS tx_offset", "0L AS op_offset"]
     texts = [f"CAST(NULL AS STRING) AS {name}" for name in ("operation", "key", "value", "old_value")]
     rest = ["0L AS xid", "CAST(NULL AS TIMESTAMP) AS commit_timestamp", "0L AS chunk"]
+    rest.append("CAST(NULL AS TIMESTAMP) AS written_at")
     return spark.range(1).selectExpr(*columns, *texts, *rest)
 
 

@@ -107,7 +107,7 @@ class ResyncedLog:
                 rows.append(item(offset, "update", key, dict(row)))
         self.states[self.tx] = {key: dict(row) for key, row in self.table.items()}
         if self.is_live:
-            ends = commit(self.tx) | {"commit_timestamp": _EPOCH + timedelta(seconds=self.tx)}
+            ends = commit(self.tx) | {"written_at": _EPOCH + timedelta(seconds=self.tx)}
             # Where the shape ends inside a transaction, its commit is not sent.
             is_cut = self.rng.random() < 0.05
             self._queue.append((self.incarnation, self.tx, rows if is_cut else [*rows, ends]))

@@ -48,7 +48,10 @@ def item(
 
 
 def commit(tx: int, *, shape_id: str = "users", source: str = SOURCE) -> Row:
-    return item((tx, OP_INFINITY), COMMIT, shape_id=shape_id, source=source) | {"commit_timestamp": _NOW}
+    return item((tx, OP_INFINITY), COMMIT, shape_id=shape_id, source=source) | {
+        "commit_timestamp": _NOW,
+        "written_at": _NOW,
+    }
 
 
 def snapshot_rows(
@@ -171,5 +174,6 @@ def append_transactions(
         "xid": [tx] * (count * size),
         "commit_timestamp": [_NOW if ends else None for ends in is_commit],
         "chunk": [0] * (count * size),
+        "written_at": [_NOW if ends else None for ends in is_commit],
     }
     write_deltalake(log, pa.table(columns, schema=SCHEMA), mode="append")

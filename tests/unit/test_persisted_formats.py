@@ -116,7 +116,8 @@ ORIGIN = b"""{
 LOG_ENDS = b'{"claim": 3, "ends": [["s", "a", [9, 4], [8, 9223372036854775807], 2], ["s", "b", [7, 0], [-1, 0], 0]]}'
 LOG_COLUMNS = (
     "source:string shape_id:string tx_offset:int64 op_offset:int64 operation:string key:string value:string "
-    "old_value:string xid:int64 commit_timestamp:timestamp[us, tz=UTC] chunk:int64"
+    "old_value:string xid:int64 commit_timestamp:timestamp[us, tz=UTC] chunk:int64 "
+    "written_at:timestamp[us, tz=UTC]"
 )
 REGISTRY_COLUMNS = "source:string type:string id:string entry:string written_at:timestamp[us, tz=UTC]"
 SHAPE_ENTRY = (

@@ -31,7 +31,9 @@ from tests.unit.test_shape_log_reader import register, shape_entry
 from tests.unit.test_snapshot_log import append_snapshot
 
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
-"""A transaction is committed as many seconds after this as its LSN."""
+"""A transaction is written as many seconds after this as its LSN."""
+_COMMITTED: Final = [datetime(year, 7, 1, tzinfo=timezone.utc) for year in (1, 1970, 2000, 9999)]
+"""When it was committed, as a replication origin sets it: nothing may depend on it."""
 _SETTINGS: Final = MergeSettings(merge_files=4, files_per_run=4, least_file_bytes=1)
 _NO_MERGES: Final = MergeSettings(merge_files=1000)
 
@@ -44,12 +46,13 @@ def log(tmp_path: Path) -> str:
 
 
 def dated(rows: list[Row]) -> list[Row]:
-    """The rows with their commits' times."""
+    """The rows with the times of their commits: when they were written, and any at which they were committed."""
     return [
-        row | {"commit_timestamp": _EPOCH + timedelta(seconds=int(str(row["tx_offset"])))}
+        row | {"written_at": _EPOCH + timedelta(seconds=tx), "commit_timestamp": _COMMITTED[tx % len(_COMMITTED)]}
         if row["operation"] == "commit"
         else row
         for row in rows
+        for tx in [int(str(row["tx_offset"]))]
     ]
 
 

@@ -99,7 +99,7 @@ class _Log:
             rows = self.made[source].transaction()
             time = _EPOCH + timedelta(seconds=self.made[source].tx)
             self.waiting = [
-                row | {"source": source} | ({"commit_timestamp": time} if row["operation"] == "commit" else {})
+                row | {"source": source} | ({"written_at": time} if row["operation"] == "commit" else {})
                 for row in rows
             ]
         size = self.rng.randint(1, len(self.waiting))

@@ -160,7 +160,7 @@ class Play:
         rows = [row for each in self.world.routed for row in each.rows()]
         part = rows[len(self.appended) :][: self.rng.randint(1, 12)]
         if part:
-            dated = [row | {"commit_timestamp": _commit_time(row)} for row in part]
+            dated = [row | {"written_at": _commit_time(row)} for row in part]
             self.append(dated)
             self.appended += part
 

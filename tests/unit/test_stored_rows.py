@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -25,6 +25,7 @@ from flushtracker.shape_log.row_columns import RowColumns
 from flushtracker.spark.task_files import written_in_task
 
 _SOURCE: Final = "7/1/shapes"
+_WRITTEN: Final = datetime(2026, 1, 2, 3, 4, 6, tzinfo=timezone.utc)
 _TEXTS: Final = (None, "", "ä\x00\U0001f600", "x" * 300)
 _TIMES: Final = (None, "2026-01-02T03:04:05Z", "0001-01-01T00:00:00.5Z", "9999-12-31T23:59:59.999999Z")
 _ARROW: Final = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
@@ -46,7 +47,13 @@ def plainly(shape_id: str, row: LogRow) -> dict[str, Any]:
     """The row as a reader of the log gets it."""
     text = row.commit_timestamp
     at = None if text is None else datetime.fromisoformat(text.replace(".5Z", ".500000Z").replace("Z", "+00:00"))
-    return {"source": _SOURCE, "shape_id": shape_id, **row._asdict(), "commit_timestamp": at}
+    return {
+        "source": _SOURCE,
+        "shape_id": shape_id,
+        **row._asdict(),
+        "commit_timestamp": at,
+        "written_at": None if at is None else _WRITTEN,
+    }
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -55,7 +62,7 @@ def test_packed_rows_are_the_rows_in_values_of_limited_size(seed: int) -> None:
     rng = Random(seed)  # noqa: S311  reproducible rows
     rows = random_rows(rng, rng.choice([1, 30, PACKED_ROWS]), rng.choice([10, 1000, 3 * PACKED_BYTES]))
     shape_ids = [f"shape-{rng.randrange(3)}" for _ in rows]
-    values = list(pack_rows(_SOURCE, shape_ids, RowColumns.of_rows(rows)))
+    values = list(pack_rows(_SOURCE, shape_ids, RowColumns.of_rows(rows), _WRITTEN))
     tables = list(unpacked(values))
     assert all(len(table) == 1 or table.nbytes <= PACKED_BYTES for table in tables)
     assert {table.schema for table in tables} == {SCHEMA}
@@ -67,7 +74,9 @@ def test_packed_rows_are_the_rows_in_values_of_limited_size(seed: int) -> None:
 def output(rng: Random, batches: int, rows: int) -> Iterator[pa.RecordBatch]:
     """What the state function may return: packed rows and reports in any order, and batches of nothing."""
     for number in range(batches):
-        packed = pack_rows(_SOURCE, ["s"] * rows, RowColumns.of_rows(random_rows(rng, rows, 2000))) if rows else ()
+        packed = (
+            pack_rows(_SOURCE, ["s"] * rows, RowColumns.of_rows(random_rows(rng, rows, 2000)), _WRITTEN) if rows else ()
+        )
         values: list[dict[str, object]] = [{"kind": "log_rows", "packed": value} for value in packed]
         reports: list[dict[str, object]] = [
             {"kind": "shape", "rows": rng.randrange(9)} for _ in range(rng.randrange(3))
@@ -147,7 +156,7 @@ def test_task_that_cannot_write_fails_until_its_last_attempt(tmp_path: Path, mon
 def test_attempt_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its last one the driver gets the files, and discards them with those of other tasks."""
     files, rows = row_files(create_shape_log(str(tmp_path / "log")), {}), random_rows(Random(1), 40, 20)  # noqa: S311
-    tables = list(unpacked(pack_rows(_SOURCE, ["s"] * len(rows), RowColumns.of_rows(rows))))
+    tables = list(unpacked(pack_rows(_SOURCE, ["s"] * len(rows), RowColumns.of_rows(rows), _WRITTEN)))
     written: list[WrittenFile] = []
     write = RowFiles.write
 

@@ -17,6 +17,7 @@ SCHEMA: Final = pa.schema(
         ("xid", pa.int64()),
         ("commit_timestamp", pa.timestamp("us", tz="UTC")),
         ("chunk", pa.int64()),
+        ("written_at", pa.timestamp("us", tz="UTC")),
     ]
 )
 SEARCHED: Final = ("source", "shape_id", "tx_offset", "op_offset")

@@ -48,11 +48,18 @@ _MOST_ROWS: Final = 2_000_000
 _FILE_BYTES: Final = 64 << 20
 """Of the rows of folds in one file, before they are compressed."""
 
-# Per shape: its horizon, the rows up to there, and those of them that insert a row less those that delete one.
+# Per shape: its horizon, the rows up to there, and those of them that insert a row less those that delete one. What
+# follows a transaction that is kept is kept, too, even if a clock that was set back has dated it before.
 _OLD: Final = """
-WITH h AS (
-  SELECT source, shape_id, MAX(tx_offset) AS horizon FROM rows
-  WHERE operation = 'commit' AND commit_timestamp <= TIMESTAMP '{until}' AND {shapes} GROUP BY source, shape_id
+WITH k AS (
+  SELECT source, shape_id, MIN(tx_offset) AS kept FROM rows
+  WHERE operation = 'commit' AND commit_timestamp > TIMESTAMP '{until}' AND {shapes} GROUP BY source, shape_id
+), h AS (
+  SELECT c.source, c.shape_id, MAX(c.tx_offset) AS horizon FROM (
+    SELECT source, shape_id, tx_offset FROM rows
+    WHERE operation = 'commit' AND commit_timestamp <= TIMESTAMP '{until}' AND {shapes}
+  ) c LEFT JOIN k ON c.source = k.source AND c.shape_id = k.shape_id
+  WHERE k.kept IS NULL OR c.tx_offset < k.kept GROUP BY c.source, c.shape_id
 ), s AS (
   SELECT source, shape_id, MAX(chunk) AS attempt FROM rows
   WHERE tx_offset = 0 AND operation = 'snapshot' AND {shapes} GROUP BY source, shape_id

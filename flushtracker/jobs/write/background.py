@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from threading import Event, Thread
 from typing import ClassVar, Final
 
@@ -17,6 +17,7 @@ from flushtracker.events.registry import Registry
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.jobs.write.live_status import LiveWriteStatus
 from flushtracker.jobs.write.shape_counts import count_shapes
+from flushtracker.process.clock import AgeClock
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class UpkeepThread(PeriodicThread):
     def __init__(self, sink: LogConfig, status: LiveWriteStatus) -> None:
         super().__init__("upkeep", _UPKEEP_PERIOD_S, stop_timeout_s=5.0)
         self._status = status
+        self._clock = AgeClock()
         delete_after = None if sink.delete_after_ms is None else timedelta(milliseconds=sink.delete_after_ms)
         self._upkeep = ShapeLogUpkeep(
             sink.log,
@@ -77,7 +79,7 @@ class UpkeepThread(PeriodicThread):
         """See :class:`PeriodicThread`."""
         self._status.upkeep_started()
         try:
-            done = self._upkeep.run(datetime.now(timezone.utc))
+            done = self._upkeep.run(self._clock.to_judge())
         except Exception as error:  # noqa: BLE001  it must not end the upkeep, let alone the job
             logger.warning("upkeep failed, retrying: %s", error)
             self._status.upkeep_failed(error)

@@ -14,6 +14,7 @@ from flushtracker.errors import DecodeError, FlushtrackerError, NewerEventError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.jobs.write.packed_rows import PACKED_ROWS, pack_rows
 from flushtracker.jobs.write.rows import NO_SHAPE
+from flushtracker.process.clock import AgeClock
 from flushtracker.shape_log.change_columns import ChangeColumns, read_changes
 from flushtracker.shape_log.row_columns import RowColumns
 from flushtracker.shape_log.writer_group import ShapeBatch, WriterGroup, WriterSettings
@@ -52,6 +53,7 @@ STATE_SCHEMA: Final = T.StructType(
         T.StructField("shape_groups", T.LongType()),  # the setting that the key was made with
     ]
 )
+_CLOCK: Final = AgeClock()
 _FRAME_ROWS: Final = 250
 """The most rows of one frame."""
 
@@ -173,7 +175,7 @@ def _log_rows(source: str, batches: Iterable[ShapeBatch]) -> Iterator[_Row]:
 
 def _packed(source: str, shape_ids: list[str], rows: RowColumns) -> Iterator[_Row]:
     if len(rows):
-        for packed in pack_rows(source, shape_ids, rows):
+        for packed in pack_rows(source, shape_ids, rows, _CLOCK.to_date()):
             yield _row(LOG_ROWS, source, packed=packed)
 
 

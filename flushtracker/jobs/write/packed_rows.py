@@ -4,6 +4,7 @@ Spark would make a row of its own of each, and turn it back.
 """
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
@@ -17,8 +18,11 @@ PACKED_BYTES: Final = 256 << 10
 """At most in one value, or a single row. A worker holds up to 500 values at a time."""
 
 
-def pack_rows(source: str, shape_ids: list[str], rows: RowColumns) -> Iterator[bytes]:
-    """The rows of shapes, of each its ``shape_ids``, as values of limited size."""
+def pack_rows(source: str, shape_ids: list[str], rows: RowColumns, written_at: datetime) -> Iterator[bytes]:
+    """The rows of shapes, of each its ``shape_ids``, as values of limited size; commits have the time ``written_at``.
+
+    History is kept by that time, because a replication origin sets the time of a commit freely.
+    """
     tx_offsets, op_offsets, operations, keys, values, old_values, xids, timestamps, chunks = rows.columns
     columns = {
         "source": [source] * len(rows),
@@ -32,6 +36,7 @@ def pack_rows(source: str, shape_ids: list[str], rows: RowColumns) -> Iterator[b
         "xid": xids,
         "commit_timestamp": pa.array(timestamps, pa.string()).cast(SCHEMA.field("commit_timestamp").type),
         "chunk": chunks,
+        "written_at": [None if text is None else written_at for text in timestamps],
     }
     for part in halved(pa.Table.from_pydict(columns, SCHEMA), PACKED_BYTES):
         yield pack(part)
