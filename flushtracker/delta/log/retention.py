@@ -53,11 +53,11 @@ _FILE_BYTES: Final = 64 << 20
 _OLD: Final = """
 WITH k AS (
   SELECT source, shape_id, MIN(tx_offset) AS kept FROM rows
-  WHERE operation = 'commit' AND commit_timestamp > TIMESTAMP '{until}' AND {shapes} GROUP BY source, shape_id
+  WHERE operation = 'commit' AND written_at > TIMESTAMP '{until}' AND {shapes} GROUP BY source, shape_id
 ), h AS (
   SELECT c.source, c.shape_id, MAX(c.tx_offset) AS horizon FROM (
     SELECT source, shape_id, tx_offset FROM rows
-    WHERE operation = 'commit' AND commit_timestamp <= TIMESTAMP '{until}' AND {shapes}
+    WHERE operation = 'commit' AND written_at <= TIMESTAMP '{until}' AND {shapes}
   ) c LEFT JOIN k ON c.source = k.source AND c.shape_id = k.shape_id
   WHERE k.kept IS NULL OR c.tx_offset < k.kept GROUP BY c.source, c.shape_id
 ), s AS (
