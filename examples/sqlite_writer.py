@@ -75,7 +75,7 @@ found = [consumer.list_topics(topic, timeout=30).topics[topic] for topic in topi
 if errors := [topic.error for topic in found if topic.error]:
     raise KafkaException(*errors)
 consumer.assign([TopicPartition(of.topic, n, starts.get((of.topic, n), 0)) for of in found for n in of.partitions])
-with ft.FlushNotifier(config) as notifier:
+with ft.FlushNotifier(config, writer="own") as notifier:
     notifier.start(cursors)
     while True:
         for message in consumer.consume(200, timeout=0.05):

@@ -118,7 +118,9 @@ class _Check:
         if values > self._limit.max_event_bytes or not items:
             return values
         alone = RoutedFragment(
-            *(part.shape_id, part.xid, part.lsn, part.last_log_offset, part.has_begin, part.commit), tuple(items)
+            *(part.shape_id, part.xid, part.lsn, part.last_log_offset, part.has_begin, part.commit),
+            items=tuple(items),
+            writer=part.writer,
         )
         return len(shape_changes(self._source, alone, _LONGEST_LINK, start=False).to_json().encode())
 

@@ -46,13 +46,14 @@ class SourceEntries:
 
 
 def trimmed(entry: ShapeEntry) -> ShapeEntry:
-    """A shape's entry as it is kept in memory: of a removed shape only its id, and until where it was routed to.
+    """A shape's entry as it is kept in memory: of a removed shape its id, its writer, and until where it was routed to.
 
     An ended shape stays as it is: it may still be defined, and is compared with what it was.
     """
     if entry.removed_at is None or entry.ended_because is not None or entry.definition.table == NO_TABLE:
         return entry
-    definition = ShapeDefinition(entry.definition.id, NO_TABLE, incarnation=entry.definition.incarnation)
+    known = entry.definition
+    definition = ShapeDefinition(known.id, NO_TABLE, incarnation=known.incarnation, writer=known.writer)
     return ShapeEntry(entry.source, definition, 0, LogOffset.before_all(), entry.removed_at)
 
 
@@ -292,7 +293,9 @@ def _contradiction(entry: ShapeEntry, definition: ShapeDefinition) -> ShapeError
         )
     # What the definition leaves out was filled in when it was registered, from the catalog or with a default.
     differs = [
-        name for name in ("table", "columns", "where", "replica") if getattr(known, name) != getattr(definition, name)
+        name
+        for name in ("table", "columns", "where", "replica", "writer")
+        if getattr(known, name) != getattr(definition, name)
     ]
     if definition.primary_key is not None and definition.primary_key != known.primary_key:
         differs.append("primary_key")

@@ -353,10 +353,14 @@ class Subscriptions:
         before = self._registry.last_ended(definition.id)
         if before is None or before.removed_at is None:
             return ShapeEntry(self._source, definition, new.tables[0].oid, starts_after)
+        writer = before.definition.writer
         # The end may be the end of the WAL, and the next commit record may start there.
         starts_after = max(starts_after, before.removed_at)
-        evicted_at_ms = before.evicted_at_ms
-        return ShapeEntry(self._source, definition, new.tables[0].oid, starts_after, evicted_at_ms=evicted_at_ms)
+        return ShapeEntry(
+            *(self._source, definition, new.tables[0].oid, starts_after),
+            evicted_at_ms=before.evicted_at_ms,
+            writer_before=None if writer == definition.writer else writer,
+        )
 
     def _remove(self, entries: Collection[ShapeEntry]) -> None:
         for entry in entries:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 from flushtracker.wal.shape_list import is_list, lists_in_order
 
 _NAME: Final = r'"([ !#-\[\]-~]+)"'
@@ -24,7 +25,8 @@ _OFFSET: Final = rf'\{{"tx_offset":{_NUMBER},"op_offset":{_NUMBER}\}}'
 _COMMIT: Final = rf'\{{"commit_timestamp":"[ !#-\[\]-~]+","end_lsn":{_UNUSED}\}}'
 
 _flush: Final = re.compile(
-    rf'\{{"v":1,"source":{_NAME},"type":"(flushed|removed)","shape_id":{_NAME},"offset":{_OFFSET}\}}'
+    rf'\{{"v":1,"source":{_NAME},"type":"(flushed|removed)","shape_id":{_NAME},"writer":{_NAME},'
+    rf'"offset":{_OFFSET}\}}'
 ).fullmatch
 
 # `\2` is the fragment's LSN.
@@ -36,11 +38,12 @@ _fragment: Final = re.compile(
 ).fullmatch
 
 _split_shapes: Final = re.compile(
-    rf'\{{"shape_id":{_NAME},"last_offset":(?:null,"change_count":0|{_OFFSET},"change_count":[1-9][0-9]{{0,17}})\}}'
+    rf'\{{"shape_id":{_NAME},(?:"writer":{_NAME},)?'
+    rf'"last_offset":(?:null,"change_count":0|{_OFFSET},"change_count":[1-9][0-9]{{0,17}})\}}'
     r"(?:,(?=\{)|\Z)"
 ).split
-_PARTS: Final = 4
-"""For each shape: the text before it, which must be empty, its id, and the two numbers of its last offset."""
+_PARTS: Final = 5
+"""For each shape: the text before it, which must be empty, its id, its writer, and its last offset's two numbers."""
 
 
 # Each escape as JSON is written: by its letter, or in lower case if it has none.
@@ -51,7 +54,8 @@ _ROW: Final = rf"(\{{(?:{_COLUMN}(?:,{_COLUMN})*)?\}})"
 _KEY: Final = r'"((?!")[^"\\\x00-\x1f]*(?:\\"[^"\\\x00-\x1f]*)*)"'
 
 _changes: Final = re.compile(
-    rf'\{{"v":[123],"source":{_NAME},"shape_id":{_NAME},(?:"incarnation":([1-9][0-9]{{0,17}}),)?"xid":{_NUMBER},'
+    rf'\{{"v":[123],"source":{_NAME},"shape_id":{_NAME},(?:"incarnation":([1-9][0-9]{{0,17}}),)?'
+    rf'(?:"writer":{_NAME},)?"xid":{_NUMBER},'
     rf'"follows":\{{"tx_offset":(-1|0|[1-9][0-9]{{0,17}}),"op_offset":{_NUMBER}\}},"start":(true|false),'
     rf'"last_log_offset":{_OFFSET},"has_begin":(?:true|false),'
     rf'"commit":(?:null|\{{"commit_timestamp":"([ !#-\[\]-~]+)","end_lsn":{_UNUSED}\}}),"items":\[(.*)\]\}}'
@@ -71,12 +75,16 @@ class CanonicalFlush(NamedTuple):
     source: str
     kind: str
     shape_id: str
+    writer: str
     tx: int
     op: int
 
 
 class CanonicalFragment(NamedTuple):
-    """The fields of a fragment, which ends at ``(tx, op)``. A shape without a change in it has -1 in ``last_ops``."""
+    """The fields of a fragment, which ends at ``(tx, op)``. A shape without a change in it has -1 in ``last_ops``.
+
+    ``writers``: of each shape.
+    """
 
     source: str
     tx: int
@@ -85,6 +93,7 @@ class CanonicalFragment(NamedTuple):
     start: bool
     is_commit: bool
     shape_ids: list[str]
+    writers: list[str]
     last_ops: list[int]
 
 
@@ -112,19 +121,21 @@ class CanonicalChanges(NamedTuple):
     commit_timestamp: str | None
     items: CanonicalItems
     incarnation: int
+    writer: str
 
 
 def canonical_flush(text: str) -> CanonicalFlush | None:
     """Read a flush notification; ``None`` if it is not in canonical form.
 
-    >>> canonical_flush('{"v":1,"source":"a","type":"flushed","shape_id":"s","offset":{"tx_offset":7,"op_offset":2}}')
-    CanonicalFlush(source='a', kind='flushed', shape_id='s', tx=7, op=2)
+    >>> offset = '{"tx_offset":7,"op_offset":2}'
+    >>> canonical_flush('{"v":1,"source":"a","type":"flushed","shape_id":"s","writer":"log","offset":%s}' % offset)
+    CanonicalFlush(source='a', kind='flushed', shape_id='s', writer='log', tx=7, op=2)
     """
     match = _flush(text)
     if match is None:
         return None
-    source, kind, shape_id, tx, op = match.groups()
-    return CanonicalFlush(source, kind, shape_id, int(tx), int(op))
+    source, kind, shape_id, writer, tx, op = match.groups()
+    return CanonicalFlush(source, kind, shape_id, writer, int(tx), int(op))
 
 
 def canonical_fragment(text: str) -> CanonicalFragment | None:
@@ -134,19 +145,23 @@ def canonical_fragment(text: str) -> CanonicalFragment | None:
         return None
     source, lsn, follows_tx, follows_op, last_op, start, commit, shapes = match.groups()
     parts = _split_shapes(shapes)
-    last_ops = [-1 if op is None else int(op) for op in parts[3::_PARTS]]
+    last_ops = [-1 if op is None else int(op) for op in parts[4::_PARTS]]
     tx, op, follows = int(lsn), int(last_op), (int(follows_tx), int(follows_op))
     is_consistent = (
         not any(parts[::_PARTS])
         and follows < (tx, op)
-        and {lsn, None}.issuperset(parts[2::_PARTS])
+        and {lsn, None}.issuperset(parts[3::_PARTS])
         # An update that splits is written one past the boundary.
         and max(last_ops, default=0) <= op + 1
         and (not is_list(op) or lists_in_order(LogOffset(*follows), LogOffset(tx, op), parts[1::_PARTS]))
     )
     if not is_consistent:
         return None
-    return CanonicalFragment(source, tx, op, follows, start == "true", commit is not None, parts[1::_PARTS], last_ops)
+    writers = [writer or LOG_WRITER for writer in parts[2::_PARTS]]
+    return CanonicalFragment(
+        *(source, tx, op, follows, start == "true", commit is not None),
+        *(parts[1::_PARTS], writers, last_ops),
+    )
 
 
 def canonical_changes(text: str) -> CanonicalChanges | None:
@@ -154,9 +169,8 @@ def canonical_changes(text: str) -> CanonicalChanges | None:
     match = _changes(text)
     if match is None:
         return None
-    source, shape_id, incarnation, xid, follows_tx, follows_op, start, last_tx, last_op, commit_timestamp, items = (
-        match.groups()
-    )
+    source, shape_id, incarnation, writer, xid, *rest = match.groups()
+    follows_tx, follows_op, start, last_tx, last_op, commit_timestamp, items = rest
     parts = _split_items(items)
     before, txs, ops, operations, keys, values, old_values = (
         parts[column::_ITEM_PARTS] for column in range(_ITEM_PARTS)
@@ -174,7 +188,7 @@ def canonical_changes(text: str) -> CanonicalChanges | None:
     columns = CanonicalItems([tx] * len(txs), [*map(int, ops)], operations, unescaped, values, old_values)
     return CanonicalChanges(
         *(source, shape_id, int(xid), follows, tx, op),
-        *(start == "true", commit_timestamp, columns, int(incarnation or 1)),
+        *(start == "true", commit_timestamp, columns, int(incarnation or 1), writer or LOG_WRITER),
     )
 
 

@@ -21,17 +21,17 @@ from itertools import groupby
 from typing import Final
 
 from flushtracker.events.stream_events import FragmentShape, ShapeChangesEvent
-from flushtracker.events.strict_json import dump_json
+from flushtracker.events.strict_json import dump_json, writer_json
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.shape_list import listed_at
 
 _JSON_BYTES_PER_BYTE: Final = 24
 _HEAD_BYTES: Final = 4_096
-"""Everything but the items: the source, the shape's id of at most 200 characters, what it follows, and the commit."""
+"""All but the items: the source, the shape's id of at most 200 characters, its writer, what it follows, the commit."""
 _SHAPE_NUMBERS_BYTES: Final = 160
-"""Of a shape in a fragment's metadata all but its id."""
-_SHAPE_BYTES: Final = 1_024
-"""The most that a shape in a fragment's metadata takes, with its id."""
+"""Of a shape in a fragment's metadata all but its id and its writer."""
+_SHAPE_BYTES: Final = 1_280
+"""The most that a shape in a fragment's metadata takes, with its id and its writer."""
 
 
 def max_event_bytes(fragment_bytes: int) -> int:
@@ -71,7 +71,8 @@ def split_list(event_bytes: int, shapes: Iterable[FragmentShape]) -> Iterator[tu
 
 def _shape_bytes(shape: FragmentShape) -> int:
     """Its bytes in a fragment's metadata, with the comma after it."""
-    return _SHAPE_NUMBERS_BYTES + len(dump_json(shape.shape_id).encode())
+    writer = len(dump_json(writer_json(shape.writer)).encode())
+    return _SHAPE_NUMBERS_BYTES + len(dump_json(shape.shape_id).encode()) + writer
 
 
 def halves(event: ShapeChangesEvent) -> tuple[ShapeChangesEvent, ShapeChangesEvent] | None:

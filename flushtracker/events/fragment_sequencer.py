@@ -84,7 +84,7 @@ class FragmentSequencer:
         return SequencedFragment(events, tuple(self._linked(part) for part in routed if not part.removed))
 
     def _metadata(self, fragment: TransactionFragment, routed: Iterable[RoutedFragment]) -> tuple[FragmentEvent, ...]:
-        shapes = [FragmentShape(part.shape_id, part.last_offset, part.change_count) for part in routed]
+        shapes = [FragmentShape(part.shape_id, part.last_offset, part.change_count, part.writer) for part in routed]
         if self._unnamed:
             shapes = [_joined(self._unnamed.get(shape.shape_id), shape) for shape in shapes]
         event = FragmentEvent(
@@ -139,6 +139,7 @@ def shape_changes(source: str, part: RoutedFragment, follows: LogOffset, *, star
         commit=part.commit,
         items=part.items,
         incarnation=part.incarnation,
+        writer=part.writer,
     )
 
 
@@ -147,7 +148,7 @@ def _joined(before: FragmentShape | None, shape: FragmentShape) -> FragmentShape
     if before is None:
         return shape
     last_offset = before.last_offset if shape.last_offset is None else shape.last_offset
-    return FragmentShape(shape.shape_id, last_offset, before.change_count + shape.change_count)
+    return FragmentShape(shape.shape_id, last_offset, before.change_count + shape.change_count, shape.writer)
 
 
 def _end_of(lsn: int, shapes: Iterable[FragmentShape]) -> LogOffset:

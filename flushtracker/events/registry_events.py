@@ -31,6 +31,8 @@ from flushtracker.events.strict_json import (
     table_field,
     text_field,
     typed_field,
+    writer_field,
+    writer_json,
 )
 from flushtracker.events.table_binding_json import (
     parse_partition_binding,
@@ -77,8 +79,10 @@ class ShapeEntry:
     although it could be delivered, or of a live shape, when it so ended the incarnation before. ``starts_visible``:
     every MVCC snapshot taken on the server from now on contains every transaction at or below ``starts_after``.
 
-    ``is_condensed``: of a removed shape only the id, the end and its reason are kept, as the slot is confirmed past its
-    end, and its flushes are deleted.
+    ``writer_before``: the writer of the incarnation before, if it had another. Its removal must name that one.
+
+    ``is_condensed``: of a removed shape only the id, the writer, the end and its reason are kept, as the slot is
+    confirmed past its end, and its flushes are deleted.
 
     Releases before the entries of partitions recorded these with each shape: their names in the definition, and in
     ``joined`` those that came later, with the commit LSN of the first transaction that changed each.
@@ -94,6 +98,7 @@ class ShapeEntry:
     evicted_at_ms: int | None = None
     joined: tuple[tuple[TableName, int], ...] = ()
     is_condensed: bool = False
+    writer_before: str | None = None
 
     @property
     def table_oids(self) -> tuple[int, ...]:
@@ -103,7 +108,7 @@ class ShapeEntry:
     def condensed(self) -> "ShapeEntry":
         """What is kept of a removed shape once nothing needs its definition."""
         return _condensed(
-            *(self.source, self.definition.id, self.definition.incarnation),
+            *(self.source, self.definition.id, self.definition.incarnation, self.definition.writer),
             *(self.removed_at, self.ended_because, self.evicted_at_ms),
         )
 
@@ -123,6 +128,7 @@ class ShapeEntry:
                 type="removed_shape",
                 shape_id=self.definition.id,
                 **incarnation_json(self.definition.incarnation),
+                **writer_json(self.definition.writer),
                 removed_at=None if self.removed_at is None else offset_json(self.removed_at),
                 ended_because=self.ended_because,
                 **evicted,
@@ -139,18 +145,21 @@ class ShapeEntry:
             ended_because=self.ended_because,
             starts_visible=self.starts_visible,
             **evicted,
+            # Only a shape that has changed hands has the key.
+            **({} if self.writer_before is None else {"writer_before": self.writer_before}),
         )
 
 
-def _condensed(
+def _condensed(  # noqa: PLR0913, PLR0917  what is kept of an entry
     source: str,
     shape_id: str,
     incarnation: int,
+    writer: str,
     removed_at: LogOffset | None,
     ended_because: str | None,
     evicted_at_ms: int | None,
 ) -> ShapeEntry:
-    definition = ShapeDefinition(shape_id, NO_TABLE, incarnation=incarnation)
+    definition = ShapeDefinition(shape_id, NO_TABLE, incarnation=incarnation, writer=writer)
     start = LogOffset.before_all()
     return ShapeEntry(
         *(source, definition, 0, start, removed_at, ended_because),
@@ -367,6 +376,7 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
             source,
             name_field(fields, "shape_id"),
             incarnation_field(fields),
+            writer_field(fields),
             offset_field(fields, "removed_at"),
             optional_text(fields, "ended_because"),
             absent_or_integer(fields, "evicted_at_ms"),
@@ -400,4 +410,5 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
             (table_field(joined, "table"), integer_field(joined, "first_lsn", 0))
             for joined in objects_field({"joined": [], **definition}, "joined")
         ),
+        writer_before=name_field(fields, "writer_before") if "writer_before" in fields else None,
     )

@@ -17,6 +17,8 @@ from flushtracker.events.strict_json import (
     table_name,
     text_field,
     typed_field,
+    writer_field,
+    writer_json,
 )
 from flushtracker.shapes.definition import FlushPolicy, InnerTable, ShapeDefinition
 from flushtracker.wal.changes import TableName
@@ -43,6 +45,8 @@ def definition_json(definition: ShapeDefinition, joins: Iterable[tuple[TableName
         "snapshot": bool(definition.snapshot),
         # Only a shape that was resynced has the key.
         **incarnation_json(definition.incarnation),
+        # Only a shape that another program than ``flushtracker write`` writes has the key.
+        **writer_json(definition.writer),
         # Only a shape on a partitioned table has the key.
         **({"keys_have_partitions": True} if definition.keys_have_partitions else {}),
         # Only a shape with subqueries has the key.
@@ -71,6 +75,7 @@ def parse_definition(shape_id: str, fields: dict[str, Any]) -> ShapeDefinition:
         keys_have_partitions=_has_partitions(fields),
         snapshot=typed_field(fields, "snapshot", bool),
         incarnation=incarnation_field(fields),
+        writer=writer_field(fields),
         inner_tables=tuple(map(_parse_inner, objects_field({"inner_tables": [], **fields}, "inner_tables"))),
     )
 

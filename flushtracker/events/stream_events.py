@@ -25,9 +25,12 @@ from flushtracker.events.strict_json import (
     offset_json,
     text_field,
     typed_field,
+    writer_field,
+    writer_json,
 )
 from flushtracker.wal.changes import Commit, LogItem, Operation, Row
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 from flushtracker.wal.shape_list import is_list, lists_in_order
 from flushtracker.wal.value import value
 
@@ -48,11 +51,15 @@ _LISTS_VERSION: Final = 2
 
 @value(frozen=True, slots=True)
 class FragmentShape:
-    """A shape's part of a fragment; ``last_offset`` is ``None`` if the fragment has no change for the shape."""
+    """A shape's part of a fragment; ``last_offset`` is ``None`` if the fragment has no change for the shape.
+
+    ``writer``: the only program whose notifications count for the shape.
+    """
 
     shape_id: str
     last_offset: LogOffset | None
     change_count: int
+    writer: str = LOG_WRITER
 
 
 @value(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class FragmentEvent:
         shapes = [
             {
                 "shape_id": shape.shape_id,
+                **writer_json(shape.writer),
                 "last_offset": None if shape.last_offset is None else offset_json(shape.last_offset),
                 "change_count": shape.change_count,
             }
@@ -132,15 +140,25 @@ class FragmentEvent:
 
 @value(frozen=True, slots=True)
 class FlushNotification:
-    """``flushed``: everything sent up to and including ``offset`` is durable; ``removed``: nothing is sent after it."""
+    """``flushed``: everything sent up to and including ``offset`` is durable; ``removed``: nothing is sent after it.
+
+    ``writer``: who has flushed, or of a removal the shape's own. A notification counts only if it is the shape's.
+    """
 
     source: str
     type: str
     shape_id: str
     offset: LogOffset
+    writer: str
 
     def to_json(self) -> str:
-        return dump_event(self.source, type=self.type, shape_id=self.shape_id, offset=offset_json(self.offset))
+        return dump_event(
+            self.source,
+            type=self.type,
+            shape_id=self.shape_id,
+            writer=self.writer,
+            offset=offset_json(self.offset),
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "FlushNotification":
@@ -149,7 +167,15 @@ class FlushNotification:
         kind = typed_field(fields, "type", str)
         if kind not in {"flushed", "removed"}:
             raise DecodeError(f"type is {kind!r:.40}, expected 'flushed' or 'removed'")
-        return cls(name_field(fields, "source"), kind, name_field(fields, "shape_id"), offset_field(fields, "offset"))
+        if "writer" not in fields:
+            raise DecodeError(
+                "writer is missing: name the program that has flushed, as the shapes file has the shape's writer, "
+                f"{LOG_WRITER!r} for flushtracker write"
+            )
+        return cls(
+            *(name_field(fields, "source"), kind, name_field(fields, "shape_id"), offset_field(fields, "offset")),
+            writer=name_field(fields, "writer"),
+        )
 
 
 @value(frozen=True, slots=True)
@@ -170,6 +196,7 @@ class ShapeChangesEvent:
     commit: Commit | None
     items: tuple[LogItem, ...] = ()
     incarnation: int = 1
+    writer: str = LOG_WRITER
 
     def to_json(self) -> str:
         has_partitions = any(item.operation == "truncate_partition" for item in self.items)
@@ -179,6 +206,7 @@ class ShapeChangesEvent:
             version=version if self.incarnation == 1 else _INCARNATION_VERSION,
             shape_id=self.shape_id,
             **incarnation_json(self.incarnation),
+            **writer_json(self.writer),
             xid=self.xid,
             follows=offset_json(self.follows),
             start=self.start,
@@ -203,6 +231,7 @@ class ShapeChangesEvent:
             commit=_commit(fields),
             items=tuple(_item(item) for item in objects_field(fields, "items")),
             incarnation=incarnation_field(fields),
+            writer=writer_field(fields),
         )
         if event.follows >= event.last_log_offset:
             raise DecodeError(f"follows {event.follows} is not below last_log_offset {event.last_log_offset}")
@@ -223,7 +252,10 @@ def _commit_json(commit: Commit | None) -> dict[str, object] | None:
 def _fragment_shape(fields: dict[str, Any]) -> FragmentShape:
     # An absent last_offset means null; change_count must agree.
     last_offset = None if fields.get("last_offset") is None else offset_field(fields, "last_offset")
-    shape = FragmentShape(name_field(fields, "shape_id"), last_offset, integer_field(fields, "change_count", 0))
+    shape = FragmentShape(
+        *(name_field(fields, "shape_id"), last_offset, integer_field(fields, "change_count", 0)),
+        writer=writer_field(fields),
+    )
     if (shape.last_offset is None) != (shape.change_count == 0):
         raise DecodeError(
             f"shape {shape.shape_id!r} has change_count {shape.change_count} and last_offset {last_offset}"

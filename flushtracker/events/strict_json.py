@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from flushtracker.errors import DecodeError, NewerEventError
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.names import is_usable_name
+from flushtracker.wal.names import LOG_WRITER, is_usable_name
 
 VERSION: Final = 1
 MAX_BIGINT: Final = 2**63 - 1
@@ -112,7 +112,7 @@ def text_field(fields: Mapping[str, Any], name: str) -> str:
 
 
 def name_field(fields: Mapping[str, Any], name: str) -> str:
-    """A source or a shape's id."""
+    """The name of a source, a shape or a writer."""
     value = text_field(fields, name)
     if not is_usable_name(value):
         raise DecodeError(f"{name} is {value!r:.80}, which has a control character, such as a line break")
@@ -170,6 +170,16 @@ def optional_integer(fields: Mapping[str, Any], name: str, least: int) -> int | 
 def absent_or_integer(fields: Mapping[str, Any], name: str, least: int = 0) -> int | None:
     """As ``optional_integer``, of a key that only some events have."""
     return optional_integer({name: None, **fields}, name, least)
+
+
+def writer_field(fields: Mapping[str, Any]) -> str:
+    """The writer of a shape; an event without the key is of a shape whose writer is :data:`LOG_WRITER`."""
+    return name_field({"writer": LOG_WRITER, **fields}, "writer")
+
+
+def writer_json(writer: str) -> dict[str, object]:
+    """The key ``writer`` of events of shapes that another program than ``flushtracker write`` writes."""
+    return {} if writer == LOG_WRITER else {"writer": writer}
 
 
 def incarnation_field(fields: Mapping[str, Any]) -> int:

@@ -17,12 +17,15 @@ class FlushNotifier:
 
     ::
 
-        with FlushNotifier(Path("conf/kafka.yaml")) as notifier:
+        with FlushNotifier(Path("conf/kafka.yaml"), writer="own") as notifier:
             notifier.start(durable)                            # what storage holds: (source, shape_id) -> LogOffset
             ...
             commit_to_storage()                                # first durable,
             notifier.flushed("7301/1/shapes", "users", offset) # then reported
             notifier.flush()                                   # confirmed by the brokers
+
+    ``writer`` is the name that the shapes file has as the ``writer`` of these shapes: what is notified under another
+    name moves no ack.
 
     ``flushed`` only records the offset: for each shape, one notification is published by the next :meth:`publish` or
     :meth:`flush`, however many calls there were. A shape's offset never goes back: a lower one repeats the greatest, as
@@ -38,7 +41,10 @@ class FlushNotifier:
         ConfigError: the file cannot be used, or the client rejects its options.
     """
 
-    def __init__(self, config: KafkaConfig | Path) -> None:
+    def __init__(self, config: KafkaConfig | Path, *, writer: str) -> None:
+        if not is_usable_name(writer):
+            raise ValueError(f"writer {writer!r} cannot be notified: a name is not empty and has no control characters")
+        self._writer = writer
         if isinstance(config, Path):
             config = load_kafka_config(config)
         self._topic = config.topics.flushes
@@ -79,7 +85,8 @@ class FlushNotifier:
             BrokerError: a notification cannot be delivered.
         """
         for source, shape_id in sorted(self._waiting):
-            record = record_of(FlushNotification(source, "flushed", shape_id, self._offsets[source, shape_id]))
+            offset = self._offsets[source, shape_id]
+            record = record_of(FlushNotification(source, "flushed", shape_id, offset, self._writer))
             self._publisher.publish(self._topic, record.key, record.value)
         self._waiting.clear()
         self._publisher.poll()

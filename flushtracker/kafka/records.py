@@ -27,13 +27,14 @@ def record_of(event: Event) -> Record:
     """The record for an event.
 
     - A fragment's key is its source: all fragments of a source are in one partition, in order.
-    - A flush notification's key has its type, because in the compacted topic ``removed`` must not replace ``flushed``.
+    - A flush notification's key has its type and its writer, because in the compacted topic ``removed`` must not
+      replace ``flushed``, nor what one writer has flushed what another has.
     - A shape's registry entry, its changes and its snapshots share a key: all changes of a shape are in one partition,
       in order, and so are its snapshots.
 
     >>> from flushtracker.wal.log_offset import LogOffset
-    >>> record_of(FlushNotification("7301/1/shapes", "flushed", "users-eu", LogOffset(100, 4))).key
-    '["7301/1/shapes","users-eu","flushed"]'
+    >>> record_of(FlushNotification("7301/1/shapes", "flushed", "users-eu", LogOffset(100, 4), "log")).key
+    '["7301/1/shapes","users-eu","flushed","log"]'
     """
     match event:
         case FragmentEvent():
@@ -43,7 +44,7 @@ def record_of(event: Event) -> Record:
         case SnapshotEvent():
             return Record(SNAPSHOTS, _compound_key(event.source, event.shape_id), event.to_json())
         case FlushNotification():
-            return Record(FLUSHES, _compound_key(event.source, event.shape_id, event.type), event.to_json())
+            return Record(FLUSHES, _flush_key(event.source, event.shape_id, event.type, event.writer), event.to_json())
         case ShapeEntry() | TableEntry() | PartitionEntry() | SourceEntry():
             return Record(SHAPES, _compound_key(event.source, *_entry_names(event)), event.to_json())
 
@@ -75,9 +76,13 @@ def shape_keys_prefix(source: str) -> bytes:
     return f"{_compound_key(source)[:-1]},".encode()
 
 
-def flush_keys(source: str, shape_id: str) -> tuple[str, str]:
-    """The keys of all flush notifications of a shape."""
-    return _compound_key(source, shape_id, "flushed"), _compound_key(source, shape_id, "removed")
+def flush_keys(source: str, shape_id: str, writer: str) -> tuple[str, str]:
+    """The keys of all flush notifications that count for a shape: those of its writer."""
+    return _flush_key(source, shape_id, "flushed", writer), _flush_key(source, shape_id, "removed", writer)
+
+
+def _flush_key(source: str, shape_id: str, kind: str, writer: str) -> str:
+    return _compound_key(source, shape_id, kind, writer)
 
 
 def _compound_key(*names: str) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from flushtracker.errors import FlushtrackerError
 from flushtracker.wal.changes import TableName
+from flushtracker.wal.names import LOG_WRITER
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,11 @@ class ShapeDefinition:
     ``partitions`` are the tables whose changes count as changes of ``table``, for use without a catalog.
     ``keys_have_partitions``: each row's key names the partition that it is in, so that the shape can follow when one is
     emptied. It is found in the catalog, and cannot change under an id. ``snapshot``: whether the shape also has the
-    rows that its table had before it was added; ``None`` if that is not stated. ``incarnation``: which of those that
-    have the id; the next one starts from the table's rows, and may be defined otherwise. ``inner_tables``: those of
-    the subqueries in ``where``, once they are found in the catalog; they may include ``table``. ``compared`` is
+    rows that its table had before it was added; ``None`` if that is not stated. ``writer``: the name of the only
+    program whose notifications say how far the shape is durable, ``log`` for ``flushtracker write``. ``incarnation``:
+    which of those that have the id; the next one starts from the table's rows, and may be defined otherwise.
+    ``inner_tables``: those of the subqueries in ``where``, once they are found in the catalog; they may include ``table``.
+    ``compared`` is
     ``None`` but in a part of a shape on several tables (:mod:`flushtracker.shapes.shape_parts`): the columns of the
     part that conditions read. ``mapped``: those of them whose case they map. ``at``: its place in the file that has
     it, for messages.
@@ -73,6 +76,7 @@ class ShapeDefinition:
     keys_have_partitions: bool = False
     snapshot: bool | None = None
     incarnation: int = 1
+    writer: str = LOG_WRITER
     inner_tables: tuple[InnerTable, ...] = ()
     compared: frozenset[str] | None = None
     mapped: frozenset[tuple[Literal["lower", "upper"], frozenset[str]]] = frozenset()

@@ -156,7 +156,7 @@ class EventRouter:
             self._tables.remove(table, shape_id)
         self._removed[shape_id] = registered.definition.incarnation
         if self._open is not None and shape_id in self._open.shapes:
-            self._open.removed.add(shape_id)
+            self._open.removed[shape_id] = registered.definition.writer
         return self._routed_up_to
 
     def forget_open_transaction(self) -> None:
@@ -217,6 +217,7 @@ class EventRouter:
                 change_count=part.change_count,
                 removed=shape_id in transaction.removed,
                 incarnation=self._incarnation_of(shape_id),
+                writer=self._writer_of(shape_id, transaction),
             )
             for shape_id, part in parts
         )
@@ -238,6 +239,12 @@ class EventRouter:
     def _incarnation_of(self, shape_id: str) -> int:
         registered = self._registered.get(shape_id)
         return 1 if registered is None else registered.definition.incarnation
+
+    def _writer_of(self, shape_id: str, transaction: OpenTransaction) -> str:
+        registered = self._registered.get(shape_id)
+        if shape_id in transaction.removed or registered is None:
+            return transaction.removed[shape_id]
+        return registered.definition.writer
 
     def drop_partition(self, table: int, partition: int) -> None:
         """Route changes of a partition as the table's no longer."""
@@ -263,7 +270,10 @@ class EventRouter:
             raise AssertionError(f"{sorted(both)} are both removed and routed")
         current = self._open
         # A later incarnation gets nothing of the transaction in which the one before was removed.
-        if current is not None and not current.shapes & self._removed.keys() <= current.removed <= current.shapes:
+        if (
+            current is not None
+            and not current.shapes & self._removed.keys() <= current.removed.keys() <= current.shapes
+        ):
             raise AssertionError(f"{sorted(current.removed)} are marked removed in the open transaction")
 
 

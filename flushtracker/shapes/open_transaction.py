@@ -24,7 +24,8 @@ class OpenTransaction:
     lsn: int
     last_log_offset: LogOffset
     shapes: set[str] = field(default_factory=set)
-    removed: set[str] = field(default_factory=set)
+    removed: dict[str, str] = field(default_factory=dict)
+    """Each with the writer that it had: its next incarnation may have another."""
     truncations: dict[str, Truncation] = field(default_factory=dict)
     """For each shape with partitions, what the transaction has truncated of them."""
 

@@ -2,6 +2,7 @@
 
 from flushtracker.wal.changes import Commit, LogItem, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 from flushtracker.wal.value import value
 
 
@@ -23,6 +24,7 @@ class RoutedFragment:
     change_count: int = 0
     removed: bool = False
     incarnation: int = 1
+    writer: str = LOG_WRITER
 
     @property
     def last_offset(self) -> LogOffset | None:

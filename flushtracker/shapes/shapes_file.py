@@ -22,7 +22,7 @@ from flushtracker.shapes.definition import (
 )
 from flushtracker.shapes.item_key import sql_name
 from flushtracker.wal.changes import TableName
-from flushtracker.wal.names import is_usable_name
+from flushtracker.wal.names import LOG_WRITER, MAX_WRITER_LENGTH, is_usable_name
 
 MAX_ID_LENGTH: Final = 200
 
@@ -175,7 +175,7 @@ def _read(entry: YamlMapping) -> tuple[ShapeDefinition | None, Sequence[ConfigEr
 def _allow_keys(entry: YamlMapping) -> None:
     entry.allow(
         *("id", "incarnation", "table", "columns", "where", "replica"),
-        *("primary_key", "partitions", "depends_on", "flush", "snapshot"),
+        *("primary_key", "partitions", "depends_on", "flush", "snapshot", "writer"),
     )
 
 
@@ -186,6 +186,17 @@ def _incarnation(entry: YamlMapping) -> int:
             "incarnation", f"incarnation {incarnation} begins with a snapshot; leave snapshot out, or use a new id"
         )
     return incarnation
+
+
+def _writer(entry: YamlMapping) -> str:
+    writer = entry.optional_text("writer")
+    if writer is None:
+        return LOG_WRITER
+    if len(writer.value) > MAX_WRITER_LENGTH:
+        raise entry.error("writer", f"has {len(writer.value)} characters; the limit is {MAX_WRITER_LENGTH}")
+    if not is_usable_name(writer.value):
+        raise entry.error("writer", "contains a control character, such as a line break or a tab")
+    return writer.value
 
 
 def _where(entry: YamlMapping) -> str | None:
@@ -277,6 +288,7 @@ _READERS: Final[Mapping[str, Callable[[YamlMapping], object]]] = {
     "flush": lambda entry: _flush(entry.optional_mapping("flush")),
     "snapshot": lambda entry: entry.optional_boolean("snapshot"),
     "incarnation": _incarnation,
+    "writer": _writer,
 }
 """By the fields of a definition, how each is read; ``keys`` is none."""
 

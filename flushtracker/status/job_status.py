@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from flushtracker.status.json_document import lsn_from_json, lsn_to_json
 from flushtracker.wal.lsn import format_lsn, parse_lsn
+from flushtracker.wal.names import LOG_WRITER
 
 TRACK: Final = "track"
 """The ``program`` of the document."""
@@ -16,7 +17,9 @@ TRACK: Final = "track"
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A pending shape, and what it holds: ``held_bytes`` of WAL, from its first pending commit to the last one seen.
+    """A pending shape, its ``writer``, and what it holds.
+
+    ``held_bytes`` of WAL are from its first pending commit to the last one seen.
 
     ``since_ms`` is when it became pending, or last made progress. ``pending_transactions`` counts merged ones as one.
     ``held_bytes`` are counted from the ack that the shape alone would allow, just before that commit, so those of the
@@ -31,10 +34,12 @@ class Holder:
     held_bytes: int
     ack_if_removed: int
     ack_if_all_removed: int | None = None
+    writer: str = LOG_WRITER
 
     def to_json(self) -> dict[str, Any]:
         return {
             "shape": self.shape_id,
+            "writer": self.writer,
             "since_ms": self.since_ms,
             "pending_transactions": self.pending_transactions,
             "held_bytes": self.held_bytes,
@@ -51,6 +56,7 @@ class Holder:
             fields["held_bytes"],
             parse_lsn(fields["ack_if_removed"]),
             lsn_from_json(fields["ack_if_all_removed"]),
+            fields["writer"],
         )
 
 

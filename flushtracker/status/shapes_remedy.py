@@ -34,7 +34,10 @@ def shapes_remedy(
     if len(together) > 1:
         ago = seconds_text((job.age_ms(together[0].since_ms) or 0) / 1000)
         names = listed([holder.shape_id for holder in together], most=_NAMED)
-        remedy = f"{names} stopped at the same moment, {ago} ago, so their writer is down: start it, or see its log"
+        writer = printable(together[0].writer)
+        remedy = (
+            f"{names} stopped at the same moment, {ago} ago, so their writer {writer} is down: start it, or see its log"
+        )
         return f"{remedy} ({working})" if working else remedy
     holder = source.holders[0]
     if not would_move(source, holder):

@@ -11,12 +11,17 @@ _TOGETHER_MS: Final = 30_000
 
 
 def stopped_together(source: SourceStatus) -> tuple[Holder, ...]:
-    """The first holder, and those that stopped at the same moment: with any, it is not a shape that is stuck.
+    """The first holder, and those of the same writer that stopped at the same moment: with any, no shape is stuck.
 
-    Most likely one writer serves them, and is down. While nothing is stuck, most holders are of the same moment, too.
+    Most likely their writer is down. Shapes of other writers say nothing about that, whenever they stopped. While
+    nothing is stuck, most holders are of the same moment, too.
     """
     first = next(iter(source.holders), None)
-    return tuple(each for each in source.holders if first and abs(each.since_ms - first.since_ms) <= _TOGETHER_MS)
+    return tuple(
+        each
+        for each in source.holders
+        if first and each.writer == first.writer and abs(each.since_ms - first.since_ms) <= _TOGETHER_MS
+    )
 
 
 def is_waiting_long(source: SourceStatus, at_ms: int) -> bool:

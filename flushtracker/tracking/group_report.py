@@ -9,6 +9,7 @@ from flushtracker.errors import StateError
 from flushtracker.tracking.flush_tracker import Pending
 from flushtracker.tracking.packed_state import START_OVER, offset_from_json, offset_to_json
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 
 HOLDERS: Final = 10
 """How many pending shapes a report lists: those that hold the most WAL, which are those that have flushed the least."""
@@ -18,13 +19,14 @@ class PendingShape(NamedTuple):
     """A pending shape; sorted, the one that holds the most is the first, and of equals the first by id.
 
     ``since_ms`` is when it became pending or last made progress. ``transactions`` is how many it has yet to flush, an
-    open one included; merged ones count as one.
+    open one included; merged ones count as one. ``writer`` is who has to flush them.
     """
 
     last_flushed: LogOffset
     shape_id: str
     since_ms: int
     transactions: int
+    writer: str = LOG_WRITER
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """``ShapeEvents``: what a micro-batch has for the shapes of one group, as columns."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
 from flushtracker.tracking.packed_columns import LabelledColumns
+from flushtracker.wal.names import LOG_WRITER
 
 SENT: Final = 0
 """The shape's part of a fragment: its last operation in it, -1 for none."""
@@ -14,14 +15,36 @@ SENT_WITH_COMMIT: Final = 1
 FLUSHED: Final = 2
 REMOVED: Final = 3
 
+_SEPARATOR: Final = "\n"
+"""No name has control characters."""
+
+
+def label_of(shape_id: str, writer: str) -> str:
+    """The label under which a shape is tracked: what one writer is sent and has flushed of it.
+
+    So what another writer notifies never meets what the shape's own was sent.
+
+    >>> label_of("users", "log"), label_of("users", "own"), shape_and_writer("users\\nown"), shape_and_writer("users")
+    ('users', 'users\\nown', ('users', 'own'), ('users', 'log'))
+    """
+    return shape_id if writer == LOG_WRITER else f"{shape_id}{_SEPARATOR}{writer}"
+
+
+def shape_and_writer(label: str) -> tuple[str, str]:
+    """The shape and the writer of a label; the inverse of :func:`label_of`."""
+    shape_id, _, writer = label.partition(_SEPARATOR)
+    return shape_id, writer or LOG_WRITER
+
 
 class ShapeEvent(NamedTuple):
-    """One event; ``tx`` and ``op`` are the offset that the shape was sent, has flushed, or was removed at.
+    """One event of the shape with this label (:func:`label_of`).
+
+    ``tx`` and ``op`` are the offset that the shape was sent, has flushed, or was removed at.
 
     ``boundary_op`` is the ``op_offset`` at which the fragment ends, and has no meaning otherwise.
     """
 
-    shape_id: str
+    label: str
     kind: int
     tx: int
     op: int
@@ -33,17 +56,12 @@ class ShapeEvents(LabelledColumns):
 
     >>> events = ShapeEvents.of([ShapeEvent("users", SENT, 100, 2, 4), ShapeEvent("users", FLUSHED, 100, 2)])
     >>> again = ShapeEvents.unpack(events.pack())
-    >>> again.shape_ids, again.numbers.tolist()
+    >>> again.labels, again.numbers.tolist()
     (['users', 'users'], [[0, 2], [100, 100], [2, 2], [4, 0]])
     """
 
     __slots__ = ()
     rows: ClassVar = 4
-
-    @property
-    def shape_ids(self) -> Sequence[str]:
-        """The shape of each event."""
-        return self.labels
 
     @classmethod
     def of(cls, events: Iterable[ShapeEvent]) -> "ShapeEvents":
@@ -59,5 +77,6 @@ class ShapeEvents(LabelledColumns):
 
     @property
     def removed(self) -> frozenset[str]:
-        """The shapes that are removed."""
-        return frozenset(self.labels[index] for index in np.flatnonzero(self.numbers[0] == REMOVED).tolist())
+        """The ids of the shapes that are removed."""
+        removed = np.flatnonzero(self.numbers[0] == REMOVED).tolist()
+        return frozenset(shape_and_writer(self.labels[index])[0] for index in removed)

@@ -5,6 +5,10 @@ number of pending shapes, the greatest ``last_sent``, and the shapes with the le
 minima is the minimum, so the driver tracks groups as if they were shapes; and the first ten of all shapes are among
 the first ten of each group.
 
+What is tracked is a shape with its writer, under one label (:func:`~flushtracker.tracking.shape_events.label_of`). So
+what another writer has flushed moves nothing. If the shape is pending, and such a flush is past what its own writer has
+flushed, :meth:`ShapeGroup.apply` says so. If it is caught up, nothing is known of it, and the flush is not noticed.
+
 Each shape has an ``index``: that of its name and of its column of state. A micro-batch copies the columns of the shapes
 that it reaches into a :class:`ShapeTable`, which knows the rule, with those of their pending transactions that the rule
 needs, and then copies the columns back. Only forgetting shapes and the report go through the columns of all shapes.
@@ -28,7 +32,14 @@ from flushtracker.tracking.group_report import HOLDERS, GroupReport, PendingShap
 from flushtracker.tracking.offset_columns import NO_TX, OffsetColumns, at_most, greatest, least
 from flushtracker.tracking.packed_columns import Ints, cut_off, pack_ints, pack_texts, unpack_ints, unpack_texts
 from flushtracker.tracking.packed_state import check_version
-from flushtracker.tracking.shape_events import REMOVED, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
+from flushtracker.tracking.shape_events import (
+    FLUSHED,
+    REMOVED,
+    SENT_WITH_COMMIT,
+    ShapeEvent,
+    ShapeEvents,
+    shape_and_writer,
+)
 from flushtracker.tracking.shape_table import (
     ALIGNED,
     FIRST_TX,
@@ -45,11 +56,12 @@ from flushtracker.tracking.shape_table import (
     drop_passed,
     open_unflushed,
 )
+from flushtracker.tracking.stray_flush import StrayFlush, stray_flushes
 from flushtracker.tracking.txn_store import TxnStore
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.shape_list import is_list, listed_at
 
-_VERSION: Final = b"\x04"
+_VERSION: Final = b"\x05"
 """Of all that the state has: of the report beside the packed group, too."""
 _CURSOR: Final = Struct("<qq")
 
@@ -61,9 +73,11 @@ class ShapeGroup:
     >>> group = ShapeGroup(cursor=LogOffset(99, 0))
     >>> sent = ShapeEvent("users", SENT_WITH_COMMIT, tx=100, op=2, boundary_op=4)
     >>> group.apply(ShapeEvents.of([sent]), now_ms=0, max_pending=4096)
-    >>> group.report().holders
-    (PendingShape(last_flushed=LogOffset(tx_offset=99, op_offset=0), shape_id='users', since_ms=0, transactions=1),)
+    ()
+    >>> [holder[1:] for holder in group.report().holders], group.report().holders[0].last_flushed
+    ([('users', 0, 1, 'log')], LogOffset(tx_offset=99, op_offset=0))
     >>> group.apply(ShapeEvents.of([ShapeEvent("users", FLUSHED, tx=100, op=2)]), now_ms=10, max_pending=4096)
+    ()
     >>> group.report(), group.shape_ids
     (GroupReport(pending_shapes=0, last_sent=None, holders=(), removed=()), [])
     """
@@ -82,12 +96,13 @@ class ShapeGroup:
 
     @property
     def shape_ids(self) -> list[str]:
-        """The shapes that have state, in the order in which they are stored."""
+        """The labels of the shapes that have state, in the order in which they are stored."""
         return [shape_id for shape_id in self._names if shape_id is not None]
 
-    def apply(self, events: ShapeEvents, *, now_ms: int, max_pending: int) -> None:
+    def apply(self, events: ShapeEvents, *, now_ms: int, max_pending: int) -> tuple[StrayFlush, ...]:
         """Apply one micro-batch; ``max_pending`` bounds the transactions kept per shape.
 
+        Returns the flushes that another than the shape's writer has notified, where that is known.
         The outcome does not depend on the order of the events. O(events · log events), and some passes over the shapes.
         """
         kind, tx, _, boundary_op = events.numbers
@@ -96,21 +111,29 @@ class ShapeGroup:
         if is_list(self.cursor.op_offset):
             # Of this transaction some shapes are listed and others not, whatever fragment has them now.
             again = np.flatnonzero((kind <= SENT_WITH_COMMIT) & (tx == self.cursor.tx_offset))
-            sent[again] = _listed_at(events.shape_ids, again) > self.cursor.op_offset
+            sent[again] = _listed_at(events.labels, again) > self.cursor.op_offset
         if sent.any():
             self.cursor = max(self.cursor, greatest((reach[0][sent], reach[1][sent])))
-        indexes, positions = np.unique(self._indexes_of(events.shape_ids), return_inverse=True)
+        indexes, positions = np.unique(self._indexes_of(events.labels), return_inverse=True)
         # At most so many transactions are added to each shape; an open one may be committed, too.
         parts = np.bincount(positions[sent], minlength=len(indexes)) + (self._shapes[OPEN.start, indexes] != NO_TX)
         is_flushed = np.bincount(positions[kind > SENT_WITH_COMMIT], minlength=len(indexes)) > 0
         shapes = self._shapes[:, indexes]
         txns = self._txns.take(indexes, shapes[HEADS], parts=parts, whole=is_flushed, most=max_pending)
         table = ShapeTable(shapes, txns)
+        is_own = (parts > 0) | (shapes[TXNS] > 0)
         table.apply(positions, events.numbers, sent, now_ms=now_ms, max_pending=max_pending)
         self._shapes[:, indexes] = table.shapes
         self._txns.put(table.txns, indexes)
+        stray = stray_flushes(
+            events,
+            (kind == FLUSHED) & ~is_own[positions],
+            self._names,
+            (self._shapes[ALIGNED][0], self._shapes[ALIGNED][1]),
+        )
         # Shapes without events, too: the cursor may have passed the flush or removal that they were kept for.
         self._forget(drop_passed(self._shapes, self.cursor, partial(_listed_at, self._names)))
+        return stray
 
     def complete(self, ack: LogOffset, *, now_ms: int, max_pending: int) -> None:
         """Drop what an ``ack``, the end of a transaction, has confirmed: everything up to it is done. O(shapes).
@@ -144,10 +167,10 @@ class ShapeGroup:
         first = self._shapes[:, indexes]
         first[TXNS, open_unflushed(first)[0]] += 1
         columns = np.stack([indexes, *first[ALIGNED], first[SINCE_MS], first[TXNS]])
-        holders = [
-            PendingShape(LogOffset(tx, op), str(self._names[index]), since_ms, transactions)
-            for index, tx, op, since_ms, transactions in columns.T.tolist()
-        ]
+        holders = []
+        for index, tx, op, since_ms, transactions in columns.T.tolist():
+            shape_id, writer = shape_and_writer(str(self._names[index]))
+            holders.append(PendingShape(LogOffset(tx, op), shape_id, since_ms, transactions, writer))
         return GroupReport(len(pending), last_sent, tuple(sorted(holders)))
 
     def _first(self, indexes: Ints, offsets: OffsetColumns) -> Ints:
@@ -240,8 +263,8 @@ class ShapeGroup:
 
 
 def _listed_at(names: Sequence[str | None], indexes: Ints) -> Ints:
-    """Where a list that is split lists each of these shapes."""
-    return np.array([listed_at(names[index] or "") for index in indexes.tolist()], np.int64)
+    """Where a list that is split lists each of these shapes, given by their labels."""
+    return np.array([listed_at(shape_and_writer(names[index] or "")[0]) for index in indexes.tolist()], np.int64)
 
 
 def check_group_version(packed: bytes) -> None:

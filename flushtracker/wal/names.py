@@ -1,4 +1,4 @@
-"""What a source's name or a shape id may contain; both become keys of records and fields of log lines."""
+"""What the name of a source, a shape or a writer may contain; they become keys of records and fields of log lines."""
 
 import re
 from typing import Final
@@ -6,6 +6,11 @@ from typing import Final
 # Unicode's control characters and line breaks (categories Cc, Zl and Zp), and surrogates, which UTF-8 cannot encode.
 # Other unprintable characters are allowed: which ones these are depends on the version of Unicode that a reader has.
 _UNUSABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+LOG_WRITER: Final = "log"
+"""The name of ``flushtracker write``, the writer of every shape that names no other."""
+MAX_WRITER_LENGTH: Final = 63
 
 
 def is_usable_name(name: str) -> bool:

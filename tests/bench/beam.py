@@ -116,6 +116,6 @@ def _single(pending: int, calls: Callable[[int], Iterator[Call]], count: int, *,
 def _call(tracker: FlushTracker, call: Call) -> None:
     offset = LogOffset(call[0].tx, call[0].op)
     if call[0].kind == FLUSHED:
-        tracker.handle_flush_notification(call[0].shape_id, offset, now_ms=0)
+        tracker.handle_flush_notification(call[0].label, offset, now_ms=0)
     else:
-        tracker.handle_txn_fragment(offset, [event.shape_id for event in call], is_commit=True, now_ms=0)
+        tracker.handle_txn_fragment(offset, [event.label for event in call], is_commit=True, now_ms=0)

@@ -238,7 +238,7 @@ def test_a_removed_shape_is_condensed_once_the_slot_is_confirmed_past_it(rig: Ca
     kafka = rig.config.kafka
     found = records(kafka.bootstrap_servers, kafka.topics.flushes).values()
     last = {key: value for partition in found for key, value in partition if '"gone"' in key}
-    assert last == dict.fromkeys(flush_keys(rig.source(), "gone"), "")
+    assert last == dict.fromkeys(flush_keys(rig.source(), "gone", "log"), "")
     capture.stop()
     rig.define(shape("users"), shape("gone"))
     assert "'gone' was removed at" in rig.refusal()

@@ -83,6 +83,6 @@ def test_a_row_over_the_topics_limit_ends_its_shape_alone(rig: CaptureRig) -> No
     assert [item.value for item in rig.items("ids")] == [{"id": str(number)} for number in range(1, 6)]
     assert [item.value and item.value["id"] for item in rig.items("users")] == ["1", "2"]
     acks = AckRows()
-    flushed = FlushNotification(rig.source(), "flushed", "ids", rig.items("ids")[-1].offset)
+    flushed = FlushNotification(rig.source(), "flushed", "ids", rig.items("ids")[-1].offset, "log")
     SimulatedJob(acks).run_batch([*rig.fragments(), rig.removals()["users"], flushed])
     assert acks.rows[-1][1] == max(event.lsn for event in rig.fragments())

@@ -60,7 +60,7 @@ def test_compaction_leaves_nothing_of_removed_shapes_but_short_entries(
     live = ShapeDefinition("live", NAME)
     source.define(*(ShapeDefinition(shape_id, NAME) for shape_id in _SHAPES), live)
     for shape_id in (*_SHAPES, "live"):
-        flushed = record_of(FlushNotification("7/1/s", "flushed", shape_id, LogOffset(LSN, 2)))
+        flushed = record_of(FlushNotification("7/1/s", "flushed", shape_id, LogOffset(LSN, 2), "log"))
         publisher.publish(config.topics.flushes, flushed.key, flushed.value)
     source.subscriptions.apply_definitions([live], allow_removing=100)
     source.subscriptions.removed.condense(source.tables.wal_end() + 1)
@@ -72,7 +72,9 @@ def test_compaction_leaves_nothing_of_removed_shapes_but_short_entries(
         found = records(config.bootstrap_servers, topic)[0]
         return sorted(key for key, _ in found if key != "another")
 
-    wait_until(lambda: keys(config.topics.flushes) == [flush_keys("7/1/s", "live")[0]], "flushes are deleted", 30)
+    wait_until(
+        lambda: keys(config.topics.flushes) == [flush_keys("7/1/s", "live", "log")[0]], "flushes are deleted", 30
+    )
     entries = ["", "7", "71", "live", *_SHAPES]
     wait_until(lambda: len(keys(config.topics.shapes)) == len(entries), "the registry is compacted", 30)
     found = records(config.bootstrap_servers, config.topics.shapes)[0]

@@ -36,7 +36,7 @@ def published(config: KafkaConfig) -> list[tuple[str, LogOffset]]:
 
 def test_many_flushes_of_a_shape_become_the_last(config: KafkaConfig) -> None:
     """One notification for each shape between two publications, and the offset never goes back."""
-    with FlushNotifier(config) as notifier:
+    with FlushNotifier(config, writer="log") as notifier:
         for op in (0, 2, 8, 4):
             notifier.flushed(SOURCE, "users", LogOffset(100, op))
         notifier.flushed(SOURCE, "orders", LogOffset(50, 0))
@@ -51,7 +51,7 @@ def test_many_flushes_of_a_shape_become_the_last(config: KafkaConfig) -> None:
 def test_the_start_says_again_what_is_durable(config: KafkaConfig, tmp_path: Path) -> None:
     """It is confirmed when start returns; the configuration may be a file."""
     durable = {(SOURCE, f"shape-{number}"): LogOffset.last_of(number) for number in range(50)}
-    with FlushNotifier(config_file(config, tmp_path / "kafka.yaml")) as notifier:
+    with FlushNotifier(config_file(config, tmp_path / "kafka.yaml"), writer="log") as notifier:
         notifier.start(durable)
         assert {(SOURCE, shape_id): offset for shape_id, offset in published(config)} == durable
 
@@ -61,17 +61,17 @@ def test_keys_and_partitions_are_those_of_captures_publisher(config: KafkaConfig
     shapes = ["users", 'q"}x{', "naïve🙂", *(f"shape-{number}" for number in range(40))]
     publisher = KafkaPublisher(config)
     for shape_id in shapes:
-        _, key, value = record_of(FlushNotification(SOURCE, "flushed", shape_id, LogOffset(1, 0)))
+        _, key, value = record_of(FlushNotification(SOURCE, "flushed", shape_id, LogOffset(1, 0), "log"))
         publisher.publish(config.topics.flushes, key, value)
     publisher.flush(60)
-    with FlushNotifier(config) as notifier:
+    with FlushNotifier(config, writer="log") as notifier:
         notifier.start({(SOURCE, shape_id): LogOffset(2, 0) for shape_id in shapes})
     by_key: dict[str, list[tuple[int, int]]] = {}
     for partition, pairs in records(config.bootstrap_servers, config.topics.flushes).items():
         for key, value in pairs:
             by_key.setdefault(key, []).append((partition, json.loads(value)["offset"]["tx_offset"]))
     assert set(by_key) == {
-        json.dumps([SOURCE, name, "flushed"], separators=(",", ":"), ensure_ascii=False) for name in shapes
+        json.dumps([SOURCE, name, "flushed", "log"], separators=(",", ":"), ensure_ascii=False) for name in shapes
     }
     for (first, first_lsn), (second, second_lsn) in by_key.values():
         assert (first, first_lsn, second_lsn) == (second, 1, 2)
@@ -79,7 +79,7 @@ def test_keys_and_partitions_are_those_of_captures_publisher(config: KafkaConfig
 
 def test_publish_does_not_wait_and_the_end_of_the_block_does(config: KafkaConfig) -> None:
     """A writer may go on while notifications are under way."""
-    with FlushNotifier(config) as notifier:
+    with FlushNotifier(config, writer="log") as notifier:
         for number in range(2_000):
             notifier.flushed(SOURCE, "users", LogOffset(number, 0))
             notifier.publish()
@@ -90,7 +90,7 @@ def test_an_exception_leaves_the_block_without_waiting(config: KafkaConfig) -> N
     """What was not published is not said: the exception may mean that it is not durable."""
 
     def write() -> None:
-        with FlushNotifier(config) as notifier:
+        with FlushNotifier(config, writer="log") as notifier:
             notifier.flushed(SOURCE, "users", LogOffset(1, 0))
             raise KeyError("storage")
 
@@ -111,7 +111,7 @@ def test_what_the_tracker_could_not_read_is_refused(
     config: KafkaConfig, source: str, shape_id: str, offset: LogOffset
 ) -> None:
     """Its readers would put the notification into the dead-letter table, and the shape would seem to stall."""
-    notifier = FlushNotifier(config)
+    notifier = FlushNotifier(config, writer="log")
     with pytest.raises(ValueError, match=r"cannot be notified: no such shape or offset$"):
         notifier.flushed(source, shape_id, offset)
     notifier.close()
@@ -132,9 +132,9 @@ def test_the_example_of_the_page_for_writers_runs(
 
 def test_unavailable_brokers_and_a_bad_file_are_errors(config: KafkaConfig, tmp_path: Path) -> None:
     """Nothing is said to be confirmed that is not."""
-    notifier = FlushNotifier(unreachable(config, retry_timeout_ms=1_000))
+    notifier = FlushNotifier(unreachable(config, retry_timeout_ms=1_000), writer="log")
     with pytest.raises(BrokerError, match=r"has not confirmed 1 records for 1 s"):
         notifier.start({(SOURCE, "users"): LogOffset(1, 0)})
     notifier.close()
     with pytest.raises(ConfigError):
-        FlushNotifier(tmp_path / "missing.yaml")
+        FlushNotifier(tmp_path / "missing.yaml", writer="log")

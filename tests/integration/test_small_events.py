@@ -72,10 +72,10 @@ def test_transactions_of_many_shapes_and_rows_go_through(rig: CaptureRig) -> Non
         job.run_batch([event])
     job.run_batch([rig.removals()["users"]])
     assert job.ack_lsn(rig.source()) < commits[0]
-    flushes = [FlushNotification(rig.source(), "flushed", shape_id, ends[shape_id]) for shape_id in SHAPES]
+    flushes = [FlushNotification(rig.source(), "flushed", shape_id, ends[shape_id], "log") for shape_id in SHAPES]
     job.run_batch(flushes[1:])
     assert job.ack_lsn(rig.source()) < commits[0]
-    job.run_batch([FlushNotification(rig.source(), "flushed", SHAPES[0], LogOffset.last_of(commits[-2]))])
+    job.run_batch([FlushNotification(rig.source(), "flushed", SHAPES[0], LogOffset.last_of(commits[-2]), "log")])
     assert commits[-2] <= job.ack_lsn(rig.source()) < commits[-1]
     job.run_batch(flushes[:1])
     assert job.ack_lsn(rig.source()) == max(event.lsn for event in fragments)

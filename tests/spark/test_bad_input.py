@@ -267,7 +267,7 @@ def _expected_parts(stream: str, event: Mapping[str, Any], place: str) -> list[_
 
 
 def _part(source: str, event: ShapeEvent) -> _Part:
-    return source, str(shape_group_of(event.shape_id, 4)), event
+    return source, str(shape_group_of(event.label, 4)), event
 
 
 def _offset(fields: Mapping[str, int]) -> LogOffset:
@@ -283,7 +283,7 @@ def _parts(row: Row) -> list[_Part]:
     numbers = events.numbers.T.tolist()
     return [
         (row["source"], row["shape_group"], ShapeEvent(shape_id, *each))
-        for shape_id, each in zip(events.shape_ids, numbers, strict=True)
+        for shape_id, each in zip(events.labels, numbers, strict=True)
     ]
 
 

@@ -68,7 +68,7 @@ class Writers:
                 self.flushed[shape_id] = offset
                 # Not the fragments' source: capture may be killed after the changes, before their first fragment.
                 (source,) = {part.source for part in parts}
-                event = FlushNotification(source, "flushed", shape_id, offset)
+                event = FlushNotification(source, "flushed", shape_id, offset, "log")
                 topic = self.rig.settings["kafka"]["topics"]["flushes"]
                 record = record_of(event)
                 self.publisher.publish(topic, record.key, record.value)

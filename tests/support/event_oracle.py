@@ -155,6 +155,8 @@ def _offset(least: int) -> _Check:
 def _shape(value: Any) -> bool:
     if not _object(shape_id=_name, change_count=_integer(0))(value):
         return False
+    if not _name(value.get("writer", "log")):
+        return False
     last = value.get("last_offset")
     return (value["change_count"] == 0) if last is None else (value["change_count"] > 0 and _offset(0)(last))
 
@@ -164,6 +166,7 @@ _FLUSH: Final = _object(
     source=_name,
     type=lambda value: value in ("flushed", "removed"),
     shape_id=_name,
+    writer=_name,
     offset=_offset(0),
 )
 _FRAGMENT: Final = _object(

@@ -92,7 +92,7 @@ class LocalWriter:
             self._entries = stack.enter_context(
                 closing(TopicFollower(config, config.topics.shapes, only_committed=False))
             )
-            self._notifier = stack.enter_context(FlushNotifier(config))
+            self._notifier = stack.enter_context(FlushNotifier(config, writer="log"))
             self._open = stack.pop_all()
 
     def step(self) -> None:

@@ -164,7 +164,7 @@ def random_flushes(rng: Random, history: History) -> list[FlushNotification]:
     written = history.written_offsets
     for shape_id in sorted(written.keys() | history.removals.keys()):
         offsets = rng.choices(written[shape_id], k=rng.randint(0, 4)) if shape_id in written else []
-        flushes += [FlushNotification(history.source, "flushed", shape_id, offset) for offset in offsets]
+        flushes += [FlushNotification(history.source, "flushed", shape_id, offset, "log") for offset in offsets]
         if shape_id in history.removals:
             flushes += [history.removal(shape_id)] * rng.randint(0, 2)
     rng.shuffle(flushes)

@@ -20,12 +20,14 @@ class SampleSource:
         self._follows = LogOffset(confirmed_lsn - 1, 0)
         self._start = True
 
-    def fragment(self, lsn: int, op: int, shapes: Mapping[str, int | None], *, commit: bool = False) -> FragmentEvent:
+    def fragment(
+        self, lsn: int, op: int, shapes: Mapping[str, int | None], *, commit: bool = False, writer: str = "log"
+    ) -> FragmentEvent:
         """Part of the transaction at ``lsn``, up to operation ``op``. ``shapes``: shape → last operation, or None."""
         last = LogOffset(lsn, op)
         entries = [
             FragmentShape(
-                shape_id, None if shape_op is None else LogOffset(lsn, shape_op), 0 if shape_op is None else 1
+                shape_id, None if shape_op is None else LogOffset(lsn, shape_op), 0 if shape_op is None else 1, writer
             )
             for shape_id, shape_op in shapes.items()
         ]
@@ -44,16 +46,16 @@ class SampleSource:
         self._follows, self._start = last, False
         return event
 
-    def transaction(self, lsn: int, *shape_ids: str, op: int = 0) -> FragmentEvent:
+    def transaction(self, lsn: int, *shape_ids: str, op: int = 0, writer: str = "log") -> FragmentEvent:
         """A whole transaction; its last operation is also every shape's last."""
-        return self.fragment(lsn, op, dict.fromkeys(shape_ids, op), commit=True)
+        return self.fragment(lsn, op, dict.fromkeys(shape_ids, op), commit=True, writer=writer)
 
     def keepalive(self, lsn: int) -> FragmentEvent:
         """A keepalive: the server is idle and has sent everything up to ``lsn``."""
         return replace(self.transaction(lsn), xid=None)
 
-    def flushed(self, shape_id: str, lsn: int, op: int = 0) -> FlushNotification:
-        return FlushNotification(self.name, "flushed", shape_id, LogOffset(lsn, op))
+    def flushed(self, shape_id: str, lsn: int, op: int = 0, writer: str = "log") -> FlushNotification:
+        return FlushNotification(self.name, "flushed", shape_id, LogOffset(lsn, op), writer)
 
-    def removed(self, shape_id: str, lsn: int, op: int = 0) -> FlushNotification:
-        return FlushNotification(self.name, "removed", shape_id, LogOffset(lsn, op))
+    def removed(self, shape_id: str, lsn: int, op: int = 0, writer: str = "log") -> FlushNotification:
+        return FlushNotification(self.name, "removed", shape_id, LogOffset(lsn, op), writer)

@@ -190,13 +190,13 @@ class SimulatedSource:
         if offsets:
             offset = rng.choice([max(offsets), rng.choice(offsets)])
             self.furthest[shape_id] = max(offset, self.furthest.get(shape_id, offset))
-            self.streams.flushes.append(FlushNotification(self.name, "flushed", shape_id, offset))
+            self.streams.flushes.append(FlushNotification(self.name, "flushed", shape_id, offset, "log"))
 
     def repeat_flushes(self, above: int = -1) -> None:
         """Each writer reports again what it holds, if that is ``above`` an ack."""
         for shape_id, offset in self.furthest.items():
             if offset.tx_offset > above and not self._is_forgotten(shape_id, offset):
-                self.streams.flushes.append(FlushNotification(self.name, "flushed", shape_id, offset))
+                self.streams.flushes.append(FlushNotification(self.name, "flushed", shape_id, offset, "log"))
 
     def forget_removed(self, acked: int) -> bool:
         """Capture deletes the flushes of removed shapes whose removals are acknowledged; whether there were any."""

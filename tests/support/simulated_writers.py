@@ -132,7 +132,7 @@ class SimulatedWriters:
     def restart(self) -> list[FlushNotification]:
         """Restart every writer, which loses nothing; returns each one's last notification again."""
         return [
-            FlushNotification(self._source, "flushed", shape_id, writer.stored_offset)
+            FlushNotification(self._source, "flushed", shape_id, writer.stored_offset, "log")
             for shape_id, writer in self._writers.items()
             if writer.stored_offset is not None
         ]
@@ -148,7 +148,7 @@ class SimulatedWriters:
     def _notify(self, shape_id: str, offset: LogOffset) -> list[FlushNotification]:
         self._notified += 1
         times = 2 if self._notified % _DUPLICATE_EVERY == 0 else 1
-        return [FlushNotification(self._source, "flushed", shape_id, offset)] * times
+        return [FlushNotification(self._source, "flushed", shape_id, offset, "log")] * times
 
 
 def _size_bytes(item: LogItem) -> int:

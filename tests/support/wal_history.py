@@ -148,14 +148,14 @@ class History:
         return offsets
 
     def removal(self, shape_id: str) -> FlushNotification:
-        return FlushNotification(self.source, "removed", shape_id, self.removals[shape_id])
+        return FlushNotification(self.source, "removed", shape_id, self.removals[shape_id], "log")
 
     def last_flushes(self) -> list[FlushNotification]:
         """The notifications that leave nothing pending: each shape's removal, and its last flush after that."""
         return [
             *map(self.removal, self.removals),
             *(
-                FlushNotification(self.source, "flushed", shape_id, max(offsets))
+                FlushNotification(self.source, "flushed", shape_id, max(offsets), "log")
                 for shape_id, offsets in self.written_offsets.items()
                 if not self.is_removed(shape_id, max(offsets))
             ),

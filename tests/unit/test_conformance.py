@@ -48,7 +48,7 @@ def transaction(lsn: int, shape_id: str = "users") -> ShapeChangesEvent:
 
 
 def notify(judge: Judge, offset: LogOffset, shape_id: str = "users") -> None:
-    record = record_of(FlushNotification("s", "flushed", shape_id, offset))
+    record = record_of(FlushNotification("s", "flushed", shape_id, offset, "log"))
     judge.read(ReadRecord(0, record.key.encode(), record.value.encode()))
 
 
@@ -222,7 +222,7 @@ def test_what_is_sent_and_not_notified_is_behind() -> None:
     [
         (ReadRecord(0, b"k", b"{}"), "a record of partition 0 is no flush notification: v is missing"),
         (("removed", 0, None), "has type removed, which only capture may publish"),
-        (("flushed", 0, b"users"), 'has the key b\'users\', expected b\'["s","users","flushed"]\''),
+        (("flushed", 0, b"users"), 'has the key b\'users\', expected b\'["s","users","flushed","log"]\''),
         (("flushed", 3, None), "is in partition 3, one before in partition 0"),
     ],
 )
@@ -232,7 +232,7 @@ def test_a_record_of_another_form_is_a_violation(record: ReadRecord | tuple[str,
     notify(judge, LogOffset(100, 0))
     if not isinstance(record, ReadRecord):
         kind, partition, key = record
-        _, right_key, value = record_of(FlushNotification("s", kind, "users", LogOffset(100, 0)))
+        _, right_key, value = record_of(FlushNotification("s", kind, "users", LogOffset(100, 0), "log"))
         record = ReadRecord(partition, key or right_key.encode(), value.encode())
     judge.read(record)
     assert list(judge.violations) == ["format"]

@@ -122,5 +122,7 @@ def closing_transaction(case: Case, lsn: int, shapes: Iterable[str]) -> list[Eve
     source = case.history.source
     txn = Txn(lsn, 999, (dict.fromkeys(shapes, 0),))
     fragments = txn.fragments([], last_sent(case.stream), start=False, source=source)
-    flushes = [FlushNotification(source, "flushed", shape_id, last) for shape_id, last in txn.last_written.items()]
+    flushes = [
+        FlushNotification(source, "flushed", shape_id, last, "log") for shape_id, last in txn.last_written.items()
+    ]
     return [*fragments, *flushes]

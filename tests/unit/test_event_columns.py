@@ -35,8 +35,8 @@ def test_each_group_gets_its_events_and_each_chain_its_links() -> None:
             links[source] = list(zip(found.labels, found.numbers[2].tolist(), strict=True))
             continue
         part = ShapeEvents.unpack(packed)
-        assert {str(shape_group_of(shape_id, 4)) for shape_id in part.shape_ids} == {group}
-        rows = zip(part.shape_ids, part.numbers.T.tolist(), strict=True)
+        assert {str(shape_group_of(shape_id, 4)) for shape_id in part.labels} == {group}
+        rows = zip(part.labels, part.numbers.T.tolist(), strict=True)
         events.setdefault(source, Counter()).update(ShapeEvent(shape_id, *numbers) for shape_id, numbers in rows)
     assert links == {"1/1/a": [("0", 1100), ("1", 1100), ("2", 1200)]}
     assert events == {
@@ -122,6 +122,6 @@ def _events(parts: Iterable[GroupPart]) -> list[str]:
             found += [str(links[index]) for index in range(len(links))]
         else:
             events = ShapeEvents.unpack(packed)
-            columns = zip(events.shape_ids, events.numbers.T.tolist(), strict=True)
+            columns = zip(events.labels, events.numbers.T.tolist(), strict=True)
             found += [str((group, shape_id, *numbers)) for shape_id, numbers in columns]
     return found

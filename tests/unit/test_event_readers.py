@@ -79,7 +79,7 @@ def compare_canonical(stream: str, data: bytes) -> bool:
         return _compare_canonical_changes(data)
     if stream == "flushes" and (flush := canonical_flush(text)) is not None:
         event = FlushNotification.from_json(data)
-        assert flush == (event.source, event.type, event.shape_id, *event.offset), data
+        assert flush == (event.source, event.type, event.shape_id, event.writer, *event.offset), data
         return True
     if stream == "fragments" and (fragment := canonical_fragment(text)) is not None:
         read = FragmentEvent.from_json(data)
@@ -87,6 +87,7 @@ def compare_canonical(stream: str, data: bytes) -> bool:
         assert fragment.is_commit == (read.commit is not None), data
         ops = [-1 if shape.last_offset is None else shape.last_offset.op_offset for shape in read.shapes]
         assert (fragment.shape_ids, fragment.last_ops) == ([shape.shape_id for shape in read.shapes], ops), data
+        assert fragment.writers == [shape.writer for shape in read.shapes], data
         return True
     return False
 

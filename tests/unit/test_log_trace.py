@@ -74,7 +74,7 @@ class TracedLog:
 
     def notify(self, tx: int, op: int, at_ms: int | None = None) -> None:
         now_ms = time.time_ns() // 1_000_000
-        event = FlushNotification(SOURCE, "flushed", "users", LogOffset(tx, op))
+        event = FlushNotification(SOURCE, "flushed", "users", LogOffset(tx, op), "log")
         self.trace.notify(event, now_ms if at_ms is None else at_ms)
 
 

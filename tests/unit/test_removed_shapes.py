@@ -154,8 +154,10 @@ def test_the_topics_keep_only_what_somebody_may_need(seed: int) -> None:
                     )
                 case 3:
                     for shape_id in source.live():
-                        flush = FlushNotification("7/1/s", "flushed", shape_id, LogOffset(source.confirmed_lsn, 0))
-                        source.topics.publish("l", f'["7/1/s","{shape_id}","flushed"]', flush.to_json())
+                        flush = FlushNotification(
+                            "7/1/s", "flushed", shape_id, LogOffset(source.confirmed_lsn, 0), "log"
+                        )
+                        source.topics.publish("l", f'["7/1/s","{shape_id}","flushed","log"]', flush.to_json())
                 case _:
                     source.confirmed_lsn += rng.choice([0, 600])
                     source.tables.ends_at = max(source.tables.ends_at, source.confirmed_lsn)

@@ -83,7 +83,7 @@ def acknowledged(world: FakeWorld) -> int:
     for fragment in world.fragments():
         job.run_batch([fragment])
     job.run_batch([FlushNotification.from_json(value) for value in world.topics["flushes"]])
-    job.run_batch([FlushNotification(SOURCE, "flushed", "a", LogOffset.last_of(T))])
+    job.run_batch([FlushNotification(SOURCE, "flushed", "a", LogOffset.last_of(T), "log")])
     return job.ack_lsn(SOURCE)
 
 
@@ -127,7 +127,7 @@ class UpgradeHistory:
         begin = self.rng.randint(0, min(acknowledged, len(self.lsns) - 1))
         if self.ends_shapes:
             end = LogOffset(self.lsns[-1], 0)
-            self._run_batch([FlushNotification(SOURCE, "removed", shape, end) for shape in sorted(self.changed)])
+            self._run_batch([FlushNotification(SOURCE, "removed", shape, end, "log") for shape in sorted(self.changed)])
         self._send(self._fragments(self.runs[1], begin), self.rng.random())
         for shape in SHAPES:
             self._flush(shape, self.lsns[-1])
@@ -155,7 +155,7 @@ class UpgradeHistory:
     def _flush(self, shape: str, lsn: int) -> None:
         """The shape's writer has all up to a transaction; it takes no transaction after a later one."""
         self.flushed[shape] = max(lsn, self.flushed.get(shape, -1))
-        self._run_batch([FlushNotification(SOURCE, "flushed", shape, LogOffset.last_of(lsn))])
+        self._run_batch([FlushNotification(SOURCE, "flushed", shape, LogOffset.last_of(lsn), "log")])
 
     def _run_batch(self, events: list[Event]) -> None:
         self.job.run_batch(events)

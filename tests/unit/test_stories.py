@@ -588,3 +588,32 @@ def test_shape_added_while_capture_was_down_gets_nothing_of_a_resend(shape_group
     assert story.batch(story.source.transaction(1300, "users", "users-eu")) == 1298
     assert story.batch(story.source.flushed("users", 1300)) == 1298
     assert story.batch(story.source.flushed("users-eu", 1300)) == 1300
+
+
+# Whose flush counts
+
+
+@EVERY_GROUPING
+@pytest.mark.parametrize(("writer", "other"), [("log", "own"), ("own", "log"), ("own", "other")])
+def test_only_the_flush_of_a_shapes_own_writer_moves_the_ack(shape_groups: int, writer: str, other: str) -> None:
+    """Another writer's flush moves nothing, before its transaction or after it, and leaves nothing behind."""
+    story = Story(shape_groups)
+    early = story.source.flushed("users", 2000, writer=other)
+    assert story.batch(early, story.source.transaction(2000, "users", writer=writer)) == 1998
+    assert story.batch(story.source.flushed("users", 2000, writer=other)) == 1998
+    assert story.batch(story.source.flushed("users", 2000, writer=writer)) == 2000
+    assert story.batch(story.source.transaction(3000)) == 3000
+    assert story.is_idle
+
+
+@EVERY_GROUPING
+def test_a_shape_that_changes_hands_waits_for_each_writer_in_turn(shape_groups: int) -> None:
+    """The removal ends what the old writer was sent, and the new writer's flush alone counts from then on."""
+    story = Story(shape_groups)
+    assert story.batch(story.source.transaction(2000, "users", writer="log")) == 1998
+    assert story.batch(story.source.transaction(3000, "users", writer="own")) == 1998
+    assert story.batch(story.source.flushed("users", 3000, writer="own")) == 1998
+    assert story.batch(story.source.removed("users", 2500, writer="log")) == 3000
+    assert story.batch(story.source.transaction(4000, "users", writer="own")) == 3998
+    assert story.batch(story.source.flushed("users", 4000, writer="log")) == 3998
+    assert story.batch(story.source.flushed("users", 4000, writer="own")) == 4000

@@ -36,6 +36,7 @@ FLUSH: dict[str, Any] = {
     "source": "7301/1/shapes",
     "type": "flushed",
     "shape_id": "users-eu",
+    "writer": "log",
     "offset": {"tx_offset": 23997288, "op_offset": 5},
 }
 CHANGES: dict[str, Any] = {
@@ -109,7 +110,12 @@ def test_fragment_is_read_as_written(event: FragmentEvent) -> None:
 
 @given(
     st.builds(
-        FlushNotification, NAMES, st.sampled_from(["flushed", "removed"]), NAMES, st.builds(LogOffset, BIGINTS, BIGINTS)
+        FlushNotification,
+        NAMES,
+        st.sampled_from(["flushed", "removed"]),
+        NAMES,
+        st.builds(LogOffset, BIGINTS, BIGINTS),
+        NAMES,
     )
 )
 def test_flush_notification_is_read_as_written(event: FlushNotification) -> None:
@@ -165,7 +171,9 @@ def test_unknown_keys_are_ignored(event: dict[str, Any], read: Callable[[str], A
 def test_every_missing_key_is_named(event: dict[str, Any], read: Callable[[str], Any]) -> None:
     """Each key of version 1 is required."""
     for name in event.keys() - {"v"}:
-        with pytest.raises(DecodeError, match=f"^{name} is missing$"):
+        with pytest.raises(
+            DecodeError, match=f"^{name} is missing{': name the program that has flushed' if name == 'writer' else '$'}"
+        ):
             read(json.dumps({key: value for key, value in event.items() if key != name}))
     with pytest.raises(DecodeError, match=r"^v is missing$"):
         read(json.dumps({key: value for key, value in event.items() if key != "v"}))

@@ -113,7 +113,7 @@ def test_an_unknown_role_is_a_programming_error() -> None:
 def keys_of(source: str, shape_id: str) -> list[tuple[str, str]]:
     """Stream and key of each kind of record of a shape."""
     at = LogOffset(100, 4)
-    events: list[Event] = [FlushNotification(source, kind, shape_id, at) for kind in ("flushed", "removed")]
+    events: list[Event] = [FlushNotification(source, kind, shape_id, at, "log") for kind in ("flushed", "removed")]
     follows = LogOffset(90, 0)
     events.append(ShapeChangesEvent(source, shape_id, 7, follows, at, start=False, has_begin=True, commit=None))
     events.append(ShapeEntry(source, ShapeDefinition(shape_id, ("public", "t")), 16385, at))

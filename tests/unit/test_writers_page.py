@@ -38,8 +38,8 @@ def test_the_notification_and_its_key_are_as_the_page_shows() -> None:
     _, notification, _ = JSON
     event = FlushNotification.from_json(notification)
     assert (event.type, event.offset) == ("flushed", LogOffset(200, 4))
-    assert record_of(event).key == '["7301/1/shapes","users","flushed"]'
-    assert '`["SOURCE","SHAPE_ID","flushed"]`' in PAGE
+    assert record_of(event).key == '["7301/1/shapes","users","flushed","own"]'
+    assert '`["SOURCE","SHAPE_ID","flushed","WRITER"]`' in PAGE
 
 
 def test_the_events_of_snapshots_are_as_the_pages_show() -> None:

@@ -19,8 +19,8 @@ and if, over this period,
 
 and if it holds at least ``at_least_bytes``: the server removes WAL in files of 16 MiB, so what is less frees nothing.
 
-Nor if other shapes stopped at the same moment (:mod:`flushtracker.status.stall`), unless the rule says so: then their
-writer is down, the next shape holds as much, and removing all of them is not what anybody wants.
+Nor if other shapes of the same writer stopped at the same moment (:mod:`flushtracker.status.stall`), unless the rule
+says so: then their writer is down, the next shape holds as much, and removing all of them is not what anybody wants.
 
 Then the shape is evicted if it was seen without progress for longer than ``remove_after``; or if the slot retains more
 than its limit, and this shape holds at least half of it. The other half may be an open transaction, which no eviction
@@ -144,7 +144,8 @@ class EvictionPolicy:
         """Why the first holder is not evicted although it is over a limit."""
         together = [repr(holder.shape_id) for holder in stopped_together(source)]
         if len(together) > 1 and not self._rule.if_writer_is_down:
-            fact = f"{listed(together)} stopped at the same moment, so their writer is down"
+            writer = repr(source.holders[0].writer)
+            fact = f"{listed(together)} stopped at the same moment, so their writer {writer} is down"
             return f"{fact}: start it, or set evict.if_writer_is_down"
         recent = sum(eviction.at_ms > now_ms - HOUR_MS for eviction in capture.evictions)
         if recent >= self._rule.at_most_per_hour:

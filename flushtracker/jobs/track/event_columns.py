@@ -10,7 +10,15 @@ from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks
 from flushtracker.tracking.packed_columns import Ints
-from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvents
+from flushtracker.tracking.shape_events import (
+    FLUSHED,
+    REMOVED,
+    SENT,
+    SENT_WITH_COMMIT,
+    ShapeEvents,
+    label_of,
+    shape_and_writer,
+)
 from flushtracker.tracking.source_tracker import CHAIN
 
 
@@ -34,10 +42,10 @@ class EventColumns:
         flush = canonical_flush(value.decode("ascii")) if value.isascii() else None
         if flush is None:
             event = FlushNotification.from_json(value)
-            flush = CanonicalFlush(event.source, event.type, event.shape_id, *event.offset)
-        source, kind, shape_id, tx, op = flush
+            flush = CanonicalFlush(event.source, event.type, event.shape_id, event.writer, *event.offset)
+        source, kind, shape_id, writer, tx, op = flush
         columns = self._of(source)
-        columns.flushed.append(shape_id)
+        columns.flushed.append(label_of(shape_id, writer))
         columns.flushes += (REMOVED if kind == "removed" else FLUSHED, tx, op, 0)
         self.size += 1
 
@@ -53,14 +61,15 @@ class EventColumns:
                 event.start,
                 event.commit is not None,
                 [shape.shape_id for shape in event.shapes],
+                [shape.writer for shape in event.shapes],
                 [-1 if shape.last_offset is None else shape.last_offset.op_offset for shape in event.shapes],
             )
-        source, tx, op, follows, start, is_commit, shape_ids, ops = fragment
+        source, tx, op, follows, start, is_commit, shape_ids, writers, ops = fragment
         columns = self._of(source)
         columns.links += (*follows, tx, op, start, is_commit)
         columns.places.append(place)
         columns.counts.append(len(shape_ids))
-        columns.sent += shape_ids
+        columns.sent += map(label_of, shape_ids, writers)
         columns.last_ops += ops
         self.size += 1 + len(shape_ids)
 
@@ -87,12 +96,13 @@ class _SourceColumns:
         """The six numbers of :class:`ChainLinks` for each fragment."""
         self.places: list[str] = []
         self.counts: list[int] = []
-        """The number of shapes of each fragment, whose ids are in ``sent`` and whose last items are in ``last_ops``."""
+        """The number of shapes of each fragment, whose labels are in ``sent`` and last items in ``last_ops``."""
         self.sent: list[str] = []
         self.last_ops: list[int] = []
         self.flushes: list[int] = []
         """The four numbers of :class:`ShapeEvents` for each flush or removal."""
         self.flushed: list[str] = []
+        """Their labels."""
 
     def shape_events(self) -> ShapeEvents:
         _, _, tx, op, _, is_commit = np.repeat(self._links(), self.counts, axis=1)
@@ -110,22 +120,24 @@ class _SourceColumns:
 
 
 def _by_group(events: ShapeEvents, shape_groups: int) -> Iterator[tuple[str, ShapeEvents]]:
-    names, groups = _groups(events.shape_ids, shape_groups)
+    names, groups = _groups(events.labels, shape_groups)
     order = np.argsort(groups, kind="stable")
-    shape_ids = [events.shape_ids[index] for index in order.tolist()]
+    labels = [events.labels[index] for index in order.tolist()]
     numbers = events.numbers[:, order]
     ends = np.cumsum(np.bincount(groups, minlength=len(names))).tolist()
     for name, start, end in zip(names, [0, *ends], ends, strict=False):
         if start < end:
-            yield name, ShapeEvents(shape_ids[start:end], numbers[:, start:end])
+            yield name, ShapeEvents(labels[start:end], numbers[:, start:end])
 
 
-def _groups(shape_ids: Sequence[str], shape_groups: int) -> tuple[Sequence[str], Ints]:
-    """The names of the groups, and for each shape the index of its group."""
+def _groups(labels: Sequence[str], shape_groups: int) -> tuple[Sequence[str], Ints]:
+    """The names of the groups, and for each label the index of its group: a shape has one, whoever notifies it."""
+    shape_ids = {label: shape_and_writer(label)[0] for label in dict.fromkeys(labels)}
     if shape_groups == 0:
-        indices = {shape_id: index for index, shape_id in enumerate(dict.fromkeys(shape_ids))}
-        names: Sequence[str] = list(indices)
+        names: Sequence[str] = list(dict.fromkeys(shape_ids.values()))
+        places = {name: index for index, name in enumerate(names)}
+        indices = {label: places[shape_id] for label, shape_id in shape_ids.items()}
     else:
-        indices = {shape_id: shape_group_of(shape_id, shape_groups) for shape_id in set(shape_ids)}
+        indices = {label: shape_group_of(shape_id, shape_groups) for label, shape_id in shape_ids.items()}
         names = [str(group) for group in range(shape_groups)]
-    return names, np.array([indices[shape_id] for shape_id in shape_ids], np.int64)
+    return names, np.array([indices[label] for label in labels], np.int64)

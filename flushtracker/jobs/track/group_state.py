@@ -4,9 +4,9 @@ The state of a shape group is a packed ``ShapeGroup``, that of a source's chain 
 stores the last report that it emitted, so that a starting driver can rebuild its trackers from the committed state.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pandas as pd
 from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own documentation gives it)
@@ -14,6 +14,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.config.streams import FRAGMENTS
 from flushtracker.errors import DecodeError, FlushtrackerError, NewerEventError
+from flushtracker.events.stream_events import FlushNotification
 from flushtracker.jobs.track.rows import Unreadable
 from flushtracker.spark.workers import ERROR, spare_imports
 from flushtracker.tracking.chain_links import ChainLinks
@@ -22,12 +23,16 @@ from flushtracker.tracking.group_report import GroupReport
 from flushtracker.tracking.shape_events import ShapeEvents
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN, ChainReport
+from flushtracker.tracking.stray_flush import StrayFlush
 from flushtracker.wal.log_offset import LogOffset
 
 # The kinds of output row.
 REPORT: Final = "report"
 DEAD_LETTER: Final = "dead_letter"
 UNREADABLE: Final = "unreadable"  # the number of dead letters
+
+_MOST_STRAY: Final = 10
+"""So many flushes of others than the shapes' writers are dead letters, of each group and micro-batch."""
 
 OUTPUT_SCHEMA: Final = T.StructType(
     [
@@ -104,15 +109,19 @@ def handle_group(
         return
     handle = _handle_chain if shape_group == CHAIN else _handle_shapes
     try:
-        report, events = handle(source, frames, state, settings)
-        row = OutputRow(REPORT, source, shape_group, report, events)
+        report, events, letters = handle(source, frames, state, settings)
+        rows = [OutputRow(REPORT, source, shape_group, report, events), *letters]
     except FlushtrackerError as error:
-        row = OutputRow(ERROR, source, shape_group, report=type(error).__name__, reason=str(error))
-    yield [row]
+        rows = [OutputRow(ERROR, source, shape_group, report=type(error).__name__, reason=str(error))]
+    yield rows
 
 
-def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> tuple[str, int]:
-    """Apply events to a shape group; returns its report and the number of flushes."""
+_Handled: TypeAlias = tuple[str, int, list[OutputRow]]
+"""A report, the number of events, and the rows of dead letters."""
+
+
+def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> _Handled:
+    """Apply events to a shape group; the events are its flushes."""
     start, now_ms = settings.start_of(source), state.getCurrentProcessingTimeMs()
     group = ShapeGroup.unpack(bytes(state.get[0])) if state.exists else ShapeGroup(LogOffset.before_all())
     if start is not None:
@@ -121,17 +130,36 @@ def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: Gr
     for frame in frames:
         parts += map(ShapeEvents.unpack, frame["packed"].tolist())
     events = ShapeEvents.joined(parts)
-    group.apply(events, now_ms=now_ms, max_pending=settings.max_pending_transactions)
+    stray = group.apply(events, now_ms=now_ms, max_pending=settings.max_pending_transactions)
     report = group.report()
     gone = events.removed
     removed = GroupReport.from_json(state.get[1]).listed(gone) if gone and state.exists else ()
     state.update((group.pack(), report.to_json(), settings.shape_groups))
     # Removed shapes are reported once, and are not part of the stored report.
-    return replace(report, removed=removed).to_json(), events.flushes
+    return replace(report, removed=removed).to_json(), events.flushes, _stray_letters(source, stray)
 
 
-def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> tuple[str, int]:
-    """Apply fragments to a source's chain; returns its report and the number of fragments."""
+def _stray_letters(source: str, stray: Sequence[StrayFlush]) -> list[OutputRow]:
+    """Dead letters for flushes of others than the shapes' writers; the first says how many there are if not all are."""
+    if not stray:
+        return []
+    letters = []
+    for flush in stray[:_MOST_STRAY]:
+        reason = (
+            f"shape {flush.shape_id!r} is written by {flush.writer!r}, but {flush.notified_by!r} has notified that it "
+            f"is flushed up to {flush.offset}; this moves nothing. Take the shape from {flush.notified_by!r}; or set "
+            f"writer: {flush.notified_by} in the shapes file, and begin the shape again with flushtracker resync"
+        )
+        notification = FlushNotification(source, "flushed", flush.shape_id, flush.offset, flush.notified_by)
+        letters.append(OutputRow(DEAD_LETTER, place=f"source {source}", reason=reason, value=notification.to_json()))
+    if len(stray) > _MOST_STRAY:
+        more = f"{letters[0].reason} (the first {_MOST_STRAY} of {len(stray)} such shapes)"
+        letters[0] = letters[0]._replace(reason=more)
+    return [*letters, OutputRow(UNREADABLE, events=len(letters))]
+
+
+def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> _Handled:
+    """Apply fragments to a source's chain; the events are the fragments."""
     if state.exists:
         chain = FragmentChain.unpack(source, bytes(state.get[0]))
     else:
@@ -140,7 +168,7 @@ def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: Gro
     chain.extend(links)
     report = ChainReport(chain.last_seen_offset).to_json()
     state.update((chain.pack(), report, settings.shape_groups))
-    return report, len(links)
+    return report, len(links), []
 
 
 def _handle_unreadable(frames: _Frames) -> Iterator[list[OutputRow]]:

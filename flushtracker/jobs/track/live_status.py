@@ -72,6 +72,7 @@ def _status(source: str, tracker: SourceTracker, previous: SourceView | None, at
                 tracker.held_bytes(shape),
                 max(tracker.ack_if_removed(place), 0),
                 _lsn(tracker.ack_if_all_removed(place)),
+                shape.writer,
             )
             for place, shape in enumerate(tracker.holders)
         ),

@@ -68,7 +68,7 @@ class SampleStreams:
             ),
         )
         if not start:
-            self._publish(FlushNotification(_SOURCE, "flushed", _SHAPE, self._follows))
+            self._publish(FlushNotification(_SOURCE, "flushed", _SHAPE, self._follows, "log"))
         self._follows = last
 
     def _publish(self, *events: ShapeEntry | FragmentEvent | ShapeChangesEvent | FlushNotification) -> None:

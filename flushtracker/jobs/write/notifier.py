@@ -11,6 +11,7 @@ from flushtracker.events.stream_events import FlushNotification
 from flushtracker.kafka.flush_notifier import FlushNotifier
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 
 
 class Notifier(Protocol):
@@ -48,7 +49,7 @@ class FilesNotifier:
     def flush(self) -> None:
         """See :class:`Notifier`."""
         self._writer.publish(
-            FlushNotification(source, "flushed", shape_id, offset).to_json()
+            FlushNotification(source, "flushed", shape_id, offset, LOG_WRITER).to_json()
             for (source, shape_id), offset in sorted(self._pending.items())
         )
         self._pending.clear()
@@ -64,4 +65,4 @@ def open_notifier(config: WriteConfig) -> Notifier:
         return FilesNotifier(flushes.name)
     # The job never publishes fragments, and has no topic for them.
     topics = Topics(fragments="", flushes=flushes.name, **transport.streams)
-    return FlushNotifier(KafkaConfig(transport.bootstrap_servers, topics, flushes.options))
+    return FlushNotifier(KafkaConfig(transport.bootstrap_servers, topics, flushes.options), writer=LOG_WRITER)
