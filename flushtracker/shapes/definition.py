@@ -57,7 +57,8 @@ class ShapeDefinition:
     rows that its table had before it was added; ``None`` if that is not stated. ``writer``: the name of the only
     program whose notifications say how far the shape is durable, ``log`` for ``flushtracker write``. ``incarnation``:
     which of those that have the id; the next one starts from the table's rows, and may be defined otherwise.
-    ``inner_tables``: those of the subqueries in ``where``, once they are found in the catalog; they may include ``table``.
+    ``inner_tables``: those of the subqueries in ``where``, once they are found in the catalog; they may include
+    ``table``.
     ``compared`` is
     ``None`` but in a part of a shape on several tables (:mod:`flushtracker.shapes.shape_parts`): the columns of the
     part that conditions read. ``mapped``: those of them whose case they map. ``at``: its place in the file that has
