@@ -1,4 +1,4 @@
-"""A writer of shape logs in SQLite: ``python examples/sqlite_writer.py conf/kafka.yaml shapes.db``."""
+"""A writer of shape logs in SQLite: ``python examples/sqlite_writer.py conf/kafka.yaml shapes.db [NAME]``."""
 
 import json
 import sqlite3
@@ -34,8 +34,8 @@ def store(event: ft.ShapeChangesEvent) -> None:
     """Store what is new in the event, with the shape's cursor."""
     shape = event.source, event.shape_id
     position = ft.chain_position(event, cursors.get(shape))
-    if not counts(shape, event.incarnation) or shape in removed or position == "gap":
-        print(f"ignored, removed, begun again or after a gap: {shape} at {event.last_log_offset}", file=sys.stderr)
+    if event.writer != me or not counts(shape, event.incarnation) or shape in removed or position == "gap":
+        print(f"ignored, not ours, begun again or after a gap: {shape} at {event.last_log_offset}", file=sys.stderr)
         return
     if position == "next":
         for item in ft.new_items(event, cursors.get(shape)):
@@ -49,7 +49,7 @@ def store(event: ft.ShapeChangesEvent) -> None:
 def store_snapshot(event: ft.SnapshotEvent) -> None:
     """Store the rows of the event, with how far its attempt is taken, and what its end says."""
     shape = event.source, event.shape_id
-    if not counts(shape, event.incarnation) or (position := snapshots.take(event)) == "ignored":
+    if shape in removed or not counts(shape, event.incarnation) or (position := snapshots.take(event)) == "ignored":
         return
     rows = [(*shape, event.attempt, row.key, json.dumps(row.value)) for row in event.rows]
     db.executemany("INSERT INTO snapshot_rows VALUES (?, ?, ?, ?, ?)", rows)
@@ -60,7 +60,7 @@ def store_snapshot(event: ft.SnapshotEvent) -> None:
     db.execute("REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", values)
 
 
-config, db = ft.load_kafka_config(Path(sys.argv[1])), sqlite3.connect(sys.argv[2])
+config, db, me = ft.load_kafka_config(Path(sys.argv[1])), sqlite3.connect(sys.argv[2]), [*sys.argv, "own"][3]
 db.executescript(TABLES)
 cursors = {(row[0], row[1]): ft.LogOffset(*row[2:]) for row in db.execute("SELECT * FROM cursors")}
 begun = {(row[0], row[1]): ft.SnapshotCursor(*row[2:5]) for row in db.execute("SELECT * FROM snapshots")}
@@ -75,7 +75,7 @@ found = [consumer.list_topics(topic, timeout=30).topics[topic] for topic in topi
 if errors := [topic.error for topic in found if topic.error]:
     raise KafkaException(*errors)
 consumer.assign([TopicPartition(of.topic, n, starts.get((of.topic, n), 0)) for of in found for n in of.partitions])
-with ft.FlushNotifier(config, writer="own") as notifier:
+with ft.FlushNotifier(config, writer=me) as notifier:
     notifier.start(cursors)
     while True:
         for message in consumer.consume(200, timeout=0.05):
@@ -88,7 +88,7 @@ with ft.FlushNotifier(config, writer="own") as notifier:
                 store_snapshot(ft.SnapshotEvent.from_json(value))
             elif topic and isinstance(entry := ft.parse_registry_entry(value), ft.ShapeEntry):
                 shape = entry.source, entry.definition.id
-                if counts(shape, entry.definition.incarnation) and entry.removed_at:
+                if entry.definition.writer != me or (counts(shape, entry.definition.incarnation) and entry.removed_at):
                     removed.add(shape)
                 elif entry.definition.snapshot and not snapshots.complete(*shape):
                     print(f"waits for its snapshot: {shape}", file=sys.stderr)

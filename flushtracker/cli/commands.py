@@ -369,7 +369,7 @@ Sends it random changes, cut and resent in many ways, kills it at random times,
 restarts it, and compares what it has notified with what it has stored. With
 --rows it also sends snapshots, and checks the rows that readers see. In each
 command, {config} and {data} are replaced by the paths of a Kafka configuration
-and of an empty directory for the writer's data.
+and of an empty directory for the writer's data, {writer} by the writer's name.
 
 Creates new topics on the brokers of FILE, and does not delete them.
 """,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from flushtracker.conformance.rows_judge import RowsJudge, Shape, shown
+from flushtracker.conformance.simulated_source import WRITER
 from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.kafka.records import record_of
@@ -33,6 +34,7 @@ Rule: TypeAlias = Literal[
     "heals",
     "resync",
     "removal",
+    "own",
 ]
 RULES: Final[Mapping[Rule, str]] = {
     "runs": "the writer runs until it is killed",
@@ -50,6 +52,7 @@ RULES: Final[Mapping[Rule, str]] = {
     "heals": "a start heals the gap",
     "resync": "it takes the next incarnation of a shape that is begun again",
     "removal": "it continues after a shape is removed",
+    "own": "it neither stores nor notifies shapes of other writers",
 }
 
 
@@ -72,6 +75,7 @@ class Judge:
         self._reached: dict[Shape, LogOffset] = {}
         self._barriers: dict[Shape, LogOffset] = {}
         self._partitions: dict[bytes, int] = {}
+        self._of_others: set[Shape] = set()
 
     def violate(self, rule: Rule, fact: str) -> None:
         """Keep the fact if it is the rule's first violation."""
@@ -81,6 +85,9 @@ class Judge:
         """The event has been published."""
         shape = event.source, event.shape_id
         self.events_sent += 1
+        if event.writer != WRITER:
+            self._of_others.add(shape)
+            return
         self.rows.sent(event)
         self._items.setdefault(shape, {}).update({item.offset: item for item in event.items})
         if event.commit is not None:
@@ -108,6 +115,10 @@ class Judge:
             return
         self._check_record(record, event)
         shape, offset = (event.source, event.shape_id), event.offset
+        if event.writer != WRITER or shape in self._of_others:
+            whose = "another writer's" if shape in self._of_others else f"{WRITER!r}'s"
+            self.violate("own", f"{_name(shape)} is {whose}, and is notified by writer {event.writer!r}")
+            return
         if event.type != "flushed":
             return
         before = self.notified.get(shape, LogOffset.before_all())
@@ -169,6 +180,9 @@ class Judge:
         with_rows = shown(rows).keys()
         for number, line in enumerate(lines, start=1):
             shape, offset, content = _parse("the dump", number, line)
+            if shape in self._of_others:
+                self.violate("own", f"{when}, the dump has items of {_name(shape)}, which is another writer's")
+                continue
             if content != _content(self._items.get(shape, {}).get(offset)):
                 self.violate("once", f"{when}, the item of {_name(shape)} at {offset} is not as any that was sent")
             offsets = stored.setdefault(shape, [])
@@ -194,6 +208,9 @@ class Judge:
         seen: dict[Shape, dict[int, set[LogOffset]]] = {}
         for number, line in enumerate(lines, start=1):
             shape, offset, content = _parse("the read", number, line)
+            if shape in self._of_others:
+                self.violate("own", f"{when}, readers see items of {_name(shape)}, which is another writer's")
+                continue
             if content != _content(self._items.get(shape, {}).get(offset)):
                 self.violate("whole", f"{when}, the item of {_name(shape)} at {offset} is not as any that was sent")
             seen.setdefault(shape, {}).setdefault(offset.tx_offset, set()).add(offset)

@@ -6,7 +6,7 @@ from typing import Final
 from flushtracker.conformance.judge import Judge
 from flushtracker.conformance.rows_judge import Shape
 from flushtracker.conformance.simulated_snapshots import SimulatedSnapshots
-from flushtracker.conformance.simulated_source import SimulatedConnection, SimulatedSource
+from flushtracker.conformance.simulated_source import WRITER, SimulatedConnection, SimulatedSource
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry
 from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import ShapeChangesEvent
@@ -15,15 +15,21 @@ from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.records import Event, record_of
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 
 _SOURCES: Final = ("7301/1/conformance", "7302/1/conformance")
 _SHAPES: Final = ("users", 'naïve "q"', "orders")
+_OF_THE_LOG: Final = "accounts"
+"""On the same topics, a shape of ``flushtracker write``."""
 _RECENT_EVENTS: Final = 50
 _SNAPSHOT_SHARE: Final = 0.1
 
 
 class SimulatedCapture:
-    """Two sources of three shapes each; close it when done. ``with_rows``: two of these have snapshots."""
+    """Two sources of three shapes each, and one of another writer; close it when done.
+
+    ``with_rows``: two of the three have snapshots.
+    """
 
     def __init__(self, config: KafkaConfig, judge: Judge, rng: Random, *, with_rows: bool = False) -> None:
         self._topics = config.topics.by_role()
@@ -31,7 +37,8 @@ class SimulatedCapture:
         self._rng = rng
         self._publisher = KafkaPublisher(config)
         shapes_with_rows = _SHAPES[:2] if with_rows else ()
-        self._sources = [SimulatedSource(name, _SHAPES, rng, shapes_with_rows) for name in _SOURCES]
+        others = {_OF_THE_LOG: LOG_WRITER}
+        self._sources = [SimulatedSource(name, (*_SHAPES, *others), rng, shapes_with_rows, others) for name in _SOURCES]
         self._snapshots = [
             SimulatedSnapshots(source, shape_id, rng) for source in self._sources for shape_id in shapes_with_rows
         ]
@@ -45,7 +52,8 @@ class SimulatedCapture:
             before = LogOffset.just_before(source.first_lsn)
             self._publish(SourceEntry(source.name, before, publication="conformance"))
             for shape_id in source.shape_ids:
-                self._publish(_entry((source.name, shape_id), before, snapshot=shape_id in source.tables))
+                shape, writer = (source.name, shape_id), source.writers[shape_id]
+                self._publish(_entry(shape, before, snapshot=shape_id in source.tables, writer=writer))
         self._publisher.flush(timeout_s)
 
     def send_something(self) -> None:
@@ -88,7 +96,7 @@ class SimulatedCapture:
         while True:
             lost = None
             for event in self._connections[0].next_events():
-                if lost is None and event.items and not event.start:
+                if lost is None and event.items and not event.start and event.writer == WRITER:
                     lost = event.source, event.shape_id
                     self._judge.lost(lost)
                 else:
@@ -179,7 +187,8 @@ def _entry(
     *,
     snapshot: bool = False,
     incarnation: int = 1,
+    writer: str = WRITER,
 ) -> ShapeEntry:
     source, shape_id = shape
-    definition = ShapeDefinition(shape_id, ("public", "t"), snapshot=snapshot, incarnation=incarnation)
+    definition = ShapeDefinition(shape_id, ("public", "t"), snapshot=snapshot, incarnation=incarnation, writer=writer)
     return ShapeEntry(source, definition, 16_400, starts_after, removed_at)

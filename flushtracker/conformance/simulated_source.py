@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from types import MappingProxyType
 from typing import Final
 
 from flushtracker.conformance.simulated_table import SimulatedTable
@@ -14,6 +15,8 @@ from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.wal.changes import Commit, LogItem, Operation, Row, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
 
+WRITER: Final = "conformance"
+"""The name of the writer under test."""
 _FIRST_LSN: Final = 0x1_0000_0000
 _FIRST_XID: Final = 2**32 - 300
 _UNSENT: Final = 12
@@ -42,12 +45,20 @@ class SimulatedSource:
     """One source with its shapes and the transactions so far; a connection that reads on generates more.
 
     The changes of the shapes ``with_rows`` are those of a table each, which has rows from the start; those of others
-    are any.
+    are any. ``writers`` has the name of each shape's writer, if it is not the one under test.
     """
 
-    def __init__(self, name: str, shape_ids: Sequence[str], rng: Random, with_rows: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        shape_ids: Sequence[str],
+        rng: Random,
+        with_rows: Sequence[str] = (),
+        writers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.name = name
         self.shape_ids = list(shape_ids)
+        self.writers = {**dict.fromkeys(shape_ids, WRITER), **writers}
         self.tables = {shape_id: SimulatedTable(rng) for shape_id in with_rows}
         self.incarnations = dict.fromkeys(shape_ids, Incarnation())
         self.transactions: list[Transaction] = []
@@ -91,8 +102,12 @@ class SimulatedSource:
         return [item for part in transaction.operations for item in part.get(shape_id, ())]
 
     def last_items(self, index: int) -> dict[tuple[str, str], LogOffset]:
-        """The offset of each shape's last item in the transaction, by source and shape, if its incarnation is live."""
-        items = {shape_id: self.items_of(self.transactions[index], shape_id) for shape_id in self.shape_ids}
+        """The offset of each shape's last item in the transaction, by source and shape, if its incarnation is live.
+
+        Only of shapes of the writer under test.
+        """
+        own = [shape_id for shape_id in self.shape_ids if self.writers[shape_id] == WRITER]
+        items = {shape_id: self.items_of(self.transactions[index], shape_id) for shape_id in own}
         return {(self.name, shape_id): each[-1].offset for shape_id, each in items.items() if each}
 
     def _items(self, shape_id: str, offset: LogOffset) -> tuple[LogItem, ...]:
@@ -161,6 +176,7 @@ class SimulatedConnection:
                     commit=commit,
                     items=tuple(item for part in parts for item in part.get(shape_id, ())),
                     incarnation=incarnations[shape_id].number,
+                    writer=self._source.writers[shape_id],
                 )
                 for shape_id in sorted(shape_ids)
             ]

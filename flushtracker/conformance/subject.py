@@ -5,10 +5,12 @@ import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from random import Random
 from typing import Final
 
+from flushtracker.conformance.simulated_source import WRITER
 from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
 from flushtracker.process.guarded_process import GuardedProcess
@@ -29,7 +31,8 @@ class Commands:
 class Subject:
     """In each command ``{config}`` and ``{data}`` become the paths of its configuration and of its folder.
 
-    The environment has both, as ``FLUSHTRACKER_CONFIG`` and ``FLUSHTRACKER_DATA``, and the variables of ``env``. With
+    ``{writer}`` becomes its name, ``WRITER``. The environment has all three, as ``FLUSHTRACKER_CONFIG``,
+    ``FLUSHTRACKER_DATA`` and ``FLUSHTRACKER_WRITER``, and the variables of ``env``. With
     ``disk``, the folder can lose what the writer has not synced.
     """
 
@@ -43,7 +46,8 @@ class Subject:
         disk: UnsyncedDisk | None = None,
     ) -> None:
         self._disk = disk
-        self._env = {**os.environ, **env, "FLUSHTRACKER_CONFIG": str(config), "FLUSHTRACKER_DATA": str(data)}
+        own = {"CONFIG": str(config), "DATA": str(data), "WRITER": WRITER}
+        self._env = {**os.environ, **env, **{f"FLUSHTRACKER_{name}": value for name, value in own.items()}}
         self._writer, self._dump = (_arguments(command, config, data) for command in (commands.writer, commands.dump))
         self._read, self._rows = (
             None if command is None else _arguments(command, config, data) for command in (commands.read, commands.rows)
@@ -151,7 +155,8 @@ def _arguments(command: str, config: Path, data: Path) -> list[str]:
         words = shlex.split(command)
     except ValueError as error:
         raise ConfigError(f"the command {command!r} cannot be split into words: {error}") from error
-    return [word.replace("{config}", str(config)).replace("{data}", str(data)) for word in words]
+    values = {"{config}": str(config), "{data}": str(data), "{writer}": WRITER}
+    return [reduce(lambda text, pair: text.replace(*pair), values.items(), word) for word in words]
 
 
 def _unusable(command: list[str], reason: object) -> ConfigError:

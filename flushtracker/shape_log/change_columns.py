@@ -6,6 +6,7 @@ from flushtracker.shape_log.log_row import item_row, require_timestamp
 from flushtracker.shape_log.row_columns import RowColumns
 from flushtracker.shape_log.shape_chain import cursor_after
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 from flushtracker.wal.value import value
 
 
@@ -22,6 +23,7 @@ class ChangeColumns:
     commit_timestamp: str | None
     items: RowColumns
     incarnation: int = 1
+    writer: str = LOG_WRITER
 
     @classmethod
     def of(cls, event: ShapeChangesEvent) -> "ChangeColumns":
@@ -32,7 +34,7 @@ class ChangeColumns:
         items = RowColumns.of_items(item_row(item, event.xid, 0) for item in event.items)
         return cls(
             *(event.shape_id, event.xid, event.follows, event.last_log_offset, cursor_after(event)),
-            *(event.start, commit_timestamp, items, event.incarnation),
+            *(event.start, commit_timestamp, items, event.incarnation, event.writer),
         )
 
 
@@ -52,4 +54,5 @@ def read_changes(data: bytes) -> ChangeColumns:
         *(changes.shape_id, changes.xid, LogOffset(*changes.follows), last),
         *(max(reached, items.last_offset) if len(items) else reached, changes.start, changes.commit_timestamp, items),
         incarnation=changes.incarnation,
+        writer=changes.writer,
     )

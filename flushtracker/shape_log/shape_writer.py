@@ -12,6 +12,7 @@ from flushtracker.shape_log.shape_chain import ChainPosition, position_of
 from flushtracker.shape_log.transaction_builder import TransactionBuilder, WriteUnit
 from flushtracker.shape_log.write_loop import FlushLimits, WriteLoop
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.wal.names import LOG_WRITER
 
 
 class LogEnd(NamedTuple):
@@ -70,14 +71,15 @@ class ShapeWriter:
         return cursor.op_offset < OP_INFINITY and cursor.tx_offset < event.last_log_offset.tx_offset
 
     def handle_entry(self, entry: ShapeEntry) -> None:
-        """Take the registry entry of the shape's incarnation: its limits, or its removal, which drops what is buffered.
+        """Take the registry entry of the shape's incarnation: its limits, or its end, which drops what is buffered.
 
-        A late entry of an earlier incarnation changes nothing.
+        It ends when it is removed, or another writer has taken it over. A late entry of an earlier incarnation changes
+        nothing.
         """
         if entry.definition.incarnation < self.incarnation:
             return
         self.loop.limits = FlushLimits.of(entry.definition.flush)
-        if entry.removed_at is not None:
+        if entry.removed_at is not None or entry.definition.writer != LOG_WRITER:
             self.is_removed = True
             self._drop_held()
 

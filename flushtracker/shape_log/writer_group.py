@@ -17,6 +17,7 @@ from flushtracker.shape_log.shape_writer import LogEnd, ShapeWriter
 from flushtracker.shape_log.transaction_builder import TransactionBuilder, WriteUnit
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 
 _VERSION: Final = b"\x02"
 """Also for the hash that divides shapes into groups: a state of version 1 has them in other groups."""
@@ -78,12 +79,18 @@ class WriterGroup:
     def handle_batch(
         self, changes: Iterable[ChangeColumns], entries: Iterable[ShapeEntry], now_ms: int
     ) -> list[ShapeBatch]:
-        """Take a batch's events; ``now_ms`` is the batch's time."""
+        """Take a batch's events; ``now_ms`` is the batch's time.
+
+        Shapes of other writers are theirs: nothing of them is taken, stored or notified. Only that one has taken over a
+        shape of the log matters: its entry ends the shape here.
+        """
         batches: dict[str, ShapeBatch] = {}
         for entry in entries:
+            if entry.definition.writer != LOG_WRITER and not self._has(entry.definition.id):
+                continue
             self._begin(entry.definition.id, entry.definition.incarnation, batches)
             self._writer(entry.definition.id).handle_entry(entry)
-        for event in sorted(changes, key=_offset):
+        for event in sorted((each for each in changes if each.writer == LOG_WRITER), key=_offset):
             # An event may arrive before the entry that announces it.
             self._begin(event.shape_id, event.incarnation, batches)
             writer = self._writer(event.shape_id)
@@ -100,6 +107,9 @@ class WriterGroup:
             if (len(batch.rows) or batch.is_resend) and persisted > LogOffset.before_all():
                 batch.notified = notifiable(persisted)
         return [batch for _, batch in sorted(batches.items())]
+
+    def _has(self, shape_id: str) -> bool:
+        return shape_id in self._writers or shape_id in self._records
 
     def _begin(self, shape_id: str, incarnation: int, batches: dict[str, ShapeBatch]) -> None:
         if self._writer(shape_id).begin(incarnation):

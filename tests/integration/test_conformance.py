@@ -25,7 +25,7 @@ def kafka(broker: Broker, tmp_path: Path) -> Path:
 def conformance(
     writer: Path, data: Path, *options: str, dump: str = DUMP, read: str | None = READ, rows: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    commands = ["--writer", f"{sys.executable} {writer} {{config}} {{data}}/shapes.db", "--dump", dump]
+    commands = ["--writer", f"{sys.executable} {writer} {{config}} {{data}}/shapes.db {{writer}}", "--dump", dump]
     commands += [] if read is None else ["--read", read]
     commands += [] if rows is None else ["--rows", rows]
     return subprocess.run(

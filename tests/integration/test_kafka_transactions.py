@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Final
 
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from flushtracker.events.stream_events import FlushNotification
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.jobs.track.live_status import LiveJobStatus
 from flushtracker.jobs.track.query import Recovery
 from flushtracker.kafka.records import record_of
@@ -16,10 +19,14 @@ from flushtracker.spark import transaction_watch
 from flushtracker.spark.kafka_admin import KafkaAdmin
 from flushtracker.spark.transaction_watch import OpenTransactions
 from flushtracker.status.problems import open_transactions
+from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
-from tests.support.kafka_job import KafkaJob
+from tests.support.kafka_job import SILENT, KafkaJob
 from tests.support.sample_source import SampleSource
+from tests.support.seeds import seeds
 from tests.support.status_pages import job_status
+
+_ROUNDS: Final = 6
 
 
 @pytest.fixture
@@ -41,7 +48,7 @@ def transactional(job: KafkaJob) -> Iterator[Callable[[], Producer]]:
 
     def begin() -> Producer:
         settings = {"bootstrap.servers": job.bootstrap_servers, "transactional.id": f"writer-{job.name}"}
-        producer = Producer(settings)
+        producer = Producer(settings, logger=SILENT)
         producer.init_transactions(60)
         producer.begin_transaction()
         opened.append(producer)
@@ -139,3 +146,51 @@ def test_recovery_ends_where_the_stream_ends(
     job.write([source.flushed("users", 2000)])
     job.run(spark)
     assert ack(job, source) == 3000
+
+
+@pytest.mark.parametrize("seed", seeds([1], range(2, 12)))
+def test_two_writers_on_one_slot_one_in_transactions_that_abort(
+    spark: SparkSession, job: KafkaJob, transactions: Callable[[], Producer], seed: int
+) -> None:
+    """Random rounds: the log's writer stops, the other one's instances are killed, abort or commit; each notifies both.
+
+    The ack is what the shapes' own writers have committed, and the job names the writer of what holds it.
+    """
+    rng, source = Random(seed), SampleSource()  # noqa: S311  reproducible
+    writers = {"log-1": "log", "log-2": "log", "own-1": "own", "own-2": "own"}
+    sent: dict[str, list[int]] = {shape_id: [] for shape_id in writers}
+    durable = dict.fromkeys(writers, 0)
+    lsn = 1000
+    for _ in range(_ROUNDS):
+        events: list[FragmentEvent | FlushNotification] = []
+        for _ in range(rng.randint(1, 4)):
+            lsn += 1000
+            shape_ids = rng.sample([*writers], rng.randint(0, 3))
+            for shape_id in shape_ids:
+                sent[shape_id].append(lsn)
+            event = source.transaction(lsn, *shape_ids)
+            shapes = tuple(replace(each, writer=writers[each.shape_id]) for each in event.shapes)
+            events.append(replace(event, shapes=shapes))
+        job.write(events)
+        if is_running := rng.random() < 0.5:
+            # It has everything of its own; and by mistake it notifies the others' shapes, in its name.
+            job.write([notified(source, shape_id, lsn, "log") for shape_id in writers])
+        producer = transactions()
+        publish(job, producer, *(notified(source, shape_id, lsn, "own") for shape_id in writers))
+        end = rng.choice(["commit", "abort", "killed"])
+        if end == "commit":
+            producer.commit_transaction(60)
+        elif end == "abort":
+            producer.abort_transaction(60)
+        else:
+            transactions().abort_transaction(60)  # The next instance aborts what the killed one left.
+        for shape_id, writer in writers.items():
+            if is_running if writer == "log" else end == "commit":
+                durable[shape_id] = lsn
+        job.run(spark)
+        pending = [next((each for each in sent[shape_id] if each > durable[shape_id]), None) for shape_id in writers]
+        assert ack(job, source) == min((each - 2 for each in pending if each is not None), default=lsn)
+
+
+def notified(source: SampleSource, shape_id: str, lsn: int, writer: str) -> FlushNotification:
+    return FlushNotification(source.name, "flushed", shape_id, LogOffset(lsn, 0), writer)

@@ -97,7 +97,7 @@ def define(rig: CaptureRig, count: int) -> list[str]:
         for name in NAMES
         for suffix, where in _CONDITIONS.items()
     ]
-    rig.define(*whole, *added)
+    rig.define(*({**each, "writer": "own"} for each in (*whole, *added)))
     return [each["id"] for each in added]
 
 

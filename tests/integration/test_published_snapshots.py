@@ -33,7 +33,7 @@ def publishing(
 def define(publishing: PublishingRig, *shapes: dict[str, Any]) -> None:
     """Define shapes, and wait until their snapshots can be taken."""
     rig = publishing.rig
-    rig.define(*shapes)
+    rig.define(*({"writer": "own", **each} for each in shapes))
 
     def are_visible() -> bool:
         registry = rig.registry()

@@ -15,7 +15,10 @@ _PRIMARY_KEY: Final = ",\n                                PRIMARY KEY (source, s
 _COMMIT: Final = "        db.commit()  # First durable,\n"
 _FLUSH: Final = "        notifier.flush()  # then said.\n"
 _NEXT: Final = '    if position == "next":\n'
-_IGNORES: Final = '    if not counts(shape, event.incarnation) or shape in removed or position == "gap":\n'
+_IGNORES: Final = (
+    '    if event.writer != me or not counts(shape, event.incarnation) or shape in removed or position == "gap":\n'
+)
+_IGNORES_ALL_BUT_GAPS: Final = "    if event.writer != me or shape in removed:\n"
 _CURSOR: Final = 'db.execute("REPLACE INTO cursors VALUES (?, ?, ?, ?)", (*shape, *cursors[shape]))'
 _NOTED: Final = "    notifier.flushed(*shape, cursors[shape])"
 _REMOVED: Final = "                    removed.add(shape)\n"
@@ -129,7 +132,7 @@ PLAIN: Final = (
     FaultyWriter(
         "it takes a gap for nothing",
         "gap",
-        {_IGNORES: '    position = "next" if position == "gap" else position\n    if shape in removed:\n'},
+        {_IGNORES: f'    position = "next" if position == "gap" else position\n{_IGNORES_ALL_BUT_GAPS}'},
     ),
     FaultyWriter(
         "it starts in silence",
@@ -141,7 +144,7 @@ PLAIN: Final = (
     FaultyWriter(
         "it ends at a gap",
         "runs",
-        {_IGNORES: '    if position == "gap":\n        sys.exit(3)\n    if shape in removed:\n'},
+        {_IGNORES: f'    if position == "gap":\n        sys.exit(3)\n{_IGNORES_ALL_BUT_GAPS}'},
     ),
 )
 """Those that are found at once."""
@@ -167,7 +170,7 @@ SLOW: Final = (
         "others",
         {
             _IGNORES: '    if position == "gap":\n        stopped.add(event.source)\n'
-            '    if shape in removed or position == "gap" or event.source in stopped:\n',
+            '    if event.writer != me or shape in removed or position == "gap" or event.source in stopped:\n',
             "removed: set": "stopped: set[str] = set()\nremoved: set",
         },
         also=frozenset({"heals", "removal", "live"}),
@@ -176,7 +179,7 @@ SLOW: Final = (
         "it never takes a shape again after a gap",
         "heals",
         {
-            _IGNORES: '    if position == "gap":\n        removed.add(shape)\n    if shape in removed:\n',
+            _IGNORES: f'    if position == "gap":\n        removed.add(shape)\n{_IGNORES_ALL_BUT_GAPS}',
         },
         also=frozenset({"removal", "live"}),
     ),

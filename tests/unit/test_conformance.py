@@ -13,7 +13,7 @@ import pytest
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.conformance.judge import Judge
 from flushtracker.conformance.program import write_config
-from flushtracker.conformance.simulated_source import SimulatedConnection, SimulatedSource
+from flushtracker.conformance.simulated_source import WRITER, SimulatedConnection, SimulatedSource
 from flushtracker.conformance.subject import Commands, Subject
 from flushtracker.errors import ConfigError
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
@@ -41,14 +41,14 @@ def sent(*lsns: int) -> Judge:
     return judge
 
 
-def transaction(lsn: int, shape_id: str = "users") -> ShapeChangesEvent:
+def transaction(lsn: int, shape_id: str = "users", writer: str = WRITER) -> ShapeChangesEvent:
     items = item(lsn, 0), item(lsn, 2)
     follows, last = LogOffset.just_before(lsn), LogOffset(lsn, 2)
-    return ShapeChangesEvent("s", shape_id, 7, follows, last, start=False, has_begin=True, commit=COMMIT, items=items)
+    return ShapeChangesEvent("s", shape_id, 7, follows, last, False, True, COMMIT, items, writer=writer)  # noqa: FBT003
 
 
-def notify(judge: Judge, offset: LogOffset, shape_id: str = "users") -> None:
-    record = record_of(FlushNotification("s", "flushed", shape_id, offset, "log"))
+def notify(judge: Judge, offset: LogOffset, shape_id: str = "users", writer: str = WRITER) -> None:
+    record = record_of(FlushNotification("s", "flushed", shape_id, offset, writer))
     judge.read(ReadRecord(0, record.key.encode(), record.value.encode()))
 
 
@@ -222,7 +222,7 @@ def test_what_is_sent_and_not_notified_is_behind() -> None:
     [
         (ReadRecord(0, b"k", b"{}"), "a record of partition 0 is no flush notification: v is missing"),
         (("removed", 0, None), "has type removed, which only capture may publish"),
-        (("flushed", 0, b"users"), 'has the key b\'users\', expected b\'["s","users","flushed","log"]\''),
+        (("flushed", 0, b"users"), 'has the key b\'users\', expected b\'["s","users","flushed","conformance"]\''),
         (("flushed", 3, None), "is in partition 3, one before in partition 0"),
     ],
 )
@@ -232,7 +232,7 @@ def test_a_record_of_another_form_is_a_violation(record: ReadRecord | tuple[str,
     notify(judge, LogOffset(100, 0))
     if not isinstance(record, ReadRecord):
         kind, partition, key = record
-        _, right_key, value = record_of(FlushNotification("s", kind, "users", LogOffset(100, 0), "log"))
+        _, right_key, value = record_of(FlushNotification("s", kind, "users", LogOffset(100, 0), WRITER))
         record = ReadRecord(partition, key or right_key.encode(), value.encode())
     judge.read(record)
     assert list(judge.violations) == ["format"]
@@ -352,3 +352,27 @@ def test_the_writers_configuration_has_no_secret(tmp_path: Path, monkeypatch: py
         monkeypatch.setenv(name, value)
     read = load_kafka_config(file)
     assert (read.topics, dict(read.options)) == (topics, {"sasl.password": "s3cret", "linger.ms": "5"})
+
+
+@pytest.mark.parametrize("what", ["notified", "notified in its own name", "stored", "shown", "by another name"])
+def test_a_shape_of_another_writer_is_left_alone(what: str) -> None:
+    """What is on the same topics for others is neither to be stored nor notified, nor is another name to be used."""
+    judge = sent(100)
+    judge.sent(transaction(100, "accounts", "log"))
+    notify(judge, LogOffset(100, 2))
+    judge.dumped(dump(LogOffset(100, 0), LogOffset(100, 2)), "after kill 1")
+    judge.seen(dump(LogOffset(100, 0), LogOffset(100, 2)), "after kill 1")
+    assert judge.violations == {}
+    assert judge.behind() == []
+    match what:
+        case "notified":
+            notify(judge, LogOffset(100, 2), "accounts")
+        case "notified in its own name":
+            notify(judge, LogOffset(100, 2), "accounts", "log")
+        case "stored":
+            judge.dumped(dump(*TWO[:2]) + dump(*TWO[:2], shape_id="accounts"), "after kill 2")
+        case "shown":
+            judge.seen(dump(*TWO[:2]) + dump(*TWO[:2], shape_id="accounts"), "after kill 2")
+        case _:
+            notify(judge, LogOffset(100, 2), writer="other")
+    assert [*judge.violations] == ["own"]

@@ -1,5 +1,6 @@
 """Which shapes get a snapshot, by what capture has registered and what snapshots there are."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -60,3 +61,28 @@ def test_a_shape_that_only_a_replaced_source_has_is_named_with_both_sources() ->
     )
     with pytest.raises(ConfigError, match="shape ended has snapshot: false"):
         require_known(registry, "7301/1", ["ended"])
+
+
+def test_snapshots_go_where_the_writer_of_the_shape_reads_them() -> None:
+    """The log's to the log, those of one's own to Kafka; who asks for the other one is told where it is."""
+    own = entry("own")
+    own = replace(own, definition=replace(own.definition, writer="search"))
+    table = TableEntry(SOURCE, TABLE.binding)
+    registry = Registry.of([entry("log"), own, table])
+
+    def due_ids(takes: Callable[[str], bool]) -> list[str]:
+        found = due_shapes(registry, {}, "7301/1", takes=takes).tables
+        return [each.definition.id for group in found for each in group.shapes]
+
+    def is_own(writer: str) -> bool:
+        return writer != "log"
+
+    assert due_ids(lambda writer: writer == "log") == ["log"]
+    assert due_ids(is_own) == ["own"]
+    require_known(registry, "7301/1", ["own"], is_own)
+    with pytest.raises(
+        ConfigError, match=r"shape own has the writer 'search', .*: run flushtracker snapshot with kafka"
+    ):
+        require_known(registry, "7301/1", ["own"])
+    with pytest.raises(ConfigError, match=r"shape log has the writer 'log', .*, without kafka"):
+        require_known(registry, "7301/1", ["log"], is_own)

@@ -183,6 +183,16 @@ def test_removed_or_ended_shape_says_when_and_why(log: str) -> None:
         read_shape(log, "gone", even_if_ended=True)
 
 
+def test_a_shape_of_another_writer_is_named_with_it(log: str) -> None:
+    """Its rows would be waited for for ever: this log will never have any."""
+    entry = shape_entry()
+    register(log, replace(entry, definition=replace(entry.definition, writer="search")), table_entry())
+    expected = f"^shape users of source {SOURCE} is not in the shape log: its writer is 'search'; read it where that"
+    for read in (read_shape, read_shape_log):
+        with pytest.raises(ConfigError, match=expected):
+            read(log, "users")
+
+
 def test_shapes_and_sources_that_are_not_there_are_named(log: str, tmp_path: Path) -> None:
     """An id that is not in the log, several sources, a folder without a log, a Delta table of another kind."""
     append(log, [commit(10), commit(10, source="b/1/s"), commit(10, shape_id="it's")])

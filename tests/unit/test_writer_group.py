@@ -8,6 +8,7 @@ import pytest
 from flushtracker.errors import StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.shape_log.change_columns import ChangeColumns
 from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.transaction_builder import WriteUnit
@@ -237,3 +238,44 @@ def test_lost_commit_is_a_gap_though_the_log_ends_with_the_last_item() -> None:
     stream.restart()
     (healed,) = group.handle_events(stream.events([first, second]), [], 0)
     assert _heads(healed.rows) == [row for row in stream.expected_rows() if row[:2] > last]
+
+
+def _entry_of(writer: str, incarnation: int = 1) -> ShapeEntry:
+    definition = ShapeDefinition("a", ("public", "t"), incarnation=incarnation, writer=writer)
+    return ShapeEntry(SOURCE, definition, 16_400, LogOffset(900, 0))
+
+
+def test_shape_of_another_writer_is_neither_stored_nor_notified_nor_kept_nor_a_gap() -> None:
+    """Its writer says how far it is durable; that this log has it, too, would say nothing of that."""
+    stream = Transactions()
+    stream.grow(3)
+    group = WriterGroup(SOURCE, WriterSettings())
+    events = [replace(event, writer="own") for event in stream.events([*stream.items])]
+    changes = [ChangeColumns.of(event) for event in events[1:]]  # For a shape of the log, the start would be missing.
+    assert group.handle_batch(changes, [_entry_of("own")], 0) == []
+    assert group.durable() == {}
+    assert group.pack() == WriterGroup(SOURCE, WriterSettings()).pack()
+
+
+@pytest.mark.parametrize("write_unit", ["txn", "txn_fragment"])
+def test_shape_that_another_writer_takes_over_ends_here_and_may_come_back(write_unit: WriteUnit) -> None:
+    """What is held is dropped, late changes of before are not taken; a later incarnation of the log counts."""
+    stream = Transactions()
+    stream.grow(4)
+    settings = WriterSettings(write_unit)
+    group = WriterGroup(SOURCE, settings)
+    first, *rest = stream.items
+    group.handle_batch(map(ChangeColumns.of, stream.events([first], until=1)), [_entry_of("log")], 0)
+    (taken_over,) = group.handle_batch([], [_entry_of("own", 2)], 0)
+    assert (taken_over.begun, len(taken_over.rows), taken_over.notified) == (2, 0, None)
+    assert group.durable()["a"].is_removed
+    late = [ChangeColumns.of(event) for event in stream.events(rest)]
+    assert all(batch.notified is None and not len(batch.rows) for batch in group.handle_batch(late, [], 0))
+    group = WriterGroup(SOURCE, settings, group.pack())
+    stream.incarnation = 3
+    stream.restart()
+    stream.grow(1)
+    events = [ChangeColumns.of(event) for event in stream.events([max(stream.items)])]
+    (back,) = group.handle_batch(events, [_entry_of("log", 3)], 0)
+    assert (back.begun, back.gap) == (3, None)
+    assert len(back.rows)

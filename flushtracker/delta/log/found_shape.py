@@ -13,6 +13,7 @@ from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot, aligned
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 
 _SHORT: Final = 100
 _BEFORE_CHANGES: Final = LogOffset.last_before_real_offsets()
@@ -266,6 +267,16 @@ def not_followed(shape_id: str) -> PositionError:
         f"shape {shape_id} has subqueries, so its rows cannot be followed: its log has the changes of all of its "
         "tables; read that from its beginning, keep all rows by key, and select among them"
     )
+
+
+def require_in_log(entry: ShapeEntry) -> None:
+    """Raise ``ConfigError`` for the shape of another writer, of which the log will never have anything."""
+    definition = entry.definition
+    if definition.writer != LOG_WRITER:
+        raise ConfigError(
+            f"shape {definition.id} of source {entry.source} is not in the shape log: its writer is "
+            f"{definition.writer!r}; read it where that stores it"
+        )
 
 
 def require_readable(entry: ShapeEntry, *, even_if_ended: bool, has_log: bool) -> None:

@@ -17,7 +17,7 @@ from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.log.chosen_source import chosen_source
 from flushtracker.delta.log.difference import Difference, taken_at
 from flushtracker.delta.log.followed_log import FollowedLog
-from flushtracker.delta.log.found_shape import FoundShape, require_readable
+from flushtracker.delta.log.found_shape import FoundShape, require_in_log, require_readable
 from flushtracker.delta.log.shape_ends import ShapeEnd, ShapeEnds
 from flushtracker.delta.log.table import open_shape_log, unreadable
 from flushtracker.delta.new_commits import NewCommits
@@ -244,7 +244,9 @@ class ShapeFinder:
             known.add(source)
         source = chosen_source(self.uri, shape_id, source, known, after)
         entry = registry.shape(source, shape_id)
-        if entry is not None and entry.removed_at is not None:
+        if entry is not None and entry.removed_at is None:
+            require_in_log(entry)
+        elif entry is not None:
             require_readable(entry, even_if_ended=even_if_ended, has_log=source in ends)
         table = None if entry is None else registry.table_of(entry)
         tables = () if entry is None else registry.tables_of(entry) or ()

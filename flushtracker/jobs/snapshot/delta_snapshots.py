@@ -15,6 +15,7 @@ from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.jobs.snapshot.loop import SnapshotLoop
 from flushtracker.jobs.snapshot.snapshot_store import Outcome
 from flushtracker.shape_log.shape_snapshot import ShapeKey
+from flushtracker.wal.names import LOG_WRITER
 
 
 class DeltaSnapshots:
@@ -23,6 +24,9 @@ class DeltaSnapshots:
     def __init__(self, spark: SparkSession, config: SnapshotConfig) -> None:
         self._spark, self._config = spark, config
         self._registry = RegistryTable(config.sink.shapes, config.sink.storage_options)
+
+    def takes(self, writer: str) -> bool:
+        return writer == LOG_WRITER
 
     def has_changed(self) -> bool:
         return self._registry.has_changed()

@@ -10,6 +10,7 @@ from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.wal.names import LOG_WRITER
 from flushtracker.wal.source_name import SourceName, successors
 
 SHAPES_PER_ATTEMPT: Final = 500
@@ -78,14 +79,17 @@ def due_shapes(
     server: str,
     shape_ids: Collection[str] = (),
     again: Collection[str] = (),
+    takes: Callable[[str], bool] = LOG_WRITER.__eq__,
 ) -> DueShapes:
     """The shapes of this server whose incarnation has no snapshot, or should get another one ``again``.
 
-    With ``shape_ids``, only these shapes.
+    Only those of writers whose snapshots the store ``takes``; with ``shape_ids``, only these shapes.
     """
     tables, waiting = defaultdict[tuple[str, tuple[int, ...]], list[ShapeEntry]](list), list[str]()
     for entry in _shapes(registry, server):
         shape_id = entry.definition.id
+        if not takes(entry.definition.writer):
+            continue
         has_one = taken.get((entry.source, shape_id), 0) >= entry.definition.incarnation
         if (shape_ids and shape_id not in shape_ids) or (has_one and shape_id not in again):
             continue
@@ -97,18 +101,21 @@ def due_shapes(
     return DueShapes(tuple(_groups(registry, tables, server)), tuple(waiting))
 
 
-def require_known(registry: Registry, server: str, shape_ids: Sequence[str]) -> None:
+def require_known(
+    registry: Registry, server: str, shape_ids: Sequence[str], takes: Callable[[str], bool] = LOG_WRITER.__eq__
+) -> None:
     """Check the shapes that a user names.
 
     Raises:
         ShapeEndedError: one was removed or has ended.
         ConfigError: the server has no shape of that name, or it is defined without a snapshot; or only a source has it
-            that another has replaced.
+            that another has replaced; or its snapshots go elsewhere, because it is another writer's.
     """
     replaced = successors({source for source, _, _ in registry.entries})
-    known = {entry.definition.id for entry in _shapes(registry, server)}
+    known = {entry.definition.id: entry.definition.writer for entry in _shapes(registry, server)}
     for shape_id in shape_ids:
         if shape_id in known:
+            _require_taken(shape_id, known[shape_id], takes)
             continue
         entries = [registry.shape(source, shape_id) for source in registry.sources_of(shape_id)]
         of_server = [entry for entry in entries if entry is not None and registry.server_of(entry.source) == server]
@@ -128,6 +135,17 @@ def require_known(registry: Registry, server: str, shape_ids: Sequence[str]) -> 
                 how = "was removed by its owner" if entry.ended_because is None else f"ended: {entry.ended_because}"
                 raise ShapeEndedError(f"shape {shape_id} of source {entry.source} {how}, so it needs no snapshot")
         raise ConfigError(f"shape {shape_id} has snapshot: false; set snapshot: true, and run flushtracker resync")
+
+
+def _require_taken(shape_id: str, writer: str, takes: Callable[[str], bool]) -> None:
+    if takes(writer):
+        return
+    remedy = (
+        "run flushtracker snapshot with the configuration of the shape log, without kafka"
+        if writer == LOG_WRITER
+        else "run flushtracker snapshot with kafka in its configuration, which publishes them"
+    )
+    raise ConfigError(f"shape {shape_id} has the writer {writer!r}, whose snapshots do not go here: {remedy}")
 
 
 def _shapes(registry: Registry, server: str) -> Iterator[ShapeEntry]:

@@ -39,6 +39,7 @@ from flushtracker.postgres.published_wait import wait_until_published
 from flushtracker.postgres.snapshot_export import attempt_number, exported_table, primary_server
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.wal.contained_transactions import ContainedTransactions
+from flushtracker.wal.names import LOG_WRITER
 
 
 class KafkaSnapshots:
@@ -50,6 +51,9 @@ class KafkaSnapshots:
         self._reader = TopicReader(config.kafka)
         self._ends: tuple[Mapping[int, int], ...] = ()
         """The Kafka offsets up to which the topics were read."""
+
+    def takes(self, writer: str) -> bool:
+        return writer != LOG_WRITER
 
     def has_changed(self) -> bool:
         return self._ends != self._read_ends()

@@ -103,8 +103,8 @@ class SnapshotLoop:
             server = primary_server(connection)
         registry = self._store.registry()
         if is_first:
-            require_known(registry, server, self._shape_ids)
-        return due_shapes(registry, self._store.taken(), server, self._shape_ids, self._again)
+            require_known(registry, server, self._shape_ids, self._store.takes)
+        return due_shapes(registry, self._store.taken(), server, self._shape_ids, self._again, self._store.takes)
 
     def _note(self, due: DueShapes) -> None:
         if due.waiting != self._waiting:

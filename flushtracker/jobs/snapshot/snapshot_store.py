@@ -25,6 +25,10 @@ class Outcome:
 class SnapshotStore(Protocol):
     """Every method raises a ``FlushtrackerError`` if the store cannot be reached."""
 
+    def takes(self, writer: str) -> bool:
+        """Whether snapshots of the writer's shapes go here."""
+        ...
+
     def has_changed(self) -> bool:
         """Whether there may be other entries than :meth:`registry` had last."""
         ...

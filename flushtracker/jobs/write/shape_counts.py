@@ -10,15 +10,19 @@ from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.status.bounded_text import bounded
 from flushtracker.status.write_status import MOST_LISTED, ShapeNote, SourceShapes
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 
 _REMOVED = "its owner removed it"
 
 
 def count_shapes(registry: Registry, snapshots: Mapping[ShapeKey, int]) -> dict[str, SourceShapes]:
-    """By source; ``snapshots`` has the incarnation of each shape's last snapshot. Takes time by their number."""
+    """By source, without those of other writers. Takes time by their number.
+
+    ``snapshots`` has the incarnation of each shape's last snapshot.
+    """
     live, ended = defaultdict[str, list[ShapeEntry]](list), defaultdict[str, list[ShapeEntry]](list)
     for entry in registry.entries.values():
-        if isinstance(entry, ShapeEntry):
+        if isinstance(entry, ShapeEntry) and entry.definition.writer == LOG_WRITER:
             (live if entry.removed_at is None else ended)[entry.source].append(entry)
     return {source: _counted(live[source], ended[source], snapshots) for source in sorted({*live, *ended})}
 
