@@ -28,7 +28,6 @@ from flushtracker.events.registry_events import RegistryEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.kafka.records import Event, Record, flush_keys, record_of
-from flushtracker.shapes.definition import ShapeDefinition
 
 _NO_TIMEOUT_S: Final = 1e9
 """The publisher applies its own ``retry_timeout`` to unavailable brokers."""
@@ -128,10 +127,10 @@ class Outbox:
         """Publish that a shape was removed."""
         self._publish(removal)
 
-    def delete_flushes(self, source: str, shapes: Iterable[ShapeDefinition]) -> None:
-        """Have compaction delete the removals of shapes and what their writers have flushed; wait for confirmation."""
-        for shape in shapes:
-            for key in flush_keys(source, shape.id, shape.writer):
+    def delete_flushes(self, source: str, writers: Mapping[str, Iterable[str]]) -> None:
+        """Have compaction delete the flushes and removals of shapes, given their writers; wait for confirmation."""
+        for shape_id, names in writers.items():
+            for key in (key for writer in names for key in flush_keys(source, shape_id, writer)):
                 self._publisher.publish(self._topics[FLUSHES], key, None)
         self.wait_until_confirmed()
 

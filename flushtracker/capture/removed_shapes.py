@@ -7,6 +7,7 @@ are deleted, and its entry is *condensed* to little more than its id.
 
 import logging
 from collections.abc import Set
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -14,8 +15,6 @@ from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification
-from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +33,12 @@ class RemovedShapes:
         """The shapes that the file defines; ``None`` while that is not known."""
 
     def publish(self, entry: ShapeEntry) -> None:
-        """Publish that a shape was removed, in the name of its writer: another's state is not concerned."""
-        if entry.removed_at is not None:
-            self._publish(entry.definition, entry.removed_at, entry.definition.writer)
-
-    def _publish(self, definition: ShapeDefinition, removed_at: LogOffset, writer: str) -> None:
-        self._outbox.publish_removal(FlushNotification(self._source, "removed", definition.id, removed_at, writer))
+        """Publish that a shape was removed, for each of its writers that the tracking job may wait for."""
+        if entry.removed_at is None:
+            return
+        for writer in entry.writers:
+            removal = FlushNotification(self._source, "removed", entry.definition.id, entry.removed_at, writer)
+            self._outbox.publish_removal(removal)
 
     def publish_again(self, confirmed_lsn: int) -> None:
         """Publish the removals that the previous process may not have published before it was killed.
@@ -53,7 +52,7 @@ class RemovedShapes:
         # Of a later incarnation, the entry has replaced that of the one before, with its end.
         for entry in self._registry.live:
             if entry.definition.incarnation > 1 and entry.starts_after.tx_offset >= confirmed_lsn:
-                self._publish(entry.definition, entry.starts_after, entry.writer_before or entry.definition.writer)
+                self.publish(replace(entry, removed_at=entry.starts_after))
 
     def condense(self, confirmed_lsn: int) -> None:
         """Condense the shapes that were removed before ``confirmed_lsn``, up to before which everything is confirmed.
@@ -63,7 +62,8 @@ class RemovedShapes:
         entries = list(islice(self._registry.condensable(confirmed_lsn, self.defined), _MOST_CONDENSED))
         if not entries:
             return
-        self._outbox.delete_flushes(self._source, [entry.definition for entry in entries])
+        shape_ids = [entry.definition.id for entry in entries]
+        self._outbox.delete_flushes(self._source, {each: self._registry[each].writers for each in shape_ids})
         self._outbox.publish_entries(entries)
         for entry in entries:
             self._registry.put(entry)

@@ -54,7 +54,9 @@ def trimmed(entry: ShapeEntry) -> ShapeEntry:
         return entry
     known = entry.definition
     definition = ShapeDefinition(known.id, NO_TABLE, incarnation=known.incarnation, writer=known.writer)
-    return ShapeEntry(entry.source, definition, 0, LogOffset.before_all(), entry.removed_at)
+    return ShapeEntry(
+        *(entry.source, definition, 0, LogOffset.before_all(), entry.removed_at), earlier_writers=entry.earlier_writers
+    )
 
 
 def evictions_of(entries: Iterable[ShapeEntry]) -> tuple[Eviction, ...]:

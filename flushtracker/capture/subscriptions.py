@@ -353,13 +353,12 @@ class Subscriptions:
         before = self._registry.last_ended(definition.id)
         if before is None or before.removed_at is None:
             return ShapeEntry(self._source, definition, new.tables[0].oid, starts_after)
-        writer = before.definition.writer
         # The end may be the end of the WAL, and the next commit record may start there.
         starts_after = max(starts_after, before.removed_at)
         return ShapeEntry(
             *(self._source, definition, new.tables[0].oid, starts_after),
             evicted_at_ms=before.evicted_at_ms,
-            writer_before=None if writer == definition.writer else writer,
+            earlier_writers=tuple(dict.fromkeys(each for each in before.writers if each != definition.writer)),
         )
 
     def _remove(self, entries: Collection[ShapeEntry]) -> None:

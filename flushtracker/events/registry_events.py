@@ -28,6 +28,7 @@ from flushtracker.events.strict_json import (
     offset_json,
     optional_integer,
     optional_text,
+    strings_field,
     table_field,
     text_field,
     typed_field,
@@ -79,7 +80,7 @@ class ShapeEntry:
     although it could be delivered, or of a live shape, when it so ended the incarnation before. ``starts_visible``:
     every MVCC snapshot taken on the server from now on contains every transaction at or below ``starts_after``.
 
-    ``writer_before``: the writer of the incarnation before, if it had another. Its removal must name that one.
+    ``earlier_writers``: the other writers of earlier incarnations, whose flushes the tracking job may still wait for.
 
     ``is_condensed``: of a removed shape only the id, the writer, the end and its reason are kept, as the slot is
     confirmed past its end, and its flushes are deleted.
@@ -98,7 +99,12 @@ class ShapeEntry:
     evicted_at_ms: int | None = None
     joined: tuple[tuple[TableName, int], ...] = ()
     is_condensed: bool = False
-    writer_before: str | None = None
+    earlier_writers: tuple[str, ...] = ()
+
+    @property
+    def writers(self) -> tuple[str, ...]:
+        """All that have written an incarnation of it, its own first."""
+        return (self.definition.writer, *self.earlier_writers)
 
     @property
     def table_oids(self) -> tuple[int, ...]:
@@ -146,7 +152,7 @@ class ShapeEntry:
             starts_visible=self.starts_visible,
             **evicted,
             # Only a shape that has changed hands has the key.
-            **({} if self.writer_before is None else {"writer_before": self.writer_before}),
+            **({"earlier_writers": self.earlier_writers} if self.earlier_writers else {}),
         )
 
 
@@ -410,5 +416,8 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
             (table_field(joined, "table"), integer_field(joined, "first_lsn", 0))
             for joined in objects_field({"joined": [], **definition}, "joined")
         ),
-        writer_before=name_field(fields, "writer_before") if "writer_before" in fields else None,
+        earlier_writers=tuple(
+            writer_field({"writer": name})
+            for name in strings_field({"earlier_writers": [], **fields}, "earlier_writers")
+        ),
     )

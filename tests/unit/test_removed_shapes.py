@@ -99,7 +99,7 @@ class CompactedTopics(FakePublisher):
     def flushes(self) -> set[tuple[str, str]]:
         """The shapes with flushes, and their types."""
         found = [json.loads(key) for topic, key in self.topics if topic == "l"]
-        return {(shape_id, kind) for _, shape_id, kind in found}
+        return {(shape_id, kind) for _, shape_id, kind, _ in found}
 
 
 class LongLivedSource(Source):
