@@ -4,7 +4,7 @@ They are prepared for a row of NULLs of the columns' types, not for the table: s
 privilege on one. Preparing plans nothing and evaluates nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from psycopg2 import errors, sql
@@ -19,14 +19,20 @@ _NAME: Final = sql.Identifier("flushtracker_where")
 _AT_ONCE: Final = 100
 
 
-def refused_conditions(connection: Connection, relation: Relation, wheres: Sequence[str]) -> dict[str, str]:
+def type_names(connection: Connection, relations: Iterable[Relation]) -> dict[int, str]:
+    """The names of the types of all their columns, as the server writes them in SQL, by OID."""
+    oids = sorted({column.type_oid for relation in relations for column in relation.columns})
+    return dict(rows(connection, _TYPE_NAMES, (oids,)))
+
+
+def refused_conditions(
+    connection: Connection, relation: Relation, wheres: Sequence[str], names: Mapping[int, str]
+) -> dict[str, str]:
     """The server's message for each condition that it does not prepare.
 
-    Each must be valid for ``relation``. One is left out if this role may not use a type's schema. Raises
-    ``PostgresUnavailableError``.
+    Each must be valid for ``relation``; ``names`` are those of its types. One is left out if this role may not use a
+    type's schema. Raises ``PostgresUnavailableError``.
     """
-    oids = [column.type_oid for column in relation.columns]
-    names: Mapping[int, str] = dict(rows(connection, _TYPE_NAMES, (oids,)) if wheres else [])
     columns = [
         sql.SQL("NULL::{} AS {}").format(sql.SQL(names[column.type_oid]), sql.Identifier(column.name))
         for column in relation.columns

@@ -16,7 +16,7 @@ from flushtracker.postgres.catalog import Catalog, TableFacts
 from flushtracker.postgres.connection import Connection, one_snapshot, server_encoding
 from flushtracker.postgres.identity_remedies import IdentityRemedies
 from flushtracker.postgres.missing_tables import read_missing_tables
-from flushtracker.postgres.prepared_where import refused_conditions
+from flushtracker.postgres.prepared_where import refused_conditions, type_names
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.key_binding import NEEDED
@@ -67,8 +67,9 @@ def resolve_shapes(
             resolved += [(completed, tables[table].binding) for table in own]
         except (ShapeError, PostgresError) as error:
             errors[definition.id] = error
+    types = type_names(connection, [table.relation for table in tables.values()])
     for table in tables.values():
-        errors |= table.refused_by(connection)
+        errors |= table.refused_by(connection, types)
     if errors:
         raise first_of(errors)
     return resolved
@@ -190,10 +191,10 @@ class _Table:
             self._unprepared.append(definition)
         return completed
 
-    def refused_by(self, connection: Connection) -> dict[str, ShapeError]:
+    def refused_by(self, connection: Connection, names: Mapping[int, str]) -> dict[str, ShapeError]:
         """The errors of completed shapes whose condition the server does not prepare, by id."""
         wheres = {each.id: each.where for each in self._unprepared if each.where is not None}
-        refused = refused_conditions(connection, self.relation, list(dict.fromkeys(wheres.values())))
+        refused = refused_conditions(connection, self.relation, list(dict.fromkeys(wheres.values())), names)
         return {
             each.id: ShapeError(f"{each.subject('where')}: PostgreSQL does not prepare it: {refused[each.where]}")
             for each in self._unprepared

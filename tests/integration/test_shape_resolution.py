@@ -11,7 +11,7 @@ import pytest
 from flushtracker.errors import FlushtrackerError, PostgresError, ShapeError
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
-from flushtracker.postgres.prepared_where import refused_conditions
+from flushtracker.postgres.prepared_where import refused_conditions, type_names
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape import Shape
@@ -162,11 +162,12 @@ def test_conditions_are_prepared_by_a_role_that_may_read_no_table(postgres: Loca
         rows(connection, "SET search_path = pg_catalog, pg_temp")
         rows(connection, "SET ROLE stranger")
         wheres = ["id = 1", "id = 'x'", "\"Name\" LIKE 'a' -- b", "id = 99999999999999999999999"]
-        refused = refused_conditions(connection, plain, wheres)
+        refused = refused_conditions(connection, plain, wheres, type_names(connection, [plain]))
         assert list(refused) == ["id = 'x'"]
         assert "SQLSTATE 22P02" in refused["id = 'x'"]
         ((oid,),) = rows(connection, "SELECT oid::bigint FROM pg_type WHERE typname = 'mood'")
         mood = UserType(oid, "closed", "mood", "enum", ("ok",))
         typed = Relation(1, "closed", "t", "full", (Column("id", 23), Column("feel", oid, user_type=mood)))
-        assert refused_conditions(connection, typed, ["feel = 'ok'::mood", "id = 'x'"]) in ({}, {"id = 'x'": ""})
+        names = type_names(connection, [typed])
+        assert refused_conditions(connection, typed, ["feel = 'ok'::mood", "id = 'x'"], names) in ({}, {"id = 'x'": ""})
         assert rows(connection, "SELECT count(*) FROM pg_prepared_statements") == [(0,)]
