@@ -160,8 +160,13 @@ def test_the_chain_of_an_incarnation_begins_with_a_start() -> None:
         router.add_shape(of(4))
 
 
+def writer_of(incarnation: int) -> str:
+    """The writer of an incarnation in :class:`ResyncedSource`: mostly another one than before."""
+    return ("log", "own", "search", "search")[incarnation % 4]
+
+
 class ResyncedSource(LongLivedSource):
-    """A source whose shapes begin again, and what is known of each incarnation."""
+    """A source whose shapes begin again, with other writers, and what is known of each incarnation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,7 +175,9 @@ class ResyncedSource(LongLivedSource):
         self.ended: dict[tuple[str, int], LogOffset] = {}
 
     def apply(self) -> None:
-        self.subscriptions.apply_definitions([of(number, name) for name, number in self.wanted.items()], 1000)
+        self.subscriptions.apply_definitions(
+            [replace(of(number, name), writer=writer_of(number)) for name, number in self.wanted.items()], 1000
+        )
 
     def note(self) -> None:
         """Note what has reached the registry, in the order in which it did."""
@@ -192,8 +199,8 @@ class ResyncedSource(LongLivedSource):
                 assert self.begun[shape_id, later].starts_after >= ended_at
                 # Nothing that any process has routed commits above the end.
                 assert self.begun[shape_id, earlier].starts_after.tx_offset <= ended_at.tx_offset
-            completed = self.completed(shape_id)
             for number in numbers:
+                completed = self.completed(shape_id, writer_of(number))
                 ended = self.ended.get((shape_id, number))
                 if ended is None:
                     assert completed <= self.begun[shape_id, number].starts_after.tx_offset
@@ -203,9 +210,9 @@ class ResyncedSource(LongLivedSource):
         router.check_invariants()
         assert router.shape_ids == set(self.live())
 
-    def completed(self, shape_id: str) -> int:
-        """Up to where the last removal in the compacted topic completes the shape's transactions."""
-        text = self.topics.topics.get(("l", f'["7/1/s","{shape_id}","removed"]'))
+    def completed(self, shape_id: str, writer: str) -> int:
+        """Up to where the last removal in the compacted topic completes what the writer was sent of the shape."""
+        text = self.topics.topics.get(("l", f'["7/1/s","{shape_id}","removed","{writer}"]'))
         return -1 if text is None else FlushNotification.from_json(text).offset.tx_offset
 
 
