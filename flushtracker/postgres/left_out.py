@@ -62,7 +62,7 @@ def left_out_columns(connection: Connection, publication: str | None, tables: Co
 
 
 class LeftOutLog:
-    """Logs what shapes on tables lack, once for each table."""
+    """Logs what shapes on tables lack, once for each table and connection."""
 
     def __init__(self, connection: Connection, publication: str) -> None:
         self._connection, self._publication = connection, publication

@@ -214,5 +214,5 @@ def test_stored_generated_columns_are_in_shapes_and_virtual_ones_are_named(rig: 
     rig.wait(lambda: len(rig.registry()) == 2, "the shapes")
     rig.execute_and_wait("INSERT INTO g VALUES (7)")
     assert [item.value for item in rig.items("all")] == [{"id": "7", "s": "14"}]
-    assert rig.log().count("shapes on public.g lack its generated columns v: PostgreSQL does not send them") == 1
+    assert "shapes on public.g lack its generated columns v: PostgreSQL does not send them" in rig.log()
     stop(process)
