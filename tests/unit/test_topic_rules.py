@@ -113,7 +113,8 @@ def test_an_unknown_role_is_a_programming_error() -> None:
 def keys_of(source: str, shape_id: str) -> list[tuple[str, str]]:
     """Stream and key of each kind of record of a shape."""
     at = LogOffset(100, 4)
-    events: list[Event] = [FlushNotification(source, kind, shape_id, at, "log") for kind in ("flushed", "removed")]
+    kinds = [(kind, writer) for kind in ("flushed", "removed") for writer in ("own", "log")]
+    events: list[Event] = [FlushNotification(source, kind, shape_id, at, writer) for kind, writer in kinds]
     follows = LogOffset(90, 0)
     events.append(ShapeChangesEvent(source, shape_id, 7, follows, at, start=False, has_begin=True, commit=None))
     events.append(ShapeEntry(source, ShapeDefinition(shape_id, ("public", "t")), 16385, at))
@@ -124,8 +125,8 @@ def test_no_two_keys_are_the_same() -> None:
     """Real names contain slashes, quotes and commas."""
     names = ["a", "a/b", 'a","b', "b", "", "ä\n", "a,b"]
     keys = [key for source in names for shape_id in names for key in keys_of(source, shape_id)]
-    assert len(set(keys)) == len(keys) == len(names) ** 2 * 4
-    assert json.loads(dict(keys_of('a","b', "ä\n"))["flushes"]) == ['a","b', "ä\n", "removed"]
+    assert len(set(keys)) == len(keys) == len(names) ** 2 * 6
+    assert json.loads(dict(keys_of('a","b', "ä\n"))["flushes"]) == ['a","b', "ä\n", "removed", "log"]
 
 
 def test_a_shapes_changes_and_its_registry_entry_share_a_key() -> None:
