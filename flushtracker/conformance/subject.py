@@ -32,8 +32,8 @@ class Subject:
     """In each command ``{config}`` and ``{data}`` become the paths of its configuration and of its folder.
 
     ``{writer}`` becomes its name, ``WRITER``. The environment has all three, as ``FLUSHTRACKER_CONFIG``,
-    ``FLUSHTRACKER_DATA`` and ``FLUSHTRACKER_WRITER``, and the variables of ``env``. With
-    ``disk``, the folder can lose what the writer has not synced.
+    ``FLUSHTRACKER_DATA`` and ``FLUSHTRACKER_WRITER``, and the variables of ``env``. With ``disk``, the folder can lose
+    what the writer has not synced.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class Subject:
         disk: UnsyncedDisk | None = None,
     ) -> None:
         self._disk = disk
-        own = {"CONFIG": str(config), "DATA": str(data), "WRITER": WRITER}
-        self._env = {**os.environ, **env, **{f"FLUSHTRACKER_{name}": value for name, value in own.items()}}
+        own = {"FLUSHTRACKER_CONFIG": str(config), "FLUSHTRACKER_DATA": str(data), "FLUSHTRACKER_WRITER": WRITER}
+        self._env = {**os.environ, **env, **own}
         self._writer, self._dump = (_arguments(command, config, data) for command in (commands.writer, commands.dump))
         self._read, self._rows = (
             None if command is None else _arguments(command, config, data) for command in (commands.read, commands.rows)

@@ -27,7 +27,14 @@ FOREIGN: Final = frozenset(
         *("spark.python.unix.domain.socket.enabled", "LocalRelation", "try_parse_json", "pyspark/daemon.py"),
         *("spark.authenticate", "spark.network.crypto.enabled"),  # Spark
         *(
+            "inherit_replica_identity",
+            "escape_string_warning",
+            "lc_collate",
+            "lc_ctype",
             "lc_monetary",
+            "lc_numeric",
+            "lc_time",
+            "a_expr",
             "wal_writer_delay",
             "bytea",
             "pg_wal",

@@ -54,7 +54,7 @@ from tests.support.group_view import ShapeView, shapes_of
 from tests.support.plain_writer import CheckedGroup
 
 GROUP = bytes.fromhex(
-    "04 8403000000000000 0100000000000000"  # version and cursor
+    "05 8403000000000000 0100000000000000"  # version and cursor
     "01000000 01000000 61"  # the ids
     "01000000 8403000000000000 00 0100000000000000 00 9600000000000000 00 0200000000000000 00"  # open, flushed
     "3200000000000000 00 0300000000000000 00 d204000000000000 00"  # removed, since
@@ -62,10 +62,10 @@ GROUP = bytes.fromhex(
     "02000000 c800000000000000 01 0064 0000000000000000 01 6400 0500000000000000 01 0002 0400000000000000 01 0004"
     "00000000"  # no shape has many
 )
-EMPTY_GROUP = bytes.fromhex("04 6300000000000000 0000000000000000" + 6 * "00000000")
+EMPTY_GROUP = bytes.fromhex("05 6300000000000000 0000000000000000" + 6 * "00000000")
 # Shape a has 33 transactions, which are packed apart, the first of them merged, and two after them; shape b has one.
 STALLED_GROUP = bytes.fromhex(
-    "04 844e000000000000 ffffffffffffff7f"  # version and cursor
+    "05 844e000000000000 ffffffffffffff7f"  # version and cursor
     "02000000 03000000 61 00 62"  # the ids
     "02000000 feffffffffffffff 00 0000000000000000 00 feffffffffffffff 00 0000000000000000 00"  # open, flushed
     "feffffffffffffff 00 0000000000000000 00 0700000000000000 01 00 01"  # removed, since
@@ -83,7 +83,9 @@ STALLED_GROUP = bytes.fromhex(
 GROUPS = [9, 14, 8]
 CHAIN = b'\x01[[900,9223372036854775807],[900,4],"f 1"]'
 CHAIN_IN_LIST = b'\x01[[950,288230376151711751],[900,4],"f 2",[950,2]]'
-REPORT = '{"pending_shapes": 2, "last_sent": [9, 4], "holders": [[[7, 0], "a", 5, 2], [[8, 1], "b", 6, 3]]}'
+REPORT = (
+    '{"pending_shapes": 2, "last_sent": [9, 4], "holders": [[[7, 0], "a", 5, 2, "log"], [[8, 1], "b", 6, 3, "own"]]}'
+)
 # Shape ü holds back what it has of two transactions, the second of them open; shape gone has been removed.
 _HELD = (
     "[[1100,2],[[1000,9223372036854775807],[1000,9223372036854775807],[-1,0],[-1,0]],[0,26],[1000,200,30],0,"
@@ -289,7 +291,7 @@ def test_chain_state_is_read_and_written_unchanged() -> None:
 
 def test_reports_in_the_state_are_read_and_written_unchanged() -> None:
     """A starting driver rebuilds its trackers from them."""
-    holders = (PendingShape(LogOffset(7, 0), "a", 5, 2), PendingShape(LogOffset(8, 1), "b", 6, 3))
+    holders = (PendingShape(LogOffset(7, 0), "a", 5, 2), PendingShape(LogOffset(8, 1), "b", 6, 3, "own"))
     assert GroupReport.from_json(REPORT) == GroupReport(2, LogOffset(9, 4), holders)
     assert GroupReport(2, LogOffset(9, 4), holders).to_json() == REPORT
     assert GroupReport.from_json("{}") == GroupReport()
