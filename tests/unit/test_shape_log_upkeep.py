@@ -34,7 +34,7 @@ from tests.unit.test_shape_log_reader import shape_entry, taken
 
 _NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 _SMALL: Final = MergeSettings(
-    merge_files=8, merge_bytes=1 << 20, sealed_bytes=25_000, files_per_run=8, least_file_bytes=4096
+    merge_files=8, merge_bytes=1 << 20, sealed_bytes=30_000, files_per_run=8, least_file_bytes=4096
 )
 
 
