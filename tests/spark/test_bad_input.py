@@ -19,9 +19,18 @@ from flushtracker.errors import DecodeError, FlushtrackerError, GapError, NewerE
 from flushtracker.jobs.track.rows import Unreadable, to_rows
 from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks, Link
-from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
+from flushtracker.tracking.shape_events import (
+    FLUSHED,
+    REMOVED,
+    SENT,
+    SENT_WITH_COMMIT,
+    ShapeEvent,
+    ShapeEvents,
+    label_of,
+)
 from flushtracker.tracking.source_tracker import CHAIN
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 from tests.support.event_mutations import mutated, sample_events, spoiled
 from tests.support.event_oracle import NotAnEventError, parse_event
 from tests.support.job_folder import JobFolder
@@ -255,19 +264,22 @@ def _expected_parts(stream: str, event: Mapping[str, Any], place: str) -> list[_
     source = event["source"]
     if stream == FLUSHES:
         kind, shape_id = REMOVED if event["type"] == "removed" else FLUSHED, event["shape_id"]
-        return [_part(source, ShapeEvent(shape_id, kind, *_offset(event["offset"])))]
+        label = label_of(shape_id, event["writer"])
+        return [_part(source, shape_id, ShapeEvent(label, kind, *_offset(event["offset"])))]
     last, is_commit = _offset(event["last_log_offset"]), event["commit"] is not None
     link = Link(_offset(event["follows"]), last, event["start"], is_commit, place)
     parts: list[_Part] = [(source, CHAIN, link)]
     kind = SENT_WITH_COMMIT if is_commit else SENT
     for shape in event["shapes"]:
         op = _offset(shape["last_offset"]).op_offset if shape.get("last_offset") else -1
-        parts.append(_part(source, ShapeEvent(shape["shape_id"], kind, last.tx_offset, op, last.op_offset)))
+        label = label_of(shape["shape_id"], shape.get("writer", LOG_WRITER))
+        parts.append(_part(source, shape["shape_id"], ShapeEvent(label, kind, last.tx_offset, op, last.op_offset)))
     return parts
 
 
-def _part(source: str, event: ShapeEvent) -> _Part:
-    return source, str(shape_group_of(event.label, 4)), event
+def _part(source: str, shape_id: str, event: ShapeEvent) -> _Part:
+    """Of all writers that notify a shape, the events are in one group."""
+    return source, str(shape_group_of(shape_id, 4)), event
 
 
 def _offset(fields: Mapping[str, int]) -> LogOffset:

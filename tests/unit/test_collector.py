@@ -183,7 +183,12 @@ def test_an_ended_shape_is_removed_before_the_fragment_with_its_row() -> None:
     capture.handle(begin(LSN, 742), relation(USERS, "users"), insert(USERS, TOO_LARGE))
     capture.publisher.log.clear()
     capture.handle(commit(LSN))
-    assert capture.publisher.log == ['s ["7/1/s","users"]', "confirmed", 'l ["7/1/s","users","removed","log"]', "f 7/1/s"]
+    assert capture.publisher.log == [
+        's ["7/1/s","users"]',
+        "confirmed",
+        'l ["7/1/s","users","removed","log"]',
+        "f 7/1/s",
+    ]
 
 
 def test_shapes_that_fail_on_the_same_rows_end_together() -> None:

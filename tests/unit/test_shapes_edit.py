@@ -125,7 +125,7 @@ def test_shapes_are_put_behind_the_others(
         (["remove-shape", "zzz"], "has no shape 'zzz'\n"),
         (["remove-shape", "users"], "depends_on names 'users', which is not a shape in this file"),
         (["add-shape", "id: users\ntable: public.u"], "duplicate id, first on line 3"),
-        (["add-shape", "id: a\ntable: public.u\nwher: x"], "shape a: wher is not a known key; did you mean where?"),
+        (["add-shape", "id: a\ntable: public.u\nwher: x"], "wher is not a known key; did you mean where or writer?"),
         (["add-shape", "id: a\ntable: u"], "shape a: table is 'u', not of the form schema.name"),
         (["add-shape", "shapes: []"], "has no shapes"),
         (["add-shape", "id: gone\ntable: public.gone"], "shape 'gone' was removed or ended at"),
