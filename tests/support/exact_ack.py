@@ -8,7 +8,7 @@ need are kept until the next event.
 - An operation is *delivered* to a shape with a fragment that covers it, or, if the list of the commit's shapes is
   split, with the list part that covers the shape.
 - A seen transaction is *safe* once each shape that writes it has flushed its last offset there or has been removed,
-  in this transaction or a later one.
+  in this transaction or a later one. Only the flushes of the shape's own writer at the time of the transaction count.
 - An ack may confirm any prefix of the seen transactions in which all are safe. The *exact* ack confirms the longest.
 - A source is *idle* when everything seen is flushed and no transaction is open. The exact ack is then the last commit
   or keepalive seen.
@@ -34,8 +34,8 @@ class Delivered:
         """By transaction, from where to where its list parts reach."""
         self._reached_lsn = -1
         self._commits: set[int] = set()
-        self._flushed: dict[str, LogOffset] = {}
-        self._removed: dict[str, LogOffset] = {}
+        self._flushed: dict[tuple[str, str], LogOffset] = {}
+        self._removed: dict[tuple[str, str], LogOffset] = {}
         self._seen: list[Txn] | None = None
         self._safe: list[int] | None = None
 
@@ -63,7 +63,8 @@ class Delivered:
 
     def _add_flush(self, event: FlushNotification) -> None:
         offsets = self._removed if event.type == "removed" else self._flushed
-        offsets[event.shape_id] = max(offsets.get(event.shape_id, event.offset), event.offset)
+        key = event.shape_id, event.writer
+        offsets[key] = max(offsets.get(key, event.offset), event.offset)
 
     def seen_txns(self) -> list[Txn]:
         """The longest prefix of transactions delivered with every operation and the commit."""
@@ -110,10 +111,10 @@ class Delivered:
         is_open = self._reached_lsn > self.last_seen_lsn()
         return not is_open and len(self.safe_lsns()) == len(self.seen_txns())
 
-    def pending_shapes(self) -> set[str]:
-        """The shapes with a delivered change that is neither flushed nor removed."""
+    def pending_shapes(self) -> set[tuple[str, str]]:
+        """The shapes, each with its writer, that have a delivered change that is neither flushed nor removed."""
         return {
-            shape_id
+            (shape_id, txn.writer_of(shape_id))
             for txn in self._history.txns
             for offset, shape_id, last in txn.written
             if self._is_delivered(offset, shape_id) and not self._is_done(shape_id, last)
@@ -121,14 +122,17 @@ class Delivered:
 
     def most_pending(self) -> int:
         """The greatest number of delivered commits that one shape has not flushed."""
-        pending: Counter[str] = Counter()
+        pending: Counter[tuple[str, str]] = Counter()
         for txn in self._history.txns:
             if txn.lsn in self._commits:
-                pending.update(s for s, last in txn.last_written.items() if not self._is_done(s, last))
+                pending.update(
+                    (s, txn.writer_of(s)) for s, last in txn.last_written.items() if not self._is_done(s, last)
+                )
         return max(pending.values(), default=0)
 
     def _is_done(self, shape_id: str, last: LogOffset) -> bool:
-        flushed, removed = self._flushed.get(shape_id), self._removed.get(shape_id)
+        key = shape_id, self._history.writer_of(shape_id, last)
+        flushed, removed = self._flushed.get(key), self._removed.get(key)
         if flushed is not None and flushed >= last:
             return True
         return removed is not None and last.tx_offset <= removed.tx_offset

@@ -4,17 +4,19 @@ Hypothesis draws the sizes and a seed, and prints them on failure; everything el
 ``Random`` draws less evenly: it found less in ten seconds than seeds do in one.)
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from hypothesis import strategies as st
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 from tests.support.wal_history import Event, History, Keepalive, Txn, last_sent
 
 SHAPES = ("users", "orders", "items", "audit")
+WRITERS = (LOG_WRITER, "own", "other")
 COMMIT_RECORD_BYTES = 24
 """The minimum distance between two commits."""
 
@@ -37,14 +39,20 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn, source: str = "7301/1/shapes", *, resends: int = 2, bare_commits: bool = True) -> Case:
+def cases(
+    draw: st.DrawFn,
+    source: str = "7301/1/shapes",
+    *,
+    resends: int = 2,
+    bare_commits: bool = True,
+    writers: Sequence[str] = WRITERS,
+) -> Case:
     """A history of up to six transactions over four shapes, with up to ``resends`` resends from earlier positions."""
     rng = draw(RANDOMS)
-    history = random_history(
-        rng, source, size=draw(st.integers(1, 6)), bare_commits=bare_commits and draw(st.booleans())
-    )
+    has_bare = bare_commits and draw(st.booleans())
+    history = random_history(rng, source, size=draw(st.integers(1, 6)), bare_commits=has_bare, writers=writers)
     stream = random_stream(rng, history, runs=draw(st.integers(0, resends)))
-    return Case(history, stream, random_flushes(rng, history))
+    return Case(history, stream, random_flushes(rng, history, writers))
 
 
 @st.composite
@@ -54,7 +62,13 @@ def several_sources(draw: st.DrawFn) -> list[Case]:
 
 
 def random_history(
-    rng: Random, source: str, size: int, *, bare_commits: bool = False, shapes: Sequence[str] = SHAPES
+    rng: Random,
+    source: str,
+    size: int,
+    *,
+    bare_commits: bool = False,
+    shapes: Sequence[str] = SHAPES,
+    writers: Sequence[str] = WRITERS,
 ) -> History:
     removals_left = rng.choice([0, 0, 1, 2])
     removed: dict[str, LogOffset] = {}
@@ -80,7 +94,21 @@ def random_history(
                 items[-1] = _without(txn, shape_id, after=at)
     if rng.random() < 0.3:
         items.append(Keepalive(lsn + 50))
+    # Each shape has a writer, and perhaps another one after its removal, by a resync.
+    before, after = ({shape_id: rng.choice(writers) for shape_id in shapes} for _ in range(2))
+    items = [_with_writers(item, before, after, removed) for item in items]
     return History(source, tuple(items), removed, bare_commits)
+
+
+def _with_writers(
+    item: Txn | Keepalive, before: Mapping[str, str], after: Mapping[str, str], removed: Mapping[str, LogOffset]
+) -> Txn | Keepalive:
+    """The item with the shapes' writers, which are those ``after`` the removals below it."""
+    if isinstance(item, Keepalive):
+        return item
+    gone = {shape_id for shape_id, offset in removed.items() if offset.tx_offset < item.lsn}
+    now = {shape_id: after[shape_id] if shape_id in gone else writer for shape_id, writer in before.items()}
+    return replace(item, writers={shape_id: writer for shape_id, writer in now.items() if writer != LOG_WRITER})
 
 
 def _random_operations(rng: Random, shapes: Iterable[str], removed: Iterable[str]) -> list[dict[str, int]]:
@@ -98,7 +126,7 @@ def _without(txn: Txn, shape_id: str, after: int) -> Txn:
         {shape: op for shape, op in operation.items() if shape != shape_id or index <= after}
         for index, operation in enumerate(txn.operations)
     ]
-    return Txn(txn.lsn, txn.xid, tuple(operations))
+    return replace(txn, operations=tuple(operations))
 
 
 def random_stream(rng: Random, history: History, runs: int) -> list[FragmentEvent]:
@@ -158,17 +186,31 @@ def _confirmed_lsn(rng: Random, history: History, stream: Sequence[FragmentEvent
     return rng.choice([previous, *possible])
 
 
-def random_flushes(rng: Random, history: History) -> list[FlushNotification]:
-    """Notifications that writers and capture may send: some flushes, stale and repeated ones, and removals."""
+def random_flushes(rng: Random, history: History, writers: Sequence[str] = WRITERS) -> list[FlushNotification]:
+    """Notifications that writers and capture may send: some flushes, stale and repeated ones, and removals.
+
+    If there are several ``writers``, half of the histories have notifications of those that are not the shapes', too.
+    """
     flushes = []
     written = history.written_offsets
     for shape_id in sorted(written.keys() | history.removals.keys()):
         offsets = rng.choices(written[shape_id], k=rng.randint(0, 4)) if shape_id in written else []
-        flushes += [FlushNotification(history.source, "flushed", shape_id, offset, "log") for offset in offsets]
+        flushes += [history.flush(shape_id, offset) for offset in offsets]
         if shape_id in history.removals:
             flushes += [history.removal(shape_id)] * rng.randint(0, 2)
+    if len(writers) > 1 and rng.random() < 0.5:
+        flushes += [random_stray_flush(rng, history, rng.choice(SHAPES)) for _ in range(rng.randint(1, 6))]
     rng.shuffle(flushes)
     return flushes
+
+
+def random_stray_flush(rng: Random, history: History, shape_id: str) -> FlushNotification:
+    """A notification of a program that is not the shape's writer: of something in the WAL, or far ahead of it."""
+    txn = rng.choice(history.txns)
+    ahead = LogOffset(history.items[-1].lsn + rng.choice([1, 10_000]), 0)
+    offset = rng.choice([txn.boundary, LogOffset(txn.lsn, 0), ahead])
+    strangers = [writer for writer in WRITERS if writer != txn.writer_of(shape_id)]
+    return FlushNotification(history.source, "flushed", shape_id, offset, rng.choice(strangers))
 
 
 def random_batches(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.spark.recovery_plan import RecoveryPlan, SourceRecords, Start
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.random_wal import items_after, random_run
+from tests.support.random_wal import items_after, random_run, random_stray_flush
 from tests.support.simulated_job import Record, Unreadable
 from tests.support.wal_history import History, Keepalive
 
@@ -82,12 +82,12 @@ class Streams:
                 self.flushes[number] = None
 
     def compact(self, above: Mapping[str, int]) -> None:
-        """Keep the last flush for each source, shape and type, as compaction of the topic does in the end.
+        """Keep the last flush for each source, shape, type and writer, as compaction of the topic does in the end.
 
         Flushes of a source that are not ``above`` its ack are lost.
         """
         last = {
-            (flush.source, flush.shape_id, flush.type): flush
+            (flush.source, flush.shape_id, flush.type, flush.writer): flush
             for flush in self.flushes
             if isinstance(flush, FlushNotification)
             if flush.type == "removed" or flush.offset.tx_offset > above.get(flush.source, -1)
@@ -109,7 +109,8 @@ class SimulatedSource:
     run: list[FragmentEvent] = field(default_factory=list)
     sent: int = 0
     reached: LogOffset = field(default_factory=LogOffset.before_all)
-    furthest: dict[str, LogOffset] = field(default_factory=dict)
+    furthest: dict[tuple[str, str], FlushNotification] = field(default_factory=dict)
+    """What each shape's writers hold."""
     damages: list[int] = field(default_factory=list)
     forgotten: set[str] = field(default_factory=set)
     _last: FragmentEvent | None = None
@@ -175,7 +176,10 @@ class SimulatedSource:
         return 0
 
     def flush(self, rng: Random) -> None:
-        """A writer reports a flush of what it was sent or, rarely, of what it will be sent; or its shape is removed."""
+        """A writer reports a flush of what it was sent or, rarely, of what it will be sent; or its shape is removed.
+
+        Or another program reports a flush that is not its own to report.
+        """
         written = self.history.written_offsets
         shapes = sorted(written.keys() | self.history.removals.keys())
         if not shapes:
@@ -188,15 +192,19 @@ class SimulatedSource:
         possible = [offset for offset in written.get(shape_id, []) if is_ahead or offset <= self.reached]
         offsets = [offset for offset in possible if not self._is_forgotten(shape_id, offset)]
         if offsets:
-            offset = rng.choice([max(offsets), rng.choice(offsets)])
-            self.furthest[shape_id] = max(offset, self.furthest.get(shape_id, offset))
-            self.streams.flushes.append(FlushNotification(self.name, "flushed", shape_id, offset, "log"))
+            flush = self.history.flush(shape_id, rng.choice([max(offsets), rng.choice(offsets)]))
+            key = shape_id, flush.writer
+            if key not in self.furthest or self.furthest[key].offset < flush.offset:
+                self.furthest[key] = flush
+            self.streams.flushes.append(flush)
+        if rng.random() < 0.3:
+            self.streams.flushes.append(random_stray_flush(rng, self.history, shape_id))
 
     def repeat_flushes(self, above: int = -1) -> None:
         """Each writer reports again what it holds, if that is ``above`` an ack."""
-        for shape_id, offset in self.furthest.items():
-            if offset.tx_offset > above and not self._is_forgotten(shape_id, offset):
-                self.streams.flushes.append(FlushNotification(self.name, "flushed", shape_id, offset, "log"))
+        for flush in self.furthest.values():
+            if flush.offset.tx_offset > above and not self._is_forgotten(flush.shape_id, flush.offset):
+                self.streams.flushes.append(flush)
 
     def forget_removed(self, acked: int) -> bool:
         """Capture deletes the flushes of removed shapes whose removals are acknowledged; whether there were any."""

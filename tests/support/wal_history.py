@@ -12,6 +12,7 @@ from typing import TypeAlias
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 from flushtracker.wal.shape_list import listed_at
 
 Event: TypeAlias = FragmentEvent | FlushNotification
@@ -23,11 +24,14 @@ class Txn:
 
     Each of ``operations`` is a mapping from the shapes that it is routed to, to the ``op_offset`` of the last item that
     the shape writes for it: one more than the operation's own if an update is split in two.
+
+    ``writers`` has the writers of shapes at this time, of those that have another than ``log``.
     """
 
     lsn: int
     xid: int
     operations: tuple[Mapping[str, int], ...]
+    writers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def boundary(self) -> LogOffset:
@@ -52,6 +56,9 @@ class Txn:
             for index, operation in enumerate(self.operations)
             for shape_id, op in operation.items()
         ]
+
+    def writer_of(self, shape_id: str) -> str:
+        return self.writers.get(shape_id, LOG_WRITER)
 
     def fragments(
         self, cuts: Iterable[int], follows: LogOffset, *, start: bool, source: str, bare_commit: bool = False
@@ -102,7 +109,9 @@ class Txn:
     def _shapes(self, written: Mapping[str, LogOffset], *, is_commit: bool) -> tuple[FragmentShape, ...]:
         """A fragment's shapes; a commit lists those of the whole transaction."""
         listed = self.last_written if is_commit else written
-        return tuple(FragmentShape(s, written.get(s), 1 if s in written else 0) for s in sorted(listed))
+        return tuple(
+            FragmentShape(s, written.get(s), 1 if s in written else 0, self.writer_of(s)) for s in sorted(listed)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +131,7 @@ class Keepalive:
 class History:
     """The history of one source. ``removals``: shape → the offset after which nothing is routed to it.
 
-    A shape that is resynced gets later transactions again.
+    A shape that is resynced gets later transactions again, and may have changed hands.
 
     ``bare_commits``: the producer sometimes sends a commit fragment that carries no change.
     """
@@ -147,15 +156,29 @@ class History:
                 offsets[shape_id].append(max(last, txn.boundary))
         return offsets
 
+    @cached_property
+    def _txn_at(self) -> dict[int, Txn]:
+        return {txn.lsn: txn for txn in self.txns}
+
+    def writer_of(self, shape_id: str, offset: LogOffset) -> str:
+        """The shape's writer at the time of the transaction at ``offset``."""
+        return self._txn_at[offset.tx_offset].writer_of(shape_id)
+
+    def flush(self, shape_id: str, offset: LogOffset) -> FlushNotification:
+        """A notification of the shape's own writer."""
+        return FlushNotification(self.source, "flushed", shape_id, offset, self.writer_of(shape_id, offset))
+
     def removal(self, shape_id: str) -> FlushNotification:
-        return FlushNotification(self.source, "removed", shape_id, self.removals[shape_id], "log")
+        """The notification of the shape's removal, for the writer that it had."""
+        offset = self.removals[shape_id]
+        return FlushNotification(self.source, "removed", shape_id, offset, self.writer_of(shape_id, offset))
 
     def last_flushes(self) -> list[FlushNotification]:
         """The notifications that leave nothing pending: each shape's removal, and its last flush after that."""
         return [
             *map(self.removal, self.removals),
             *(
-                FlushNotification(self.source, "flushed", shape_id, max(offsets), "log")
+                self.flush(shape_id, max(offsets))
                 for shape_id, offsets in self.written_offsets.items()
                 if not self.is_removed(shape_id, max(offsets))
             ),

@@ -109,4 +109,4 @@ class WatchedSource:
         pending, holders = self.oracle.pending_shapes(), tracker.holders
         assert tracker.pending_shapes == len(pending), f"{tracker.pending_shapes} pending, but {pending} are"
         assert len(holders) == min(len(pending), HOLDERS)
-        assert {shape.shape_id for shape in holders} <= set(pending), f"{holders}, but {pending} are"
+        assert {(shape.shape_id, shape.writer) for shape in holders} <= pending, f"{holders}, but {pending} are"
