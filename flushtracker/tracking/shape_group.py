@@ -78,26 +78,26 @@ class ShapeGroup:
     ([('users', 0, 1, 'log')], LogOffset(tx_offset=99, op_offset=0))
     >>> group.apply(ShapeEvents.of([ShapeEvent("users", FLUSHED, tx=100, op=2)]), now_ms=10, max_pending=4096)
     ()
-    >>> group.report(), group.shape_ids
+    >>> group.report(), group.labels
     (GroupReport(pending_shapes=0, last_sent=None, holders=(), removed=()), [])
     """
 
     def __init__(self, cursor: LogOffset) -> None:
         self.cursor = cursor
         self._names: list[str | None] = []
-        """By index; ``None`` where an index is free."""
+        """The labels by index; ``None`` where an index is free."""
         self._free: list[int] = []
         self._indexes: dict[str, int] | None = {}
-        """By name; ``None`` until a second micro-batch needs it, see :meth:`_known`."""
+        """By label; ``None`` until a second micro-batch needs it, see :meth:`_known`."""
         self._is_unpacked = False
         """Whether no micro-batch was applied since :meth:`unpack`."""
         self._shapes: Ints = np.empty((ROWS, 0), np.int64)
         self._txns = TxnStore()
 
     @property
-    def shape_ids(self) -> list[str]:
-        """The labels of the shapes that have state, in the order in which they are stored."""
-        return [shape_id for shape_id in self._names if shape_id is not None]
+    def labels(self) -> list[str]:
+        """Those of the shapes that have state, in the order in which they are stored."""
+        return [label for label in self._names if label is not None]
 
     def apply(self, events: ShapeEvents, *, now_ms: int, max_pending: int) -> tuple[StrayFlush, ...]:
         """Apply one micro-batch; ``max_pending`` bounds the transactions kept per shape.
@@ -190,7 +190,7 @@ class ShapeGroup:
         if self._free:
             columns = columns[:, is_used]
         head = _VERSION + _CURSOR.pack(self.cursor.tx_offset, self.cursor.op_offset)
-        return head + pack_texts(self.shape_ids) + pack_ints(columns) + self._txns.pack(np.cumsum(is_used) - 1)
+        return head + pack_texts(self.labels) + pack_ints(columns) + self._txns.pack(np.cumsum(is_used) - 1)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "ShapeGroup":
@@ -204,50 +204,50 @@ class ShapeGroup:
     @classmethod
     def _unpack(cls, packed: bytes) -> "ShapeGroup":
         group = cls(LogOffset(*_CURSOR.unpack_from(packed, len(_VERSION))))
-        shape_ids, start = unpack_texts(packed, len(_VERSION) + _CURSOR.size)
-        group._names += shape_ids
+        labels, start = unpack_texts(packed, len(_VERSION) + _CURSOR.size)
+        group._names += labels
         group._indexes, group._is_unpacked = None, True
-        stored, start = unpack_ints(packed, start, STORED_ROWS, most=len(shape_ids))
-        if stored.shape[1] != len(shape_ids):
+        stored, start = unpack_ints(packed, start, STORED_ROWS, most=len(labels))
+        if stored.shape[1] != len(labels):
             raise cut_off()
-        group._shapes = np.empty((ROWS, len(shape_ids)), np.int64)
+        group._shapes = np.empty((ROWS, len(labels)), np.int64)
         group._shapes[:STORED_ROWS] = stored
-        group._txns, end = TxnStore.unpack(packed, start, len(shape_ids))
-        derive(group._shapes, group._txns.heads(len(shape_ids)))
+        group._txns, end = TxnStore.unpack(packed, start, len(labels))
+        derive(group._shapes, group._txns.heads(len(labels)))
         if end != len(packed):
             raise cut_off()
         return group
 
-    def _indexes_of(self, shape_ids: Sequence[str]) -> Ints:
+    def _indexes_of(self, labels: Sequence[str]) -> Ints:
         """The index of each event's shape; a new shape gets one."""
-        known = self._known(shape_ids)
-        indexes = np.array(list(map(known.get, shape_ids, repeat(-1))), np.int64)
+        known = self._known(labels)
+        indexes = np.array(list(map(known.get, labels, repeat(-1))), np.int64)
         for position in np.flatnonzero(indexes < 0).tolist():
-            index = known.get(shape_ids[position])
+            index = known.get(labels[position])
             if index is None:
-                index = known[shape_ids[position]] = self._add(shape_ids[position])
+                index = known[labels[position]] = self._add(labels[position])
             indexes[position] = index
         more = len(self._names) - self._shapes.shape[1]
         if more:
             self._shapes = np.concatenate([self._shapes, np.repeat(NEW_SHAPE, more, axis=1)], axis=1)
         return indexes
 
-    def _known(self, shape_ids: Sequence[str]) -> dict[str, int]:
-        """The indexes of all shapes, or at least of those among ``shape_ids``."""
+    def _known(self, labels: Sequence[str]) -> dict[str, int]:
+        """The indexes of all shapes, or at least of those among ``labels``."""
         if self._is_unpacked:
             # The job unpacks a group for each micro-batch, and a pass over the names costs less than a dictionary.
             self._is_unpacked = False
-            wanted = np.fromiter(map(set(shape_ids).__contains__, self._names), np.bool_, len(self._names))
+            wanted = np.fromiter(map(set(labels).__contains__, self._names), np.bool_, len(self._names))
             found = np.flatnonzero(wanted).tolist()
             return {name: index for index in found if (name := self._names[index]) is not None}
         if self._indexes is None:
             self._indexes = {name: index for index, name in enumerate(self._names) if name is not None}
         return self._indexes
 
-    def _add(self, shape_id: str) -> int:
+    def _add(self, label: str) -> int:
         """Give the shape the index that was freed last, or a new one; its column is free, or yet to be appended."""
         index = self._free.pop() if self._free else len(self._names)
-        self._names[index : index + 1] = [shape_id]
+        self._names[index : index + 1] = [label]
         return index
 
     def _forget(self, indexes: Ints) -> None:

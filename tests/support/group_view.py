@@ -9,7 +9,15 @@ import numpy as np
 
 from flushtracker.tracking.offset_columns import NO_TX
 from flushtracker.tracking.pending_txns import NO_HEADS, PendingTxns
-from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH_COMMIT, ShapeEvent, ShapeEvents
+from flushtracker.tracking.shape_events import (
+    FLUSHED,
+    REMOVED,
+    SENT,
+    SENT_WITH_COMMIT,
+    ShapeEvent,
+    ShapeEvents,
+    shape_and_writer,
+)
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.shape_table import FLUSH, HEADS, OPEN, REMOVAL, SINCE_MS, STORED_ROWS, derive
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
@@ -75,7 +83,7 @@ def apply_batch(
 def shapes_of(group: ShapeGroup) -> dict[str, ShapeView]:
     """What the group keeps, by shape."""
     copy = ShapeGroup.unpack(group.pack())
-    count = len(copy.shape_ids)
+    count = len(copy.labels)
     txns: dict[int, list[list[int]]] = {}
     whole = np.ones(count, np.bool_)
     taken = copy._txns.take(
@@ -84,7 +92,7 @@ def shapes_of(group: ShapeGroup) -> dict[str, ShapeView]:
     for index, *txn in taken.columns.T.tolist():
         txns.setdefault(index, []).append(txn)
     views = {}
-    for index, shape_id in enumerate(copy.shape_ids):
+    for index, shape_id in enumerate(copy.labels):
         numbers = copy._shapes[:, index].tolist()
         pairs = (numbers[OPEN], numbers[FLUSH], numbers[REMOVAL])
         opened, flushed, removed = (None if tx == NO_TX else (tx, op) for tx, op in pairs)
@@ -120,7 +128,7 @@ def rows_of(group: ShapeGroup) -> dict[str, list[int]]:
 
 def check_group(group: ShapeGroup) -> None:
     """Assert what holds after each batch: order, nothing complete, and nothing kept for longer than it is needed."""
-    for shape_id, view in shapes_of(group).items():
+    for label, view in shapes_of(group).items():
         for before, after in pairwise(view.txns):
             assert before[1] < after[0], f"{before} is not before {after}"
         if view.txns and view.opened:
@@ -128,12 +136,12 @@ def check_group(group: ShapeGroup) -> None:
         if view.txns and view.flushed:
             assert (view.txns[0][1], view.txns[0][2]) > view.flushed, f"{view.txns[0]} is flushed but still kept"
         if not view.txns and not view.opened:
-            assert view.flushed or view.removed, f"shape {shape_id} is caught up but still kept"
+            assert view.flushed or view.removed, f"shape {label} is caught up but still kept"
             tx = group.cursor.tx_offset
             # In the list of a transaction, the cursor is past that transaction for the shapes up to there.
-            is_listed = listed_at(shape_id) <= group.cursor.op_offset
+            is_listed = listed_at(shape_and_writer(label)[0]) <= group.cursor.op_offset
             passed = LogOffset(tx, OP_INFINITY) if is_listed else group.cursor
             is_open = is_list(group.cursor.op_offset) and not is_listed and view.flushed and view.flushed[0] == tx
-            assert is_open or not view.flushed or view.flushed > passed, f"the flush of {shape_id} is still kept"
+            assert is_open or not view.flushed or view.flushed > passed, f"the flush of {label} is still kept"
             removal = None if view.removed is None else (view.removed[0], OP_INFINITY)
-            assert removal is None or removal > passed, f"the removal of {shape_id} is still kept"
+            assert removal is None or removal > passed, f"the removal of {label} is still kept"

@@ -163,8 +163,8 @@ class SimulatedJob:
         return str(shape_group_of(shape_id, self._shape_groups)) if self._shape_groups else shape_id
 
     def kept_shapes(self) -> set[str]:
-        """The shapes that have state in any group."""
-        return {shape for packed, _ in self.checkpoint.groups() for shape in ShapeGroup.unpack(packed).shape_ids}
+        """The labels of shapes that have state in any group."""
+        return {label for packed, _ in self.checkpoint.groups() for label in ShapeGroup.unpack(packed).labels}
 
     def is_caught_up(self, source: str) -> bool:
         """Whether nothing is pending, as far as the driver knows."""

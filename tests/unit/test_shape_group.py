@@ -73,16 +73,16 @@ def test_split_update_is_pending_past_the_boundary() -> None:
     group = group_with(split, flush("users", 100, op=4))
     assert group.report().pending == Pending(LogOffset(100, 5), LogOffset(100, 4), since_ms=7)
     feed(group, flush("users", 100, op=5))
-    assert group.shape_ids == []
+    assert group.labels == []
 
 
 def test_rows_at_or_below_the_cursor_are_dropped_as_resent() -> None:
     """A group that starts at the last ack ignores what was acknowledged."""
     group = ShapeGroup(LogOffset.last_of(100))
     feed(group, commit("users", 100, op=8), commit("orders", 76))
-    assert group.shape_ids == []
+    assert group.labels == []
     feed(group, commit("users", 124))
-    assert set(group.shape_ids) == {"users"}
+    assert set(group.labels) == {"users"}
 
 
 def test_commit_not_listing_an_open_shape_leaves_it_pending() -> None:
@@ -99,7 +99,7 @@ def test_an_open_fragment_behind_its_own_commit_leaves_nothing_open() -> None:
     resent = ShapeFragment("users", LogOffset(100, 6), LogOffset(100, 6), is_commit=False)
     group = group_with(commit("users", 100, op=6), resent)
     feed(group, flush("users", 100, op=6))
-    assert group.shape_ids == []
+    assert group.labels == []
 
 
 def test_pending_transactions_merge_beyond_their_limit() -> None:
@@ -115,7 +115,7 @@ def test_pending_transactions_merge_beyond_their_limit() -> None:
     feed(group, flush("users", 400), max_pending=8)
     assert group.report().pending == Pending(LogOffset(900, 0), LogOffset(499, 0), since_ms=7)
     feed(group, flush("users", 900), max_pending=8)
-    assert group.shape_ids == []
+    assert group.labels == []
 
 
 def test_as_many_pending_transactions_as_the_limit_stay_exact() -> None:
@@ -152,9 +152,9 @@ def test_flush_ahead_of_its_transaction_is_kept_until_the_cursor_passes() -> Non
     """Another shape's transactions move the cursor past it; after that nothing can need it."""
     group = group_with(flush("users", 200, op=4))
     feed(group, commit("orders", 100), flush("orders", 300))
-    assert set(group.shape_ids) == {"users", "orders"}
+    assert set(group.labels) == {"users", "orders"}
     feed(group, commit("orders", 300))
-    assert group.shape_ids == []
+    assert group.labels == []
 
 
 def test_removal_is_kept_until_its_transaction_has_ended() -> None:
@@ -163,7 +163,7 @@ def test_removal_is_kept_until_its_transaction_has_ended() -> None:
     group = group_with(removal, ShapeFragment("orders", LogOffset(100, 4), LogOffset(100, 4), is_commit=False))
     assert shapes_of(group)["users"] == ShapeView(0, None, None, (100, 2), [])
     feed(group, commit("users", 100, op=8), commit("orders", 100, op=8), flush("orders", 100, op=8))
-    assert group.shape_ids == []
+    assert group.labels == []
 
 
 @given(cases(), RANDOMS)
@@ -238,7 +238,7 @@ def test_an_open_transaction_does_not_count_for_the_limit() -> None:
 def test_a_flush_at_the_cursor_is_dropped() -> None:
     """Another shape's open transaction has reached the flush, so nothing can need it."""
     part = ShapeFragment("orders", LogOffset(100, 2), LogOffset(100, 2), is_commit=False)
-    assert set(group_with(part, flush("users", 100, op=2)).shape_ids) == {"orders"}
+    assert set(group_with(part, flush("users", 100, op=2)).labels) == {"orders"}
 
 
 def test_an_open_offset_does_not_go_back() -> None:

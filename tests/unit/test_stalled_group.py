@@ -74,7 +74,7 @@ def test_stalled_shapes_catch_up_and_are_forgotten() -> None:
         group, [], [ShapeFlush("s0", last), ShapeFlush("s2", last, is_removal=True)], now_ms=9, max_pending=4096
     )
     group = ShapeGroup.unpack(group.pack())
-    assert group.shape_ids == ["s1"]
+    assert group.labels == ["s1"]
     assert group.report().pending == Pending(LogOffset(200 * TXNS, 4), LogOffset(200 * TXNS - 1, 0), 200 * (TXNS - 1))
 
 
