@@ -111,7 +111,11 @@ def _job_metrics(status: JobStatus, now_ms: int) -> Iterator[Metric]:
         labels=("source",),
         samples=[((source.source,), source.events) for source in current],
     )
-    yield counter("dead_letters", "Malformed flush notifications since the job's start.", status.dead_letters)
+    yield counter(
+        "dead_letters",
+        "Refused flush notifications since the job's start: malformed, or not of the shape's writer.",
+        status.dead_letters,
+    )
 
 
 def _ack_metrics(sources: Iterable[SourceStatus], now_ms: int) -> Iterator[Metric]:

@@ -210,7 +210,7 @@ def test_job_works_and_shows_no_secret(
     )
     code, output = watch.run(tmp_path / "track.log", "track", "--config", str(config), "--recover")
     assert code == (0 if is_right else 2)
-    assert ("unreadable flush notifications" if is_right else JAVA["password"]) in output
+    assert ("flush notifications refused" if is_right else JAVA["password"]) in output
     if is_right:
         tables = [table_rows(DeltaTable(str(tmp_path / name)), ["*"]) for name in ("acks", "dead_letters")]
         assert [len(table) for table in tables] == [1, 1]

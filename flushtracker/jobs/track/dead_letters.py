@@ -1,4 +1,7 @@
-"""``DeadLetters``: malformed flush notifications, which go from a batch's output to a Delta table."""
+"""``DeadLetters``: refused flush notifications, which go from a batch's output to a Delta table.
+
+They cannot be read, or another program than the shape's writer has sent them.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -58,7 +61,7 @@ class DeadLetters:
             self._store(letters, batch_id, count)
         except SinkError as error:
             logger.error(  # noqa: TRY400  the reason is in the message
-                "unreadable flush notifications not stored batch_id=%d count=%d places=%s dead_letters=%s reason=%s",
+                "flush notifications refused and not stored batch_id=%d count=%d places=%s dead_letters=%s reason=%s",
                 batch_id,
                 count,
                 _places(letters),
@@ -67,7 +70,7 @@ class DeadLetters:
             )
         else:
             logger.warning(
-                "unreadable flush notifications batch_id=%d count=%d dead_letters=%s", batch_id, count, self._path
+                "flush notifications refused batch_id=%d count=%d dead_letters=%s", batch_id, count, self._path
             )
 
     def _store(self, letters: DataFrame, batch_id: int, count: int) -> None:

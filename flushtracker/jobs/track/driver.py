@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.jobs.track.dead_letters import DeadLetters
-from flushtracker.jobs.track.group_state import DEAD_LETTER, REPORT, UNREADABLE
+from flushtracker.jobs.track.group_state import DEAD_LETTER, REFUSED, REPORT
 from flushtracker.jobs.track.live_status import LiveJobStatus
 from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.committed_state import Remedies, read_state_rows
@@ -96,7 +96,7 @@ class AckDriver(BatchDriver):
         raise_first_error(rows)
         events = self._apply(rows, batch_id, started)
         # After the acks: dead letters delay only the next batch, and a failure to write them is only logged.
-        if dead_letters := sum(row["events"] for row in rows if row["kind"] == UNREADABLE):
+        if dead_letters := sum(row["events"] for row in rows if row["kind"] == REFUSED):
             self._dead_letters.append(batch, batch_id, dead_letters)
         self._status.note_events(events, dead_letters)
 

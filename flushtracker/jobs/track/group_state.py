@@ -29,7 +29,7 @@ from flushtracker.wal.log_offset import LogOffset
 # The kinds of output row.
 REPORT: Final = "report"
 DEAD_LETTER: Final = "dead_letter"
-UNREADABLE: Final = "unreadable"  # the number of dead letters
+REFUSED: Final = "refused"  # the number of dead letters
 
 _MOST_STRAY: Final = 10
 """So many flushes of others than the shapes' writers are dead letters, of each group and micro-batch."""
@@ -155,7 +155,7 @@ def _stray_letters(source: str, stray: Sequence[StrayFlush]) -> list[OutputRow]:
     if len(stray) > _MOST_STRAY:
         more = f"{letters[0].reason} (the first {_MOST_STRAY} of {len(stray)} such shapes)"
         letters[0] = letters[0]._replace(reason=more)
-    return [*letters, OutputRow(UNREADABLE, events=len(letters))]
+    return [*letters, OutputRow(REFUSED, events=len(letters))]
 
 
 def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> _Handled:
@@ -185,7 +185,7 @@ def _handle_unreadable(frames: _Frames) -> Iterator[list[OutputRow]]:
                 first_error = error
         dead_letters += len(letters)
         yield letters
-    rows = [OutputRow(UNREADABLE, events=dead_letters)]
+    rows = [OutputRow(REFUSED, events=dead_letters)]
     yield rows if first_error is None else [*rows, first_error]
 
 

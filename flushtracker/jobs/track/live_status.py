@@ -107,7 +107,7 @@ class LiveJobStatus(LiveQuery):
         }
 
     def note_events(self, events: Mapping[str, int], dead_letters: int) -> None:
-        """Note what a batch has read: the events of each source, and malformed flush notifications."""
+        """Note what a batch has read: the events of each source, and refused flush notifications."""
         before, last = self._events, self._last
         self._events = {**before, **{name: before.get(name, 0) + count for name, count in events.items()}}
         self._last = replace(
