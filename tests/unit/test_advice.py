@@ -101,11 +101,25 @@ def test_shapes_that_stopped_together_are_told_from_one_that_stopped_alone() -> 
         assert [text.partition(" stopped at")[0] for text in found] == (["a, b"] if is_found else [])
 
 
+def test_shapes_of_different_writers_that_stopped_together_are_told_apart() -> None:
+    """Three writers that stopped within half a minute were called one, of which nobody knew which."""
+    holders = tuple(
+        Holder(name, 1_000_000 + ms, 1, 10, 5, writer=writer)
+        for name, ms, writer in (("a", 0, "own"), ("b", 12_000, "log"), ("c", 24_000, "other"), ("d", 24_000, "own"))
+    )
+    for listed, expected in ((holders[:3], None), (holders, "a, d stopped at the same moment, 1.0 min ago, ")):
+        held = SourceStatus(SOURCE, 5, 20, len(listed), 0, 1_000_000, listed)
+        (remedy,) = remedies([JobStatus(1_060_000, 0, is_ready=True, sources=(held,)), capture_of(slot())])
+        assert ("stopped at the same moment" in remedy) == (expected is not None)
+        if expected:
+            assert remedy == f"{expected}so their writer own is down: start it, or see its log"
+
+
 def test_shapes_are_judged_by_what_their_writers_say() -> None:
     """A batch of theirs that hangs is the reason; if they work, shapes that stopped together are of another writer."""
     documents = [job_status(SOURCES["shapes of one writer"]), capture_of(slot())]
     (alone,) = remedies(documents)
-    assert alone.endswith("so their writer is down: start it, or see its log")
+    assert alone.endswith("so their writer log is down: start it, or see its log")
     works = writing(NOW_MS, snapshots=None)
     assert remedies([*documents, works]) == [f"{alone} (the writers' job works)"]
     assert remedies([*documents, replace(works, batch_running_since_ms=NOW_MS - 240_000)]) == []

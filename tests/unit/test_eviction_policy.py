@@ -229,11 +229,31 @@ def test_shapes_that_stopped_together_stay_unless_the_rule_says_otherwise() -> N
         decision = world.run(4 * AFTER_MS, EvictionPolicy(rule))
         assert (decision.shape_id, decision.is_postponed) == (None, True)
         assert decision.reason == (
-            "'dead', 'too', 'three' stopped at the same moment, so their writer is down: start it, or set "
+            "'dead', 'too', 'three' stopped at the same moment, so their writer 'log' is down: start it, or set "
             "evict.if_writer_is_down"
         )
     world = World(holders=together)
     assert world.run(4 * AFTER_MS, EvictionPolicy(replace(RULE, if_writer_is_down=True))).shape_id == "dead"
+
+
+def test_shapes_of_different_writers_that_stopped_together_are_not_one_writer_down() -> None:
+    """Three that stopped within half a minute were called one: the first is alone of its writer, and may go.
+
+    With a second of its own writer the text names that writer, and not the shape of the other between them.
+    """
+    names, writers = ("dead", "too", "three"), ("log", "own", "other")
+    holders = tuple(
+        Holder(name, START_MS + n * 5_000, 5, 0, ACK, writer=writer)
+        for n, (name, writer) in enumerate(zip(names, writers, strict=True))
+    )
+    assert World(holders=holders).run(4 * AFTER_MS, EvictionPolicy(RULE)).shape_id == "dead"
+    own = (replace(holders[0], writer="own"), replace(holders[1], writer="log"), replace(holders[2], writer="own"))
+    decision = World(holders=own).run(4 * AFTER_MS, EvictionPolicy(RULE))
+    assert (decision.shape_id, decision.is_postponed) == (None, True)
+    assert decision.reason == (
+        "'dead', 'three' stopped at the same moment, so their writer 'own' is down: start it, or set "
+        "evict.if_writer_is_down"
+    )
 
 
 def test_one_goes_at_a_time_and_the_next_only_after_the_first_has_had_its_effect() -> None:

@@ -190,7 +190,7 @@ def test_shapes_that_wait_for_writers_that_hang_are_not_guessed_at() -> None:
 def test_shapes_that_stopped_together_although_the_writers_work() -> None:
     """Then their writer is another one."""
     (remedy,) = (line for line in lines(asked((WRITERS, writers()), job=TOGETHER)) if line.startswith("remedy: "))
-    assert "so their writer is down: start it, or see its log" in remedy
+    assert "so their writer log is down: start it, or see its log" in remedy
     assert remedy.endswith(f"(the writers' job at {WRITERS} works)")
 
 

@@ -61,8 +61,8 @@ def test_with_the_writers_job_frozen_the_writer_is_to_be_started() -> None:
         for n, age in enumerate(ages)
     ]
     frozen = source(holders=tuple(stopped), pending_shapes=6, last_seen_lsn=ACK + 14_000_000)
-    expected = "s0, s1, s2 and 1 more stopped at the same moment, 2.6 min ago, so their writer is down: start it, or "
-    expected += "see its log"
+    expected = "s0, s1, s2 and 1 more stopped at the same moment, 2.6 min ago, so their writer log is down: start it, "
+    expected += "or see its log"
     for retained in (100, 20_800_000):
         assert remedies(text(overview(slot=slot(retained_bytes=retained), job=frozen))) == [expected]
     alone = replace(frozen, holders=(stopped[0], *stopped[4:]))
