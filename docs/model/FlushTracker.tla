@@ -107,7 +107,9 @@ Remove(s) ==
     /\ UNCHANGED <<slot, capture, topic, changes, durable, checkpoint, lost, driver, started, acks>>
 
 -----------------------------------------------------------------------------
-(* Writers. One that dies loses nothing that is durable, and notifies again when it starts: it has no other state. *)
+(* Writers. One that dies loses nothing that is durable, and notifies again when it starts: it has no other state. A
+   shape s stands for a shape with its writer: the tracker keeps the notifications of each writer apart, so those of
+   another are flushes of a label that was sent nothing. *)
 
 Available(s) == {p \in PlacesOf(s) : durable[s] < p /\ p <= changes /\ IsRouted(s, p)}
 Flush(s) ==
