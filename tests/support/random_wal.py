@@ -193,13 +193,14 @@ def random_flushes(rng: Random, history: History, writers: Sequence[str] = WRITE
     """
     flushes = []
     written = history.written_offsets
-    for shape_id in sorted(written.keys() | history.removals.keys()):
+    shapes = sorted(written.keys() | history.removals.keys())
+    for shape_id in shapes:
         offsets = rng.choices(written[shape_id], k=rng.randint(0, 4)) if shape_id in written else []
         flushes += [history.flush(shape_id, offset) for offset in offsets]
         if shape_id in history.removals:
             flushes += [history.removal(shape_id)] * rng.randint(0, 2)
-    if len(writers) > 1 and rng.random() < 0.5:
-        flushes += [random_stray_flush(rng, history, rng.choice(SHAPES)) for _ in range(rng.randint(1, 6))]
+    if shapes and len(writers) > 1 and rng.random() < 0.5:
+        flushes += [random_stray_flush(rng, history, rng.choice(shapes)) for _ in range(rng.randint(1, 6))]
     rng.shuffle(flushes)
     return flushes
 

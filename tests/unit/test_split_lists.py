@@ -6,6 +6,7 @@ that it need not.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -42,7 +43,7 @@ def routed(txn: Txn, edges: Sequence[int]) -> Iterator[tuple[TransactionFragment
         for shape_id in sorted(txn.last_written if commit else {shape_id for _, shape_id in ops}):
             items = tuple(LogItem(LogOffset(txn.lsn, op), "truncate") for op, each in ops if each == shape_id)
             part = RoutedFragment(shape_id, txn.xid, txn.lsn, last, True, commit, items, len(items))  # noqa: FBT003  field
-            parts.append(part)
+            parts.append(replace(part, writer=txn.writer_of(shape_id)))
         yield TransactionFragment(txn.xid, txn.lsn, last, has_begin=first == 0, commit=commit), parts
 
 
