@@ -73,6 +73,8 @@ def test_nothing_is_said_of_what_is_not_past_the_writer_or_of_a_shape_that_is_ca
     """Of a caught-up shape nobody knows the writer, and an offset that is flushed anyway does no harm."""
     assert apply(group, flushed("users", 9000, "own")) == ()
     assert apply(group, sent("users", 2000), sent("users", 3000), flushed("users", 2000)) == ()
+    assert apply(group, flushed("users", 2999, "own")) == ()
+    assert group.report().holders[0].last_flushed == LogOffset(2999, 0)
     assert apply(group, flushed("users", 2000, "own")) == ()
     assert len(apply(group, flushed("users", 3000, "own"))) == 1
     assert apply(group, flushed("users", 3000), flushed("users", 3000, "own")) == ()
