@@ -266,6 +266,7 @@ def add_conformance(parser: Parser) -> None:
     add(
         "--dump", required=True, metavar="COMMAND", help="prints what it has stored, as JSON lines; see docs/writers.md"
     )
+    add("--name", default="conformance", help="the writer's name, as shapes files have it (default: %(default)s)")
     add("--read", metavar="COMMAND", help="prints what its readers see, as JSON lines too (default: not tested)")
     add(
         "--rows",

@@ -57,9 +57,13 @@ RULES: Final[Mapping[Rule, str]] = {
 
 
 class Judge:
-    """Receives everything that happens, in order; ``violations`` has the first of each rule."""
+    """Receives everything that happens, in order; ``violations`` has the first of each rule.
 
-    def __init__(self) -> None:
+    ``writer`` is the name of the writer under test.
+    """
+
+    def __init__(self, writer: str = WRITER) -> None:
+        self.writer = writer
         self.violations: dict[Rule, str] = {}
         self.notified: dict[Shape, LogOffset] = {}
         self.said: set[Shape] = set()
@@ -85,7 +89,7 @@ class Judge:
         """The event has been published."""
         shape = event.source, event.shape_id
         self.events_sent += 1
-        if event.writer != WRITER:
+        if event.writer != self.writer:
             self._of_others.add(shape)
             return
         self.rows.sent(event)
@@ -115,8 +119,8 @@ class Judge:
             return
         self._check_record(record, event)
         shape, offset = (event.source, event.shape_id), event.offset
-        if event.writer != WRITER or shape in self._of_others:
-            whose = "another writer's" if shape in self._of_others else f"{WRITER!r}'s"
+        if event.writer != self.writer or shape in self._of_others:
+            whose = "another writer's" if shape in self._of_others else f"{self.writer!r}'s"
             self.violate("own", f"{_name(shape)} is {whose}, and is notified by writer {event.writer!r}")
             return
         if event.type != "flushed":

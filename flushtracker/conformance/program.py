@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = secrets.token_hex(4)
     folder = new_folder(arguments.data.absolute() / name)
     print_status("flushtracker conformance", f"data and logs in {folder}", arguments.log_format)
-    progress = _Progress()
+    progress = _Progress(arguments.name)
     seeds = range(arguments.seed, arguments.seed + min(arguments.seeds, arguments.kills))
     with ExitStack() as stack:
         brokers = _brokers(arguments.kafka, folder, stack)
@@ -77,8 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
 class _Progress:
     """Logs how far all trials are, now and then."""
 
-    def __init__(self) -> None:
-        self.judge = Judge()
+    def __init__(self, writer: str) -> None:
+        self._writer = writer
+        self.judge = Judge(writer)
         self._kills = 0
         self._events_before = 0
         self._seed = 0
@@ -87,7 +88,7 @@ class _Progress:
     def begin(self, seed: int) -> Judge:
         """The next trial begins; returns its judge."""
         self._events_before += self.judge.events_sent
-        self._seed, self.judge = seed, Judge()
+        self._seed, self.judge = seed, Judge(self._writer)
         return self.judge
 
     def handle_kill(self) -> None:
@@ -132,7 +133,7 @@ def _trial(
     TopicAdmin(config).create(_ROLES)
     file, env = write_config(config, folder / "kafka.yaml")
     disk = stack.enter_context(closing(UnsyncedDisk(data, folder / "synced"))) if arguments.power_loss else None
-    commands = Commands(arguments.writer, arguments.dump, arguments.read, arguments.rows)
+    commands = Commands(arguments.writer, arguments.dump, arguments.read, arguments.rows, arguments.name)
     subject = Subject(commands, config=file, data=data, env=env, disk=disk)
     return Trial(
         config, subject, progress.judge, seed=seed, timeout_s=arguments.timeout, handle_kill=progress.handle_kill

@@ -6,7 +6,7 @@ from typing import Final
 from flushtracker.conformance.judge import Judge
 from flushtracker.conformance.rows_judge import Shape
 from flushtracker.conformance.simulated_snapshots import SimulatedSnapshots
-from flushtracker.conformance.simulated_source import WRITER, SimulatedConnection, SimulatedSource
+from flushtracker.conformance.simulated_source import SimulatedConnection, SimulatedSource
 from flushtracker.events.registry_events import ShapeEntry, SourceEntry
 from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import ShapeChangesEvent
@@ -19,8 +19,9 @@ from flushtracker.wal.names import LOG_WRITER
 
 _SOURCES: Final = ("7301/1/conformance", "7302/1/conformance")
 _SHAPES: Final = ("users", 'naïve "q"', "orders")
-_OF_THE_LOG: Final = "accounts"
-"""On the same topics, a shape of ``flushtracker write``."""
+_OF_ANOTHER: Final = "accounts"
+"""On the same topics, a shape of another writer: of ``flushtracker write``, if it is not the one under test."""
+_ANOTHER: Final = "another"
 _RECENT_EVENTS: Final = 50
 _SNAPSHOT_SHARE: Final = 0.1
 
@@ -37,8 +38,10 @@ class SimulatedCapture:
         self._rng = rng
         self._publisher = KafkaPublisher(config)
         shapes_with_rows = _SHAPES[:2] if with_rows else ()
-        others = {_OF_THE_LOG: LOG_WRITER}
-        self._sources = [SimulatedSource(name, (*_SHAPES, *others), rng, shapes_with_rows, others) for name in _SOURCES]
+        others = {_OF_ANOTHER: _ANOTHER if judge.writer == LOG_WRITER else LOG_WRITER}
+        self._sources = [
+            SimulatedSource(name, (*_SHAPES, *others), rng, shapes_with_rows, others, judge.writer) for name in _SOURCES
+        ]
         self._snapshots = [
             SimulatedSnapshots(source, shape_id, rng) for source in self._sources for shape_id in shapes_with_rows
         ]
@@ -96,7 +99,7 @@ class SimulatedCapture:
         while True:
             lost = None
             for event in self._connections[0].next_events():
-                if lost is None and event.items and not event.start and event.writer == WRITER:
+                if lost is None and event.items and not event.start and event.writer == self._judge.writer:
                     lost = event.source, event.shape_id
                     self._judge.lost(lost)
                 else:
@@ -120,7 +123,8 @@ class SimulatedCapture:
         self._send_snapshot(begin)
         begun = source.begin_again(snapshots.shape_id)
         self._judge.rows.begun(shape, begun)
-        self._publish(_entry(shape, LogOffset(begun.starts_after, 0), snapshot=True, incarnation=begun.number))
+        starts_after, writer = LogOffset(begun.starts_after, 0), self._judge.writer
+        self._publish(_entry(shape, starts_after, snapshot=True, incarnation=begun.number, writer=writer))
         self._send_snapshot([end])
 
     def remove_a_shape(self) -> None:
@@ -128,7 +132,7 @@ class SimulatedCapture:
         source, shape_id = self._sources[1], _SHAPES[-1]
         before, end = LogOffset.just_before(source.first_lsn), LogOffset(source.next_lsn, 0)
         self._judge.removed.add((source.name, shape_id))
-        removed = _entry((source.name, shape_id), before, removed_at=end)
+        removed = _entry((source.name, shape_id), before, end, writer=self._judge.writer)
         self._publish(removed)
         for _ in range(10):
             self.send_fragment(1)
@@ -187,7 +191,7 @@ def _entry(
     *,
     snapshot: bool = False,
     incarnation: int = 1,
-    writer: str = WRITER,
+    writer: str,
 ) -> ShapeEntry:
     source, shape_id = shape
     definition = ShapeDefinition(shape_id, ("public", "t"), snapshot=snapshot, incarnation=incarnation, writer=writer)

@@ -16,7 +16,7 @@ from flushtracker.wal.changes import Commit, LogItem, Operation, Row, Transactio
 from flushtracker.wal.log_offset import LogOffset
 
 WRITER: Final = "conformance"
-"""The name of the writer under test."""
+"""The name of the writer under test, unless its user says another."""
 _FIRST_LSN: Final = 0x1_0000_0000
 _FIRST_XID: Final = 2**32 - 300
 _UNSENT: Final = 12
@@ -45,7 +45,7 @@ class SimulatedSource:
     """One source with its shapes and the transactions so far; a connection that reads on generates more.
 
     The changes of the shapes ``with_rows`` are those of a table each, which has rows from the start; those of others
-    are any. ``writers`` has the name of each shape's writer, if it is not the one under test.
+    are any. ``writers`` has the name of each shape's writer, if it is not ``writer``, the one under test.
     """
 
     def __init__(
@@ -55,10 +55,12 @@ class SimulatedSource:
         rng: Random,
         with_rows: Sequence[str] = (),
         writers: Mapping[str, str] = MappingProxyType({}),
+        writer: str = WRITER,
     ) -> None:
         self.name = name
         self.shape_ids = list(shape_ids)
-        self.writers = {**dict.fromkeys(shape_ids, WRITER), **writers}
+        self._writer = writer
+        self.writers = {**dict.fromkeys(shape_ids, writer), **writers}
         self.tables = {shape_id: SimulatedTable(rng) for shape_id in with_rows}
         self.incarnations = dict.fromkeys(shape_ids, Incarnation())
         self.transactions: list[Transaction] = []
@@ -106,7 +108,7 @@ class SimulatedSource:
 
         Only of shapes of the writer under test.
         """
-        own = [shape_id for shape_id in self.shape_ids if self.writers[shape_id] == WRITER]
+        own = [shape_id for shape_id in self.shape_ids if self.writers[shape_id] == self._writer]
         items = {shape_id: self.items_of(self.transactions[index], shape_id) for shape_id in own}
         return {(self.name, shape_id): each[-1].offset for shape_id, each in items.items() if each}
 

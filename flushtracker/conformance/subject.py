@@ -5,7 +5,7 @@ import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -20,18 +20,22 @@ _LINES_TIMEOUT_S: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The user's commands, as given; ``read`` and ``rows`` are ``None`` if what they print is not tested."""
+    """The user's commands, as given; ``read`` and ``rows`` are ``None`` if what they print is not tested.
+
+    ``name``: that of the writer that they run.
+    """
 
     writer: str
     dump: str
     read: str | None
     rows: str | None = None
+    name: str = WRITER
 
 
 class Subject:
     """In each command ``{config}`` and ``{data}`` become the paths of its configuration and of its folder.
 
-    ``{writer}`` becomes its name, ``WRITER``. The environment has all three, as ``FLUSHTRACKER_CONFIG``,
+    ``{writer}`` becomes its name. The environment has all three, as ``FLUSHTRACKER_CONFIG``,
     ``FLUSHTRACKER_DATA`` and ``FLUSHTRACKER_WRITER``, and the variables of ``env``. With ``disk``, the folder can lose
     what the writer has not synced.
     """
@@ -46,11 +50,14 @@ class Subject:
         disk: UnsyncedDisk | None = None,
     ) -> None:
         self._disk = disk
-        own = {"FLUSHTRACKER_CONFIG": str(config), "FLUSHTRACKER_DATA": str(data), "FLUSHTRACKER_WRITER": WRITER}
+        name = commands.name
+        own = {"FLUSHTRACKER_CONFIG": str(config), "FLUSHTRACKER_DATA": str(data), "FLUSHTRACKER_WRITER": name}
         self._env = {**os.environ, **env, **own}
-        self._writer, self._dump = (_arguments(command, config, data) for command in (commands.writer, commands.dump))
+        values = {"{config}": str(config), "{data}": str(data), "{writer}": name}
+        arguments = partial(_arguments, values)
+        self._writer, self._dump = (arguments(command) for command in (commands.writer, commands.dump))
         self._read, self._rows = (
-            None if command is None else _arguments(command, config, data) for command in (commands.read, commands.rows)
+            None if command is None else arguments(command) for command in (commands.read, commands.rows)
         )
         self._log = data.with_name("writer.log")
         self._process: GuardedProcess | None = None
@@ -150,12 +157,11 @@ class Subject:
         return [line for line in done.stdout.decode(errors="replace").split("\n") if line.strip()]
 
 
-def _arguments(command: str, config: Path, data: Path) -> list[str]:
+def _arguments(values: Mapping[str, str], command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise ConfigError(f"the command {command!r} cannot be split into words: {error}") from error
-    values = {"{config}": str(config), "{data}": str(data), "{writer}": WRITER}
     return [reduce(lambda text, pair: text.replace(*pair), values.items(), word) for word in words]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from flushtracker.delta.log.files import LogFiles
+from flushtracker.wal.names import LOG_WRITER
 
 _WRITER = [sys.executable, "-m", "tests.support.conforming_writer"]
 
@@ -25,6 +26,7 @@ def main() -> int:
     command = [
         *(sys.executable, "-m", "flushtracker", "conformance", "--data", str(arguments.data), "--timeout", "120"),
         *("--writer", f"{shlex.join([*_WRITER, 'write'])} {{config}} {{data}}"),
+        *("--name", LOG_WRITER),
         *("--dump", f"{shlex.join([*_WRITER, 'dump'])} {{data}}", "--kills", str(arguments.kills), "--seeds", "1"),
         *("--read", f"{shlex.join([*_WRITER, 'read'])} {{data}}"),
     ]

@@ -11,11 +11,14 @@ from random import Random
 import pytest
 
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.conformance import simulated_capture
 from flushtracker.conformance.judge import Judge
 from flushtracker.conformance.program import write_config
+from flushtracker.conformance.simulated_capture import SimulatedCapture
 from flushtracker.conformance.simulated_source import WRITER, SimulatedConnection, SimulatedSource
 from flushtracker.conformance.subject import Commands, Subject
 from flushtracker.errors import ConfigError
+from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics, load_kafka_config
 from flushtracker.kafka.records import record_of
@@ -24,6 +27,7 @@ from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.fake_publisher import FakePublisher
 
 SHAPE = ("s", "users")
 COMMIT = Commit("2026-01-01T00:00:00.000000Z", 1)
@@ -352,6 +356,33 @@ def test_the_writers_configuration_has_no_secret(tmp_path: Path, monkeypatch: py
         monkeypatch.setenv(name, value)
     read = load_kafka_config(file)
     assert (read.topics, dict(read.options)) == (topics, {"sasl.password": "s3cret", "linger.ms": "5"})
+
+
+@pytest.mark.parametrize(("name", "other"), [("conformance", "log"), ("own", "log"), ("log", "another")])
+def test_shapes_have_the_name_of_the_writer_under_test_and_one_has_another(
+    name: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So ``flushtracker write`` can be tested, whose name is fixed."""
+    publisher, judge = FakePublisher(), Judge(name)
+    monkeypatch.setattr(simulated_capture, "KafkaPublisher", lambda _: publisher)
+    topics = Topics("fragments", "flushes", "shapes", "shape_changes", "snapshots", "snapshots_taken")
+    capture = SimulatedCapture(KafkaConfig("unused:9092", topics), judge, Random(1), with_rows=True)  # noqa: S311
+    capture.register(1)
+    for _ in range(100):
+        capture.send_fragment()
+    capture.begin_a_shape_again()
+    capture.remove_a_shape()
+
+    def values(topic: str) -> list[str | bytes]:
+        return [value for to, value in publisher.values if to == topic]
+
+    events = [ShapeChangesEvent.from_json(value) for value in values("shape_changes")]
+    entries = map(parse_registry_entry, values("shapes"))
+    named = {(entry.definition.id, entry.definition.writer) for entry in entries if isinstance(entry, ShapeEntry)}
+    assert named == {(event.shape_id, event.writer) for event in events}
+    assert dict(named) == {**dict.fromkeys(("users", 'naïve "q"', "orders"), name), "accounts": other}
+    notify(judge, events[0].last_log_offset, events[0].shape_id, "nobody")
+    assert [*judge.violations] == ["own"]
 
 
 @pytest.mark.parametrize("what", ["notified", "notified in its own name", "stored", "shown", "by another name"])
