@@ -67,7 +67,7 @@ def _register(server: LocalPostgres, kafka: KafkaConfig) -> None:
     with closing(server.connect()) as connection:
         source = f"{primary_server(connection)}/shapes"
         ((definition, binding),) = ServerTables(connection, "shapes").resolve([ShapeDefinition("all", ORDERS)])
-    definition = replace(definition, snapshot=True)
+    definition = replace(definition, snapshot=True, writer="own")
     shape = ShapeEntry(source, definition, binding.oid, LogOffset(1, 0), starts_visible=True)
     with closing(KafkaPublisher(kafka)) as publisher:
         for entry in (TableEntry(source, binding), shape):

@@ -29,6 +29,7 @@ from flushtracker.kafka.records import record_of
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 from tests.support.capture_rig import CaptureRig
 from tests.support.documented_acls import acls_of, documented_acls
 from tests.support.kafka_job import KafkaJob
@@ -98,15 +99,20 @@ def test_capture_names_the_missing_acl(
     assert f"; allow this user {operation} on topic {name}" in line
 
 
-def _one_change(secured_broker: SecuredBroker) -> KafkaConfig:
-    """New topics, with a shape and an insert into it."""
+def _one_change(secured_broker: SecuredBroker, writer: str = LOG_WRITER) -> KafkaConfig:
+    """New topics, with a shape of this writer and an insert into it."""
     created = created_streams(secured_broker.open_servers, lambda name: f"{name}-{uuid.uuid4().hex[:12]}")
     at, commit = LogOffset(100, 0), Commit("2026-01-01T00:00:00Z", 1)
     item = LogItem(at, "insert", "k", {"id": "1"}, None)
     event = ShapeChangesEvent(
-        "s", "users", 7, LogOffset(99, 0), at, start=True, has_begin=True, commit=commit, items=(item,)
+        *("s", "users", 7, LogOffset(99, 0), at),
+        start=True,
+        has_begin=True,
+        commit=commit,
+        items=(item,),
+        writer=writer,
     )
-    entry = ShapeEntry("s", ShapeDefinition("users", ("public", "t")), 1, LogOffset(90, 0))
+    entry = ShapeEntry("s", ShapeDefinition("users", ("public", "t"), writer=writer), 1, LogOffset(90, 0))
     publisher = KafkaPublisher(created)
     for stream, key, value in (record_of(entry), record_of(event)):
         publisher.publish(created.topics.by_role()[stream], key, value)
@@ -116,7 +122,7 @@ def _one_change(secured_broker: SecuredBroker) -> KafkaConfig:
 
 def test_a_writer_of_ones_own_needs_what_is_listed(secured_broker: SecuredBroker, tmp_path: Path) -> None:
     """With all of them the example stores and notifies; with one missing it ends with an error."""
-    created = _one_change(secured_broker)
+    created = _one_change(secured_broker, "own")
     topics = created.topics.by_role()
     acls = acls_of("sqlite_writer.py", topics)
     assert len(acls) == 3
