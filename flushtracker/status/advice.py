@@ -19,6 +19,7 @@ from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.shapes_remedy import shapes_remedy
 from flushtracker.status.stall import is_waiting_long
 from flushtracker.status.write_status import WriteStatus
+from flushtracker.wal.names import LOG_WRITER
 
 SECTIONS: Final[Mapping[str, str]] = {
     "slot_lost": "flushtrackerslotlost",
@@ -75,8 +76,9 @@ def _advice(
     idle = None if slot is None or source is None or long else idle_cause(slot, source)
     problems = [*(() if slot is None else slot_problems(slot)), *filter(None, (long, late, idle))]
     if job is not None and source is not None and slot is not None:
-        # What the writers say of themselves explains why shapes wait.
-        is_explained = any(each.holds_shapes for status in writing for each in conclusions(status))
+        # What the writers' job says of itself explains why its shapes wait.
+        of_write = any(holder.writer == LOG_WRITER for holder in source.holders[:1])
+        is_explained = of_write and any(each.holds_shapes for status in writing for each in conclusions(status))
         is_judged = is_waiting_long(source, job.at_ms) and are_holders_true(problems) and not is_explained
         working = "the writers' job works" if writing else ""
         remedy = shapes_remedy(source, job, slot.retained_bytes, working=working)

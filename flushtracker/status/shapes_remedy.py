@@ -9,6 +9,7 @@ from flushtracker.errors import listed, printable
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.stall import frees_most, stopped_together
 from flushtracker.wal.lsn import format_lsn
+from flushtracker.wal.names import LOG_WRITER
 
 _NAMED: Final = 3
 
@@ -23,7 +24,7 @@ def shapes_remedy(
 ) -> str | None:
     """The remedy, for shapes that have held the ack for too long; ``config_arguments`` are those of its command.
 
-    ``working`` says which writers are known to work.
+    ``working`` says which ``flushtracker write`` is known to work.
 
     A removal is final, so it is offered only where it frees most of what the slot retains, and never for a writer that
     is down.
@@ -34,23 +35,28 @@ def shapes_remedy(
     if len(together) > 1:
         ago = seconds_text((job.age_ms(together[0].since_ms) or 0) / 1000)
         names = listed([holder.shape_id for holder in together], most=_NAMED)
-        writer = printable(together[0].writer)
         remedy = (
-            f"{names} stopped at the same moment, {ago} ago, so their writer {writer} is down: start it, or see its log"
+            f"{names} stopped at the same moment, {ago} ago, so their {_writer(together)} is down: start it, or see "
         )
-        return f"{remedy} ({working})" if working else remedy
+        remedy += "its log"
+        return f"{remedy} ({working})" if working and together[0].writer == LOG_WRITER else remedy
     holder = source.holders[0]
     if not would_move(source, holder):
-        return (
-            f"check the writers of these shapes; removing only one changes nothing{_together(source, retained_bytes)}"
-        )
+        which = _together(source, retained_bytes)
+        return f"check the {_writer(source.holders)} of these shapes; removing only one changes nothing{which}"
     if not frees_most(source, holder.ack_if_removed, retained_bytes):
-        return f"check the writer of {holder.shape_id}; removing the shape would free little"
+        return f"check the {_writer([holder])} of {holder.shape_id}; removing the shape would free little"
     command = shlex.join(["flushtracker", "remove-shape", *config_arguments])
     # An id may look like an option.
     separator = "-- " if holder.shape_id.startswith("-") else ""
     command = f"{command} {separator}{shell_word(holder.shape_id)}"
-    return f"check its writer, or: {command} (final: its id is never used again)"
+    return f"check its {_writer([holder])}, or: {command} (final: its id is never used again)"
+
+
+def _writer(holders: Sequence[Holder]) -> str:
+    """The writer of the shapes, or the writers, by name."""
+    names = sorted({printable(holder.writer) for holder in holders})
+    return f"writer{'s' if len(names) > 1 else ''} ({', '.join(names)})"
 
 
 def would_move(source: SourceStatus, holder: Holder) -> bool:

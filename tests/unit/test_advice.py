@@ -112,15 +112,23 @@ def test_shapes_of_different_writers_that_stopped_together_are_told_apart() -> N
         (remedy,) = remedies([JobStatus(1_060_000, 0, is_ready=True, sources=(held,)), capture_of(slot())])
         assert ("stopped at the same moment" in remedy) == (expected is not None)
         if expected:
-            assert remedy == f"{expected}so their writer own is down: start it, or see its log"
+            assert remedy == f"{expected}so their writer (own) is down: start it, or see its log"
 
 
 def test_shapes_are_judged_by_what_their_writers_say() -> None:
-    """A batch of theirs that hangs is the reason; if they work, shapes that stopped together are of another writer."""
+    """A batch of theirs that hangs is the reason; if they work, what stopped its shapes is another reason.
+
+    Nothing of this concerns shapes of another writer.
+    """
     documents = [job_status(SOURCES["shapes of one writer"]), capture_of(slot())]
     (alone,) = remedies(documents)
-    assert alone.endswith("so their writer log is down: start it, or see its log")
+    assert alone.endswith("so their writer (log) is down: start it, or see its log")
     works = writing(NOW_MS, snapshots=None)
     assert remedies([*documents, works]) == [f"{alone} (the writers' job works)"]
     assert remedies([*documents, replace(works, batch_running_since_ms=NOW_MS - 240_000)]) == []
     assert remedies([*documents, snapshotting(NOW_MS)]) == [alone]
+    own = tuple(replace(each, writer="own") for each in SOURCES["shapes of one writer"].holders)
+    documents[0] = job_status(replace(SOURCES["shapes of one writer"], holders=own))
+    for hanging_since_ms in (None, NOW_MS - 240_000):
+        found = remedies([*documents, replace(works, batch_running_since_ms=hanging_since_ms)])
+        assert found == [alone.replace("(log)", "(own)")]

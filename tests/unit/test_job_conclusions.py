@@ -190,8 +190,17 @@ def test_shapes_that_wait_for_writers_that_hang_are_not_guessed_at() -> None:
 def test_shapes_that_stopped_together_although_the_writers_work() -> None:
     """Then their writer is another one."""
     (remedy,) = (line for line in lines(asked((WRITERS, writers()), job=TOGETHER)) if line.startswith("remedy: "))
-    assert "so their writer log is down: start it, or see its log" in remedy
+    assert "so their writer (log) is down: start it, or see its log" in remedy
     assert remedy.endswith(f"(the writers' job at {WRITERS} works)")
+
+
+def test_the_writers_job_explains_nothing_about_shapes_of_another_writer() -> None:
+    """Whether it hangs, is silent, or works."""
+    of_another = replace(TOGETHER, holders=tuple(replace(each, writer="own") for each in TOGETHER.holders))
+    for other in (writers(batch_running_since_ms=NOW_MS - 240_000), None, writers()):
+        found = lines(asked((WRITERS, other), job=of_another))
+        (remedy,) = (line for line in found if "stopped at the same moment" in line)
+        assert remedy.endswith("so their writer (own) is down: start it, or see its log")
 
 
 def test_a_line_says_how_far_the_writers_are() -> None:

@@ -35,13 +35,13 @@ def test_shape_that_holds_the_slot_is_named_with_what_it_holds() -> None:
         "ack 0/37F1C5E   last seen 0/37F1CE7   1 pending",
         "SHAPE        SINCE    HOLDS  ACK IF REMOVED",
         "orders-open  2.6 min  137 B  0/37F1CE7",
-        "remedy: check its writer, or: flushtracker remove-shape orders-open (final: its id is never used again)",
+        "remedy: check its writer (log), or: flushtracker remove-shape orders-open (final: its id is never used again)",
     ]
 
 
 def test_a_removal_that_frees_little_is_not_offered() -> None:
     """It is final, and would have gained 137 bytes of 20.8 MB."""
-    assert remedies(text(overview())) == ["check the writer of orders-open; removing the shape would free little"]
+    assert remedies(text(overview())) == ["check the writer (log) of orders-open; removing the shape would free little"]
     freed = SEEN - ACK
     for retained, is_offered in ((2 * freed, True), (2 * freed + 1, False)):
         for ack in (ACK, None):
@@ -61,12 +61,14 @@ def test_with_the_writers_job_frozen_the_writer_is_to_be_started() -> None:
         for n, age in enumerate(ages)
     ]
     frozen = source(holders=tuple(stopped), pending_shapes=6, last_seen_lsn=ACK + 14_000_000)
-    expected = "s0, s1, s2 and 1 more stopped at the same moment, 2.6 min ago, so their writer log is down: start it, "
+    expected = (
+        "s0, s1, s2 and 1 more stopped at the same moment, 2.6 min ago, so their writer (log) is down: start it, "
+    )
     expected += "or see its log"
     for retained in (100, 20_800_000):
         assert remedies(text(overview(slot=slot(retained_bytes=retained), job=frozen))) == [expected]
     alone = replace(frozen, holders=(stopped[0], *stopped[4:]))
-    assert remedies(text(overview(job=alone))) == ["check the writer of s0; removing the shape would free little"]
+    assert remedies(text(overview(job=alone))) == ["check the writer (log) of s0; removing the shape would free little"]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,25 @@ def test_removing_one_of_two_at_the_same_place_changes_nothing() -> None:
     ]
     lines = text(overview(job=source(holders=tuple(stuck), pending_shapes=2)))
     assert lines[3:5] == ["a      2.6 min  137 B  no change", "b      1.9 min  137 B  no change"]
-    assert remedies(lines) == ["check the writers of these shapes; removing only one changes nothing"]
+    assert remedies(lines) == ["check the writer (log) of these shapes; removing only one changes nothing"]
+
+
+def test_each_remedy_names_the_writers_of_the_shapes() -> None:
+    """Three shapes of three writers stopped within 24 s, and were said to be one writer's, which was down."""
+    stopped = [
+        Holder(f"s{n}", HOLDER.since_ms + n * 12_000, 1, 137, ACK, None, writer)
+        for n, writer in enumerate(["own", "log", "third"])
+    ]
+    held = source(holders=tuple(stopped), pending_shapes=3)
+    expected = "check the writers (log, own, third) of these shapes; removing only one changes nothing"
+    assert remedies(text(overview(job=held))) == [expected]
+    first = replace(stopped[0], ack_if_removed=SEEN)
+    held = replace(held, holders=(first, *stopped[1:]))
+    assert remedies(text(overview(job=held))) == ["check the writer (own) of s0; removing the shape would free little"]
+    held = replace(held, holders=(first, replace(stopped[1], writer="own"), stopped[2]))
+    assert remedies(text(overview(job=held))) == [
+        "s0, s1 stopped at the same moment, 2.6 min ago, so their writer (own) is down: start it, or see its log"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -199,11 +219,11 @@ def test_remedy_says_which_of_equals_would_have_to_go_together(equals: int, whic
     last = replace(HOLDER, shape_id="z", since_ms=NOW_MS, ack_if_removed=ACK, ack_if_all_removed=SEEN)
     held = source(holders=(*stuck, last), pending_shapes=equals + 1)
     assert remedies(text(overview(job=held))) == [
-        "check the writers of these shapes; removing only one changes nothing"
+        "check the writer (log) of these shapes; removing only one changes nothing"
     ]
     lines = text(overview(slot=slot(retained_bytes=128), job=held))
     (remedy,) = remedies(lines)
-    assert remedy.startswith("check the writers of these shapes; removing only one changes nothing; ")
+    assert remedy.startswith("check the writer (log) of these shapes; removing only one changes nothing; ")
     assert remedy.endswith(f"; removing {which} would acknowledge {format_lsn(ACK + 64)}")
 
 

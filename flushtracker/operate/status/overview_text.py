@@ -160,7 +160,7 @@ def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Seque
     if source is None or status is None or slot is None or not are_holders_true(verdict.problems):
         return None
     is_slow = is_waiting_long(source, status.at_ms) or verdict.exceeds_a_limit
-    if not is_slow or verdict.names_who_is_waited_for:
+    if not is_slow or any(map(verdict.explains, source.holders[:1])):
         return None
     urls = [url for url, answer in overview.others if isinstance(answer.value, WriteStatus)]
     working = f"the writers' job at {listed(urls)} works" if urls else ""

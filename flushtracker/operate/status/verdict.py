@@ -12,6 +12,7 @@ from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import PostgresError, SinkError, StatusError
 from flushtracker.operate.status.other_programs import capture_problems, other_problems
 from flushtracker.operate.status.overview import Overview, acked_at_ms
+from flushtracker.status.job_status import Holder
 from flushtracker.status.problems import (
     Problem,
     idle_cause,
@@ -22,6 +23,7 @@ from flushtracker.status.problems import (
 )
 from flushtracker.status.upgrade_facts import upgrade_problems
 from flushtracker.wal.lsn import format_lsn
+from flushtracker.wal.names import LOG_WRITER
 
 _PRECEDENCE: Final = (1, PostgresError.exit_code, StatusError.exit_code, SinkError.exit_code)
 _WRONG: Final = 1
@@ -48,10 +50,10 @@ class Verdict:
         codes = {problem.exit_code for problem in self.problems}
         return next((code for code in _PRECEDENCE if code in codes), 0)
 
-    @property
-    def names_who_is_waited_for(self) -> bool:
-        """Whether a problem of another program explains why shapes are pending."""
-        return any(problem.holds_shapes for problem in self.problems)
+    def explains(self, holder: Holder) -> bool:
+        """Whether a problem explains why the shape is pending; one of the writers' job, why one of its own is."""
+        of_write = holder.writer == LOG_WRITER
+        return any(problem.holds_shapes and (of_write or problem.part != "others") for problem in self.problems)
 
     @property
     def exceeds_a_limit(self) -> bool:
