@@ -18,6 +18,7 @@ CREATE TABLE IF NOT EXISTS snapshot_rows (source, shape_id, attempt, key, value,
 CREATE TABLE IF NOT EXISTS snapshots (source, shape_id, attempt, events, incarnation, complete,
                                       PRIMARY KEY (source, shape_id));
 CREATE TABLE IF NOT EXISTS positions (topic, partition, kafka_offset, PRIMARY KEY (topic, partition));"""
+HIDE = "UPDATE snapshots SET complete = NULL WHERE source = ? AND shape_id = ? AND ? <> ?"
 OTHERS = "DELETE FROM snapshot_rows WHERE source=? AND shape_id=? AND attempt NOT IN (SELECT value FROM json_each(?))"
 
 
@@ -88,10 +89,9 @@ with ft.FlushNotifier(config, writer=me) as notifier:
                 store_snapshot(ft.SnapshotEvent.from_json(value))
             elif topic and isinstance(entry := ft.parse_registry_entry(value), ft.ShapeEntry):
                 shape = entry.source, entry.definition.id
-                if entry.definition.writer != me or (counts(shape, entry.definition.incarnation) and entry.removed_at):
+                if counts(shape, entry.definition.incarnation) and (entry.definition.writer != me or entry.removed_at):
                     removed.add(shape)
-                elif entry.definition.snapshot and not snapshots.complete(*shape):
-                    print(f"waits for its snapshot: {shape}", file=sys.stderr)
+                    db.execute(HIDE, (*shape, entry.definition.writer, me))  # Its snapshot may have come before.
             if topic in (config.topics.shape_changes, config.topics.snapshots):  # The registry is read at each start.
                 position = topic, message.partition(), (message.offset() or 0) + 1
                 db.execute("REPLACE INTO positions VALUES (?, ?, ?)", position)

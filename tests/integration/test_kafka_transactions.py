@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from flushtracker.jobs.track import query
 from flushtracker.jobs.track.live_status import LiveJobStatus
 from flushtracker.jobs.track.query import Recovery
 from flushtracker.kafka.records import record_of
@@ -150,7 +151,11 @@ def test_recovery_ends_where_the_stream_ends(
 
 @pytest.mark.parametrize("seed", seeds([1], range(2, 12)))
 def test_two_writers_on_one_slot_one_in_transactions_that_abort(
-    spark: SparkSession, job: KafkaJob, transactions: Callable[[], Producer], seed: int
+    spark: SparkSession,
+    job: KafkaJob,
+    transactions: Callable[[], Producer],
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Random rounds: the log's writer stops, the other one's instances are killed, abort or commit; each notifies both.
 
@@ -161,6 +166,8 @@ def test_two_writers_on_one_slot_one_in_transactions_that_abort(
     sent: dict[str, list[int]] = {shape_id: [] for shape_id in writers}
     durable = dict.fromkeys(writers, 0)
     lsn = 1000
+    status = LiveJobStatus(60_000)
+    monkeypatch.setattr(query, "LiveJobStatus", lambda _: status)
     for _ in range(_ROUNDS):
         events: list[FragmentEvent | FlushNotification] = []
         for _ in range(rng.randint(1, 4)):
@@ -190,6 +197,13 @@ def test_two_writers_on_one_slot_one_in_transactions_that_abort(
         job.run(spark)
         pending = [next((each for each in sent[shape_id] if each > durable[shape_id]), None) for shape_id in writers]
         assert ack(job, source) == min((each - 2 for each in pending if each is not None), default=lsn)
+        (seen,) = status.read().sources
+        holders = {holder.shape_id: holder.writer for holder in seen.holders}
+        assert holders == {
+            shape_id: writer
+            for (shape_id, writer), since in zip(writers.items(), pending, strict=True)
+            if since is not None
+        }
 
 
 def notified(source: SampleSource, shape_id: str, lsn: int, writer: str) -> FlushNotification:

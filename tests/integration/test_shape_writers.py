@@ -1,9 +1,11 @@
 """Two writers on the topics of one slot, with all parts real: a shape waits for its own writer alone."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Final
@@ -15,12 +17,27 @@ from pyspark.sql import SparkSession
 from flushtracker.config.job_config import ROLES, JobConfig, SinkConfig, StallConfig, StateConfig
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.delta.storage import table_rows
-from flushtracker.events.stream_events import FlushNotification
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent, SnapshotRow
+from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.jobs.track.query import track_flushes
+from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.kafka.records import Event as AnyEvent
+from flushtracker.kafka.records import record_of
+from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.kafka.topic_rules import ROLES as ROLES_OF_CAPTURE
+from flushtracker.kafka.topic_rules import SNAPSHOT_ROLES
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.contained_transactions import ContainedTransactions
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.brokers import Broker
 from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
 from tests.support.faulty_writers import WRITER
-from tests.support.kafka_streams import config_file
+from tests.support.kafka_streams import config_file, streams_config, values
 from tests.support.local_loop import LocalWriter
+from tests.support.waiting import wait_until
 
 _ITS_OWN_ALONE: Final = "event.writer != me or ", "entry.definition.writer != me or "
 
@@ -37,14 +54,14 @@ def careless_writer(folder: Path) -> Path:
 
 
 @contextmanager
-def example_writer(rig: CaptureRig, name: str, program: Path = WRITER) -> Iterator[None]:
-    """The example runs on the topics of ``rig``, with a database of its own."""
-    file = config_file(rig.config.kafka, rig.folder / "kafka.yaml")
-    with (rig.folder / "writer.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, program, file, rig.folder / "own.db", name], stdout=log, stderr=log)
+def example_writer(config: KafkaConfig, folder: Path, program: Path = WRITER) -> Iterator[None]:
+    """The example runs, with its database in ``folder``."""
+    file = config_file(config, folder / "kafka.yaml")
+    with (folder / "writer.log").open("ab") as log:
+        process = subprocess.Popen([sys.executable, program, file, folder / "own.db", "own"], stdout=log, stderr=log)
     try:
         yield
-        assert process.poll() is None, (rig.folder / "writer.log").read_text()
+        assert process.poll() is None, (folder / "writer.log").read_text()
     finally:
         process.kill()
         process.wait()
@@ -79,7 +96,7 @@ def test_another_writer_confirms_nothing_of_what_write_has_not_stored(
     rig.wait(lambda: rig.registry().keys() == {"theirs", "users"}, "the shapes")
     rig.execute_and_wait(INSERT_USER)
     (first,) = commits(rig)
-    with example_writer(rig, "own", careless_writer(tmp_path)):
+    with example_writer(rig.config.kafka, tmp_path, careless_writer(tmp_path)):
         rig.wait(lambda: {*flushes(rig)} == {("theirs", "own"), ("users", "own")}, "its notifications")
         track()
         rig.wait(lambda: rig.confirmed_lsn() == first - 1, "the slot just before the transaction")
@@ -101,6 +118,65 @@ def test_another_writer_confirms_nothing_of_what_write_has_not_stored(
         notified = max(row["tx_offset"] for row in stored)
     track()
     rig.wait(lambda: rig.confirmed_lsn() > notified, "the slot past what write has stored")
+
+
+def test_the_example_takes_what_the_registry_names_in_any_order(
+    broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    """A snapshot of another writer's shape, and a shape that has changed hands, come before their entries."""
+    config = streams_config(broker.bootstrap_servers, topic_name)
+    names = {role: topic_name(role) for role in SNAPSHOT_ROLES}
+    config = replace(config, topics=replace(config.topics, **names))
+    TopicAdmin(config).create((*ROLES_OF_CAPTURE, *SNAPSHOT_ROLES))
+    end = SnapshotEnd(1, ContainedTransactions(90, ()))
+    snapshot = SnapshotEvent("s", "theirs", 1, 0, (SnapshotRow("k", {"id": "1"}),), end)
+    publish(config, snapshot, taken_over(100, 99, start=True))
+    with example_writer(config, tmp_path):
+        wait_until((tmp_path / "own.db").exists, "its database", 60)
+        wait_until(lambda: notified(config) == [100], "the notification of what came before its entry", 60)
+        wait_until(lambda: rows_shown(tmp_path) == {"theirs"}, "the snapshot of a shape that may be its own", 60)
+        publish(config, *(entry(*each) for each in [("ours", 1, "log"), ("ours", 2, "own"), ("theirs", 1, "third")]))
+        wait_until(lambda: rows_shown(tmp_path) == set(), "nothing of what is not its own", 60)
+        publish(config, taken_over(200, 100))
+        wait_until(lambda: notified(config) == [100, 200], "the next notification", 60)
+    publish(config, taken_over(300, 200))
+    with example_writer(config, tmp_path):
+        wait_until(lambda: notified(config)[-1] == 300, "the notification after a start", 60)
+    assert rows_shown(tmp_path) == set()
+
+
+def entry(shape_id: str, incarnation: int, writer: str) -> ShapeEntry:
+    definition = ShapeDefinition(shape_id, ("public", "t"), snapshot=True, incarnation=incarnation, writer=writer)
+    return ShapeEntry("s", definition, 1, LogOffset(90, 0))
+
+
+def taken_over(lsn: int, follows: int, *, start: bool = False) -> ShapeChangesEvent:
+    """A transaction of the second incarnation of ``ours``."""
+    at, commit = LogOffset(lsn, 0), Commit("2026-01-01T00:00:00Z", 1)
+    item = LogItem(at, "insert", f"k{lsn}", {"id": "1"}, None)
+    return ShapeChangesEvent(
+        *("s", "ours", 7, LogOffset(follows, 0), at, start, True, commit, (item,)), incarnation=2, writer="own"
+    )
+
+
+def publish(config: KafkaConfig, *events: AnyEvent) -> None:
+    with closing(KafkaPublisher(config)) as publisher:
+        for record in map(record_of, events):
+            publisher.publish(config.topics.by_role()[record.stream], record.key, record.value)
+        publisher.flush(60)
+
+
+def notified(config: KafkaConfig) -> list[int]:
+    """The transactions, in order; each once, although a start notifies again."""
+    found = map(FlushNotification.from_json, values(config.bootstrap_servers, config.topics.flushes))
+    return [*dict.fromkeys(event.offset.tx_offset for event in found)]
+
+
+def rows_shown(folder: Path) -> set[str]:
+    """The shapes of which the example shows rows."""
+    command = [sys.executable, str(WRITER.parent / "dump_sqlite.py"), str(folder / "own.db"), "--rows"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {json.loads(line)["shape_id"] for line in done.stdout.splitlines()}
 
 
 def commits(rig: CaptureRig) -> set[int]:
