@@ -42,6 +42,11 @@ class ReplicationConnection(LogicalReplicationConnection, Connection):
 
     answer_timeout_s: float | None = 35.0
 
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        # The initialiser of psycopg2's replication connections does not call that of Connection.
+        self.case_differences = {}
+
 
 APPLICATION_NAME: Final = "flushtracker_capture"
 _CONNECT_TIMEOUT_SECONDS: Final = 10
