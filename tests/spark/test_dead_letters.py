@@ -61,7 +61,7 @@ def test_acks_do_not_wait_for_dead_letters(
     (error,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     place = f"file:{tmp_path}/flushes/000000.jsonl"
     assert error.startswith(
-        f"unreadable flush notifications not stored batch_id=0 count=2 places={place} dead_letters={table} reason="
+        f"flush notifications refused and not stored batch_id=0 count=2 places={place} dead_letters={table} reason="
     )
     table.unlink()
     job.write([source.transaction(4000)], ["again none"])
