@@ -4,6 +4,7 @@ The state of a shape group is a packed ``ShapeGroup``, that of a source's chain 
 stores the last report that it emitted, so that a starting driver can rebuild its trackers from the committed state.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -14,7 +15,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.config.streams import FRAGMENTS
 from flushtracker.errors import DecodeError, FlushtrackerError, NewerEventError
-from flushtracker.events.stream_events import FlushNotification
+from flushtracker.events.strict_json import VERSION, offset_json
 from flushtracker.jobs.track.rows import Unreadable
 from flushtracker.spark.workers import ERROR, spare_imports
 from flushtracker.tracking.chain_links import ChainLinks
@@ -150,8 +151,11 @@ def _stray_letters(source: str, stray: Sequence[StrayFlush]) -> list[OutputRow]:
             f"is flushed up to {flush.offset}; this moves nothing. Take the shape from {flush.notified_by!r}; or set "
             f"writer: {flush.notified_by} in the shapes file, and begin the shape again with flushtracker resync"
         )
-        notification = FlushNotification(source, "flushed", flush.shape_id, flush.offset, flush.notified_by)
-        letters.append(OutputRow(DEAD_LETTER, place=f"source {source}", reason=reason, value=notification.to_json()))
+        # As the notification was, but by the standard library: executors lack the one that writes events.
+        notification = {"v": VERSION, "source": source, "type": "flushed", "shape_id": flush.shape_id}
+        notification |= {"writer": flush.notified_by, "offset": offset_json(flush.offset)}
+        text = json.dumps(notification, ensure_ascii=False, separators=(",", ":"))
+        letters.append(OutputRow(DEAD_LETTER, place=f"source {source}", reason=reason, value=text))
     if len(stray) > _MOST_STRAY:
         more = f"{letters[0].reason} (the first {_MOST_STRAY} of {len(stray)} such shapes)"
         letters[0] = letters[0]._replace(reason=more)
