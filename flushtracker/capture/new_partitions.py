@@ -19,11 +19,11 @@ from flushtracker.wal.changes import Relation
 logger = logging.getLogger(__name__)
 
 _MOST_READ: Final = 1000
-"""Of a table's shapes only so many are asked, as there may be a million."""
+"""How many of a table's shapes are checked; there may be a million."""
 
 
 def warn_of_new_partitions(new: Iterable[NewShape]) -> None:
-    """Log of which tables the next partition may end new shapes."""
+    """Warn about tables whose next partition may end new shapes."""
     shape_ids, notes = defaultdict[int, list[str]](list), dict[int, str]()
     for shape in new:
         for table in shape.tables:

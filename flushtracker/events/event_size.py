@@ -29,7 +29,7 @@ _JSON_BYTES_PER_BYTE: Final = 24
 _HEAD_BYTES: Final = 4_096
 """All but the items: the source, the shape's id of at most 200 characters, its writer, what it follows, the commit."""
 _SHAPE_NUMBERS_BYTES: Final = 160
-"""Of a shape in a fragment's metadata all but its id and its writer."""
+"""What a shape takes in a fragment's metadata, without its id and its writer."""
 _SHAPE_BYTES: Final = 1_280
 """The most that a shape in a fragment's metadata takes, with its id and its writer."""
 

@@ -270,7 +270,7 @@ def not_followed(shape_id: str) -> PositionError:
 
 
 def require_in_log(entry: ShapeEntry) -> None:
-    """Raise ``ConfigError`` for the shape of another writer, of which the log will never have anything."""
+    """Raise ``ConfigError`` for a shape of another writer, which the log never contains."""
     definition = entry.definition
     if definition.writer != LOG_WRITER:
         raise ConfigError(
