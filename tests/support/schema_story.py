@@ -43,6 +43,10 @@ class Story:
         }
         return shape(table, f"public.{table}", **given)
 
+    def has_happened(self, found: Outcome) -> bool:
+        """Whether nothing more is to come: a shape that must end may be right for a moment before."""
+        return found.holds if self.reason is None else found.ended is not None
+
     def check(self, found: Outcome) -> None:
         """Assert that the shape survived and is right, or ended for the reason."""
         if self.reason is None:
@@ -87,7 +91,7 @@ def _play(rig: CaptureRig, stories: Sequence[Story], *, down: bool) -> dict[str,
     deadline = time.monotonic() + _DEADLINE_S
     while True:
         found = {story.name: outcome(rig, tables[story.name], story.columns, where=story.where) for story in stories}
-        if all(each.holds for each in found.values()) or time.monotonic() > deadline:
+        if all(story.has_happened(found[story.name]) for story in stories) or time.monotonic() > deadline:
             break
         time.sleep(0.2)
     capture.stop()

@@ -274,16 +274,17 @@ def in_other_batches(rng: Random, batches: Sequence[Sequence[Event]]) -> list[li
 
 
 def compacted(flushes: Sequence[FlushNotification]) -> list[FlushNotification]:
-    """The last flush of each shape and type, as in a compacted topic."""
-    return list({(flush.shape_id, flush.type): flush for flush in flushes}.values())
+    """The last flush of each shape, type and writer, as in a compacted topic."""
+    return list({(flush.shape_id, flush.type, flush.writer): flush for flush in flushes}.values())
 
 
 def repeated_flushes(case: Case, flushes: Sequence[FlushNotification]) -> list[FlushNotification]:
     """What a writer reports for resent changes that it already holds: its furthest flush."""
-    furthest: dict[str, FlushNotification] = {}
+    furthest: dict[tuple[str, str], FlushNotification] = {}
     for flush in flushes:
         if flush.type == "flushed" and flush.source == case.history.source:
-            furthest[flush.shape_id] = max(flush, furthest.get(flush.shape_id, flush), key=lambda f: f.offset)
+            key = flush.shape_id, flush.writer
+            furthest[key] = max(flush, furthest.get(key, flush), key=lambda f: f.offset)
     return list(furthest.values())
 
 
