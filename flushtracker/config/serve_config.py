@@ -77,7 +77,8 @@ def load_serve_config(path: Path) -> ServeConfig:
     poll_ms = root.optional_duration_ms("poll")
     if poll_ms is not None and not _LEAST_POLL_MS <= poll_ms <= _MOST_POLL_MS:
         raise root.wrong("poll", f"a time from {_LEAST_POLL_MS} ms to {_MOST_POLL_MS} ms")
-    config = ServeConfig(
+    require_distinct_paths(root, [("sink", "log"), ("sink", "shapes")])
+    return ServeConfig(
         sink=read_log_sink(root.mapping("sink"), read_storage(root)),
         http=_http(root.mapping("http")),
         cache=_cache(root.optional_mapping("cache")),
@@ -86,10 +87,6 @@ def load_serve_config(path: Path) -> ServeConfig:
         reads=root.optional_integer("reads", at_least=1, at_most=_MOST_READS) or default.reads,
         status=read_status(root),
     )
-    if config.status is not None and config.status.peers:
-        raise root.mapping("status").error("peers", "is not known here: the server has no page that shows others")
-    require_distinct_paths(root, [("sink", "log"), ("sink", "shapes")])
-    return config
 
 
 def _http(http: YamlMapping) -> HttpConfig:

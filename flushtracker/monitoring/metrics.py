@@ -13,11 +13,13 @@ from prometheus_client.registry import Collector
 
 from flushtracker import __version__
 from flushtracker.monitoring.families import PREFIX, age_s, counter, gauge, seconds
+from flushtracker.monitoring.serve_metrics import serve_metrics
 from flushtracker.monitoring.write_metrics import snapshot_metrics, write_metrics
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.current_sources import only_source, slot_of
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus, program_of
+from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus
 
@@ -66,6 +68,8 @@ class _Families(Collector):
             yield from write_metrics(status, now_ms)
         elif isinstance(status, SnapshotStatus):
             yield from snapshot_metrics(status, now_ms)
+        elif isinstance(status, ServeStatus):
+            yield from serve_metrics(status)
         else:
             yield from _capture_metrics(status)
         yield gauge("ready", "Whether the program does its work, as /readyz says.", status.not_ready_because is None)

@@ -40,6 +40,7 @@ from flushtracker.serve.http_answers import (
 )
 from flushtracker.serve.messages import MUST_REFETCH
 from flushtracker.serve.query_string import parse_query
+from flushtracker.serve.recent_answers import RecentAnswers
 from flushtracker.serve.refusals import RefusalError, UnavailableError, refusal_of
 from flushtracker.serve.shape_answers import BeginAgainError, ShapeAnswers
 from flushtracker.serve.shape_request import ShapeRequest
@@ -72,6 +73,7 @@ class ServeApp:
         self._watch = watch
         self._secret = None if config.secret is None else config.secret.encode()
         self.answered: Counter[int] = Counter()
+        self.recent = RecentAnswers()
         self.sent_bytes = 0
         self._sent: Counter[PageFile] = Counter()
         self._most_sent_bytes = most_sent_bytes
@@ -278,6 +280,7 @@ class _Exchange:
 
     def count(self, status: int) -> None:
         self._app.answered[status] += 1
+        self._app.recent.note(status)
 
     def abort(self) -> None:
         """Cut the connection."""

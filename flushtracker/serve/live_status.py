@@ -2,7 +2,7 @@
 
 from flushtracker.process.clock import now_ms
 from flushtracker.serve.server import Served
-from flushtracker.status.serve_status import ServeStatus
+from flushtracker.status.serve_status import AnswerCount, ServeStatus
 
 
 class LiveStatus:
@@ -16,10 +16,11 @@ class LiveStatus:
         """The server's status now; it waits for nothing."""
         served, parts, at_ms = self._served, self._served.parts, now_ms()
         watch = parts.watch
-        age_s = watch.age_s
+        age_s, recent = watch.age_s, served.app.recent.last_minute()
         return ServeStatus(
             at_ms=at_ms,
             started_at_ms=self._started_at_ms,
+            source=served.source,
             not_ready_because=served.app.not_ready_because,
             problem=watch.problem,
             looked_at_ms=None if watch.looks == 0 else at_ms - int(age_s * 1_000),
@@ -30,7 +31,9 @@ class LiveStatus:
             watched_shapes=watch.watched,
             connections=served.connections(),
             waiting_clients=watch.waiting,
-            answers=tuple(sorted(served.app.answered.copy().items())),
+            answers=tuple(AnswerCount(*each) for each in sorted(served.app.answered.copy().items())),
+            recent_answers=recent.answers,
+            recent_errors=recent.errors,
             sent_bytes=served.app.sent_bytes,
             running_log_reads=parts.log_flights.running,
             running_row_reads=parts.row_flights.running,

@@ -2,12 +2,10 @@
 
 import argparse
 import logging
-from contextlib import ExitStack
 from typing import Final
 
 from flushtracker.config.serve_config import load_serve_config
-from flushtracker.monitoring.http_server import HttpServer
-from flushtracker.monitoring.serve_app import ServeStatusApp
+from flushtracker.monitoring.status_server import serving
 from flushtracker.process.clock import now_ms
 from flushtracker.process.program import log_to_stderr
 from flushtracker.process.stop_deadline import exit_if_hung
@@ -29,10 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     # A thread that hangs in a storage would keep the process.
     exit_if_hung("flushtracker serve", lambda: served.parts.watch.is_closed, STOP_TIMEOUT_S, arguments.log_format)
     live = LiveStatus(served, now_ms())
-    with ExitStack() as opened:
-        if config.status is not None:
-            app = ServeStatusApp(config.status.listen_host, live.read)
-            opened.callback(HttpServer(config.status, app).close)
+    with serving(config.status, live.read):
         run_server(config, served, lambda url: logger.info("serving url=%s log=%s", url, config.sink.log))
     logger.info("stopped")
     return 0

@@ -53,6 +53,7 @@ class Served:
             pages=KeptPages(config.cache.memory_bytes, disk),
             states=KeptStates(disk, _STATES_S),
         )
+        self.source = config.source
         self.answers = ShapeAnswers(self.parts, config.source)
         self.app = ServeApp(config.http, self.answers, self.parts.watch, config.cache.disk_bytes)
         self.connections: Callable[[], int] = int

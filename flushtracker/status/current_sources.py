@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
+from flushtracker.status.serve_status import ServeStatus
 from flushtracker.wal.source_name import SourceName, successors
 
 
@@ -20,7 +21,7 @@ def current(names: Iterable[str]) -> set[str]:
 
 def only_source(status: ProgramStatus) -> str | None:
     """The source that a program has, ``None`` while it has several or knows of none."""
-    if isinstance(status, CaptureStatus):
+    if isinstance(status, CaptureStatus | ServeStatus):
         return status.source
     if isinstance(status, JobStatus):
         found = {source.source for source in status.sources if source.retired_by is None}

@@ -11,6 +11,7 @@ from flushtracker.config.units import seconds_text
 from flushtracker.errors import StatusError, listed
 from flushtracker.status.capture_status import CaptureStatus, EndedShape
 from flushtracker.status.program_status import ProgramStatus
+from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.shapes_remedy import shell_word
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus, WrittenSource
@@ -25,11 +26,15 @@ _LONG_BATCH: Final = (
     "see their log and Spark's page: if no task of the batch advances, it hangs; stop the writers' job and start it "
     "again, it continues from its checkpoint"
 )
+_MOST_ERRORS: Final = 0.05
+"""The share of answers that may be errors before it is said: clients repeat a request that got a 503."""
 _NAMED: Final = 3
 _STUCK: Final = "flushtrackerwriterstuck"
 _ENDED: Final = "flushtrackershapeended"
 _EVICTED: Final = "flushtrackershapeevicted"
 _REFUSED: Final = "flushtrackershapesrefused"
+_SERVE_BEHIND: Final = "flushtrackerservebehind"
+_SERVE_ERRORS: Final = "flushtrackerserveerrors"
 _WRONG: Final = 1
 """The exit code of what somebody has to act on."""
 _FAILING: Final = "flushtrackersnapshotfailing"
@@ -65,6 +70,8 @@ def conclusions(status: ProgramStatus) -> Iterator[Conclusion]:
             yield from _snapshots(status.snapshots)
     elif isinstance(status, SnapshotStatus):
         yield from _snapshots(status)
+    elif isinstance(status, ServeStatus):
+        yield from _serving(status)
 
 
 def _ended(status: CaptureStatus) -> Iterator[Conclusion]:
@@ -118,16 +125,26 @@ def _writing(status: WriteStatus) -> Iterator[Conclusion]:
     elif running_ms > _BATCH_MS:
         batch = "a batch" if status.batch_id is None else f"batch {status.batch_id + 1}"
         text = f"{batch} of the writers has run for {seconds_text(running_ms / 1000)}{_last_failure(status)}"
-        remedy = (
-            "see their log and Spark's page: if no task of the batch advances, it hangs; stop the writers' job and "
-        )
-        remedy += "start it again, it continues from its checkpoint"
-        yield _stuck("writers_batch_long", text, remedy)
+        yield _stuck("writers_batch_long", text, _LONG_BATCH)
     elif behind >= _RECORDS_BEHIND or (behind and batch_ms > _BATCH_MS):
         batch = f"batch {status.batch_id} of the writers ended {seconds_text(batch_ms / 1000)} ago"
         text = f"{batch}, and {behind:,} records of their topics are not read yet{_last_failure(status)}"
         remedy = "if the number grows, the writers are too slow or hang: see their log"
         yield Conclusion("writers_behind", text, remedy, _STUCK, holds_shapes=True)
+
+
+def _serving(status: ServeStatus) -> Iterator[Conclusion]:
+    reason = status.not_ready_because
+    if reason is not None:
+        text = f"the HTTP server answers no request for a shape: {reason}"
+        remedy = "see that reason: the storage, or sink.log and sink.shapes of its configuration; it goes on by itself"
+        code = StatusError.exit_code
+        yield Conclusion("serve_not_ready", text, remedy, _SERVE_BEHIND, is_failure=True, exit_code=code)
+    elif status.recent_errors > _MOST_ERRORS * status.recent_answers:
+        errors = f"{status.recent_errors:,} of its {status.recent_answers:,} answers in the last minute"
+        problem = "" if status.problem is None else f"; its last look at the tables failed: {status.problem}"
+        remedy = "see its log; shapes may wait for a snapshot, or more clients begin at once than it can read for"
+        yield Conclusion("serve_errors", f"the HTTP server refused {errors}{problem}", remedy, _SERVE_ERRORS)
 
 
 def _stuck(kind: str, text: str, remedy: str) -> Conclusion:

@@ -9,16 +9,18 @@ from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 from flushtracker.errors import DecodeError
 from flushtracker.status.capture_status import CAPTURE, CaptureStatus
 from flushtracker.status.job_status import TRACK, JobStatus
+from flushtracker.status.serve_status import SERVE, ServeStatus
 from flushtracker.status.snapshot_status import SNAPSHOT, SnapshotStatus
 from flushtracker.status.write_status import WRITE, WriteStatus
 
-ProgramStatus: TypeAlias = JobStatus | WriteStatus | SnapshotStatus | CaptureStatus
+ProgramStatus: TypeAlias = JobStatus | WriteStatus | SnapshotStatus | ServeStatus | CaptureStatus
 
 _VERSION: Final = 1
-_KINDS: Final[Mapping[str, type[JobStatus] | type[WriteStatus] | type[SnapshotStatus] | type[CaptureStatus]]] = {
+_KINDS: Final[Mapping[str, type[ProgramStatus]]] = {
     TRACK: JobStatus,
     WRITE: WriteStatus,
     SNAPSHOT: SnapshotStatus,
+    SERVE: ServeStatus,
     CAPTURE: CaptureStatus,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}

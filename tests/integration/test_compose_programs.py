@@ -177,9 +177,9 @@ def test_everything_that_compose_starts_does_the_whole_job(composed: _Composed, 
         lines = response.read().decode().splitlines()
     series = [line for line in lines if line and not line.startswith("#")]
     assert [line for line in series if f'source="{source}"' not in line or 'slot="shapes"' not in line] == []
-    wait_until(lambda: composed.problems() == {}, "no problem", _DEADLINE_S)
     composed.start("serve_shapes")
     wait_until(lambda: composed.is_ready("serve_shapes"), "the server of shapes is ready", _DEADLINE_S)
+    wait_until(lambda: composed.problems() == {}, "no problem", _DEADLINE_S)
     with urlopen(f"http://127.0.0.1:{composed.shapes_port}/v1/shape?shape=orders&offset=-1", timeout=60) as response:
         rows = json.load(response)
     assert len(rows) == 1_002

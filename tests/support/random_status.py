@@ -12,6 +12,7 @@ from flushtracker.status.capture_status import (
     WaitingShapes,
 )
 from flushtracker.status.job_status import Holder, JobStatus, OpenTransaction, SourceStatus
+from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from flushtracker.status.snapshot_status import (
     AttemptStatus,
     ShapeFailure,
@@ -140,6 +141,21 @@ def random_snapshot(rng: Random) -> SnapshotStatus:
         server_error=_maybe(rng, "unreachable"),
         progress_at_ms=_maybe(rng, _time(rng)),
         next_look_at_ms=_maybe(rng, _time(rng)),
+    )
+
+
+def random_serve(rng: Random) -> ServeStatus:
+    """A document of the HTTP server; every value that may be unknown sometimes is."""
+    return ServeStatus(
+        _time(rng),
+        _time(rng),
+        _maybe(rng, rng.choice(NAMES)),
+        _maybe(rng, rng.choice(NAMES)),
+        _maybe(rng, rng.choice(NAMES)),
+        _maybe(rng, _time(rng)),
+        *_counts(rng, 7),
+        tuple(AnswerCount(status, rng.randrange(10**6)) for status in rng.sample([200, 304, 409, 500, 503], 3)),
+        *_counts(rng, 12),
     )
 
 

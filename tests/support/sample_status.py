@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedShape, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, SnapshotStatus, TableStatus
 from flushtracker.status.write_status import (
     Failure,
@@ -102,6 +103,28 @@ def snapshotting(now_ms: int, **fields: Any) -> SnapshotStatus:
         (SnapshotSource(SOURCE, 2, 3, 50_000),),
         (TableStatus(SOURCE, "public.orders", 2), TableStatus(SOURCE, "public.customers", 0, 3, 50_000)),
         progress_at_ms=now_ms - 500,
+    )
+    return replace(status, **fields)
+
+
+def shapes_served(now_ms: int, **fields: Any) -> ServeStatus:
+    """An HTTP server that sees the log, with clients."""
+    status = ServeStatus(
+        now_ms,
+        now_ms - 7_200_000,
+        source=SOURCE,
+        looked_at_ms=now_ms - 400,
+        looks=14_000,
+        log_version=311,
+        shapes=7,
+        watched_shapes=2,
+        connections=120,
+        waiting_clients=118,
+        answers=(AnswerCount(200, 54_000), AnswerCount(503, 3)),
+        recent_answers=450,
+        sent_bytes=7_000_000,
+        log_reads=321,
+        row_reads=12,
     )
     return replace(status, **fields)
 

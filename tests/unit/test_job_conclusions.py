@@ -1,4 +1,4 @@
-"""What is concluded from the documents of the writers' and the snapshots' job, and what the command says."""
+"""What is concluded from the documents of all programs but the tracking job, and what the command says."""
 
 from dataclasses import replace
 from random import Random
@@ -17,13 +17,22 @@ from flushtracker.status.job_conclusions import conclusions
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import Failure, ShapeNote, UpkeepStatus, WriteStatus, WrittenSource
-from tests.support.random_status import NAMES, random_capture, random_failure, random_job, random_snapshot, random_write
-from tests.support.sample_status import snapshotting, writing
+from tests.support.random_status import (
+    NAMES,
+    random_capture,
+    random_failure,
+    random_job,
+    random_serve,
+    random_snapshot,
+    random_write,
+)
+from tests.support.sample_status import shapes_served, snapshotting, writing
 from tests.support.slot_overviews import NO_JOB, overview, source
 from tests.support.status_pages import ACK, HOLDER, NOW_MS, SEEN, SOURCE
 
 WRITERS: Final = "http://127.0.0.1:9466"
 SNAPSHOTS: Final = "http://127.0.0.1:9467"
+SERVE: Final = "http://127.0.0.1:9471"
 UNREAD: Final = "records of their topics are not read yet"
 SILENT: Final = "does not answer (connection refused)"
 
@@ -131,11 +140,27 @@ def test_failed_snapshots_are_told_with_the_first_reason() -> None:
     assert texts(writers(snapshots=status)) == {"snapshots_failing": expected}
 
 
+def test_an_http_server_without_a_look_fails_and_one_whose_clients_get_errors_is_told() -> None:
+    """The first does not pass while the storage is away; the second is what clients repeat."""
+    well = shapes_served(NOW_MS)
+    assert texts(well) == {}
+    line = "serve: looked at the tables 0.4 s ago   7 shapes   118 clients wait   450 answers in the last minute"
+    assert line in lines(asked((SERVE, well)))
+    blind = replace(well, not_ready_because="the storage is away", looked_at_ms=None)
+    text = "the HTTP server answers no request for a shape: the storage is away"
+    assert problems(asked((SERVE, blind))) == {"serve_not_ready": (f"{text} ({SERVE})", 8)}
+    few, many = replace(well, recent_errors=22), replace(well, recent_errors=23, problem="a file is gone")
+    assert texts(few) == {}
+    text = "the HTTP server refused 23 of its 450 answers in the last minute"
+    assert texts(many) == {"serve_errors": f"{text}; its last look at the tables failed: a file is gone"}
+    assert judge(asked((SERVE, many)), Limits()).exit_code == 0
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_any_document_has_conclusions(seed: int) -> None:
     """Whatever is unknown in it, and whatever names it has; of a tracking job there are none here."""
     rng = Random(seed)  # noqa: S311  repeatable
-    for status in (random_write(rng), random_snapshot(rng), random_capture(rng)):
+    for status in (random_write(rng), random_snapshot(rng), random_serve(rng), random_capture(rng)):
         found = list(conclusions(status))
         assert len({each.kind for each in found}) <= len(found)
         assert all(each.text and each.remedy for each in found)
@@ -162,13 +187,17 @@ def problems(seen: Overview) -> dict[str, tuple[str, int]]:
 
 def test_a_program_that_is_silent_is_named_by_those_that_answer() -> None:
     """Peers are URLs alone. What is neither the tracking job nor a program that answers elsewhere is the other one."""
-    both = f"the writers' job or the snapshots' job {WRITERS} {SILENT}"
-    assert problems(asked((WRITERS, None)))["program_silent"] == (both, 8)
-    only = asked((WRITERS, None), (SNAPSHOTS, snapshotting(NOW_MS)))
+    any_of_them = f"the writers' job or the snapshots' job or the HTTP server {WRITERS} {SILENT}"
+    assert problems(asked((WRITERS, None)))["program_silent"] == (any_of_them, 8)
+    only = asked((WRITERS, None), (SNAPSHOTS, snapshotting(NOW_MS)), (SERVE, shapes_served(NOW_MS)))
     assert problems(only)["program_silent"] == (f"the writers' job {WRITERS} {SILENT}", 8)
     assert "remedy: start flushtracker write, or see its log; or correct its address" in lines(only)
-    other = asked((WRITERS, writing(NOW_MS)), (SNAPSHOTS, None))
+    alone = writing(NOW_MS, snapshots=None)
+    other = asked((WRITERS, alone), (SNAPSHOTS, None), (SERVE, shapes_served(NOW_MS)))
     assert problems(other)["program_silent"] == (f"the snapshots' job {SNAPSHOTS} {SILENT}", 8)
+    # Where the writers' job takes the snapshots, no other one does.
+    server = asked((WRITERS, writing(NOW_MS)), (SERVE, None))
+    assert problems(server)["program_silent"] == (f"the HTTP server {SERVE} {SILENT}", 8)
 
 
 TOGETHER: Final = source(

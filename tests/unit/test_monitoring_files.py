@@ -10,7 +10,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from flushtracker.monitoring.metrics import metrics
-from tests.support.sample_status import capturing, snapshotting, stalled_job, writing
+from tests.support.sample_status import capturing, shapes_served, snapshotting, stalled_job, writing
 
 _ROOT: Final = Path(__file__).parents[2]
 _FOLDER: Final = _ROOT / "conf" / "monitoring"
@@ -23,7 +23,8 @@ _DASHBOARD: Final[dict[str, Any]] = json.loads((_FOLDER / "grafana_dashboard.jso
 def _exported() -> dict[str, set[str]]:
     """Sample name → its labels, as the programs of documents without anything unknown export them."""
     found: dict[str, set[str]] = {}
-    for status in (stalled_job(10**12), writing(10**12), snapshotting(10**12), capturing(10**12)):
+    programs = (stalled_job, writing, snapshotting, shapes_served, capturing)
+    for status in (program(10**12) for program in programs):
         _, text = metrics(status, status.at_ms)
         for family in text_string_to_metric_families(text.decode()):
             for sample in family.samples:

@@ -22,6 +22,7 @@ from flushtracker.status.capture_status import (
 )
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus, program_of
+from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, SnapshotStatus
 from flushtracker.status.write_status import (
     Failure,
@@ -292,7 +293,63 @@ SNAPSHOT: Final = SnapshotStatus(
     failed_shapes=3,
     progress_at_ms=NOW_MS - 20_000,
 )
-ALL: Final = (JOB, WRITE, SNAPSHOT, CAPTURE)
+SERVE: Final = ServeStatus(
+    NOW_MS,
+    1_800_000_000_000,
+    looked_at_ms=NOW_MS - 500,
+    looks=9,
+    failed_looks=1,
+    log_version=3,
+    shapes=4,
+    watched_shapes=2,
+    connections=6,
+    waiting_clients=5,
+    answers=(AnswerCount(200, 90), AnswerCount(503, 7)),
+    sent_bytes=1_024,
+    running_log_reads=1,
+    running_row_reads=2,
+    log_reads=30,
+    row_reads=8,
+    refused_reads=3,
+    kept_pages=11,
+    kept_states=12,
+    kept_memory_bytes=2_048,
+    kept_disk_bytes=4_096,
+)
+ALL: Final = (JOB, WRITE, SNAPSHOT, SERVE, CAPTURE)
+
+
+def by_of(log: int, rows: int, names: tuple[str, str] = ("log", "rows")) -> dict[tuple[tuple[str, str], ...], float]:
+    return {(("of", names[0]),): log, (("of", names[1]),): rows}
+
+
+@pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain"])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ready", {(): 1}),
+        ("start_timestamp_seconds", {(): 1_800_000_000}),
+        ("build_info", {(("version", __version__),): 1}),
+        ("serve_look_timestamp_seconds", {(): 1_800_000_099.5}),
+        ("serve_looks_total", {(): 9}),
+        ("serve_failed_looks_total", {(): 1}),
+        ("serve_log_version", {(): 3}),
+        ("serve_shapes", {(): 4}),
+        ("serve_watched_shapes", {(): 2}),
+        ("serve_connections", {(): 6}),
+        ("serve_waiting_clients", {(): 5}),
+        ("serve_answers_total", {(("status", "200"),): 90, (("status", "503"),): 7}),
+        ("serve_sent_bytes_total", {(): 1_024}),
+        ("serve_running_reads", by_of(1, 2)),
+        ("serve_reads_total", by_of(30, 8)),
+        ("serve_refused_reads_total", {(): 3}),
+        ("serve_kept", by_of(11, 12, ("pages", "states"))),
+        ("serve_kept_memory_bytes", {(): 2_048}),
+        ("serve_kept_disk_bytes", {(): 4_096}),
+    ],
+)
+def test_server_exports(name: str, expected: dict[tuple[tuple[str, str], ...], float], accept: str) -> None:
+    assert named(samples(SERVE, accept), name) == expected
 
 
 @pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain"])

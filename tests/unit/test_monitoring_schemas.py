@@ -15,9 +15,10 @@ from flushtracker.monitoring.metrics import metrics
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus, parse_status
+from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus
-from tests.support.random_status import random_capture, random_job, random_snapshot, random_write
+from tests.support.random_status import random_capture, random_job, random_serve, random_snapshot, random_write
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGE: Final = (DOCS / "status.md").read_text()
@@ -25,6 +26,7 @@ TITLES: Final = {
     "job": "the tracking job",
     "write": "the writers' job",
     "snapshot": "the snapshots' job",
+    "serve": "the HTTP server",
     "capture": "capture",
 }
 SCHEMAS: Final[dict[str, dict[str, Any]]] = {
@@ -36,12 +38,14 @@ DOCUMENTS: Final[dict[str, Callable[[Random], ProgramStatus]]] = {
     "job": random_job,
     "write": random_write,
     "snapshot": random_snapshot,
+    "serve": random_serve,
     "capture": random_capture,
 }
 FIRST: Final[dict[str, ProgramStatus]] = {
     "job": JobStatus(0, 0, is_ready=False),
     "write": WriteStatus(0, 0, is_ready=False),
     "snapshot": SnapshotStatus(0, 0),
+    "serve": ServeStatus(0, 0),
     "capture": CaptureStatus(0, 0, None, is_connected=False),
 }
 

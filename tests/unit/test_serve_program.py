@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 from flushtracker.delta.log.table import create_shape_log
+from flushtracker.status.program_status import parse_status
+from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from tests.support.shape_log_rows import append, commit, item
+from tests.support.status_pages import free_port
 from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
 
 _QUERY = "/v1/shape?shape=users"
@@ -96,6 +99,36 @@ def test_server_answers_whoever_waits_when_it_stops(server: Process) -> None:
     assert (code, answers) == (0, [200])
     assert time.monotonic() - began < 15
     assert not [line for line in (*server.lines, *rest) if "horse" in line or "GET" in line]
+
+
+def test_server_tells_operators_what_its_clients_get(tmp_path: Path, log: str) -> None:
+    """As a peer of capture's: its document, its page, and its metrics beside the port of the shapes."""
+    path, port = configuration(tmp_path, log), free_port()
+    path.write_text(f'{path.read_text()}status: {{listen: "127.0.0.1:{port}"}}\n')
+    server = Process(path)
+    status = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+    def asked(of: str) -> bytes:
+        status.request("GET", of)
+        return status.getresponse().read()
+
+    try:
+        assert [server.get(f"/v1/shape?shape={name}&offset=-1")[0] for name in ("users", "users", "nobody")] == [
+            *(200, 200),
+            404,
+        ]
+        found = parse_status(asked("/status.json"))
+        assert isinstance(found, ServeStatus)
+        assert (found.answers, found.not_ready_because) == ((AnswerCount(200, 2), AnswerCount(404, 1)), None)
+        assert (found.recent_answers, found.recent_errors, found.shapes) == (3, 0, 1)
+        assert asked("/readyz") == b"Ready\n"
+        assert b"<title>flushtracker</title>" in asked("/")
+        assert b'flushtracker_serve_answers_total{program="serve",status="404"} 1.0' in asked("/metrics")
+        assert json.loads(asked("/page.json"))["conclusions"] == []
+    finally:
+        status.close()
+        server.process.kill()
+        server.process.wait()
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ import pytest
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.job_config import load_config
+from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.strict_yaml import read_yaml
@@ -100,6 +101,7 @@ def test_unknown_keys_and_a_missing_address_are_refused(tmp_path: Path) -> None:
         ("write_shapes.yaml", load_write_config),
         ("snapshot_shapes.yaml", load_snapshot_config),
         ("capture.yaml", load_capture_config),
+        ("serve.yaml", load_serve_config),
     ],
 )
 def test_every_program_reads_the_key(
@@ -115,5 +117,5 @@ def test_every_program_reads_the_key(
     example = "\n".join(line[2:] for line in text.splitlines() if line.startswith(block))
     status = file.load(tmp_path, f"{text}\n{example}\n").status
     assert status is not None
-    assert (status.listen_host, 9464 <= status.listen_port <= 9467) == ("127.0.0.1", True)
+    assert (status.listen_host, 9464 <= status.listen_port <= 9471) == ("127.0.0.1", True)
     assert f"http://{status.listen}" not in status.peers

@@ -14,7 +14,7 @@ import pytest
 from flushtracker.monitoring.peers import fetch
 from flushtracker.status.job_status import JobStatus
 from tests.support.browser import Page, browser
-from tests.support.sample_status import capturing, idle_job, snapshotting, stalled_job, writing
+from tests.support.sample_status import capturing, idle_job, shapes_served, snapshotting, stalled_job, writing
 from tests.support.status_program import StatusProgram, get_json
 from tests.support.waiting import wait_until
 
@@ -181,6 +181,27 @@ def test_page_of_the_snapshots_job_shows_its_table(page: Page, tmp_path: Path) -
         assert page.text("state") == "The snapshots' job runs"
         assert page.values()["snapshots-attempt"] == "public.orders"
         page.save("snapshots")
+        assert page.errors() == []
+
+
+def test_page_shows_the_server_of_shapes_and_says_when_it_is_blind(
+    page: Page, tmp_path: Path, capture: StatusProgram
+) -> None:
+    """Its own page, and as a peer on that of the tracking job, which is well."""
+    with StatusProgram(tmp_path, "serve", shapes_served(_now_ms())) as server:
+        page.open(server.url)
+        page.wait_for_state("idle")
+        assert page.text("state") == "The HTTP server runs"
+        with StatusProgram(tmp_path, "track", idle_job(_now_ms()), [capture.url, server.url]) as job:
+            page.open(job.url)
+            page.wait_for_state("idle")
+            wait_until(lambda: page.values().get("serve-waiting") == "118", "the page has heard of the server", 60)
+            assert page.text("serve-errors") == "0"
+            server.show(shapes_served(_now_ms(), not_ready_because="the storage is away"))
+            page.wait_for_state("alarm")
+            assert page.text("state") == "The HTTP server answers no request for a shape: the storage is away"
+            assert [row["text"] for row in page.rows("conclusions")] == [page.text("state").replace("The", "the", 1)]
+            page.save("serve")
         assert page.errors() == []
 
 

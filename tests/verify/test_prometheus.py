@@ -12,9 +12,10 @@ import pytest
 
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus
+from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from flushtracker.status.write_status import WriteStatus
 from tests.support.prometheus_server import PrometheusServer
-from tests.support.sample_status import capturing, idle_job, snapshotting, stalled_job, writing
+from tests.support.sample_status import capturing, idle_job, shapes_served, snapshotting, stalled_job, writing
 from tests.support.status_program import StatusProgram
 from tests.support.waiting import wait_until
 
@@ -39,16 +40,25 @@ def _capturing(**fields: Any) -> CaptureStatus:
     return replace(capturing(_now_ms(), **fields), evictions=(), shapes_refused=0, refused=())
 
 
+def _answering(status: ServeStatus, now_ms: int, count: int) -> ServeStatus:
+    """After ``count`` moments, in each of which it has given all of its answers."""
+    answers = tuple(AnswerCount(each.status, each.count * count) for each in status.answers)
+    looked_at_ms = status.looked_at_ms if status.problem else now_ms
+    return replace(status, at_ms=now_ms, looked_at_ms=looked_at_ms, answers=answers)
+
+
 @dataclass
 class _Watched:
-    """A job and a capture, and a Prometheus that scrapes both. They work, as far as their numbers show."""
+    """All programs, and a Prometheus that scrapes them. They work, as far as their numbers show."""
 
     track: StatusProgram
     write: StatusProgram
+    serve: StatusProgram
     capture: StatusProgram
     prometheus: PrometheusServer
     job: JobStatus
     writing: WriteStatus
+    serving: ServeStatus
     capturing: CaptureStatus
     is_job_working: bool = True
 
@@ -68,6 +78,7 @@ class _Watched:
                 sources = tuple(replace(source, events=events) for source in job.sources)
                 self.track.show(replace(job, at_ms=now_ms, events=events, sources=sources))
             self.write.show(replace(self.writing, at_ms=now_ms))
+            self.serve.show(_answering(self.serving, now_ms, count))
             assert capture.slot is not None
             assert capture.published_lsn is not None
             slot = replace(capture.slot, at_ms=now_ms)
@@ -85,15 +96,18 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Watched]:
     with (
         StatusProgram(folder, "track", _idle_job()) as track,
         StatusProgram(folder, "write", _writing()) as write,
+        StatusProgram(folder, "serve", shapes_served(_now_ms())) as serve,
         StatusProgram(folder, "capture", _capturing()) as capture,
     ):
         targets = {
             "flushtracker_track": f"127.0.0.1:{track.port}",
             "flushtracker_write": f"127.0.0.1:{write.port}",
+            "flushtracker_serve": f"127.0.0.1:{serve.port}",
             "flushtracker_capture": f"127.0.0.1:{capture.port}",
         }
         with PrometheusServer(folder, targets) as prometheus:
-            watched = _Watched(track, write, capture, prometheus, _idle_job(), _writing(), _capturing())
+            documents = _idle_job(), _writing(), shapes_served(_now_ms()), _capturing()
+            watched = _Watched(track, write, serve, capture, prometheus, *documents)
             yield watched
             watched.stop()
 
@@ -103,8 +117,8 @@ def watched(programs: _Watched) -> _Watched:
     """All programs idle, and without an alert; before its first scrape a target is absent."""
     prometheus = programs.prometheus
     programs.job, programs.capturing, programs.is_job_working = _idle_job(), _capturing(), True
-    programs.writing = _writing()
-    wait_until(lambda: len(prometheus.query("up == 1")) == 3 and not prometheus.alerts(), "no alert", 60)
+    programs.writing, programs.serving = _writing(), shapes_served(_now_ms())
+    wait_until(lambda: len(prometheus.query("up == 1")) == 4 and not prometheus.alerts(), "no alert", 60)
     return programs
 
 
@@ -155,6 +169,22 @@ def test_alert_fires_when_the_writers_are_dead_and_when_a_batch_hangs(watched: _
     assert watched.prometheus.firing() == {"FlushtrackerWriterStuck"}
     watched.writing = _writing()
     watched.prometheus.wait_for("FlushtrackerWriterStuck", firing=False)
+
+
+def test_alert_fires_when_the_server_of_shapes_is_dead_or_blind_or_its_clients_get_errors(watched: _Watched) -> None:
+    """Each by its own alert."""
+    watched.serve.kill()
+    watched.prometheus.wait_for("FlushtrackerServeDown", firing=True)
+    watched.serve.start()
+    watched.prometheus.wait_for("FlushtrackerServeDown", firing=False)
+    watched.serving = shapes_served(_now_ms(), problem="the storage is away")
+    watched.prometheus.wait_for("FlushtrackerServeBehind", firing=True)
+    assert watched.prometheus.firing() == {"FlushtrackerServeBehind"}
+    watched.serving = shapes_served(_now_ms(), answers=(AnswerCount(200, 54_000), AnswerCount(503, 6_000)))
+    watched.prometheus.wait_for("FlushtrackerServeErrors", firing=True)
+    assert watched.prometheus.firing() == {"FlushtrackerServeErrors"}
+    watched.serving = shapes_served(_now_ms())
+    watched.prometheus.wait_for("FlushtrackerServeErrors", firing=False)
 
 
 def test_alert_fires_when_the_job_is_up_but_takes_nothing(watched: _Watched) -> None:

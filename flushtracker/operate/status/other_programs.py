@@ -1,4 +1,4 @@
-"""What the programs besides the tracking job say, or that they do not answer: the writers' and the snapshots' job."""
+"""What the programs besides the tracking job and capture say, or that they do not answer."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,11 +9,12 @@ from flushtracker.operate.status.overview import Overview
 from flushtracker.status.job_conclusions import conclusions
 from flushtracker.status.problems import Problem
 from flushtracker.status.program_status import program_of
+from flushtracker.status.serve_status import SERVE, ServeStatus
 from flushtracker.status.snapshot_status import SNAPSHOT, SnapshotStatus
 from flushtracker.status.write_status import WRITE, WriteStatus, WrittenSource
 from flushtracker.wal.lsn import format_lsn
 
-_JOBS: Final = {WRITE: "the writers' job", SNAPSHOT: "the snapshots' job"}
+_NAMES: Final = {WRITE: "the writers' job", SNAPSHOT: "the snapshots' job", SERVE: "the HTTP server"}
 
 
 def other_problems(overview: Overview) -> Iterator[Problem]:
@@ -46,10 +47,13 @@ def capture_problems(overview: Overview) -> Iterator[Problem]:
 
 
 def _silent(overview: Overview) -> tuple[str, str]:
-    """What a program is that does not answer, and its command: whichever of the two others has not answered."""
-    known = {program_of(answer.value) for _, answer in overview.others if answer.value is not None}
-    names = [name for name in _JOBS if name not in known] or list(_JOBS)
-    return " or ".join(_JOBS[name] for name in names), " or ".join(f"flushtracker {name}" for name in names)
+    """What a program is that does not answer, and its command: whichever of these has not answered."""
+    found = [answer.value for _, answer in overview.others if answer.value is not None]
+    known = {program_of(status) for status in found}
+    if any(isinstance(status, WriteStatus) and status.snapshots is not None for status in found):
+        known.add(SNAPSHOT)
+    names = [name for name in _NAMES if name not in known] or list(_NAMES)
+    return " or ".join(_NAMES[name] for name in names), " or ".join(f"flushtracker {name}" for name in names)
 
 
 def other_lines(overview: Overview) -> Iterator[str]:
@@ -59,6 +63,8 @@ def other_lines(overview: Overview) -> Iterator[str]:
             yield "   ".join(_writing(overview, answer.value))
         elif isinstance(answer.value, SnapshotStatus):
             yield "   ".join(_snapshots(answer.value))
+        elif isinstance(answer.value, ServeStatus):
+            yield "   ".join(_serving(answer.value))
 
 
 def _writing(overview: Overview, status: WriteStatus) -> Iterator[str]:
@@ -92,6 +98,18 @@ def _snapshots(status: SnapshotStatus) -> Iterator[str]:
     attempt = status.attempt
     if attempt is not None:
         yield f"{attempt.table}: {attempt.ranges_done} of {attempt.ranges} parts, {attempt.rows:,} rows"
+
+
+def _serving(status: ServeStatus) -> Iterator[str]:
+    looked = "has not looked at the tables yet"
+    if status.looked_at_ms is not None:
+        looked = f"looked at the tables {_ago(status.looked_at_ms, status.at_ms)}"
+    yield f"serve: {looked}"
+    yield f"{status.shapes:,} shapes"
+    yield f"{status.waiting_clients:,} clients wait"
+    yield f"{status.recent_answers:,} answers in the last minute"
+    if status.recent_errors:
+        yield f"{status.recent_errors:,} errors"
 
 
 def _ago(at_ms: int | None, now_ms: int) -> str:
