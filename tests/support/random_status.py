@@ -1,7 +1,8 @@
 """Random documents of running programs, with names that nobody would choose."""
 
+from dataclasses import fields
 from random import Random
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from flushtracker.status.capture_status import (
     CaptureStatus,
@@ -146,17 +147,16 @@ def random_snapshot(rng: Random) -> SnapshotStatus:
 
 def random_serve(rng: Random) -> ServeStatus:
     """A document of the HTTP server; every value that may be unknown sometimes is."""
-    return ServeStatus(
-        _time(rng),
-        _time(rng),
-        _maybe(rng, rng.choice(NAMES)),
-        _maybe(rng, rng.choice(NAMES)),
-        _maybe(rng, rng.choice(NAMES)),
-        _maybe(rng, _time(rng)),
-        *_counts(rng, 7),
-        tuple(AnswerCount(status, rng.randrange(10**6)) for status in rng.sample([200, 304, 409, 500, 503], 3)),
-        *_counts(rng, 12),
-    )
+    counts: dict[str, Any] = {each.name: rng.randrange(10**6) for each in fields(ServeStatus) if each.type is int}
+    unknown: dict[str, Any] = {
+        "source": _maybe(rng, rng.choice(NAMES)),
+        "not_ready_because": _maybe(rng, rng.choice(NAMES)),
+        "problem": _maybe(rng, rng.choice(NAMES)),
+        "looked_at_ms": _maybe(rng, _time(rng)),
+    }
+    answers = tuple(AnswerCount(status, rng.randrange(10**6)) for status in rng.sample([200, 304, 409, 500, 503], 3))
+    times = {"at_ms": _time(rng), "started_at_ms": _time(rng)}
+    return ServeStatus(**{**counts, **unknown, "answers": answers, **times})
 
 
 def random_failure(rng: Random, shape_id: str) -> ShapeFailure:

@@ -191,7 +191,10 @@ def test_a_program_that_is_silent_is_named_by_those_that_answer() -> None:
     assert problems(asked((WRITERS, None)))["program_silent"] == (any_of_them, 8)
     only = asked((WRITERS, None), (SNAPSHOTS, snapshotting(NOW_MS)), (SERVE, shapes_served(NOW_MS)))
     assert problems(only)["program_silent"] == (f"the writers' job {WRITERS} {SILENT}", 8)
-    assert "remedy: start flushtracker write, or see its log; or correct its address" in lines(only)
+    assert (
+        "remedy: start flushtracker write, or see its log; if it was fenced, another one runs: correct its address"
+        in lines(only)
+    )
     alone = writing(NOW_MS, snapshots=None)
     other = asked((WRITERS, alone), (SNAPSHOTS, None), (SERVE, shapes_served(NOW_MS)))
     assert problems(other)["program_silent"] == (f"the snapshots' job {SNAPSHOTS} {SILENT}", 8)

@@ -126,7 +126,7 @@ def test_slot_is_shown_when_the_job_is_dead_and_the_table_is_dated() -> None:
         f"job {URL} does not answer (connection refused); below is what the ack table had at 14:10:44Z, 2.6 min ago",
         "ack 0/37F1C5E   at 14:10:44Z: last seen 0/37F1CE7   1 pending",
         "at 14:10:44Z it was held by users-eu, since 14:10:40Z; only the job knows which shape holds it now",
-        "remedy: start flushtracker track, or see its log; or correct its address",
+        "remedy: start flushtracker track, or see its log; if it was fenced, another one runs: correct its address",
     ]
 
 
@@ -144,7 +144,7 @@ def test_each_silence_is_one_line() -> None:
         str(NO_SERVER),
         str(NO_JOB),
         str(NO_TABLE),
-        "remedy: start flushtracker track, or see its log; or correct its address",
+        "remedy: start flushtracker track, or see its log; if it was fenced, another one runs: correct its address",
     ]
 
 

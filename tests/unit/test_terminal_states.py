@@ -145,6 +145,11 @@ def test_a_program_that_is_fenced_ends_and_is_told_as_silent() -> None:
     verdict = judge(replace(overview(), others=((_URL, silent),)), Limits())
     assert [each.kind for each in verdict.problems if each.exit_code] == ["program_silent"]
     assert verdict.exit_code == StatusError.exit_code
+    # Started again, it would fence the one that has replaced it; if something does that each time, an alert fires.
+    assert "if it was fenced, another one runs" in str(verdict.problems[0].remedy)
+    (flapping,) = (rule for rule in _RULES if rule["alert"] == "FlushtrackerRestarts")
+    assert "flushtracker_start_timestamp_seconds" in flapping["expr"]
+    assert "has been fenced" in RUNBOOK["flushtrackerrestarts"]
     targets = " ".join(rule["expr"] for rule in _RULES if "up{" in rule["expr"])
     for program in ("track|capture", "write", "snapshot", "serve"):
         assert re.search(rf"flushtracker_\(?{re.escape(program)}\)?\"}} == 0", targets), program

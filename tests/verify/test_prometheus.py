@@ -69,21 +69,22 @@ class _Watched:
 
     def _work(self) -> None:
         """Capture publishes, the job takes what it publishes, and both say when they last looked."""
-        count = 0
+        count, started_at_ms = 0, _now_ms() - 7_200_000
         while not self._stopping.wait(0.5):
             now_ms, count = _now_ms(), count + 1  # Never from zero again, whatever a test shows.
             job, capture = self.job, self.capturing
             if self.is_job_working:
                 events = job.events + 100 * count
                 sources = tuple(replace(source, events=events) for source in job.sources)
-                self.track.show(replace(job, at_ms=now_ms, events=events, sources=sources))
-            self.write.show(replace(self.writing, at_ms=now_ms))
-            self.serve.show(_answering(self.serving, now_ms, count))
+                self.track.show(replace(job, at_ms=now_ms, started_at_ms=started_at_ms, events=events, sources=sources))
+            self.write.show(replace(self.writing, at_ms=now_ms, started_at_ms=started_at_ms))
+            self.serve.show(_answering(replace(self.serving, started_at_ms=started_at_ms), now_ms, count))
             assert capture.slot is not None
             assert capture.published_lsn is not None
             slot = replace(capture.slot, at_ms=now_ms)
             lsn = capture.published_lsn + 1_000 * count
-            self.capture.show(replace(capture, at_ms=now_ms, slot=slot, acks_read_at_ms=now_ms, published_lsn=lsn))
+            seen = replace(capture, at_ms=now_ms, started_at_ms=started_at_ms, slot=slot, published_lsn=lsn)
+            self.capture.show(replace(seen, acks_read_at_ms=now_ms))
 
     def stop(self) -> None:
         self._stopping.set()

@@ -22,7 +22,7 @@ def other_problems(overview: Overview) -> Iterator[Problem]:
     for url, answer in overview.others:
         if answer.error is not None:
             who, commands = _silent(overview)
-            remedy = f"start {commands}, or see its log; or correct its address"
+            remedy = silent_remedy(commands)
             yield Problem(
                 *("others", "program_silent", f"{who} {answer.error}", remedy, StatusError.exit_code),
                 holds_shapes=WRITE in commands,
@@ -31,6 +31,11 @@ def other_problems(overview: Overview) -> Iterator[Problem]:
             for each in conclusions(answer.value):
                 text = f"{each.text} ({url})"
                 yield Problem("others", each.kind, text, each.remedy, each.exit_code, holds_shapes=each.holds_shapes)
+
+
+def silent_remedy(commands: str) -> str:
+    """What to do about a program that does not answer. Starting one that was fenced would fence its successor."""
+    return f"start {commands}, or see its log; if it was fenced, another one runs: correct its address"
 
 
 def capture_problems(overview: Overview) -> Iterator[Problem]:

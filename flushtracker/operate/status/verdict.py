@@ -10,7 +10,7 @@ from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import PostgresError, SinkError, StatusError
-from flushtracker.operate.status.other_programs import capture_problems, other_problems
+from flushtracker.operate.status.other_programs import capture_problems, other_problems, silent_remedy
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.status.job_status import Holder
 from flushtracker.status.problems import (
@@ -110,8 +110,7 @@ def _job_problems(overview: Overview, limits: Limits) -> Iterator[Problem]:
         return
     status, error = overview.job.value, overview.job.error
     if status is None:
-        remedy = "start flushtracker track, or see its log; or correct its address"
-        yield Problem("job", "job_silent", str(error), remedy, exit_code)
+        yield Problem("job", "job_silent", str(error), silent_remedy("flushtracker track"), exit_code)
     elif not status.is_ready:
         text = f"job {overview.job_url} is starting: it has not completed a batch yet"
         yield Problem("job", "job_not_ready", text, "wait, or see its log", exit_code)
