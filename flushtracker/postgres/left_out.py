@@ -11,7 +11,6 @@ from typing import Final
 
 from psycopg2.extensions import quote_ident
 
-from flushtracker.errors import listed
 from flushtracker.postgres.catalog import IS_SENT
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.shapes.table_binding import dotted
@@ -49,7 +48,7 @@ def left_out_columns(connection: Connection, publication: str | None, tables: Co
     for schema, name, column, can_be_sent in rows(connection, _LEFT_OUT, asked):
         found[(schema, name), can_be_sent].append(column)
     for (table, can_be_sent), columns in found.items():
-        what = f"shapes on {dotted(table)} lack its generated columns {listed(columns)}: "
+        what = f"shapes on {dotted(table)} lack its generated columns {', '.join(columns)}: "
         if can_be_sent and publication is not None:
             yield (
                 f"{what}publication {publication} does not send them; before shapes are added, ALTER PUBLICATION "

@@ -9,9 +9,11 @@ from typing import Final
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
+from flushtracker.operate.shapes.catalog_check import catalog_problems
 from flushtracker.postgres.catalog import Catalog
-from flushtracker.postgres.left_out import left_out_columns
+from flushtracker.postgres.left_out import LeftOutLog, left_out_columns
 from flushtracker.postgres.publication import Publication
+from flushtracker.shapes.definition import ShapeDefinition
 from tests.support.server_versions import binaries_of, runs_here
 
 pytestmark = pytest.mark.skipif(not runs_here(), reason="the servers are built for 64-bit x86 Linux")
@@ -65,3 +67,21 @@ def test_no_generated_column_is_left_out_without_a_word(versioned: tuple[int, Lo
         server.execute(remedy)
         assert left_out("theirs") == virtual
         assert sent("theirs") == ["id", "s"]
+
+
+def test_check_and_the_log_name_every_column_that_is_left_out(
+    versioned: tuple[int, LocalPostgres], caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many there are: who reads the shape looks for each of them."""
+    version, server = versioned
+    names = [f"g{number}" for number in range(12)]
+    generated = ", ".join(f"{name} int GENERATED ALWAYS AS (id + 1) STORED" for name in names)
+    server.execute(f"CREATE TABLE wide (id int PRIMARY KEY, {generated})", "CREATE PUBLICATION all_rows FOR TABLE wide")
+    expected = f"shapes on public.wide lack its generated columns {', '.join(names)}: "
+    expected += "publication all_rows does not send them; " if version >= 18 else "PostgreSQL does not send them; "
+    _, (note,) = catalog_problems(server.options, "all_rows", [ShapeDefinition("wide", ("public", "wide"))])
+    assert note.startswith(f"note: {expected}")
+    with closing(server.connect()) as connection:
+        LeftOutLog(connection, "all_rows").note([("public", "wide")])
+    (logged,) = caplog.messages
+    assert logged.startswith(f"columns left out: {expected}")
