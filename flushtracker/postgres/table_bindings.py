@@ -24,8 +24,10 @@ from flushtracker.wal.changes import FIRST_USER_TYPE, TypeKind
 # It must also have been created as a partition, and not attached by ATTACH, which updates the rows of all columns: what
 # was written before was not sent, unless all tables are published, and it may have been written under other names of
 # columns, or without a key. And its file must be its first, which has its OID as number: it may have been rewritten, or
-# filled while it was unlogged. DETACH CONCURRENTLY has taken effect for queries as soon as it is pending, which
-# pg_inherits says since PostgreSQL 14.
+# filled while it was unlogged. Or it is that of a TRUNCATE, after which all rows were written while it was logged, as
+# SET LOGGED rewrites them: its TOAST table and indexes got their files at once after it, where a rewrite takes two
+# numbers for types first; and ALTER TABLE has not replaced its TOAST table. DETACH CONCURRENTLY has taken effect for
+# queries as soon as it is pending, which pg_inherits says since PostgreSQL 14.
 #
 # `above` are the table and its ancestors, with the transactions that attached each to the next: what publishes a table
 # through an ancestor counts as another way to publish it once one of them was detached and attached again.
@@ -48,7 +50,10 @@ WITH RECURSIVE members AS (
   FROM above a JOIN pg_inherits i ON i.inhrelid = a.relid JOIN pg_class t ON t.oid = i.inhparent AND t.relkind = 'p'
 )
 SELECT m.root::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind, c.relfilenode::bigint, m.attached,
-  m.is_fresh AND c.relfilenode = c.oid, c.relpersistence = 'p' AND c.relkind <> 'f', p.puballtables,
+  m.is_fresh AND (c.relfilenode = c.oid OR file.is_truncated AND (c.reltoastrelid = 0 OR EXISTS (
+    SELECT FROM pg_attribute a JOIN pg_attribute x ON x.attrelid = c.reltoastrelid AND x.attnum = -1
+    WHERE a.attrelid = c.oid AND a.attnum = -1 AND x.xmin::text = a.xmin::text
+  ))), c.relpersistence = 'p' AND c.relkind <> 'f', p.puballtables,
   ARRAY(
     SELECT concat('table ', r.oid, x.links) FROM unnest(ways.relids, ways.links) AS x(relid, links)
     JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = x.relid
@@ -65,10 +70,7 @@ SELECT m.root::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind, c.relfile
     AND d.objsubid = 0 AND d.refclassid = 'pg_namespace'::regclass
   ), 0),
   c.reltoastrelid::bigint,
-  EXISTS (
-    SELECT FROM pg_index i JOIN pg_class k ON k.oid = i.indexrelid
-    WHERE i.indrelid = c.oid AND k.relfilenode::bigint - c.relfilenode::bigint IN (1, 2)
-  )
+  file.is_truncated
 FROM members m
 JOIN pg_class c ON c.oid = m.relid
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -79,6 +81,13 @@ CROSS JOIN LATERAL (
     UNION ALL SELECT b.relid, '' FROM unnest(m.path) AS b(relid) WHERE b.relid <> m.root
   ) w
 ) ways
+CROSS JOIN LATERAL (
+  SELECT EXISTS (
+    SELECT FROM pg_index i JOIN pg_class k ON k.oid = i.indexrelid
+    WHERE i.indrelid = c.oid
+      AND k.relfilenode::bigint - c.relfilenode::bigint BETWEEN 1 AND CASE c.reltoastrelid WHEN 0 THEN 2 ELSE 3 END
+  ) AS is_truncated
+) file
 """
 # Whole schemas can be published since PostgreSQL 15. Where the table and the member are, `schema_since` tells.
 _SCHEMAS: Final = """

@@ -25,6 +25,8 @@ _PARTITIONED: Final = (
 )
 _CREATE: Final = "BEGIN; CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (20) TO (30);"
 _FILL: Final = "INSERT INTO {t} VALUES (21, 'c');"
+_UNLOGGED_C: Final = "ALTER TABLE {t}_c SET UNLOGGED;"
+_LOGGED_C: Final = "ALTER TABLE {t}_c SET LOGGED;"
 _ATTACHED_UNLOGGED: Final = """
 BEGIN; CREATE UNLOGGED TABLE {t}_c (LIKE {t} INCLUDING ALL); INSERT INTO {t}_c VALUES (21, 'c');
 ALTER TABLE {t}_c SET LOGGED; ALTER TABLE {t} ATTACH PARTITION {t}_c FOR VALUES FROM (20) TO (30); COMMIT
@@ -72,6 +74,19 @@ STORIES: Final = (
         (_UNLOGGED_PHASE.replace("TABLE {t}", "TABLE {t}_a"),),
         "_a were rewritten",
         create=_PARTITIONED,
+    ),
+    *(
+        Story(
+            f"new partition {what}, {how} a TOAST table",
+            (f"{_CREATE} COMMIT", f"BEGIN; {changes} COMMIT", "INSERT INTO {t} VALUES (22, 'd')"),
+            "may have had rows|were rewritten",
+            create=tuple(text.replace("v text", v) for text in _PARTITIONED),
+        )
+        for what, changes in (
+            ("filled while unlogged", f"{_UNLOGGED_C} {_FILL} {_LOGGED_C}"),
+            ("truncated and filled while unlogged", f"{_FILL} {_UNLOGGED_C} TRUNCATE {{t}}_c; {_FILL} {_LOGGED_C}"),
+        )
+        for how, v in (("with", "v text"), ("without", "v varchar(20)"))
     ),
     Story(
         "partition filled while unlogged and attached in one transaction",

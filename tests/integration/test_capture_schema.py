@@ -27,6 +27,7 @@ _NESTED: Final = (
 
 
 _PARTITIONED: Final = (_ROOT, *_PARTS)
+_NEW_PARTITION: Final = "CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (20) TO (30)"
 _SELECTIVE: Final = (_ROOT, *_PARTS, *(f"ALTER TABLE {{t}}_{part} REPLICA IDENTITY FULL" for part in "ab"))
 _MOODY: Final = ("CREATE TYPE {t}_mood AS ENUM ('sad', 'happy')", "CREATE TABLE {t} (id int PRIMARY KEY, v {t}_mood)")
 _EXCHANGE: Final = (
@@ -345,8 +346,20 @@ STORIES: Final = (
         create=_PARTITIONED,
     ),
     Story(
+        "new partition truncated before it is recorded",
+        (_NEW_PARTITION, "INSERT INTO {t} VALUES (21, 'c')", "TRUNCATE {t}_c", "INSERT INTO {t} VALUES (22, 'd')"),
+        None,
+        create=_PARTITIONED,
+    ),
+    Story(
+        "new partition without a TOAST table truncated before it is recorded",
+        (_NEW_PARTITION, "INSERT INTO {t} VALUES (21, 'c')", "TRUNCATE {t}_c", "INSERT INTO {t} VALUES (22, 'd')"),
+        None,
+        create=tuple(text.replace("v text", "v varchar(20)") for text in _PARTITIONED),
+    ),
+    Story(
         "new partition",
-        ("CREATE TABLE {t}_c PARTITION OF {t} FOR VALUES FROM (20) TO (30)", "INSERT INTO {t} VALUES (21, 'c')"),
+        (_NEW_PARTITION, "INSERT INTO {t} VALUES (21, 'c')"),
         None,
         create=_PARTITIONED,
     ),
