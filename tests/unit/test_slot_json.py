@@ -16,13 +16,13 @@ from flushtracker.operate.status.overview_json import overview_json
 from flushtracker.operate.status.question import Answer
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.program_status import ProgramStatus
-from tests.support.sample_status import capturing, snapshotting, writing
+from tests.support.sample_status import capturing, shapes_served, snapshotting, writing
 from tests.support.slot_overviews import FACTS, NO_JOB, NO_SERVER, NO_TABLE, ROW, SLOT, URL, overview
 from tests.support.status_pages import HELD, IDLE, NOW_MS, job_status
 
 FOLDER: Final = Path(flushtracker.__file__).parents[1] / "docs"
 SCHEMA: Final[dict[str, Any]] = json.loads((FOLDER / "schemas" / "status_command.json").read_text())
-NAMES: Final = [f"status_{program}.json" for program in ("job", "write", "snapshot", "capture")]
+NAMES: Final = [f"status_{program}.json" for program in ("job", "write", "snapshot", "serve", "capture")]
 DOCUMENTS: Final = [
     (name, Resource.from_contents(json.loads((FOLDER / "schemas" / name).read_text()))) for name in NAMES
 ]
@@ -82,15 +82,16 @@ def test_documents_of_other_programs_are_whole() -> None:
     answers: list[tuple[str, Answer[ProgramStatus]]] = [
         ("http://w", Answer(NOW_MS, writing(NOW_MS))),
         ("http://s", Answer(NOW_MS, snapshotting(NOW_MS))),
+        ("http://h", Answer(NOW_MS, shapes_served(NOW_MS))),
         ("http://c", Answer(NOW_MS, capturing(NOW_MS))),
         ("http://x", Answer(NOW_MS, error=StatusError("http://x does not answer"))),
     ]
     seen = replace(overview(), others=tuple(answers))
     found = json.loads(json.dumps(overview_json(seen, judge(seen, Limits()))))
     VALIDATOR.validate(found)
-    assert [each["url"] for each in found["others"]] == ["http://w", "http://s", "http://c", "http://x"]
+    assert [each["url"] for each in found["others"]] == ["http://w", "http://s", "http://h", "http://c", "http://x"]
     assert [each["status"] for each in found["others"]][:1] == [writing(NOW_MS).to_json()]
-    assert found["others"][3]["error"] == "http://x does not answer"
+    assert found["others"][4]["error"] == "http://x does not answer"
 
 
 def test_schema_refuses_another_document() -> None:
