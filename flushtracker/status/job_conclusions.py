@@ -33,6 +33,7 @@ _STUCK: Final = "flushtrackerwriterstuck"
 _ENDED: Final = "flushtrackershapeended"
 _EVICTED: Final = "flushtrackershapeevicted"
 _REFUSED: Final = "flushtrackershapesrefused"
+_WAITING: Final = "flushtrackershapeswaiting"
 _SERVE_BEHIND: Final = "flushtrackerservebehind"
 _SERVE_ERRORS: Final = "flushtrackerserveerrors"
 _WRONG: Final = 1
@@ -61,6 +62,7 @@ def conclusions(status: ProgramStatus) -> Iterator[Conclusion]:
     """Those of one document; of the tracking job there are none here."""
     if isinstance(status, CaptureStatus):
         yield from _ended(status)
+        yield from _waiting(status)
     elif isinstance(status, WriteStatus):
         yield from _writing(status)
         for source in status.sources:
@@ -95,6 +97,18 @@ def _ended(status: CaptureStatus) -> Iterator[Conclusion]:
         remedy = "correct the shapes file: flushtracker check lists what is wrong with it"
         text = f"capture refuses {count} of its shapes file{reason}"
         yield Conclusion("shapes_refused", text, remedy, _REFUSED, exit_code=_WRONG)
+
+
+def _waiting(status: CaptureStatus) -> Iterator[Conclusion]:
+    """Shapes that are defined and not added yet. With a statement they wait for whoever may run it."""
+    for each in sorted(status.waiting, key=lambda found: found.statement is None):
+        names = listed(each.shape_ids, _NAMED) if each.count <= _NAMED else f"{each.count:,} shapes"
+        text = f"not added yet: {names}, on table {each.table}: {each.reason}"
+        if each.statement is not None:
+            yield Conclusion("shapes_waiting", text, f"run: {each.statement}", _WAITING, exit_code=_WRONG)
+        else:
+            remedy = "see that reason; capture adds them by itself once it does not apply any more"
+            yield Conclusion("shapes_waiting", text, remedy, _WAITING)
 
 
 def _with_reason(shapes: Sequence[EndedShape], how: str = "ended") -> str:

@@ -85,14 +85,18 @@ STATES: Final = {
         _capture(shapes_refused=1, refused=(RefusedShape(_SHAPE, f"shapes.yaml line 9: shape {_SHAPE!r}: {_WHY}"),)),
         *("shapes_refused", "flushtracker_shapes_refused", "FlushtrackerShapesRefused", (RefusedShape,)),
     ),
+    "waiting for a statement": State(
+        _capture(waiting=(WaitingShapes("public.events", (_SHAPE,), 1, _WHY, "ALTER PUBLICATION shapes ADD …"),)),
+        *("shapes_waiting", "flushtracker_shapes_waiting", "FlushtrackerShapesWaiting", (WaitingShapes,)),
+    ),
     "gap": State(_gap(), "writers_gap", "flushtracker_gap_shapes", "FlushtrackerShapeGap", (ShapeNote,)),
     "snapshot failed": State(
         _failed(),
         *("snapshots_failing", "flushtracker_snapshot_shapes_failed", "FlushtrackerSnapshotFailing", (ShapeFailure,)),
     ),
 }
-_PASSING: Final = {WaitingShapes, Failure}
-"""What passes by itself: shapes that wait to be added, and what a job has met and survived."""
+_PASSING: Final = {Failure}
+"""What passes by itself: what a job has met and survived."""
 
 
 def _seen(status: ProgramStatus) -> Overview:
@@ -137,6 +141,22 @@ def test_the_page_says_it_with_a_section_of_the_runbook(name: str) -> None:
     assert _SHAPE in found["text"]
     assert not found["text"].startswith(_SHAPE)
     assert found["section"] in RUNBOOK
+
+
+def test_a_shape_that_waits_for_a_transaction_is_told_and_no_failure() -> None:
+    """It is added when that has ended; those that somebody has to act on come first."""
+    passing = WaitingShapes("public.a", ("a",), 1, "it waits for the end of transaction 7", None)
+    verdict = judge(_seen(_capture(waiting=(passing,))), Limits())
+    (problem,) = (each for each in verdict.problems if each.part == "capture")
+    assert (problem.kind, verdict.exit_code) == ("shapes_waiting", 0)
+    assert problem.text == "not added yet: a, on table public.a: it waits for the end of transaction 7"
+    acting = WaitingShapes("public.b", tuple("bcdefghijk"), 12, "its owner is another role", "ALTER PUBLICATION p …")
+    found = judge(_seen(_capture(waiting=(passing, acting))), Limits())
+    assert found.exit_code == 1
+    assert [each.text for each in found.problems if each.part == "capture"] == [
+        "not added yet: 12 shapes, on table public.b: its owner is another role",
+        problem.text,
+    ]
 
 
 def test_a_program_that_is_fenced_ends_and_is_told_as_silent() -> None:
