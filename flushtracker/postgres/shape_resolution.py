@@ -13,6 +13,7 @@ from typing import Final
 
 from flushtracker.errors import FlushtrackerError, PostgresError, ShapeError, combined, first_of, listed
 from flushtracker.postgres.catalog import Catalog, TableFacts
+from flushtracker.postgres.column_collations import ColumnCollations
 from flushtracker.postgres.connection import Connection, one_snapshot, server_encoding
 from flushtracker.postgres.identity_remedies import IdentityRemedies
 from flushtracker.postgres.missing_tables import read_missing_tables
@@ -52,6 +53,7 @@ def resolve_shapes(
         for name, found in facts.items()
         if found.oid in bindings
     }
+    collations = ColumnCollations(connection, {table.oid: name for name, table in facts.items()})
     missing = names - tables.keys()
     reasons = read_missing_tables(connection, missing) if missing else {}
     resolved, errors = [], dict[str, FlushtrackerError]()
@@ -64,6 +66,8 @@ def resolve_shapes(
             continue
         try:
             completed = _completed(definition, {table: tables[table] for table in own})
+            if conflict := collations.conflict(completed, own):
+                raise conflict
             resolved += [(completed, tables[table].binding) for table in own]
         except (ShapeError, PostgresError) as error:
             errors[definition.id] = error

@@ -1,8 +1,8 @@
 """``make soak``: compare random ``where`` conditions with a PostgreSQL server, in several collations.
 
 Then mutated ones, of which most are refused.
-``python -m tests.integration.soak_where [--conditions 20000] [--mutated 100000] [--seed N]`` prints what was compared,
-and each condition that differs, with what reproduces it. It fails if there is any.
+``python -m tests.integration.soak_where [--conditions 20000] [--mutated 100000] [--seed N] [--version 18]`` prints what
+was compared, and each condition that differs, with what reproduces it. It fails if there is any.
 """
 
 import argparse
@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.support.server_versions import binaries_of, runs_here
+from tests.support.server_versions import VERSIONS, binaries_of, runs_here
 from tests.support.where_comparison import WhereComparison
 
-_COLLATIONS = ("default", "C", "pg_c_utf8", "pg_unicode_fast")
+_COLLATIONS = ("default", "C", "C.utf8")
+_COLLATIONS_SINCE = {17: ("pg_c_utf8",), 18: ("pg_unicode_fast",)}
 _ICU_COLLATIONS = ("tr-x-icu", "lt-x-icu", "el-x-icu", "und-x-icu", "nl-x-icu", "hy-x-icu")
 _CONDITIONS_PER_TABLE = 1000
 _MUTATED_PER_TABLE = 5000
@@ -26,14 +27,17 @@ def main() -> int:
     parser.add_argument("--conditions", type=int, default=20_000)
     parser.add_argument("--mutated", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
+    parser.add_argument("--version", type=int, choices=VERSIONS, default=18)
     arguments = parser.parse_args()
     compared = mutated = differences = 0
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)
         # The packaged server is built without ICU.
-        binaries = binaries_of(18) if runs_here() else None
+        binaries = binaries_of(arguments.version) if runs_here() else None
         collations = _COLLATIONS + (_ICU_COLLATIONS if runs_here() else ())
+        for version, names in _COLLATIONS_SINCE.items():
+            collations += names if arguments.version >= version else ()
         with LocalPostgres(folder / "server", binaries=binaries) as server:
             seed = arguments.seed
             while compared < arguments.conditions or mutated < arguments.mutated:

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from flushtracker.errors import ShapeError
+from flushtracker.errors import PostgresError, ShapeError
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.postgres.connection import rows
+from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.shape_resolution import resolve_shapes
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.where import parse_where
@@ -116,3 +116,69 @@ def test_a_subquery_is_refused_likewise(server: LocalPostgres) -> None:
     with pytest.raises(ShapeError, match=r"where uses lower or ILIKE of column v of table public\.t"):
         _resolve(server, where)
     _resolve(server, where.replace("(v)", "(w)"))
+
+
+_COLUMNS: Final = """
+a text COLLATE "C", b text COLLATE "POSIX", v varchar COLLATE "POSIX", c char(3) COLLATE "POSIX", k char(3) COLLATE "C",
+aa text[] COLLATE "C", ab text[] COLLATE "POSIX", l letter, i text COLLATE "en-x-icu", d text, e text COLLATE "default",
+m mood, "Odd ""b" varchar(9) COLLATE "POSIX"
+"""
+_VALUES: Final = ", 'x'" * 5 + ", '{x}'" * 2 + ", 'x'" * 6
+_CONFLICTS: Final = (
+    *("a = b", "a <> b", "a IS DISTINCT FROM b", "a = v", "k = c", "l = b", "i = a", "aa = ab", "aa @> ab"),
+    *("aa && ab", "a = ANY(ab)", "a <> ALL(ab)", "a || b = d", "a || d = b", "lower(a || b) = 'x'", "a || b IN ('x')"),
+    *("upper(a || b) IS NULL", "a || b ILIKE 'x'", "a::text = b", "l::text = b", "m::text || a = b", 'a = "Odd ""b"'),
+    *("NOT (a = 'y' OR a = b)", "a IN (SELECT b FROM public.u)"),
+    *("d || a NOT IN (SELECT b FROM public.u WHERE a = 'x')"),
+    *("a IN (SELECT a FROM public.u WHERE v = a)", "d IN (SELECT d FROM public.u WHERE a IN (SELECT b FROM public.t))"),
+)  # fmt: skip
+_AGREEING: Final = (
+    *("a = d", "d = b", "a || d = d", "(a || b) IS NULL", "a = l", "a = ANY(aa)", "m::text = a", "a = 'x' AND b = 'x'"),
+    *("(a = 'x') = (b = 'x')", "a = e", "b = v", "c = c", "e || '' = b", "aa = '{x}' AND ab = '{x}'", "d = e"),
+    *("a IN (SELECT a FROM public.u)", "d IN (SELECT b FROM public.u WHERE a = 'x')", "d IN (SELECT d FROM public.u)"),
+    "(a LIKE 'x%') = (b LIKE 'x%')",
+)
+
+
+def _create_collated(session: Connection) -> None:
+    """Tables of columns with several collations, and a row without NULLs, so that everything is compared."""
+    for table in ("t", "u"):
+        rows(session, f"DROP TABLE IF EXISTS {table}")
+        rows(session, f"CREATE TABLE {table} (id int PRIMARY KEY, {_COLUMNS})")
+        rows(session, f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+        rows(session, f"INSERT INTO {table} VALUES (1{_VALUES})")  # noqa: S608  our own
+
+
+@pytest.fixture(scope="module", params=[14, 18, *(pytest.param(each, marks=pytest.mark.long) for each in (15, 16, 17))])
+def collated(request: pytest.FixtureRequest) -> Iterator[LocalPostgres]:
+    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o755)
+        with (
+            new_server(Path(name) / "server", binaries_of(request.param)) as server,
+            closing(server.connect()) as session,
+        ):
+            rows(session, "CREATE TYPE mood AS ENUM ('x')")
+            rows(session, 'CREATE DOMAIN letter AS text COLLATE "C"')
+            _create_collated(session)
+            yield server
+
+
+@pytest.mark.skipif(not runs_here(), reason="the servers with ICU are for another machine")
+def test_texts_of_two_collations_are_compared_only_where_the_server_can(collated: LocalPostgres) -> None:
+    """It prepares all of these, and has an error for each row of some. The remedy ends it, there and here."""
+    with closing(collated.connect()) as session:
+        for where in _AGREEING:
+            resolve_shapes(session, None, [ShapeDefinition("s", ("public", "t"), where=where)])
+            rows(session, f"SELECT FROM t WHERE {where}")
+        for where in _CONFLICTS:
+            shape = ShapeDefinition("s", ("public", "t"), where=where)
+            with pytest.raises(PostgresError, match="could not determine which collation to use"):
+                rows(session, f"SELECT FROM t WHERE {where}")
+            with pytest.raises(ShapeError, match=r"where compares .*; compare each with literals, or give") as caught:
+                resolve_shapes(session, None, [shape])
+            statements = str(caught.value).partition("altered column: ")[2].split("; ")
+            for statement in statements:
+                rows(session, statement)
+            rows(session, f"SELECT FROM t WHERE {where}")
+            resolve_shapes(session, None, [shape])
+            _create_collated(session)

@@ -1,12 +1,17 @@
 """A shape's ``where`` means what PostgreSQL means: the same random conditions over the same rows, on a real server."""
 
+import tempfile
 import time
+from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
+from tests.support.new_server import new_server
 from tests.support.random_where import COLUMNS
+from tests.support.server_versions import binaries_of, runs_here
 from tests.support.where_comparison import SYNTAX_ERROR, Comparison, WhereComparison, is_read
 
 
@@ -21,8 +26,23 @@ def test_random_conditions_have_the_same_outcomes_as_on_the_server(postgres: Loc
 
 def test_mutated_conditions_are_refused_or_mean_what_they_mean_on_the_server(postgres: LocalPostgres) -> None:
     """What is read here the server reads, too, and what is accepted has the same outcomes."""
+    _compare_mutated(postgres, ("default", "C", "pg_unicode_fast"))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not runs_here(), reason="the servers are built for 64-bit x86 Linux")
+@pytest.mark.parametrize("version", [14, 15, 16, 17])
+def test_mutated_conditions_mean_the_same_on_each_version(version: int) -> None:
+    """Each has keywords of its own, and reads other numbers; what is accepted here is what all of them read alike."""
+    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o755)
+        with new_server(Path(name) / "server", binaries_of(version)) as server:
+            _compare_mutated(server, ("default", "C", "und-x-icu"))
+
+
+def _compare_mutated(server: LocalPostgres, collations: Sequence[str]) -> None:
     seed = time.time_ns() % 2**32
-    comparison = WhereComparison(postgres, seed, row_count=20, collation=("default", "C", "pg_unicode_fast")[seed % 3])
+    comparison = WhereComparison(server, seed, row_count=20, collation=collations[seed % len(collations)])
     done = comparison.run_mutated(2000)
     comparison.close()
     assert done.differences == []

@@ -270,6 +270,8 @@ def test_an_unsupported_construct_is_refused_by_name(where: str, construct: str)
         ("feels < '{ok}'", ["compare arrays with =, @> or &&"]),
         ("feels @> '{glad}'", ["public.mood[]", "its labels are"]),
         ("feel = ANY(ts_)", ["incompatible"]),
+        ("ARRAY[1] = ANY('{}')", ["uses ANY(...) of the literal"]),
+        ("i4s = ANY('{}')", ["uses ANY(...) of the literal"]),
         ("feel = ANY(ARRAY['ok'])", ["incompatible"]),
         ("feel = ANY('{glad}')", ["public.mood[]", "its labels are"]),
         ("i8s @> ARRAY[1]", ["incompatible"]),

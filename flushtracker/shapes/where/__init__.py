@@ -24,6 +24,7 @@ from flushtracker.shapes.where.binding import bind
 from flushtracker.shapes.where.canonical import Form, canonical
 from flushtracker.shapes.where.case_mappings import CaseMappings, case_mappings
 from flushtracker.shapes.where.chains import read_chain
+from flushtracker.shapes.where.compared_texts import ColumnOf, compared_texts
 from flushtracker.shapes.where.joined_condition import JoinedCondition
 from flushtracker.shapes.where.operands import Operands
 from flushtracker.shapes.where.required_ranges import RequiredRanges, required_ranges
@@ -74,6 +75,10 @@ class Where:
     def case_mappings(self) -> CaseMappings:
         """What of it depends on how collations map the case of letters."""
         return frozenset() if self.form is not None else case_mappings(self._condition)
+
+    def compared_texts(self, table: TableName) -> list[frozenset[ColumnOf]]:
+        """The columns that it compares as texts, if ``table`` is the shape's; see :func:`~.compared_texts`."""
+        return [] if self.form is not None else list(compared_texts(self._condition, table))
 
     def missing_columns(self, relation: Relation) -> list[ShapeError]:
         """An error for each column that it reads and that ``relation`` does not have."""

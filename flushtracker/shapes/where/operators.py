@@ -55,9 +55,9 @@ def concatenation(scope: Operands, operands: Sequence[Operand]) -> Operand:
 def any_of(scope: Operands, operand: Operand, array: Operand) -> Condition:
     """``operand = ANY(array)``: unknown if the array lacks the value and has a NULL.
 
-    A literal without a type is an array of the operand's.
+    A literal without a type is an array of the operand's; there are no arrays of arrays.
     """
-    if array.type is None and operand.type is not None:
+    if array.type is None and operand.type is not None and operand.type.item is None:
         array = replace(array, type=array_type(0, operand.type))
     if array.type is None or array.type.item is None:
         raise scope.refused(f"uses ANY(...) of {array}", "use it with an array, as in: color = ANY('{red}')")
