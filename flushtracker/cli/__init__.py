@@ -22,7 +22,7 @@ writers flush at their own pace.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv``, by default the process's own, and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_line().parse_args(argv)
     command: Command = arguments.command
     if problem := command.check(arguments):
         arguments.parser.error(problem)
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="flushtracker", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"flushtracker {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -4,11 +4,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from psycopg2.extensions import quote_ident
-
 from flushtracker.errors import ShapeError
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.item_key import quoted, table_prefix
 from flushtracker.shapes.where import parse_where
 from flushtracker.shapes.where.compared_texts import ColumnOf
 from flushtracker.wal.changes import TableName
@@ -32,7 +31,6 @@ class ColumnCollations:
     """Those of certain tables, by OID, as of its creation."""
 
     def __init__(self, connection: Connection, tables: Mapping[int, TableName]) -> None:
-        self._connection = connection
         self._collated: dict[ColumnOf, _Collated] = {
             (tables[oid], name): _Collated(*found)
             for oid, name, *found in rows(connection, _COLLATIONS, (list(tables),))
@@ -49,12 +47,12 @@ class ColumnCollations:
                 return self._error(definition, collated)
         return None
 
-    def _error(self, definition: ShapeDefinition, collated: Mapping[ColumnOf, _Collated]) -> ShapeError:
+    @staticmethod
+    def _error(definition: ShapeDefinition, collated: Mapping[ColumnOf, _Collated]) -> ShapeError:
         first, *others = collated.items()
         named = [f"{'.'.join((*table, name))} (collation {each.collation})" for (table, name), each in collated.items()]
         statements = [
-            f"ALTER TABLE {self._quoted(table)} ALTER {quote_ident(name, self._connection)} TYPE {each.type} "
-            f"COLLATE {first[1].collation}"
+            f"ALTER TABLE {table_prefix(table)} ALTER {quoted(name)} TYPE {each.type} COLLATE {first[1].collation}"
             for (table, name), each in others
             if each.collation != first[1].collation
         ]
@@ -63,6 +61,3 @@ class ColumnCollations:
             "it does not know which collation to use; compare each with literals, or give them one collation, which "
             f"ends shapes that have the altered column: {'; '.join(statements)}"
         )
-
-    def _quoted(self, table: TableName) -> str:
-        return ".".join(quote_ident(part, self._connection) for part in table)

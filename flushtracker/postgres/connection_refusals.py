@@ -25,6 +25,7 @@ _REMEDIES: Final = {
     "is not permitted to log in": "ALTER ROLE … LOGIN",
     "CONNECT privilege": "GRANT CONNECT ON DATABASE … TO this role",
     "REPLICATION attribute": "ALTER ROLE … REPLICATION",
+    "replication role to start walsender": "ALTER ROLE … REPLICATION",
     "no pg_hba.conf entry": "add one to the server's pg_hba.conf, or correct user, dbname or sslmode",
     "does not match host name": "connect by a name that the certificate has",
     "root certificate file": "correct sslrootcert",

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final
 
+from psycopg2.extensions import quote_ident
+
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import Connection, limit_statements, rows
 
@@ -56,7 +58,9 @@ def failover_lacks(
 
 def _primary_lacks(connection: Connection, slot: str, failover: str, listed: str) -> Iterator[str]:
     if failover != "true":
-        yield f"slot {slot} is no failover slot: ALTER_REPLICATION_SLOT {slot} (FAILOVER true)"
+        # The server refuses it while capture reads the slot.
+        statement = f"ALTER_REPLICATION_SLOT {quote_ident(slot, connection)} (FAILOVER true)"
+        yield f"slot {slot} is no failover slot; stop capture, and over a replication connection: {statement}"
     if not listed:
         yield "synchronized_standby_slots is empty on the primary: it may send capture what no standby has"
     for (name,) in rows(connection, _UNCONNECTED, (listed,)):

@@ -1,11 +1,12 @@
-"""Composes the statements that give tables a replica identity with certain columns, for these very tables.
+"""Composes the statements that give a table a replica identity with certain columns.
 
-Which ones work depends on the table. FULL has every column, but since PostgreSQL 18 it is no identity if the
-publication leaves out a generated one. An index is one if it is unique, valid, immediate and complete, over NOT NULL
-columns that are sent. A *leaf* is a table with rows: the table itself, or a partition, each of which has its own.
+Which statements work depends on the table. FULL has every column, but since PostgreSQL 18 the server refuses updates
+under FULL if the publication leaves out a generated column. An index can be the identity if it is unique, valid,
+immediate and not partial, and all of its columns are NOT NULL and sent. A *leaf* is a table that stores rows: the table
+itself, or each of its partitions, which have identities of their own.
 
-What is proposed keeps the columns that old rows have now, so no other shape on the table loses some. No query locks a
-table.
+The proposed identity keeps the columns that old rows have now, so that no other shape on the table loses any. No query
+here locks a table.
 """
 
 from collections import defaultdict
@@ -22,9 +23,9 @@ from flushtracker.wal.changes import TableName
 GENERATED_SINCE: Final = 180_000
 """The first version of PostgreSQL in which an identity must not have generated columns that are not sent."""
 _MOST_SINGLE: Final = 3
-"""Of more leaves, one statement alters all."""
+"""Up to so many leaves get statements of their own; more are altered by one DO block."""
 _INDEX: Final = "replica_identity_"
-"""With a table's OID, the name of an index that no other has."""
+"""A new index has this name, followed by its table's OID, so that no other index has it."""
 _TABLES: Final = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY(%s::oid[])
@@ -69,7 +70,7 @@ _INDEX_LEAF: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """``statements`` to run, if any help, and ``otherwise``: what else helps, or what to know, each a clause."""
+    """``statements`` to run, empty if none help. ``otherwise``: clauses about what else helps, or what to consider."""
 
     statements: tuple[str, ...]
     otherwise: tuple[str, ...] = ()
@@ -98,7 +99,10 @@ class _Index:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """``unsent`` are the columns that keep an identity from being one; ``usable`` the indexes that could be one."""
+    """``unsent``: columns that the server does not allow in an identity, as they are not sent.
+
+    ``usable``: the indexes that may become the identity.
+    """
 
     oid: int
     table: TableName
@@ -109,17 +113,17 @@ class _Leaf:
     indexes: tuple[_Index, ...]
 
     def kept(self, needed: Collection[str]) -> dict[str, None]:
-        """The columns that the identity must have: those of now first."""
+        """The columns of the new identity: those of the present one, then the others that are ``needed``."""
         now = [i for i in self.indexes if (i.is_primary if self.identity == "d" else i.is_identity)]
         columns = now[0].columns if now and self.identity in "di" else ()
         return dict.fromkeys([name for name in columns if self._fits(name)] + sorted(needed))
 
     def existing(self, needed: Collection[str]) -> _Index | None:
-        """The smallest index that has the columns."""
+        """The smallest usable index that has all columns of the new identity."""
         return next((index for index in self.usable if self.kept(needed).keys() <= set(index.columns)), None)
 
     def new_index(self, needed: Collection[str]) -> tuple[str, ...] | None:
-        """The columns of a unique index that could be created, if one could."""
+        """The columns of a unique index to create; ``None`` if no such index is possible."""
         if not self.usable:
             return None
         found = tuple(dict.fromkeys([*self.usable[0].columns, *self.kept(needed)]))
@@ -132,7 +136,10 @@ class _Leaf:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A clause of REPLICA IDENTITY for one leaf, after an index of new ``columns`` or ``before`` it, if there are."""
+    """How a leaf gets its identity: ``clause`` follows REPLICA IDENTITY.
+
+    ``columns``, if any, are those of a unique index to create first; ``before`` are other statements to run first.
+    """
 
     clause: str
     columns: tuple[str, ...] = ()
@@ -140,14 +147,14 @@ class _Way:
 
 
 class IdentityRemedies:
-    """Those of one server, over an ordinary connection. Without a ``publication``, generated columns are not sent."""
+    """Finds remedies over an ordinary connection. Without a ``publication``, no generated column counts as sent."""
 
     def __init__(self, connection: Connection, publication: str | None) -> None:
         self._connection = connection
         self._publication = publication
 
     def of(self, root: TableName, leaves: Collection[int], needed: Collection[str]) -> Remedy:
-        """What gives all of the leaves of ``root``, by OID, an identity that has the columns ``needed``."""
+        """The remedy that gives each of the ``leaves`` of ``root``, by OID, an identity with the ``needed`` columns."""
         found = self._read(leaves)
         for find in (self._existing, self._full, self._new_index, self._stored):
             ways = [way for leaf in found if (way := find(leaf, needed)) is not None]
@@ -175,7 +182,7 @@ class IdentityRemedies:
         return _Way("FULL", before=(self._send_generated(),))
 
     def _statements(self, root: TableName, leaves: Sequence[_Leaf], ways: Sequence[_Way]) -> tuple[str, ...]:
-        """Those of each leaf; of many that get the same, one for all."""
+        """Statements for each leaf, or one DO block for many leaves that get the same identity."""
         before = dict.fromkeys(statement for way in ways for statement in way.before)
         columns = {self._listed(way.columns) for way in ways}
         clauses = {"" if way.columns else way.clause for way in ways}
@@ -199,7 +206,7 @@ class IdentityRemedies:
         return f"DO {tag} {body} {tag}"
 
     def _otherwise(self, leaves: Sequence[_Leaf], ways: Sequence[_Way], needed: Collection[str]) -> tuple[str, ...]:
-        """What else than an index helps, and when it does not."""
+        """What helps instead of a new index, and when creating it fails."""
         found = []
         if all(self._stored(leaf, needed) for leaf in leaves):
             found.append(f"REPLICA IDENTITY FULL after {self._send_generated()}, which may end shapes")

@@ -18,6 +18,7 @@ from flushtracker.postgres.publication_rows import (
 from flushtracker.postgres.shape_resolution import resolve_shapes
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.item_key import quoted
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.unpublished import Unpublished
 from flushtracker.wal.changes import TableName
@@ -267,9 +268,10 @@ class ServerTables:
             return
         ((is_standby, received, may_see, role),) = rows(self._connection, _STANDBY)
         if is_standby and not may_see:
+            grant = f"GRANT pg_read_all_stats TO {quoted(role)}"
             raise PostgresError(
                 f"the server is a standby, and role {role} may not see whether its primary was replaced, after which "
-                f"its changes may be others: GRANT pg_read_all_stats TO {role} on the primary, or connect to that"
+                f"its changes may be others; connect to the primary, or there: {grant}"
             )
         if is_standby and received is None:
             raise PostgresUnavailableError(

@@ -141,7 +141,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
             f"replication slot {slot} has two_phase enabled: the server would send prepared transactions before their "
             "commit, and not again with it. Drop the slot, and start with --create, and with --new-epoch if there are "
             "shapes, which then begin again; or disable it since PostgreSQL 18, over a replication connection: "
-            f"ALTER_REPLICATION_SLOT {slot} (TWO_PHASE false)"
+            f"ALTER_REPLICATION_SLOT {quote_ident(slot, connection)} (TWO_PHASE false)"
         )
     if facts["confirmed_flush_lsn"] is None:
         raise PostgresUnavailableError(

@@ -119,5 +119,5 @@ def _last_start(parts: list[SourceRecords], last_ack: int | None, topic: str) ->
         fact = f"topic {topic} has fragments of it, but none is marked as a start"
     raise GapError(
         f"source {source} cannot be recovered yet: {fact}; restart its capture, which resends everything unconfirmed, "
-        f"then recover (or, if no capture will ever run for it again, recover with --abandon {source})"
+        f"then recover (or, if no capture will ever run for it again, start with --recover --abandon {source})"
     )

@@ -58,10 +58,13 @@ class Conclusion:
     exit_code: int = 0
 
 
-def conclusions(status: ProgramStatus) -> Iterator[Conclusion]:
-    """Those of one document; of the tracking job there are none here."""
+def conclusions(status: ProgramStatus, config_arguments: Sequence[str] = ()) -> Iterator[Conclusion]:
+    """Those of one document; of the tracking job there are none here.
+
+    ``config_arguments`` name capture's configuration for the commands in remedies, if it is not the default one.
+    """
     if isinstance(status, CaptureStatus):
-        yield from _ended(status)
+        yield from _ended(status, config_arguments)
         yield from _waiting(status)
     elif isinstance(status, WriteStatus):
         yield from _writing(status)
@@ -76,21 +79,20 @@ def conclusions(status: ProgramStatus) -> Iterator[Conclusion]:
         yield from _serving(status)
 
 
-def _ended(status: CaptureStatus) -> Iterator[Conclusion]:
+def _ended(status: CaptureStatus, config_arguments: Sequence[str]) -> Iterator[Conclusion]:
     """Shapes that are defined and get no changes: ended, evicted, refused; each with the first reason."""
     ended = [each for each in status.ended if each.evicted_at_ms is None]
     if ended:
         text = _with_reason(ended)
         remedy = "remove the cause that the reason names, in the database or in the definition, and only then: "
-        remedy += f"{_resync(ended)}; or take it out of the shapes file"
+        remedy += f"{_resync(ended, config_arguments)}; or take it out of the shapes file"
         yield Conclusion("shapes_ended", text, remedy, _ENDED, is_failure=True, exit_code=_WRONG)
     evicted = [each for each in status.ended if each.evicted_at_ms is not None]
     if evicted:
         text = _with_reason(evicted, "evicted")
-        remedy = f"find out why its writer made no progress, and once it works: {_resync(evicted)}; or take it out of "
-        yield Conclusion(
-            "shapes_evicted", text, f"{remedy}the shapes file", _EVICTED, is_failure=True, exit_code=_WRONG
-        )
+        command = _resync(evicted, config_arguments)
+        remedy = f"find out why its writer made no progress, and once it works: {command}; or take it out of the "
+        yield Conclusion("shapes_evicted", text, f"{remedy}shapes file", _EVICTED, is_failure=True, exit_code=_WRONG)
     if status.shapes_refused:
         count = "an entry" if status.shapes_refused == 1 else f"{status.shapes_refused:,} entries"
         reason = f": {status.refused[0].reason}" if status.refused else ""
@@ -120,13 +122,14 @@ def _with_reason(shapes: Sequence[EndedShape], how: str = "ended") -> str:
     return f"a shape {was} {how}: {reason}" if len(shapes) == 1 else f"shapes {were} {how}, {names}; {reason}"
 
 
-def _resync(shapes: Sequence[EndedShape]) -> str:
+def _resync(shapes: Sequence[EndedShape], config_arguments: Sequence[str]) -> str:
     """The command that begins them again, complete if they are few."""
     names = [each.shape_id for each in shapes[:_NAMED]]
     # An id may look like an option.
     separator = "-- " if any(name.startswith("-") for name in names) else ""
     more = " …" if len(shapes) > _NAMED else ""
-    return f"flushtracker resync {separator}{' '.join(map(shell_word, names))}{more}"
+    command = " ".join(["flushtracker resync", *map(shell_word, config_arguments)])
+    return f"{command} {separator}{' '.join(map(shell_word, names))}{more}"
 
 
 def _writing(status: WriteStatus) -> Iterator[Conclusion]:

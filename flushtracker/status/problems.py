@@ -25,6 +25,7 @@ _RECORDS_BEHIND: Final = 10_000
 _BATCH_MS: Final = 120_000
 """A normal batch takes less."""
 _WRONG: Final = 1
+_MB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ def slot_problems(slot: SlotStatus) -> Iterator[Problem]:
             "postgres",
             "slot_unreserved",
             "the next checkpoint may remove WAL that the slot needs, and then the slot is lost",
-            "raise max_slot_wal_keep_size now (ALTER SYSTEM, SELECT pg_reload_conf()), then free what holds the ack",
+            "raise max_slot_wal_keep_size now, as far as the disk allows: ALTER SYSTEM SET max_slot_wal_keep_size = "
+            f"'{2 * slot.retained_bytes // _MB + 1}MB'; SELECT pg_reload_conf(); then free what holds the ack",
             _WRONG,
         )
     if not slot.is_active:

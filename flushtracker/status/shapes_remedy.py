@@ -46,7 +46,7 @@ def shapes_remedy(
         return f"check the {_writer(source.holders)} of these shapes; removing only one changes nothing{which}"
     if not frees_most(source, holder.ack_if_removed, retained_bytes):
         return f"check the {_writer([holder])} of {holder.shape_id}; removing the shape would free little"
-    command = shlex.join(["flushtracker", "remove-shape", *config_arguments])
+    command = " ".join(["flushtracker remove-shape", *map(shell_word, config_arguments)])
     # An id may look like an option.
     separator = "-- " if holder.shape_id.startswith("-") else ""
     command = f"{command} {separator}{shell_word(holder.shape_id)}"

@@ -59,7 +59,8 @@ def upgrade_problems(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Problem]
             "upgrade_keeps_no_slots",
             f"pg_upgrade does not keep slots of PostgreSQL {facts.version}, only of {KEEPS_SLOTS_SINCE} and later: all "
             "shapes will begin again, with the same ids",
-            "upgrade at any time; then start capture with --create --upgraded-from",
+            "upgrade at any time; then start capture with --create --upgraded-from ID, with the system "
+            "identifier of this server, which pg_controldata prints",
         )
         return
     if facts.open_transactions or facts.prepared_transactions:

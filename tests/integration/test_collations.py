@@ -86,9 +86,11 @@ def test_a_function_is_refused_where_the_collation_maps_letters_otherwise(
     if case not in _REFUSED.get(collation, ()):
         _resolve(server, where)
         return
-    with pytest.raises(ShapeError, match=f"where uses {case}.* of column v of table public.t, and in its collation"):
+    with pytest.raises(
+        ShapeError, match=f"where uses {case}.* of column v of table public.t, and in its collation"
+    ) as caught:
         _resolve(server, where)
-    server.execute('ALTER TABLE public.t ALTER v TYPE text COLLATE "C"')
+    server.execute(str(caught.value).partition("as by ")[2].partition(", with")[0])
     _resolve(server, where)
 
 

@@ -132,7 +132,10 @@ def test_capture_says_what_its_slot_lacks_to_survive_a_failover(pair: FailoverPa
         (asked,) = failover_lacks(control, primary.options, "shapes", connect) or ()
         assert asked == "no standby was asked: name all hosts in postgres.connection"
         plain, copy = failover_lacks(control, pair.options, "plain", connect) or ()
-        assert plain == "slot plain is no failover slot: ALTER_REPLICATION_SLOT plain (FAILOVER true)"
+        assert plain == (
+            "slot plain is no failover slot; stop capture, and over a replication connection: "
+            'ALTER_REPLICATION_SLOT "plain" (FAILOVER true)'
+        )
         assert copy.startswith(f"standby {HOST} port {standby.port} has no copy of slot plain")
 
         def advance() -> None:

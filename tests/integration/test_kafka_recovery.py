@@ -190,7 +190,7 @@ def test_source_that_will_never_be_captured_again_can_be_abandoned(spark: SparkS
     message = _stop_message(job, spark, GapError, recovery=Recovery())
     assert "source gone/1/s cannot be recovered yet" in message
     assert "none is marked as a start" in message
-    assert "recover with --abandon gone/1/s" in message
+    assert "start with --recover --abandon gone/1/s" in message
     assert "--abandon nobody: topic" in _stop_message(job, spark, ConfigError, recovery=Recovery(("nobody",)))
     job.run(spark, recovery=Recovery(("gone/1/s",)))
     job.write([alive.flushed("users", 3000)])

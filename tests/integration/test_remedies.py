@@ -20,12 +20,18 @@ from flushtracker.errors import PostgresError
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.operate.shapes.catalog_check import catalog_problems
 from flushtracker.postgres.connection import Connection, connect, rows
+from flushtracker.postgres.failover_lacks import failover_lacks
+from flushtracker.postgres.identity_remedies import IdentityRemedies
 from flushtracker.postgres.publication import Publication
-from flushtracker.postgres.slot import check_server, read_slot
+from flushtracker.postgres.replica_identity import without_identity
+from flushtracker.postgres.server_tables import ServerTables
+from flushtracker.postgres.slot import check_server, read_slot, read_slot_status
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import parse_table, read_shapes, typed_table
+from flushtracker.status.problems import slot_problems
 from tests.support.new_server import new_server
 from tests.support.server_versions import binaries_of, runs_here
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not runs_here(), reason="the servers are built for 64-bit x86 Linux")
 _PARTS: Final = tuple(
@@ -337,6 +343,141 @@ def test_a_table_is_proposed_as_it_must_be_typed(
         assert shape.table == ("public", name)
 
 
+@pytest.fixture
+def restartable(versioned: tuple[int, LocalPostgres]) -> Iterator[LocalPostgres]:
+    """The server, which tests may restart with other settings."""
+    _, server = versioned
+    before = dict(server.settings)
+    yield server
+    server.settings = before
+    server.execute("ALTER SYSTEM RESET ALL")
+    server.restart()
+
+
+def test_wal_level_is_raised_as_advised(restartable: LocalPostgres) -> None:
+    del restartable.settings["wal_level"]
+    restartable.restart()
+    with closing(restartable.connect()) as session:
+        with pytest.raises(PostgresError, match="wal_level is replica") as caught:
+            check_server(session)
+        rows(session, str(caught.value).partition("; ")[2].partition(", and restart")[0])
+    restartable.restart()
+    with closing(restartable.connect()) as session:
+        check_server(session)
+
+
+def test_a_slot_keeps_its_wal_as_advised(restartable: LocalPostgres) -> None:
+    """Before the next checkpoint, which then removes nothing."""
+    restartable.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    with closing(restartable.connect()) as session:
+
+        def problems() -> dict[str, str]:
+            slot = read_slot_status(session, "s", 0)
+            return {} if slot is None else {each.kind: each.remedy or "" for each in slot_problems(slot)}
+
+        rows(session, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+        for _ in range(3):
+            rows(session, "SELECT pg_logical_emit_message(false, '', ''), pg_switch_wal()")
+        advice = problems()["slot_unreserved"]
+        for statement in advice.partition("allows: ")[2].split("; ")[:2]:
+            rows(session, statement)
+        wait_until(lambda: problems().keys() == {"slot_inactive"}, "the setting is read", 60)
+        rows(session, "CHECKPOINT")
+        assert problems().keys() == {"slot_inactive"}
+        rows(session, "SELECT pg_drop_replication_slot('s')")
+
+
+def test_a_slot_becomes_a_failover_slot_as_advised(versioned: tuple[int, LocalPostgres], session: Connection) -> None:
+    """Over a replication connection, and while nobody reads it."""
+    version, server = versioned
+    if version < 17:
+        pytest.skip("there are no failover slots")
+    rows(session, "SELECT pg_create_physical_replication_slot('standby')")
+    rows(session, "SELECT pg_create_logical_replication_slot('1st', 'pgoutput')")
+    try:
+        lack, *others = failover_lacks(session, server.options, "1st", connect) or ()
+        assert lack.startswith("slot 1st is no failover slot; stop capture")
+        with closing(connect({**server.options, "replication": "database"})) as replication:
+            rows(replication, lack.partition("replication connection: ")[2])
+        assert list(failover_lacks(session, server.options, "1st", connect) or ()) == others
+    finally:
+        rows(session, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+
+
+def test_a_role_may_see_the_timeline_of_a_standby_as_advised(restartable: LocalPostgres, tmp_path: Path) -> None:
+    """It is granted on the primary."""
+    restartable.stop()
+    standby = restartable.copy_to(restartable.folder.with_name(f"{tmp_path.name}-standby"))
+    (standby.data / "standby.signal").touch()
+    restartable.start()
+    with (standby.data / "postgresql.auto.conf").open("a") as settings:
+        settings.write(f"primary_conninfo = 'host=127.0.0.1 port={restartable.port} user=postgres'\n")
+    restartable.execute('CREATE ROLE "Reader y" LOGIN')
+    with standby:
+        wait_until(lambda: standby.execute("SELECT 1 FROM pg_roles WHERE rolname = 'Reader y'"), "the role", 60)
+        wait_until(lambda: standby.execute("SELECT 1 FROM pg_stat_wal_receiver"), "the standby streams", 60)
+        with closing(connect({**standby.options, "user": "Reader y"})) as reader:
+            tables = ServerTables(reader, "p")
+            tables.standby_timeline = 1
+            with pytest.raises(PostgresError, match="may not see whether its primary") as caught:
+                tables.require_timeline()
+            restartable.execute(str(caught.value).partition("or there: ")[2])
+            granted = "SELECT 1 FROM pg_auth_members m JOIN pg_roles r ON r.oid = m.member WHERE r.rolname = 'Reader y'"
+            wait_until(lambda: standby.execute(granted), "the grant", 60)
+            tables.require_timeline()
+    restartable.execute('DROP ROLE "Reader y"')
+
+
+@pytest.mark.parametrize(
+    ("refused_by", "options"),
+    [
+        ('ALTER ROLE "Reader x" NOLOGIN', {}),
+        ("REVOKE CONNECT ON DATABASE postgres FROM PUBLIC", {}),
+        ('ALTER ROLE "Reader x" NOREPLICATION', {"replication": "database"}),
+    ],
+)
+def test_what_is_advised_about_a_refused_connection_lets_it_in(
+    versioned: tuple[int, LocalPostgres], session: Connection, refused_by: str, options: dict[str, str]
+) -> None:
+    """With the names filled in."""
+    _, server = versioned
+    wanted = {**server.options, **options, "user": "Reader x"}
+    rows(session, 'CREATE ROLE "Reader x" LOGIN')
+    try:
+        rows(session, refused_by)
+        with pytest.raises(PostgresError) as caught:
+            connect(wanted)
+        advice = re.search("(ALTER ROLE|GRANT CONNECT) .*", str(caught.value))
+        assert advice is not None, caught.value
+        name = "postgres" if "DATABASE" in advice[0] else '"Reader x"'
+        rows(session, advice[0].replace("…", name).replace("this role", '"Reader x"'))
+        connect(wanted).close()
+    finally:
+        rows(session, "GRANT CONNECT ON DATABASE postgres TO PUBLIC")
+        rows(session, 'DROP OWNED BY "Reader x"')
+        rows(session, 'DROP ROLE "Reader x"')
+
+
+def test_a_table_gets_a_key_as_advised_and_then_its_identity(
+    versioned: tuple[int, LocalPostgres], session: Connection
+) -> None:
+    """Two steps, of a table whose key was dropped since its shape was found to have one."""
+    version, _ = versioned
+    if version < 18:
+        pytest.skip("FULL helps")
+    rows(session, f"CREATE TABLE t (id int, r text NOT NULL{_STORED})")
+    ((oid,),) = rows(session, "SELECT 't'::regclass::oid::bigint")
+    remedies = IdentityRemedies(session, None)
+    first = remedies.of(("public", "t"), [oid], {"r"})
+    assert first.statements == ()
+    rows(session, str(first).partition("add a primary key: ")[2].replace("(…)", "(id)"))
+    for statement in remedies.of(("public", "t"), [oid], {"r"}).statements:
+        rows(session, statement)
+    rows(session, "CREATE PUBLICATION p FOR TABLE t")
+    assert without_identity(session, "p", {oid: ("r",)}) == {}
+    use(session, "t")
+
+
 _SQL: Final = re.compile(
     r"\b(ALTER (?:TABLE|PUBLICATION|ROLE|SYSTEM)|CREATE (?:UNIQUE INDEX|PUBLICATION)|COMMENT ON|GRANT \w+"
     r"|ALTER_REPLICATION_SLOT|DO )\b"
@@ -352,14 +493,14 @@ _COVERED: Final = {
     ("postgres/publication.py", "CREATE PUBLICATION"): _HERE,
     ("postgres/slot.py", "ALTER ROLE"): _HERE,
     ("postgres/slot.py", "ALTER_REPLICATION_SLOT"): _HERE,
-    # Not executed: it needs a restart, a standby, or names that whoever follows it must fill in.
-    ("shapes/table_binding.py", "ALTER TABLE"): "not executed",
-    ("postgres/slot.py", "ALTER SYSTEM"): "not executed",
-    ("status/problems.py", "ALTER SYSTEM"): "not executed",
-    ("postgres/failover_lacks.py", "ALTER_REPLICATION_SLOT"): "not executed",
-    ("postgres/server_tables.py", "GRANT pg_read_all_stats"): "not executed",
-    ("postgres/connection_refusals.py", "ALTER ROLE"): "not executed",
-    ("postgres/connection_refusals.py", "GRANT CONNECT"): "not executed",
+    ("postgres/slot.py", "ALTER SYSTEM"): _HERE,
+    ("status/problems.py", "ALTER SYSTEM"): _HERE,
+    ("postgres/failover_lacks.py", "ALTER_REPLICATION_SLOT"): _HERE,
+    ("postgres/server_tables.py", "GRANT pg_read_all_stats"): _HERE,
+    ("postgres/connection_refusals.py", "ALTER ROLE"): _HERE,
+    ("postgres/connection_refusals.py", "GRANT CONNECT"): _HERE,
+    ("postgres/column_collations.py", "ALTER TABLE"): "test_collations.py",
+    ("shapes/table_binding.py", "ALTER TABLE"): "test_collations.py",
 }
 
 

@@ -35,7 +35,7 @@ def test_start_must_not_follow_more_than_the_last_ack() -> None:
     assert message == (
         "source a cannot be recovered yet: its last start, in fragments partition 0 at Kafka offset 40, follows 0/7D1, "
         "but its last ack is 0/7D0, so fragments are missing; restart its capture, which resends everything "
-        "unconfirmed, then recover (or, if no capture will ever run for it again, recover with --abandon a)"
+        "unconfirmed, then recover (or, if no capture will ever run for it again, start with --recover --abandon a)"
     )
 
 

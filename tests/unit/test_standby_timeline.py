@@ -36,7 +36,7 @@ def test_a_standby_on_its_timeline_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
         ((False, None, False, "capture"), PostgresUnavailableError, "was promoted, or its primary was replaced"),
         ((True, 2, True, "capture"), PostgresUnavailableError, "was promoted, or its primary was replaced"),
         ((True, None, True, "capture"), PostgresUnavailableError, "does not stream from its primary"),
-        ((True, None, False, "capture"), PostgresError, "GRANT pg_read_all_stats TO capture"),
+        ((True, None, False, "capture"), PostgresError, 'GRANT pg_read_all_stats TO "capture"'),
     ],
 )
 def test_what_is_not_known_is_not_assumed(

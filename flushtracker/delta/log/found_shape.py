@@ -159,7 +159,7 @@ class FoundShape:
         if self.snapshot is None and self.wants_snapshot:
             raise SnapshotMissingError(
                 f"{self.name} has no snapshot yet of the rows that its table had before; run flushtracker snapshot, or "
-                "read the changes alone, with changes_only (--changes)"
+                "read the changes alone, with changes_only (flushtracker read --log-rows --changes)"
             )
 
     @property

@@ -1,6 +1,6 @@
 """What the programs besides the tracking job and capture say, or that they do not answer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
@@ -38,13 +38,16 @@ def silent_remedy(commands: str) -> str:
     return f"start {commands}, or see its log; if it was fenced, another one runs: correct its address"
 
 
-def capture_problems(overview: Overview) -> Iterator[Problem]:
-    """What capture says of its shapes. Its silence is no failure: its status may be for its host only."""
+def capture_problems(overview: Overview, config_arguments: Sequence[str] = ()) -> Iterator[Problem]:
+    """What capture says of its shapes. Its silence is no failure: its status may be for its host only.
+
+    ``config_arguments`` name its configuration for another command.
+    """
     if overview.capture is None:
         return
     status, error = overview.capture.value, overview.capture.error
     if status is not None:
-        for each in conclusions(status):
+        for each in conclusions(status, config_arguments):
             yield Problem("capture", each.kind, each.text, each.remedy, each.exit_code)
     else:
         text = f"capture's status at {error}: whether shapes have ended, or are refused, is not known"

@@ -85,7 +85,7 @@ class _Printer:
 
     def _look(self) -> tuple[list[str], Verdict]:
         overview = self._view.look()
-        verdict = judge(overview, self._limits)
+        verdict = judge(overview, self._limits, self._config_arguments)
         if self._is_json:
             return [json.dumps(overview_json(overview, verdict))], verdict
         width = terminal_width()

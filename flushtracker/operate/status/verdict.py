@@ -4,7 +4,7 @@ If there are several, a known problem (1) comes first, then what does not answer
 table (5).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -60,13 +60,16 @@ class Verdict:
         return any(problem.part == "limits" for problem in self.problems)
 
 
-def judge(overview: Overview, limits: Limits) -> Verdict:
-    """The verdict on one overview; if that is for an upgrade, whether that is safe."""
+def judge(overview: Overview, limits: Limits, config_arguments: Sequence[str] = ()) -> Verdict:
+    """The verdict on one overview; if that is for an upgrade, whether that is safe.
+
+    ``config_arguments`` name the same configuration for the commands in remedies.
+    """
     slot_problems = tuple(_slot_problems(overview))
     problems = (
         *_job_problems(overview, limits),
         *_acks_problems(overview),
-        *capture_problems(overview),
+        *capture_problems(overview, config_arguments),
         *other_problems(overview),
         *_exceeded(overview, limits),
         *_causes(overview, limits),
