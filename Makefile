@@ -11,6 +11,10 @@ READY  := $(VENV)/.ready
 # What `make test` and `make long` run.
 TESTS  ?= flushtracker tests/unit tests/spark tests/integration
 
+# Several tests at a time, most of which wait for a JVM, a broker or a server: the longest begin first.
+WORKERS  ?= 4
+TOGETHER := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
 # How much `make soak` plays.
 HISTORIES ?= 1000000
 INPUTS    ?= 10000000
@@ -24,7 +28,7 @@ FROM      ?=
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check format jars brokerjars serverjars s3jars s3server classes dist pins sums release warmup clean distclean python java verifytools
+.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check ci prepared oldestspark format jars brokerjars serverjars s3jars s3server classes dist pins sums release warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -51,19 +55,32 @@ run: java $(READY) jars ## replay the recorded WAL, write and track its shapes s
 demo: java $(READY) jars brokerjars warmup ## run PostgreSQL, Kafka, capture, tracker and writers here, with a live view; Ctrl-C stops and verifies
 	@$(BIN)/flushtracker demo
 
-test: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run the tests, two at a time, all but the long ones; SPARK=4.0 or 4.1 on that Spark
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak and not long" $(TESTS)
+test: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run the tests, several at a time, all but the long ones; SPARK=4.0 or 4.1 on that Spark
+	$(BIN)/python -m pytest $(TOGETHER) -m "not soak and not long" $(TESTS)
 
 long: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run the tests of minutes: whole lives of the loop under kills, further histories
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(TESTS)
+	$(BIN)/python -m pytest $(TOGETHER) -m long $(TESTS)
 
 fixtures: ## at a release: write what its jobs leave amid their work, which later releases continue in the tests
 	$(MAKE) SPARK=4.0 java .venv-4.0/.ready jars
 	.venv-4.0/bin/python -m tests.support.release_fixture \
 	  tests/fixtures/$$(.venv/bin/python -c 'import flushtracker; print(flushtracker.__version__)')-spark-4.0.zip
 
-verify: verifytools java $(READY) jars brokerjars warmup ## try alerts, pages and clients in a real Prometheus, Chromium and Node, which Debian has, and tables on Azurite
+verify: verifytools java $(READY) jars brokerjars s3jars warmup oldestspark ## try alerts, pages and clients in a real Prometheus, Chromium and Node, which Debian has, tables on Azurite, and the oldest Spark
 	$(BIN)/python -m pytest tests/verify
+
+# One session, so that servers, brokers and Spark start once for each worker, and no worker waits for a phase to end.
+ci: ## all that a change must pass: the checks, every test but the soak, and the models if they have changed
+	$(MAKE) -j 2 verifytools check prepared
+	$(BIN)/python -m pytest $(TOGETHER) -m "not soak" $(TESTS) tests/verify
+	$(BIN)/python -m tests.model --if-changed
+	@mkdir -p data; git describe --always --abbrev=40 --dirty --exclude '*' > data/ci-passed
+	@echo "passed: $$(cat data/ci-passed)"
+
+prepared: java $(READY) jars brokerjars serverjars s3jars s3server warmup oldestspark
+
+oldestspark: $(READY) jars s3jars
+	@$(MAKE) SPARK=4.0 java .venv-4.0/.ready jars s3jars
 
 soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a million simulated histories, ten million mutated inputs, then 600 kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)

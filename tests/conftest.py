@@ -2,7 +2,11 @@
 
 import os
 
+import pytest
 from hypothesis import settings
+
+from tests.support.schedule import Durations, groups_of, read_durations
+from tests.support.seeds import first_seed
 
 # A JVM of a test lives for seconds or minutes, and would use more CPU time to compile itself well than it saves.
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -17,3 +21,27 @@ settings.register_profile(
     "mutants", settings.get_profile("flushtracker"), max_examples=25, derandomize=True, database=None
 )
 settings.load_profile("flushtracker")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-durations", action="store_true", help="keep how long each test takes in this run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--write-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations())
+
+
+def pytest_report_header() -> str:
+    return f"random histories: FLUSHTRACKER_SEED={first_seed()} repeats those of this run"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On several workers, the longest tests begin first, and what shares a fixture stays together."""
+    if getattr(config.option, "loadgroup", False):
+        groups = groups_of(items, read_durations())
+        for name, members in groups.items():
+            for item in members:
+                item.add_marker(pytest.mark.xdist_group(name))
+        items[:] = [item for members in groups.values() for item in members]

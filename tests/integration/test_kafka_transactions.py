@@ -149,7 +149,7 @@ def test_recovery_ends_where_the_stream_ends(
     assert ack(job, source) == 3000
 
 
-@pytest.mark.parametrize("seed", seeds([1], range(2, 12)))
+@pytest.mark.parametrize("seed", seeds(1, further=10))
 def test_two_writers_on_one_slot_one_in_transactions_that_abort(
     spark: SparkSession,
     job: KafkaJob,

@@ -134,7 +134,8 @@ def test_lost_answer_to_the_creation_of_a_table_ends_nothing(s3: S3Server, statu
     assert len(RegistryTable(f"{folder}/shapes", options, create=True).written()) == 1
 
 
-@pytest.mark.parametrize("seed", seeds([], [1, 2]))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", seeds(1, further=1))
 def test_random_faults_lose_no_ack_and_no_row(s3: S3Server, seed: int) -> None:
     """Of every kind, and late requests: what an append has said to be durable is there, and nothing twice.
 

@@ -27,7 +27,6 @@ from flushtracker.spark.shape_log_reader import SparkShapeLogReader
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.healed_log import HealedLog
-from tests.support.seeds import seeds
 from tests.support.shape_log_rows import SOURCE, RandomLog, append, arrow, commit, item, snapshot_rows
 from tests.unit.test_shape_log_reader import register, shape_entry, table_entry, taken, wanted_entry
 from tests.unit.test_snapshot_log import Play
@@ -49,7 +48,7 @@ def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(({name: row.get(name) for name in names} for row in rows), key=repr)
 
 
-@pytest.mark.parametrize("partitions", seeds([3], [0]))
+@pytest.mark.parametrize("partitions", [3, pytest.param(0, marks=pytest.mark.soak)])
 def test_spark_reads_and_folds_as_the_other_reader_does(spark: SparkSession, log: str, partitions: int) -> None:
     """Random logs with truncates, partial updates, moved keys and an open transaction; the rows and the log."""
     made = RandomLog(2, shape_ids=["users", "it's"], partitions=partitions)

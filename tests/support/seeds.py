@@ -1,11 +1,47 @@
-"""Seeds of random histories: a few for every run, and further ones for `make long`."""
+"""Seeds of random histories, new with every commit: a history that was played before finds nothing.
 
-from collections.abc import Iterable
+The head of a test run prints the first seed; with ``FLUSHTRACKER_SEED`` of that number a run repeats its histories.
+"""
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 
+_APART: Final = 1000
+"""How many histories a test may play from one seed on."""
 
-def seeds(always: Iterable[object], further: Iterable[object]) -> list[ParameterSet]:
-    """Both, the ``further`` ones marked as long."""
-    return [pytest.param(each) for each in always] + [pytest.param(each, marks=pytest.mark.long) for each in further]
+
+@cache
+def first_seed() -> int:
+    """That of the environment, or the beginning of the commit's hash; 0 without a commit."""
+    given = os.environ.get("FLUSHTRACKER_SEED")
+    if given is not None:
+        return int(given)
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=8", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return int(done.stdout.strip()[:8], 16) if done.returncode == 0 else 0
+
+
+def seeds(count: int, further: int = 0) -> list[ParameterSet]:
+    """So many new seeds, and ``further`` ones for the soak."""
+    return [
+        pytest.param(first_seed() + _APART * n, id=f"seed {n}", marks=[pytest.mark.soak] * (n >= count))
+        for n in range(count + further)
+    ]
+
+
+def play_until(play: Callable[[int], Mapping[str, int]], seed: int, *names: str) -> None:
+    """Play histories from a seed on until each of these has happened in one; ten must be enough."""
+    counts: Counter[str] = Counter()
+    for number in range(10):
+        counts.update(play(seed + number))
+        if all(counts[name] > 0 for name in names):
+            return
+    raise AssertionError(f"ten histories from seed {seed} on had only {counts}, of {', '.join(names)}")

@@ -477,9 +477,9 @@ _WEIGHTS: Final = {
 }
 
 
-def histories(first: int, step: int, end: int) -> Iterator[WriterSimulation]:
-    """Every ``step``-th history, played."""
-    for seed in range(first, end, step):
+def histories(first: int, end: int) -> Iterator[WriterSimulation]:
+    """Those of a range of seeds, played."""
+    for seed in range(first, end):
         simulation = WriterSimulation(seed)
         try:
             simulation.run()

@@ -17,7 +17,6 @@ from tests.support.busy_log import BusyLog
 from tests.support.foreign_readers import ForeignReader, documented, duckdb_rows, folded_rows, joined, polars_rows
 from tests.support.joined_history import TABLES, Identity
 from tests.support.joined_partitions import PartitionedWorld
-from tests.support.seeds import seeds
 from tests.support.shape_log_rows import RandomLog, append, commit, item, snapshot_rows
 from tests.unit.test_joined_log import JOINED_TABLES, entries, joined_shape, played, rows_at
 from tests.unit.test_retention import folded
@@ -28,7 +27,7 @@ _WRAPS, _PAST_A_WRAP = 1, 2
 """Seeds of logs whose xids begin again at 0 meanwhile, and of one whose 64-bit xids are above 2**32 all the time."""
 
 
-@pytest.mark.parametrize("seed", seeds([_WRAPS], [_PAST_A_WRAP]))
+@pytest.mark.parametrize("seed", [_WRAPS, pytest.param(_PAST_A_WRAP, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 def test_foreign_readers_have_the_rows_of_a_busy_log(tmp_path: Path, reader: ForeignReader, seed: int) -> None:
     """The newest version, and earlier ones, while the log is appended to, merged, folded and snapshotted again."""
@@ -43,7 +42,7 @@ def test_foreign_readers_have_the_rows_of_a_busy_log(tmp_path: Path, reader: For
     assert found
 
 
-@pytest.mark.parametrize("partitions", seeds([3], [0]))
+@pytest.mark.parametrize("partitions", [3, pytest.param(0, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 def test_foreign_readers_fold_every_operation(tmp_path: Path, reader: ForeignReader, partitions: int) -> None:
     """Transactions in parts; truncates, of partitions too; changed keys; nulls, unknown columns and odd texts."""

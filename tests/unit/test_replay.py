@@ -225,7 +225,8 @@ def test_a_replay_is_the_same_each_time(replayed: Streams, tmp_path: Path) -> No
 def test_a_summary_ends_the_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line: what was read, what was published, how long it took."""
     assert replay(tmp_path) == 0
-    (line,) = capsys.readouterr().err.splitlines()
+    # On a busy machine there was progress before.
+    *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith(
         "flushtracker replay: 369 transactions, up to commit 0/1C90AF0: 410 fragments, 6,172 changes; "
         "14 of 15 shapes took part; "

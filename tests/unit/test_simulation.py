@@ -1,4 +1,4 @@
-"""Random histories of the whole tracker, a thousand, with crashes at every step; ``make soak`` plays a million."""
+"""Random histories of the whole tracker, with crashes at every step; ``make soak`` plays a million."""
 
 from pathlib import Path
 
@@ -10,14 +10,13 @@ from tests.support.scenario import Action, Scenario
 from tests.support.seeds import seeds
 from tests.support.simulation import Simulation
 
-_HISTORIES = 1000
-_PARTS = 20
+_HISTORIES = 50
 
 
-@pytest.mark.parametrize("part", seeds(range(6), range(6, _PARTS)))
-def test_every_history_is_acknowledged_safely_exactly_and_to_its_end(part: int) -> None:
+@pytest.mark.parametrize("first", seeds(6))
+def test_every_history_is_acknowledged_safely_exactly_and_to_its_end(first: int) -> None:
     """A failure shows the smallest history that fails likewise."""
-    for seed in range(part, _HISTORIES, _PARTS):
+    for seed in range(first, first + _HISTORIES):
         scenario = Scenario.of(seed)
         if failure_of(scenario) is not None:
             pytest.fail(described(shrunk(scenario)))
@@ -46,7 +45,7 @@ def test_lost_fragment_breaks_the_chain_also_behind_expired_ones_of_another_sour
     assert failure_of(scenario) is None
 
 
-@pytest.mark.parametrize("seed", seeds(range(2, 4), range(4, 8)))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_histories_end_alike_on_a_real_ack_table(tmp_path: Path, seed: int) -> None:
     """The table in memory stands for Delta's: both have the same rows in the end."""
     in_memory, real = Simulation(Scenario.of(seed)), Simulation(Scenario.of(seed), DeltaAckRows(str(tmp_path / "acks")))

@@ -26,7 +26,7 @@ from flushtracker.shape_log.shape_snapshot import ShapeSnapshot, aligned
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.log_follower import Follower, fold_strictly
-from tests.support.seeds import seeds
+from tests.support.seeds import play_until, seeds
 from tests.support.shape_log_rows import SOURCE, Row, append, arrow, item, snapshot_rows
 from tests.support.snapshot_world import XIDS, SnapshotWorld, Table, apply, table_after
 from tests.unit.test_shape_log_reader import register, wanted_entry
@@ -294,25 +294,32 @@ def by_id(rows: list[dict[str, Any]]) -> Table:
     return {row["id"]: {name: row[name] for name in ("id", "n")} for row in rows}
 
 
-@pytest.mark.parametrize("seed", seeds([0], range(1, 4)))
+@pytest.mark.parametrize("seed", seeds(1, further=3))
 def test_readers_have_the_table_whatever_is_appended_merged_or_taken_again(tmp_path: Path, seed: int) -> None:
     """A follower that began with an older snapshot gets all: what is missing from the log, by the difference."""
-    play = Play(str(tmp_path / "log"), seed)
-    for _ in range(30):
-        play.step()
-        play.check()
-    for follower in play.followers:
-        follower.poll()
-    assert all(each.polls > 0 == each.restarts for each in play.followers)
-    assert len(play.snapshots) > 2
-    assert play.merges > 3
+
+    def played(history: int) -> dict[str, int]:
+        play = Play(str(tmp_path / f"log{history}"), history)
+        for _ in range(30):
+            play.step()
+            play.check()
+        for follower in play.followers:
+            follower.poll()
+        assert all(each.polls > 0 == each.restarts for each in play.followers)
+        return {"snapshots": len(play.snapshots), "merges": play.merges}
+
+    play_until(played, seed, "snapshots", "merges")
 
 
-@pytest.mark.parametrize("seed", seeds(range(1), range(1, 8)))
+@pytest.mark.parametrize("seed", seeds(1, further=7))
 def test_folds_lose_nothing_whatever_is_taken_again_or_killed(tmp_path: Path, seed: int) -> None:
     """Each reader has the table; one behind the horizon is told so. A snapshot that lacks what is folded is refused."""
-    play = Play(str(tmp_path / "log"), seed, folds=True)
-    for _ in range(40):
-        play.step()
-        play.check()
-    assert play.folds > 0
+
+    def played(history: int) -> dict[str, int]:
+        play = Play(str(tmp_path / f"log{history}"), history, folds=True)
+        for _ in range(40):
+            play.step()
+            play.check()
+        return {"folds": play.folds}
+
+    play_until(played, seed, "folds")
