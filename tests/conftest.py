@@ -13,7 +13,8 @@ os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ["KAFKA_OPTS"] = "-XX:TieredStopAtLevel=1"
 
 # The printed blob reproduces a failed example on any machine; a deadline would fail on a busy one.
-settings.register_profile("flushtracker", print_blob=True, deadline=None)
+# Half of the examples that it has by default: each run has new ones.
+settings.register_profile("flushtracker", print_blob=True, deadline=None, max_examples=50)
 # For nightly runs and changes to the core: pytest tests/unit --hypothesis-profile thorough
 settings.register_profile("thorough", settings.get_profile("flushtracker"), max_examples=5_000)
 # For make mutants: few examples, and the same ones for every mutant.

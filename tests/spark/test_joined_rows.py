@@ -41,7 +41,7 @@ def _rows(spark: SparkSession, log: str, shape_id: str, tx: int | None = None) -
 @pytest.mark.parametrize("seed", seeds(_SEEDS))
 def test_spark_has_the_query_of_random_shapes(spark: SparkSession, log: str, seed: int) -> None:
     """Nested, NOT IN, NULLs, one table in several roles, partitions; at earlier commits, and after a fold."""
-    first, middle, told = 1000, 0, dict[str, object]()
+    first, middle, told = 1000, 0, dict[str, Answer]()
     while not any(told.values()):
         seed, log = seed + 1, f"{log}-"
         create_shape_log(log)

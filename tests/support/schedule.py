@@ -5,7 +5,7 @@ What is known only after a run is kept in ``tests/durations.json``: seconds by t
 """
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,7 @@ def groups_of(items: Iterable[pytest.Item], seconds: Mapping[str, float]) -> dic
     groups: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         groups[_group_of(item, seconds)].append(item)
-    lasts: Counter[str] = Counter()
+    lasts: dict[str, float] = {}
     for name, members in groups.items():
         lasts[name] = sum(seconds.get(each.nodeid, 0.0) for each in members) + seconds.get(name, 0.0)
     return {name: groups[name] for name, _ in sorted(lasts.items(), key=lambda each: -each[1])}
@@ -55,7 +55,7 @@ def read_durations() -> dict[str, float]:
 
 def durations_to_keep(seconds: Mapping[str, float]) -> dict[str, float]:
     """Those of long tests by themselves, and the sum of a file's short ones, in seconds."""
-    kept: Counter[str] = Counter()
+    kept: dict[str, float] = defaultdict(float)
     for nodeid, duration in seconds.items():
         kept[nodeid if duration >= _ALONE_S else nodeid.partition("::")[0]] += duration
     return {name: round(total, 1) for name, total in sorted(kept.items()) if total >= 1}
@@ -65,7 +65,7 @@ class Durations:
     """A plugin of ``--write-durations``: keeps how long each test took, its fixtures included."""
 
     def __init__(self) -> None:
-        self._seconds: Counter[str] = Counter()
+        self._seconds: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid.rpartition("@")[0] or report.nodeid] += report.duration

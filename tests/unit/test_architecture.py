@@ -275,15 +275,27 @@ def import_without(blocked: set[str], *names: str) -> subprocess.CompletedProces
     return run_without(blocked, "\n".join(f"import flushtracker.{name}" for name in names))
 
 
-@pytest.mark.parametrize("package", sorted({**PURE, **ADAPTERS, "cli": frozenset()}))
-def test_package_imports_with_only_its_own_third_party_packages(package: str) -> None:
-    """Each package imports in a fresh interpreter that blocks every third-party package it does not depend on."""
+def blocked_for(package: str) -> frozenset[str]:
+    """The third-party packages that a package does not depend on."""
     reached, todo = set[str](), [package]
     while todo:
         reached.add(name := todo.pop())
         todo.extend(MAY_IMPORT[name] - reached)
-    blocked = {third_party for third_party, users in THIRD_PARTY.items() if not users & reached}
-    done = import_without(blocked, *(name for name, _ in modules() if room_of(name) == package))
+    return frozenset(third_party for third_party, users in THIRD_PARTY.items() if not users & reached)
+
+
+_ALIKE: Final = {
+    " ".join(packages): blocked
+    for blocked in {blocked_for(package) for package in [*PURE, *ADAPTERS, "cli"]}
+    if (packages := sorted(each for each in [*PURE, *ADAPTERS, "cli"] if blocked_for(each) == blocked))
+}
+"""The packages that depend on the same third-party packages, and those that they do not depend on."""
+
+
+@pytest.mark.parametrize("packages", sorted(_ALIKE))
+def test_packages_import_with_only_their_own_third_party_packages(packages: str) -> None:
+    """In a fresh interpreter that blocks every third-party package that they do not depend on."""
+    done = import_without(_ALIKE[packages], *(name for name, _ in modules() if room_of(name) in packages.split()))
     assert done.returncode == 0, done.stderr
 
 

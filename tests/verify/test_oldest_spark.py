@@ -13,7 +13,7 @@ _FILES: Final = ("recording", "release_fixtures", "session", "shape_group", "old
 @pytest.mark.parametrize("name", _FILES)
 def test_what_the_jobs_keep_on_the_oldest_spark(name: str) -> None:
     """A process of its own, because a process has one Spark."""
-    command = [_ROOT / ".venv-4.0/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command = [str(_ROOT / ".venv-4.0/bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, f"tests/spark/test_{name}.py"], cwd=_ROOT, capture_output=True, text=True, check=False
     )
