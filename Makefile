@@ -67,7 +67,7 @@ fixtures: ## at a release: write what its jobs leave amid their work, which late
 	  tests/fixtures/$$(.venv/bin/python -c 'import flushtracker; print(flushtracker.__version__)')-spark-4.0.zip
 
 verify: verifytools java $(READY) jars brokerjars s3jars warmup oldestspark ## try alerts, pages and clients in a real Prometheus, Chromium and Node, which Debian has, tables on Azurite, and the oldest Spark
-	$(BIN)/python -m pytest tests/verify
+	$(BIN)/python -m pytest -m "not soak" tests/verify
 
 # One session, so that servers, brokers and Spark start once for each worker, and no worker waits for a phase to end.
 ci: ## all that a change must pass: the checks, every test but the soak, and the models if they have changed
@@ -106,7 +106,7 @@ soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a milli
 	$(if $(FROM),$(BIN)/python -m tests.integration.soak_upgrade --from $(FROM))
 
 unit: $(READY) ## run the fast tests, which need no Java
-	$(BIN)/python -m pytest -m "not long" flushtracker tests/unit
+	$(BIN)/python -m pytest -m "not long and not soak" flushtracker tests/unit
 
 mutants: $(READY) ## change the code in a thousand ways, one at a time, and list the changes that no fast test notices
 	$(BIN)/python -m tests.mutants --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(FILES)

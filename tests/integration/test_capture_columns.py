@@ -8,6 +8,7 @@ from flushtracker.local.postgres import system_binaries
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.schema_story import PLAIN, Story, play
+from tests.support.seeds import in_turn
 from tests.support.server_versions import binaries_of, runs_here
 from tests.support.shape_outcome import Outcome
 
@@ -134,7 +135,7 @@ COLLATIONS: Final = (
 )
 
 
-@pytest.fixture(scope="module", params=["while running", "while down"])
+@pytest.fixture(scope="module", params=in_turn(["while running", "while down"]))
 def outcomes(
     request: pytest.FixtureRequest, broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Outcome]:
@@ -147,7 +148,7 @@ def test_shape_equals_its_query_or_has_ended(outcomes: dict[str, Outcome], story
     story.check(outcomes[story.name])
 
 
-@pytest.fixture(scope="module", params=["while running", "while down"])
+@pytest.fixture(scope="module", params=in_turn(["while running", "while down"]))
 def collated(
     request: pytest.FixtureRequest, broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Outcome]:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.brokers import Broker
 from tests.support.schema_story import PLAIN, Story, play
+from tests.support.seeds import in_turn
 from tests.support.shape_outcome import Outcome
 
 _ENDS: Final = "the key of table public.t[0-9]+ [(]id[)]"
@@ -135,7 +136,7 @@ STORIES: Final = (
 )
 
 
-@pytest.fixture(scope="module", params=["while running", "while down"])
+@pytest.fixture(scope="module", params=in_turn(["while running", "while down"]))
 def outcomes(
     request: pytest.FixtureRequest, broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Outcome]:

@@ -10,6 +10,7 @@ import pytest
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
 from tests.support.schema_story import Story, play
+from tests.support.seeds import in_turn
 from tests.support.shape_outcome import Outcome
 
 _INSERT: Final = "INSERT INTO {t} (id, v) VALUES (3, 'c')"
@@ -168,7 +169,7 @@ STORIES: Final = (
 )
 
 
-@pytest.fixture(scope="module", params=["while running", "while down"])
+@pytest.fixture(scope="module", params=in_turn(["while running", "while down"]))
 def outcomes(
     request: pytest.FixtureRequest, broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Outcome]:

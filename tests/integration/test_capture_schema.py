@@ -11,6 +11,7 @@ import pytest
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
 from tests.support.schema_story import PLAIN, Story, play
+from tests.support.seeds import in_turn
 from tests.support.shape_outcome import Outcome
 
 _ROOT: Final = "CREATE TABLE {t} (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id)"
@@ -428,7 +429,7 @@ STORIES: Final = (
 )
 
 
-@pytest.fixture(scope="module", params=["while running", "while down"])
+@pytest.fixture(scope="module", params=in_turn(["while running", "while down"]))
 def outcomes(
     request: pytest.FixtureRequest, broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Outcome]:

@@ -36,6 +36,7 @@ from tests.support.secret_watch import SecretWatch, new_secret
 from tests.support.secured_broker import SecuredBroker
 from tests.support.secured_capture import CaptureSettings
 from tests.support.secured_services import LIMIT_S, Run, SettingsOf
+from tests.support.seeds import in_turn
 from tests.support.shape_transactions import Transactions
 from tests.support.waiting import wait_until
 from tests.support.write_folder import WriteFolder
@@ -90,7 +91,7 @@ def test_capture_works_and_shows_no_secret(
     assert not any(token in (tmp_path / "capture.log").read_text() for token in secured_broker.tokens.tokens)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", in_turn(WAYS))
 def test_topics_and_replay_work(
     secured_broker: SecuredBroker,
     topic_name: Callable[[str], str],
@@ -120,7 +121,7 @@ def test_track_works(spark: SparkSession, secured_broker: SecuredBroker, tmp_pat
     assert [ack for _, _, ack in job.acks()] == [2000]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", in_turn(WAYS))
 def test_write_works(
     spark: SparkSession, secured_broker: SecuredBroker, topic_name: Callable[[str], str], tmp_path: Path, way: str
 ) -> None:

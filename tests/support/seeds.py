@@ -6,7 +6,7 @@ The head of a test run prints the first seed; with ``FLUSHTRACKER_SEED`` of that
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -35,6 +35,13 @@ def seeds(count: int, further: int = 0) -> list[ParameterSet]:
         pytest.param(first_seed() + _APART * n, id=f"seed {n}", marks=[pytest.mark.soak] * (n >= count))
         for n in range(count + further)
     ]
+
+
+def in_turn(options: Sequence[str], count: int = 1) -> list[ParameterSet]:
+    """So many of these with each commit, others with another; the rest is for the soak."""
+    first = first_seed() % len(options)
+    chosen = {(first + n) % len(options) for n in range(count)}
+    return [pytest.param(each, id=each, marks=[pytest.mark.soak] * (n not in chosen)) for n, each in enumerate(options)]
 
 
 def play_until(play: Callable[[int], Mapping[str, int]], seed: int, *names: str) -> None:

@@ -3,7 +3,7 @@
 import ast
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -271,7 +271,7 @@ def test_checks_find_the_imports_that_they_look_for() -> None:
     assert {"tracking.flush_tracker", "jobs.track.driver", "cli", "shapes.where"} <= {name for name, _ in modules()}
 
 
-def import_without(blocked: set[str], *names: str) -> subprocess.CompletedProcess[str]:
+def import_without(blocked: Set[str], *names: str) -> subprocess.CompletedProcess[str]:
     return run_without(blocked, "\n".join(f"import flushtracker.{name}" for name in names))
 
 

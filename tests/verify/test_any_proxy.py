@@ -12,11 +12,12 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.support.caching_proxy import PLAIN_PROXIES, PROXIES, WIDE_COLUMNS, Proxied, follow, served_behind
+from tests.support.seeds import in_turn
 from tests.support.shape_log_rows import append, commit, item
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture(params=(*PROXIES, *PLAIN_PROXIES))
+@pytest.fixture(params=in_turn((*PROXIES, *PLAIN_PROXIES), 2))
 def proxied(request: pytest.FixtureRequest) -> Iterator[Proxied]:
     with served_behind(request.param) as found:
         yield found
