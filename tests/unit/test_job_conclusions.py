@@ -16,7 +16,7 @@ from flushtracker.status.capture_status import CaptureStatus, EndedShape
 from flushtracker.status.job_conclusions import conclusions
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
-from flushtracker.status.write_status import Failure, ShapeNote, UpkeepStatus, WriteStatus, WrittenSource
+from flushtracker.status.write_status import Failure, ShapeNote, SourceShapes, UpkeepStatus, WriteStatus, WrittenSource
 from tests.support.random_status import (
     NAMES,
     random_capture,
@@ -140,6 +140,18 @@ def test_failed_snapshots_are_told_with_the_first_reason() -> None:
     assert texts(writers(snapshots=status)) == {"snapshots_failing": expected}
 
 
+def test_snapshots_that_no_program_takes_are_told() -> None:
+    """With `snapshot: manual`, the default, somebody has to run `snapshot`."""
+    manual = writing(NOW_MS, snapshots=None)
+    found = problems(asked((WRITERS, manual)))
+    text = "2 shapes have no snapshot yet (customers, orders-eu), and no program that was asked takes any, "
+    assert found == {"snapshots_not_taken": (f"{text}so they have no rows from before", 0)}
+    assert problems(asked((WRITERS, manual), (SNAPSHOTS, snapshotting(NOW_MS)))) == {}
+    assert problems(asked((WRITERS, writing(NOW_MS)))) == {}
+    whole = replace(manual, sources=(replace(manual.sources[0], shapes=SourceShapes(5)),))
+    assert problems(asked((WRITERS, whole))) == {}
+
+
 def test_an_http_server_without_a_look_fails_and_one_whose_clients_get_errors_is_told() -> None:
     """The first does not pass while the storage is away; the second is what clients repeat."""
     well = shapes_served(NOW_MS)
@@ -221,7 +233,8 @@ def test_shapes_that_wait_for_writers_that_hang_are_not_guessed_at() -> None:
 
 def test_shapes_that_stopped_together_although_the_writers_work() -> None:
     """Then their writer is another one."""
-    (remedy,) = (line for line in lines(asked((WRITERS, writers()), job=TOGETHER)) if line.startswith("remedy: "))
+    printed = lines(asked((WRITERS, writing(NOW_MS)), job=TOGETHER))
+    (remedy,) = (line for line in printed if line.startswith("remedy: "))
     assert "so their writer (log) is down: start it, or see its log" in remedy
     assert remedy.endswith(f"(the writers' job at {WRITERS} works)")
 

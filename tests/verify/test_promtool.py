@@ -46,7 +46,7 @@ def test_each_alert_fires_and_clears_and_none_fires_when_idle() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS" in done.stdout

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
-from flushtracker.errors import StatusError
+from flushtracker.errors import StatusError, listed
 from flushtracker.operate.status.overview import Overview
 from flushtracker.status.job_conclusions import conclusions
 from flushtracker.status.problems import Problem
@@ -31,6 +31,22 @@ def other_problems(overview: Overview) -> Iterator[Problem]:
             for each in conclusions(answer.value):
                 text = f"{each.text} ({url})"
                 yield Problem("others", each.kind, text, each.remedy, each.exit_code, holds_shapes=each.holds_shapes)
+
+
+def snapshot_problems(overview: Overview) -> Iterator[Problem]:
+    """Shapes that wait for a snapshot which none of the programs that were asked takes."""
+    found = [answer.value for _, answer in overview.others if answer.value is not None]
+    if any(isinstance(status, SnapshotStatus) for status in found):
+        return
+    for status in found:
+        if isinstance(status, WriteStatus) and status.snapshots is None:
+            shapes = next((each.shapes for each in status.sources if each.source == overview.source), None)
+            if shapes is not None and shapes.without_snapshot_count:
+                names = listed(shapes.without_snapshot, others="others")
+                text = f"{shapes.without_snapshot_count:,} shapes have no snapshot yet ({names}), and no program that "
+                text += "was asked takes any, so they have no rows from before"
+                remedy = "run flushtracker snapshot, or set snapshot: auto in the configuration of the writers' job"
+                yield Problem("others", "snapshots_not_taken", text, remedy)
 
 
 def silent_remedy(commands: str) -> str:

@@ -10,7 +10,12 @@ from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import PostgresError, SinkError, StatusError
-from flushtracker.operate.status.other_programs import capture_problems, other_problems, silent_remedy
+from flushtracker.operate.status.other_programs import (
+    capture_problems,
+    other_problems,
+    silent_remedy,
+    snapshot_problems,
+)
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.status.job_status import Holder
 from flushtracker.status.problems import (
@@ -71,6 +76,7 @@ def judge(overview: Overview, limits: Limits, config_arguments: Sequence[str] = 
         *_acks_problems(overview),
         *capture_problems(overview, config_arguments),
         *other_problems(overview),
+        *snapshot_problems(overview),
         *_exceeded(overview, limits),
         *_causes(overview, limits),
     )
