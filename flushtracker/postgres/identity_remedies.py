@@ -30,19 +30,26 @@ _TABLES: Final = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY(%s::oid[])
 """
-# An index needs a B-tree operator class: of the type, of what it is stored as, or of all arrays, enums or ranges.
+# An index needs a B-tree operator class of the type, or of what it is stored as. All enums, ranges and multiranges have
+# one, arrays if their items have, and domains if their base types have.
 _COLUMNS: Final = f"""
 SELECT a.attrelid::bigint, a.attname, {IS_SENT}, a.attgenerated::text, a.attnotnull AND NOT EXISTS (
   SELECT FROM pg_constraint v
   WHERE v.conrelid = a.attrelid AND v.contype = 'n' AND NOT v.convalidated AND a.attnum = ANY(v.conkey)
-), a.attlen = -1, t.typcategory IN ('A', 'E', 'R') OR EXISTS (
-  SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod AND m.amname = 'btree'
-  WHERE o.opcdefault AND (o.opcintype = b.oid OR EXISTS (
-    SELECT FROM pg_cast k WHERE k.castsource = b.oid AND k.casttarget = o.opcintype AND k.castmethod = 'b'
+), a.attlen = -1, EXISTS (
+  WITH RECURSIVE made_of AS (
+    SELECT t.* FROM pg_type t WHERE t.oid = a.atttypid
+    UNION ALL SELECT t.* FROM made_of m JOIN pg_type t
+    ON t.oid = CASE WHEN m.typtype = 'd' THEN m.typbasetype WHEN m.typcategory = 'A' THEN m.typelem END
+  )
+  SELECT FROM made_of m WHERE m.typtype <> 'd' AND m.typcategory <> 'A' AND (m.typtype IN ('e', 'r', 'm') OR EXISTS (
+    SELECT FROM pg_opclass o JOIN pg_am h ON h.oid = o.opcmethod AND h.amname = 'btree'
+    WHERE o.opcdefault AND (o.opcintype = m.oid OR EXISTS (
+      SELECT FROM pg_cast k WHERE k.castsource = m.oid AND k.casttarget = o.opcintype AND k.castmethod = 'b'
+    ))
   ))
 )
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+FROM pg_attribute a
 WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
 """  # noqa: S608  a constant
 _INDEXES: Final = """

@@ -17,6 +17,7 @@ from flushtracker.postgres.column_collations import ColumnCollations
 from flushtracker.postgres.connection import Connection, one_snapshot, server_encoding
 from flushtracker.postgres.identity_remedies import IdentityRemedies
 from flushtracker.postgres.missing_tables import read_missing_tables
+from flushtracker.postgres.own_casts import own_casts
 from flushtracker.postgres.prepared_where import refused_conditions, type_names
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
@@ -48,8 +49,9 @@ def resolve_shapes(
         facts = Catalog(connection, publication).tables(names)
         bindings = read_bindings(connection, publication, [table.oid for table in facts.values()])
     encoding, remedies = server_encoding(connection), IdentityRemedies(connection, publication)
+    casts = own_casts(connection, [table.oid for table in facts.values()])
     tables = {
-        name: _Table(found, bindings[found.oid], encoding, remedies)
+        name: _Table(found, bindings[found.oid], encoding, remedies, casts)
         for name, found in facts.items()
         if found.oid in bindings
     }
@@ -131,8 +133,16 @@ def _overlapping(tables: Mapping[TableName, "_Table"]) -> tuple[TableName, Table
 class _Table:
     """A table that shapes are added on, in the publication or not yet."""
 
-    def __init__(self, facts: TableFacts, binding: TableBinding, encoding: str, remedies: IdentityRemedies) -> None:
+    def __init__(
+        self,
+        facts: TableFacts,
+        binding: TableBinding,
+        encoding: str,
+        remedies: IdentityRemedies,
+        casts: Mapping[tuple[int, str], str],
+    ) -> None:
         self.binding = binding
+        self._casts = {name: cast for (oid, name), cast in casts.items() if oid == binding.oid}
         self._encoding = encoding
         self._find_remedy = cache(partial(remedies.of, facts.relation.table))
         self.members = frozenset({binding.oid, *(partition.oid for partition in binding.partitions)})
@@ -214,6 +224,12 @@ class _Table:
             yield ShapeError(
                 f"{definition.subject('columns')}: column {column} of table {self._name} is generated, and the "
                 "publication does not send it; use the columns that it is generated from"
+            )
+        for column in sorted(filtered & self._casts.keys()):
+            yield ShapeError(
+                f"{definition.subject('where')}: where reads column {column} of table {self._name}, and this database "
+                f"has a {self._casts[column]} of its own, with which operators may mean others; leave the column out "
+                "of where, or the cast out of the database"
             )
         has_key = key and set(key) <= {column.name for column in self.binding.columns}
         if has_key and (reason := unkept_reason(used, self.binding, self.binding, key, shape.filter)):

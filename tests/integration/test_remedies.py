@@ -265,6 +265,27 @@ def test_where_nothing_helps_the_message_says_why(versioned: tuple[int, LocalPos
     assert statements_of(str(error)) == []
 
 
+def test_an_index_is_advised_only_on_what_has_an_order(
+    versioned: tuple[int, LocalPostgres], session: Connection
+) -> None:
+    """A domain over a domain has, and an array if its items have: one of json is accepted, and then no row is."""
+    version, server = versioned
+    if version < 18:
+        pytest.skip("FULL helps")
+    for statement in ("CREATE DOMAIN public.one AS int", "CREATE DOMAIN public.two AS public.one"):
+        rows(session, statement)
+    more = ", d public.two NOT NULL DEFAULT 1, a text[] NOT NULL DEFAULT '{}', j json[] NOT NULL DEFAULT '{}'"
+    rows(session, _created(more=more + _STORED).replace("{t}", "t"))
+    for where, is_possible in (("a = '{}' AND d IS NOT NULL", True), ("j IS NOT NULL", False)):
+        definition = ShapeDefinition("s", ("public", "t"), where=where)
+        (error,), _ = catalog_problems(server.options, None, [definition])
+        statements = statements_of(str(error))
+        assert bool(statements) == is_possible, error
+        for statement in statements:
+            rows(session, statement)
+    use(session, "t")
+
+
 def test_what_is_advised_about_a_publication_ends_the_complaint(
     versioned: tuple[int, LocalPostgres], session: Connection
 ) -> None:

@@ -28,13 +28,38 @@ _INSERTED: Final = (
 )  # fmt: skip
 
 
+_WITHIN: Final = (
+    " ",
+    "\v",
+    "\f",
+    "\n",
+    "\u00a0",
+    "\u2003",
+    "\x1f",
+    "\x85",
+    "-",
+    "+",
+    "0",
+    "1",
+    ".",
+    "e",
+    "ı",
+    "İ",
+    "inf",
+    "{",
+    "}",
+    ",",
+)
+"""What is inserted into literals, of which not all ignore the same blanks."""
+
+
 def mutated(rng: Random, condition: str, keywords: Sequence[str]) -> str:
-    """The condition with one to three pieces deleted, repeated, exchanged, replaced, inserted, or joined."""
+    """The condition with one to three pieces deleted, repeated, exchanged, replaced, inserted, joined, or extended."""
     pieces = _PIECES.findall(condition)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         at = rng.randrange(len(pieces)) if pieces else 0
         found = rng.choice(keywords) if rng.random() < 0.15 else rng.choice(_INSERTED)
-        match rng.randrange(6):
+        match rng.randrange(7):
             case 0:
                 del pieces[at : at + 1]
             case 1:
@@ -52,4 +77,15 @@ def mutated(rng: Random, condition: str, keywords: Sequence[str]) -> str:
                     pieces[rng.choice(blanks)] = rng.choice(
                         ["", "", "\n", "/**/", "--\n", "\u00a0", "\u3000", "\f", "\v"]
                     )
+            case 6:
+                _insert_into_literal(rng, pieces)
     return "".join(pieces)
+
+
+def _insert_into_literal(rng: Random, pieces: list[str]) -> None:
+    literals = [place for place, piece in enumerate(pieces) if piece.startswith("'")]
+    if literals:
+        place = rng.choice(literals)
+        text = pieces[place]
+        inside = rng.choice([1, len(text) - 1, rng.randrange(1, len(text))])
+        pieces[place] = text[:inside] + rng.choice(_WITHIN) + text[inside:]

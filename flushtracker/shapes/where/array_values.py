@@ -14,6 +14,7 @@ _BOUND = re.compile(r"\[([+-]?[0-9]{1,10}):([+-]?[0-9]{1,10})\]")
 # A quoted item, a bare one, or punctuation. A bare item has no quotes, braces, commas, backslashes or blanks.
 _TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^\s{},"\\]+)|([{},]))\s*', re.DOTALL | re.ASCII)
 _MAX_DIMENSIONS = 6
+_INT4 = 1 << 31
 _Bounds: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -41,6 +42,8 @@ def array_parser(parse_item: Callable[[str], Any]) -> Callable[[str], ArrayValue
             stated = [(int(low), int(high) - int(low) + 1) for low, high in _BOUND.findall(prefix[1])]
             if tuple(length for _, length in stated) != lengths:
                 raise ValueError("an array whose bounds do not fit its items")
+            if any(not -_INT4 <= low < _INT4 - length for low, length in stated):
+                raise ValueError("an array whose bounds are out of range")
             bounds = tuple(stated)
         return ArrayValue(bounds, tuple(items))
 

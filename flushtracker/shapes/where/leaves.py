@@ -121,6 +121,6 @@ def require_divisor(operator: str, divisor: Node) -> None:
 
 def _is_zero(text: str) -> bool:
     try:
-        return parse_numeric(text.strip()) == 0
+        return parse_numeric(text.strip(sql_values.BLANKS)) == 0
     except ValueError:
         return False

@@ -17,7 +17,7 @@ from typing import Any
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
-_INFINITY = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
+_INFINITY = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE | re.ASCII)
 # Enough digits for every result, so that nothing is rounded, and no traps, so that ∞ − ∞ is NaN and not an exception.
 _EXACT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[])
 

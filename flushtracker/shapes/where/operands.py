@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from flushtracker.errors import DecodeError, ShapeError, did_you_mean
 from flushtracker.shapes.item_key import sql_name
@@ -12,6 +13,8 @@ from flushtracker.shapes.where.sql_values import TYPES, SqlType, Value, array_ty
 from flushtracker.shapes.where.three_valued import Evaluate, constantly, mapped
 from flushtracker.shapes.where.tree import Constant, EnumName
 from flushtracker.wal.changes import Column, Relation, Row
+
+_KEEP_BLANKS: Final = (*sql_values.TEXTS, "enum", "uuid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ def literal_value(constant: Constant, *targets: SqlType) -> Value:
     if constant.text is None:
         return None
     own = targets[0] if constant.type_oid is None else TYPES[constant.type_oid]
-    value = own.parse(constant.text if own.family in (*sql_values.TEXTS, "enum") else constant.text.strip())
+    value = own.parse(constant.text if own.family in _KEEP_BLANKS else constant.text.strip(sql_values.BLANKS))
     try:
         for target in targets:
             value, own = sql_values.converted(value, own, target), target

@@ -29,6 +29,8 @@ Family: TypeAlias = Literal[
 ]
 TEXTS: tuple[Family, ...] = ("text", "character")
 
+BLANKS = " \t\n\v\f\r"
+"""What PostgreSQL ignores around most values. Python also takes others for blanks, such as U+00A0."""
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BOOLEANS = {
     word: value
