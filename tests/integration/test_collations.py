@@ -131,7 +131,7 @@ _CONFLICTS: Final = (
     *("aa && ab", "a = ANY(ab)", "a <> ALL(ab)", "a || b = d", "a || d = b", "lower(a || b) = 'x'", "a || b IN ('x')"),
     *("upper(a || b) IS NULL", "a || b ILIKE 'x'", "a::text = b", "l::text = b", "m::text || a = b", 'a = "Odd ""b"'),
     *("NOT (a = 'y' OR a = b)", "a IN (SELECT b FROM public.u)"),
-    *("d || a NOT IN (SELECT b FROM public.u WHERE a = 'x')"),
+    "d || a NOT IN (SELECT b FROM public.u WHERE a = 'x')",
     *("a IN (SELECT a FROM public.u WHERE v = a)", "d IN (SELECT d FROM public.u WHERE a IN (SELECT b FROM public.t))"),
 )  # fmt: skip
 _AGREEING: Final = (
