@@ -32,9 +32,9 @@ _START_TIMEOUT_SECONDS: Final = 120
 _STOP_TIMEOUT_SECONDS: Final = 30
 _LOG_LINES_SHOWN: Final = 5
 
-# One node needs one replica of everything. Log cleaning and deletion run almost at once, so that a test can wait for
-# them; the delays that help many clients, such as the rebalance delay, are off. The session is short, because a killed
-# broker cannot register again before its old session has expired.
+# One node needs one replica of everything. Log cleaning, deletion, and the abort of transactions that have timed out
+# run almost at once, so that a test can wait for them; the delays that help many clients, such as the rebalance delay,
+# are off. The session is short, because a killed broker cannot register again before its old session has expired.
 _SETTINGS: Final = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -58,6 +58,7 @@ _SETTINGS: Final = {
     "log.initial.task.delay.ms": "0",
     "log.retention.check.interval.ms": "200",
     "log.cleaner.backoff.ms": "200",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "log.cleaner.dedupe.buffer.size": "16777216",
     "broker.heartbeat.interval.ms": "300",
     "broker.session.timeout.ms": "2000",

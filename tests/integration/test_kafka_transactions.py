@@ -1,11 +1,11 @@
 """What Kafka's transactions hide, and what they do not: from both jobs, from capture, and from a recovery."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 import pytest
 from confluent_kafka import Producer
@@ -26,8 +26,15 @@ from tests.support.kafka_job import SILENT, KafkaJob
 from tests.support.sample_source import SampleSource
 from tests.support.seeds import seeds
 from tests.support.status_pages import job_status
+from tests.support.waiting import wait_until
 
 _ROUNDS: Final = 6
+
+
+class Begin(Protocol):
+    """Begins a transaction of a new instance."""
+
+    def __call__(self, timeout_ms: int = ...) -> Producer: ...
 
 
 @pytest.fixture
@@ -37,18 +44,22 @@ def job(broker: Broker, tmp_path: Path) -> KafkaJob:
 
 
 @pytest.fixture
-def transactions(job: KafkaJob) -> Iterator[Callable[[], Producer]]:
+def transactions(job: KafkaJob) -> Iterator[Begin]:
     """Producers of one transactional id, as the instances of one writer: a later one aborts what an earlier left."""
     with transactional(job) as producers:
         yield producers
 
 
 @contextmanager
-def transactional(job: KafkaJob) -> Iterator[Callable[[], Producer]]:
+def transactional(job: KafkaJob) -> Iterator[Begin]:
     opened = []
 
-    def begin() -> Producer:
-        settings = {"bootstrap.servers": job.bootstrap_servers, "transactional.id": f"writer-{job.name}"}
+    def begin(timeout_ms: int = 60_000) -> Producer:
+        settings = {
+            "bootstrap.servers": job.bootstrap_servers,
+            "transactional.id": f"writer-{job.name}",
+            "transaction.timeout.ms": timeout_ms,
+        }
         producer = Producer(settings, logger=SILENT)
         producer.init_transactions(60)
         producer.begin_transaction()
@@ -72,7 +83,7 @@ def ack(job: KafkaJob, source: SampleSource) -> int:
 
 
 def test_flush_in_an_aborted_transaction_acknowledges_nothing(
-    spark: SparkSession, job: KafkaJob, transactions: Callable[[], Producer]
+    spark: SparkSession, job: KafkaJob, transactions: Begin
 ) -> None:
     """The writer's rows were aborted with it. Marks are Kafka offsets without a record, and no loss."""
     source = SampleSource()
@@ -89,7 +100,7 @@ def test_flush_in_an_aborted_transaction_acknowledges_nothing(
 
 
 def test_flush_in_an_open_transaction_waits_for_its_end(
-    spark: SparkSession, job: KafkaJob, transactions: Callable[[], Producer], caplog: pytest.LogCaptureFixture
+    spark: SparkSession, job: KafkaJob, transactions: Begin, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It may still be aborted. So waits what others notify behind it; the job names it, and who has it open."""
     source = SampleSource()
@@ -127,9 +138,25 @@ def test_flush_in_an_open_transaction_waits_for_its_end(
     assert ack(job, source) == 2000
 
 
-def test_recovery_ends_where_the_stream_ends(
-    spark: SparkSession, job: KafkaJob, transactions: Callable[[], Producer]
+def test_broker_aborts_the_transaction_of_a_writer_that_never_returns(
+    spark: SparkSession, job: KafkaJob, transactions: Begin
 ) -> None:
+    """Its notification never counts. What others notify behind it does, once ``transaction.timeout.ms`` has passed."""
+    source = SampleSource()
+    job.write([source.transaction(1000, "users"), source.transaction(2000, "orders")])
+    left = transactions(timeout_ms=1_000)
+    publish(job, left, source.flushed("orders", 2000))
+    job.write([source.flushed("users", 1000)])
+    flushes = job.topic("flushes")
+    with KafkaAdmin(spark, job.transport(1)) as admin:  # type: ignore[arg-type]  # it is Kafka's
+        topic_id = admin.topics([flushes])[flushes].topic_id
+        # A record of each, and the mark of the abort.
+        wait_until(lambda: admin.stable_ends(flushes, topic_id) == {0: 3}, "the broker has aborted it", 120)
+    job.run(spark)
+    assert ack(job, source) == 1998
+
+
+def test_recovery_ends_where_the_stream_ends(spark: SparkSession, job: KafkaJob, transactions: Begin) -> None:
     """Behind an open transaction among the fragments, whoever wrote it, nothing is skipped and nothing is lost."""
     source = SampleSource()
     job.write([source.transaction(1000)])
@@ -153,7 +180,7 @@ def test_recovery_ends_where_the_stream_ends(
 def test_two_writers_on_one_slot_one_in_transactions_that_abort(
     spark: SparkSession,
     job: KafkaJob,
-    transactions: Callable[[], Producer],
+    transactions: Begin,
     seed: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
