@@ -45,10 +45,23 @@ class TopicReader:
         self._consumer = _consumer(config, self._errors, settings, only_committed=False)
 
     def values(self, topic: str) -> Iterator[bytes]:
-        """The value of each record now in the topic, in order within each partition; no tombstones."""
-        for value, _ in self._read(self._partitions(topic)):
-            if value is not None:
-                yield value
+        """The value of each record now in a compacted topic, in order within each partition; no tombstones.
+
+        Raises:
+            BrokerError: as all methods; or a key is in two partitions, so that nobody knows which record is its last.
+        """
+        partition_of: dict[bytes, int] = {}
+        for message in self._messages(self._partitions(topic)):
+            key, value, partition = message.key() or b"", message.value(), message.partition() or 0
+            if value is None:
+                continue
+            if (other := partition_of.setdefault(key, partition)) != partition:
+                raise BrokerError(
+                    f"topic {topic} at {self._servers} has the key {key.decode(errors='replace')} in partitions "
+                    f"{other} and {partition}, so nobody knows which record is the last: the topic was given more "
+                    "partitions, or another program writes to it"
+                )
+            yield value
 
     def ends(self, topic: str) -> dict[int, int]:
         """The Kafka offset after the last record of each partition."""
@@ -92,8 +105,15 @@ class TopicReader:
         return list(found.values())
 
     def since(self, topic: str, starts: Mapping[int, int]) -> tuple[list[bytes], dict[int, int]]:
-        """The values from these Kafka offsets on, by partition, or from the beginning; and the offsets after them."""
+        """The values from these Kafka offsets on, by partition, or from the beginning; and the offsets after them.
+
+        Raises:
+            BrokerError: as all methods; or a partition ends before where it is to be read from.
+        """
         partitions = self._partitions(topic)
+        for of, _, end in partitions:
+            if (start := starts.get(of.partition, end)) > end:
+                raise self._shortened(topic, of.partition, start, end)
         ranges = [(of, max(first, starts.get(of.partition, first)), end) for of, first, end in partitions]
         values = [value for value, _ in self._read(ranges) if value is not None]
         return values, {of.partition: end for of, _, end in partitions}
@@ -172,9 +192,12 @@ class TopicReader:
         partition = next((number for number in sorted(short) if number in ends), None)
         if partition is None:
             return BrokerError(f"Kafka at {self._servers} does not answer: {self._errors.last}")
+        return self._shortened(topic, partition, ends[partition], short[partition])
+
+    def _shortened(self, topic: str, partition: int, before: int, now: int) -> BrokerError:
         return BrokerError(
-            f"topic {topic} at {self._servers} cannot be read: partition {partition} ended at Kafka offset "
-            f"{ends[partition]}, but now ends at {short[partition]}; if it stays so, its new leader has lost records"
+            f"topic {topic} at {self._servers} cannot be read: partition {partition} ended at Kafka offset {before}, "
+            f"but now ends at {now}; if it stays so, its new leader has lost records"
         )
 
     def _unreadable(self, topic: str, error: KafkaError) -> BrokerError:

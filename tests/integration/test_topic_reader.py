@@ -6,6 +6,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
+from flushtracker.errors import BrokerError
 from flushtracker.kafka import topic_reader
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_reader import TopicFollower, TopicReader
@@ -29,7 +30,13 @@ def reader(config: KafkaConfig) -> Iterator[TopicReader]:
         yield reader
 
 
-def produce(config: KafkaConfig, partition: int, *records: tuple[str, str], transaction: str | None = None) -> Producer:
+def produce(
+    config: KafkaConfig,
+    partition: int,
+    *records: tuple[str, str],
+    transaction: str | None = None,
+    topic: str | None = None,
+) -> Producer:
     """Write records, each in a transaction of its own; the last one of ``transaction`` stays open."""
     settings = {"bootstrap.servers": config.bootstrap_servers, "linger.ms": 0}
     producer = Producer(settings if transaction is None else {**settings, "transactional.id": transaction})
@@ -38,7 +45,7 @@ def produce(config: KafkaConfig, partition: int, *records: tuple[str, str], tran
     for number, (key, value) in enumerate(records):
         if transaction is not None:
             producer.begin_transaction()
-        producer.produce(config.topics.fragments, value, key, partition)
+        producer.produce(topic or config.topics.fragments, value, key, partition)
         if transaction is not None and number < len(records) - 1:
             producer.commit_transaction(60)
     producer.flush(60)
@@ -58,7 +65,16 @@ def test_the_last_records_are_found_behind_the_marks_of_transactions(config: Kaf
     assert reader.since(topic, before)[0] == [b"after"]
     other.commit_transaction(60)
     assert sorted(reader.lasts(topic, lambda key, _: key == b"mine")) == [b"after", b"other partition"]
-    assert list(reader.values(topic)).count(b"x") == 10
+    assert reader.since(topic, {})[0].count(b"x") == 10
+
+
+def test_a_key_in_two_partitions_is_refused(config: KafkaConfig, reader: TopicReader) -> None:
+    """After partitions were added: which record was the last is not known, and a shape's older entry may end it."""
+    topic = config.topics.shapes
+    produce(config, 0, ("other", "1"), ("mine", "before"), topic=topic)
+    produce(config, 1, ("another", "1"), ("mine", "after"), topic=topic)
+    with pytest.raises(BrokerError, match=r"has the key mine in partitions . and ., so nobody knows which record is"):
+        list(reader.values(topic))
 
 
 def test_a_follower_of_writers_waits_for_open_transactions_and_one_of_capture_does_not(config: KafkaConfig) -> None:

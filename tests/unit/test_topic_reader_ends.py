@@ -91,6 +91,14 @@ def test_records_that_never_come_back_are_an_error_with_both_ends(monkeypatch: p
         _read(monkeypatch, _Consumer(3, _Polled(0), _Polled(1, at_end=True)))
 
 
+def test_a_registry_that_now_ends_before_what_was_read_of_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its new leader has lost records. A claim at one of their Kafka offsets would never be seen by who reads on."""
+    monkeypatch.setattr(topic_reader, "Consumer", lambda _: _Consumer(3))
+    expected = "partition 0 ended at Kafka offset 5, but now ends at 3; if it stays so, its new leader has lost records"
+    with closing(TopicReader(_CONFIG)) as reader, pytest.raises(BrokerError, match=expected):
+        reader.since("shapes", {0: 5})
+
+
 def test_marks_of_transactions_and_compacted_records_are_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their Kafka offsets have no record, and the partition ends behind them."""
     assert _read(monkeypatch, _Consumer(5, _Polled(0), _Polled(5, at_end=True))) == [b"0"]
