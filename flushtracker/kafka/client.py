@@ -76,6 +76,11 @@ class ClientErrors:
         self._last, self.is_refusal = "", False
 
     @property
+    def is_silent(self) -> bool:
+        """Whether there was none, as when a broker answers that it cannot do something yet."""
+        return not self._last
+
+    @property
     def last(self) -> str:
         # A broker closes a connection that does not begin as its listener expects, and librdkafka reports nothing.
         return (

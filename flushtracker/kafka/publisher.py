@@ -81,6 +81,7 @@ class KafkaPublisher:
         self.gate: Callable[[], bool] | None = None
         """Whether a record may be queued now; while it may not, :meth:`publish` waits. What it raises is raised."""
         self._until_poll = _RECORDS_PER_POLL
+        self._topics: set[str] = set()
         self._published = 0
         self._confirmed = 0
         self._published_bytes = 0
@@ -147,6 +148,7 @@ class KafkaPublisher:
                     self._fail(BrokerError(self._describe_fatal(reason)))
                 self._rejected = _RejectedRecord(reason, topic, _byte_count(key) + _byte_count(value))
                 self._fail(BrokerError(self._describe_rejected(self._rejected)))
+        self._topics.add(topic)
         self._published += 1
         self._published_bytes += len(value) if isinstance(value, str) and value.isascii() else _byte_count(value)
         self._until_poll -= 1
@@ -235,7 +237,7 @@ class KafkaPublisher:
             self._logged_waiting = True
             logger.warning(
                 "waiting for kafka servers=%s pending=%d gives_up_after_s=%g reason=%s",
-                *(self._servers, self.pending, self._retry_timeout_s, self._errors.last),
+                *(self._servers, self.pending, self._retry_timeout_s, self._unconfirmed_reason()),
             )
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -307,8 +309,19 @@ class KafkaPublisher:
     def _describe_unconfirmed(self, seconds: float) -> str:
         return (
             f"Kafka at {self._servers} has not confirmed {self.pending} records for {seconds:.0f} s: "
-            f"{self._errors.last}"
+            f"{self._unconfirmed_reason()}"
         )
+
+    def _unconfirmed_reason(self) -> str:
+        """Why nothing is confirmed: the client's last error, or what the brokers say of the partitions.
+
+        The client retries by itself, and reports nothing, where a partition lacks replicas.
+        """
+        if self._errors.is_silent:
+            with suppress(FlushtrackerError):
+                admin = TopicAdmin(self._config, timeout_s=_DIAGNOSIS_TIMEOUT_S)
+                return admin.lacking_replicas(sorted(self._topics)) or self._errors.last
+        return self._errors.last
 
 
 def _sizes(max_event_bytes: int) -> dict[str, str | int | float | bool]:

@@ -4,7 +4,7 @@ It never alters a topic, and deletes one only for who has created it.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
 from typing import Final, TypeVar
 
@@ -85,6 +85,25 @@ class TopicAdmin:
         """One setting of any existing topic; raises ``BrokerError``."""
         return self._configs([topic])[topic].get(name, "unknown")
 
+    def lacking_replicas(self, topics: Collection[str]) -> str | None:
+        """The first partition of these existing topics that accepts no records for lack of replicas, if there is one.
+
+        Raises:
+            BrokerError: the brokers do not answer, or refuse the request.
+        """
+        described = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout_s)
+        self._wait(described.values())
+        for name, future in described.items():
+            least = self.setting(name, "min.insync.replicas")
+            for partition in self._answer(future, name, "described", "READ, WRITE or DESCRIBE").partitions:
+                # A topic with fewer replicas needs only those.
+                if least.isdecimal() and (replicas := len(partition.isr)) < min(int(least), len(partition.replicas)):
+                    return (
+                        f"partition {partition.id} of topic {name} has {replicas} in-sync replicas, but "
+                        f"min.insync.replicas is {least}; start the brokers that have the others"
+                    )
+        return None
+
     def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         if not resources:
@@ -110,7 +129,12 @@ class TopicAdmin:
                 config.topics.by_role()[role],
                 num_partitions=config.partitions,
                 replication_factor=config.replication_factor,
-                config=topic_settings(role, retention_ms=config.retention_ms, max_event_bytes=config.max_event_bytes),
+                config=topic_settings(
+                    role,
+                    retention_ms=config.retention_ms,
+                    max_event_bytes=config.max_event_bytes,
+                    replication_factor=config.replication_factor,
+                ),
             )
             for role in roles
         ]

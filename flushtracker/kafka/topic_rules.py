@@ -21,6 +21,7 @@ SNAPSHOT_ROLES: Final = (SNAPSHOTS, SNAPSHOTS_TAKEN)
 _ORDERED: Final = frozenset({FRAGMENTS, SHAPE_CHANGES, SNAPSHOTS})
 _COMPACTED: Final = frozenset({FLUSHES, SHAPES, SNAPSHOTS_TAKEN})
 _UNLIMITED: Final = -1
+_UNCLEAN: Final = "unclean.leader.election.enable"
 
 # Only closed segments are compacted. With Kafka's default of one gigabyte, a reader that starts over would read a
 # gigabyte of each partition to get a few thousand records.
@@ -36,20 +37,25 @@ class TopicFacts:
     config: Mapping[str, str]
 
 
-def topic_settings(role: str, *, retention_ms: int, max_event_bytes: int) -> dict[str, str]:
+def topic_settings(
+    role: str, *, retention_ms: int, max_event_bytes: int, replication_factor: int = 1
+) -> dict[str, str]:
     """The configuration to create the topic of a role with; ``topic_faults`` finds nothing wrong with it.
+
+    Of three replicas or more, two must have a record before it is confirmed: Kafka's default is one.
 
     Raises:
         ValueError: there is no such role.
     """
+    replicas = {"min.insync.replicas": "2"} if replication_factor > 2 else {}
     if _is_ordered(role):
-        return {
+        return replicas | {
             "cleanup.policy": "delete",
             "retention.ms": str(retention_ms),
             "retention.bytes": str(_UNLIMITED),
             "max.message.bytes": str(max_event_bytes),
         }
-    return {"cleanup.policy": "compact", "segment.bytes": str(_COMPACTED_SEGMENT_BYTES)}
+    return replicas | {"cleanup.policy": "compact", "segment.bytes": str(_COMPACTED_SEGMENT_BYTES)}
 
 
 def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_bytes: int | None = None) -> list[str]:
@@ -71,6 +77,10 @@ def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_b
     if facts.config.get("cleanup.policy") != policy:
         faults.append(_fault(facts, "cleanup.policy", policy, harm))
     if not is_ordered:
+        # Of the ordered streams each record says what it follows, so that a lost one is a gap, and is sent again.
+        if facts.config.get(_UNCLEAN) == "true":
+            why = "a replica that lacks the last records of keys could become the leader, and they would be lost"
+            faults.append(_fault(facts, _UNCLEAN, "false", why))
         return faults
     if max_event_bytes is not None and not _has_at_least(facts, "max.message.bytes", max_event_bytes):
         why = "the topic would reject a larger event, which stops the stream. Raise it, or lower max_event_bytes to it"

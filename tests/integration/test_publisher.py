@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs lack NewTopic
 
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import BrokerError, ConfigError
@@ -22,6 +24,7 @@ from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
 from flushtracker.local.broker import LocalBroker
 from tests.support.brokers import Broker
 from tests.support.kafka_streams import create_topic, created_streams, records, streams_config, unreachable, values
+from tests.support.second_broker import NODE_ID, second_broker
 
 FLUSH_S = 60.0
 TopicName = Callable[[str], str]
@@ -228,6 +231,29 @@ def test_a_record_over_the_limit_of_all_topics_is_refused_at_once(config: KafkaC
     )
     with pytest.raises(BrokerError, match=r"^a record of 67208865 bytes "):
         publisher.flush(1)
+
+
+@pytest.mark.long
+def test_a_partition_that_lacks_replicas_is_named(tmp_path: Path, topic_name: TopicName) -> None:
+    """A broker refuses records until it has them, which the client does not report: it tries again."""
+    with LocalBroker(tmp_path / "broker") as first, second_broker(tmp_path / "broker", tmp_path / "second") as second:
+        config = replace(streams_config(first.bootstrap_servers, topic_name), retry_timeout_ms=10_000)
+        topic = config.topics.flushes
+        new = NewTopic(topic, 1, replica_assignment=[[1, NODE_ID]], config={"min.insync.replicas": "2"})
+        admin = AdminClient({"bootstrap.servers": first.bootstrap_servers})
+        admin.create_topics([new])[topic].result(60)
+        publisher = KafkaPublisher(config)
+        publish_all(publisher, topic, ["1"])
+        publisher.flush(FLUSH_S)
+        second.run_for(0)  # From then on it is silent: it refuses no connection, of which the client would tell.
+        publish_all(publisher, topic, ["2"])
+        expected = (
+            rf"has not confirmed 1 records for \d+ s: partition 0 of topic {topic} has 1 in-sync replicas, but "
+            "min.insync.replicas is 2; start the brokers that have the others; fix that and start again"
+        )
+        with pytest.raises(BrokerError, match=expected):
+            publisher.flush(120)
+        publisher.close()
 
 
 def test_a_topic_that_does_not_exist_is_reported(broker: Broker, topic_name: TopicName) -> None:

@@ -56,6 +56,28 @@ def test_streams_that_count_permanently_are_only_compacted(role: str, policy: st
     )
 
 
+@pytest.mark.parametrize("role", ["flushes", "shapes", "snapshots_taken"])
+def test_streams_that_count_permanently_have_no_unclean_leader(role: str) -> None:
+    """A shape whose entry is lost would be added as new, without what was before. Other streams have a gap instead."""
+    (fault,) = faults(role, unclean_leader_election_enable="true")
+    assert fault == (
+        "topic t: unclean.leader.election.enable is true, but must be false: a replica that lacks the last records of "
+        "keys could become the leader, and they would be lost"
+    )
+    assert faults(role, unclean_leader_election_enable="false") == []
+    assert faults("fragments", unclean_leader_election_enable="true") == []
+
+
+@pytest.mark.parametrize("role", [*ROLES, *SNAPSHOT_ROLES])
+def test_two_of_three_replicas_must_have_a_record(role: str) -> None:
+    """With Kafka's default of one, the loss of a single broker may lose what was confirmed."""
+    least = [
+        topic_settings(role, retention_ms=1, max_event_bytes=1, replication_factor=count).get("min.insync.replicas")
+        for count in (1, 2, 3, 4)
+    ]
+    assert least == [None, None, "2", "2"]
+
+
 @pytest.mark.parametrize("role", ["fragments", "shape_changes"])
 def test_the_largest_event_fits(role: str) -> None:
     """Kafka's default limit is a megabyte."""
