@@ -117,11 +117,7 @@ class _Check:
         values = sum(utf8_bytes(text) for row in rows for text in row.values() if text is not None)
         if values > self._limit.max_event_bytes or not items:
             return values
-        alone = RoutedFragment(
-            *(part.shape_id, part.xid, part.lsn, part.last_log_offset, part.has_begin, part.commit),
-            items=tuple(items),
-            writer=part.writer,
-        )
+        alone = replace(part, items=tuple(items))
         return len(shape_changes(self._source, alone, _LONGEST_LINK, start=False).to_json().encode())
 
     def _describe(self, shape_id: str, change: Change, size: int) -> str:

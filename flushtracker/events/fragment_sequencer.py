@@ -148,7 +148,7 @@ def _joined(before: FragmentShape | None, shape: FragmentShape) -> FragmentShape
     if before is None:
         return shape
     last_offset = before.last_offset if shape.last_offset is None else shape.last_offset
-    return FragmentShape(shape.shape_id, last_offset, before.change_count + shape.change_count, shape.writer)
+    return replace(shape, last_offset=last_offset, change_count=before.change_count + shape.change_count)
 
 
 def _end_of(lsn: int, shapes: Iterable[FragmentShape]) -> LogOffset:

@@ -122,6 +122,16 @@ def test_a_row_is_measured_with_what_its_event_follows(max_batch_bytes: int) -> 
         EventLimit(size + 4096 + 100, max_batch_bytes).check_of(SOURCE, fragment)(part)
 
 
+def test_a_row_is_measured_with_the_incarnation_and_the_writer_of_its_shape() -> None:
+    """Of a shape that has begun again; otherwise capture would end at such a row, at each start, and not the shape."""
+    fragment = fragment_of([dict.fromkeys(NAMES, "x" * 300)], deletes=False)
+    part = replace(EventRouter(SHAPES).route(fragment)[0], incarnation=2, writer="own")
+    size = len(shape_changes(SOURCE, part, LONGEST, start=False).to_json().encode())
+    EventLimit(size + 4096, 1).check_of(SOURCE, fragment)(part)
+    with pytest.raises(ShapeError, match=f"makes an event of {size} bytes or more, over the limit"):
+        EventLimit(size + 4096 - 1, 1).check_of(SOURCE, fragment)(part)
+
+
 def test_each_row_of_a_fragment_is_measured_by_itself() -> None:
     """Several rows that fit one by one become several events; the third is too large, for the shape that has it."""
     rows: list[Row | tuple[Row, Row]] = [dict.fromkeys(NAMES, "x" * size) for size in (3_000, 3_000, 30_000)]
