@@ -83,7 +83,7 @@ class CanonicalFlush(NamedTuple):
 class CanonicalFragment(NamedTuple):
     """The fields of a fragment, which ends at ``(tx, op)``. A shape without a change in it has -1 in ``last_ops``.
 
-    ``writers``: of each shape.
+    ``writers``: of each shape; ``None`` if all are the log's, as most often.
     """
 
     source: str
@@ -93,7 +93,7 @@ class CanonicalFragment(NamedTuple):
     start: bool
     is_commit: bool
     shape_ids: list[str]
-    writers: list[str]
+    writers: list[str] | None
     last_ops: list[int]
 
 
@@ -157,7 +157,8 @@ def canonical_fragment(text: str) -> CanonicalFragment | None:
     )
     if not is_consistent:
         return None
-    writers = [writer or LOG_WRITER for writer in parts[2::_PARTS]]
+    named = parts[2::_PARTS]
+    writers = [writer or LOG_WRITER for writer in named] if any(named) else None
     return CanonicalFragment(
         *(source, tx, op, follows, start == "true", commit is not None),
         *(parts[1::_PARTS], writers, last_ops),

@@ -15,8 +15,8 @@ SENT_WITH_COMMIT: Final = 1
 FLUSHED: Final = 2
 REMOVED: Final = 3
 
-_SEPARATOR: Final = "\n"
-"""No name has control characters."""
+SEPARATOR: Final = "\n"
+"""What divides the shape's id from the writer in a label: no name has control characters."""
 
 
 def label_of(shape_id: str, writer: str) -> str:
@@ -27,12 +27,12 @@ def label_of(shape_id: str, writer: str) -> str:
     >>> label_of("users", "log"), label_of("users", "own"), shape_and_writer("users\\nown"), shape_and_writer("users")
     ('users', 'users\\nown', ('users', 'own'), ('users', 'log'))
     """
-    return shape_id if writer == LOG_WRITER else f"{shape_id}{_SEPARATOR}{writer}"
+    return shape_id if writer == LOG_WRITER else f"{shape_id}{SEPARATOR}{writer}"
 
 
 def shape_and_writer(label: str) -> tuple[str, str]:
     """The shape and the writer of a label; the inverse of :func:`label_of`."""
-    shape_id, _, writer = label.partition(_SEPARATOR)
+    shape_id, _, writer = label.partition(SEPARATOR)
     return shape_id, writer or LOG_WRITER
 
 

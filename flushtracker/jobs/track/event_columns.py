@@ -15,9 +15,9 @@ from flushtracker.tracking.shape_events import (
     REMOVED,
     SENT,
     SENT_WITH_COMMIT,
+    SEPARATOR,
     ShapeEvents,
     label_of,
-    shape_and_writer,
 )
 from flushtracker.tracking.source_tracker import CHAIN
 
@@ -69,7 +69,7 @@ class EventColumns:
         columns.links += (*follows, tx, op, start, is_commit)
         columns.places.append(place)
         columns.counts.append(len(shape_ids))
-        columns.sent += map(label_of, shape_ids, writers)
+        columns.sent += shape_ids if writers is None else map(label_of, shape_ids, writers)
         columns.last_ops += ops
         self.size += 1 + len(shape_ids)
 
@@ -132,7 +132,8 @@ def _by_group(events: ShapeEvents, shape_groups: int) -> Iterator[tuple[str, Sha
 
 def _groups(labels: Sequence[str], shape_groups: int) -> tuple[Sequence[str], Ints]:
     """The names of the groups, and for each label the index of its group: a shape has one, whoever notifies it."""
-    shape_ids = {label: shape_and_writer(label)[0] for label in dict.fromkeys(labels)}
+    # Without a call for each: most are the ids of shapes.
+    shape_ids = {label: label.partition(SEPARATOR)[0] for label in dict.fromkeys(labels)}
     if shape_groups == 0:
         names: Sequence[str] = list(dict.fromkeys(shape_ids.values()))
         places = {name: index for index, name in enumerate(names)}
