@@ -240,7 +240,7 @@ def test_a_partition_that_lacks_replicas_is_named(tmp_path: Path, topic_name: To
         config = replace(streams_config(first.bootstrap_servers, topic_name), retry_timeout_ms=10_000)
         topic = config.topics.flushes
         new = NewTopic(topic, 1, replica_assignment=[[1, NODE_ID]], config={"min.insync.replicas": "2"})
-        admin = AdminClient({"bootstrap.servers": first.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": first.bootstrap_servers, "log_level": 0})
         admin.create_topics([new])[topic].result(60)
         publisher = KafkaPublisher(config)
         publish_all(publisher, topic, ["1"])
