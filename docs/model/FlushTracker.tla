@@ -16,6 +16,8 @@ CONSTANTS
     MaxDrivers,     \* how often a driver starts
     MaxLost,        \* how often the checkpoint is lost
     MaxRemovals,    \* how many shapes are removed
+    Transactional,  \* shapes whose writer stores in Kafka's transactions
+    Strangers,      \* shapes that another program than their writer stores and notifies, too
     Mutants         \* errors that are built in; {} for the model itself
 
 Places == 1..Len(Stream)
@@ -35,6 +37,7 @@ VARIABLES
     topic,      \* the stream of fragments: [place, start: what was confirmed if it is the first of a connection, or -1]
     changes,    \* the last place of which the writers can have the changes
     durable,    \* durable[s]: up to which place a writer has stored its shape
+    written,    \* written[s]: the same with what is stored in a transaction that is open or was aborted
     removed,    \* removed[s]: the last transaction that was routed to the shape, Txns + 1 if it was not removed
     checkpoint, \* the committed state of the tracking job: [position, seen, groups]
     lost,       \* how often it was lost
@@ -42,7 +45,7 @@ VARIABLES
     started,    \* how many drivers have started
     acks        \* the ack table: [ack, writer: the number of the driver that may append]
 
-vars == <<slot, capture, topic, changes, durable, removed, checkpoint, lost, driver, started, acks>>
+vars == <<slot, capture, topic, changes, durable, written, removed, checkpoint, lost, driver, started, acks>>
 
 -----------------------------------------------------------------------------
 (* Capture *)
@@ -61,7 +64,7 @@ Connected(confirmed) ==
 Connect ==
     /\ capture.connects < MaxConnects
     /\ capture' = Connected(slot)
-    /\ UNCHANGED <<slot, topic, changes, durable, removed, checkpoint, lost, driver, started, acks>>
+    /\ UNCHANGED <<slot, topic, changes, durable, written, removed, checkpoint, lost, driver, started, acks>>
 
 (* A crash of the server may take back a confirmation that was not yet synced. *)
 LoseConfirmation ==
@@ -69,7 +72,7 @@ LoseConfirmation ==
     /\ capture.connects < MaxConnects
     /\ slot' = slot - 1
     /\ capture' = Connected(slot - 1)
-    /\ UNCHANGED <<topic, changes, durable, removed, checkpoint, lost, driver, started, acks>>
+    /\ UNCHANGED <<topic, changes, durable, written, removed, checkpoint, lost, driver, started, acks>>
 
 CanPublish == capture.connects > 0 /\ capture.next <= Len(Stream)
 NextPlace == [capture EXCEPT !.next = @ + 1, !.fragment = FALSE, !.changes = FALSE, !.start = -1]
@@ -79,13 +82,13 @@ PublishFragment ==
     /\ CanPublish /\ ~capture.fragment
     /\ topic' = Append(topic, [place |-> capture.next, start |-> capture.start])
     /\ capture' = IF capture.changes THEN NextPlace ELSE [capture EXCEPT !.fragment = TRUE, !.start = -1]
-    /\ UNCHANGED <<slot, changes, durable, removed, checkpoint, lost, driver, started, acks>>
+    /\ UNCHANGED <<slot, changes, durable, written, removed, checkpoint, lost, driver, started, acks>>
 
 PublishChanges ==
     /\ CanPublish /\ ~capture.changes
     /\ changes' = Max({changes, capture.next})
     /\ capture' = IF capture.fragment THEN NextPlace ELSE [capture EXCEPT !.changes = TRUE]
-    /\ UNCHANGED <<slot, topic, durable, removed, checkpoint, lost, driver, started, acks>>
+    /\ UNCHANGED <<slot, topic, durable, written, removed, checkpoint, lost, driver, started, acks>>
 
 (* capture.standby_status: the lesser of the ack and what this process has published. *)
 Published == Max({0} \cup {TxnOf(p) : p \in {q \in Places : q < capture.next /\ IsCommit(q)}})
@@ -94,7 +97,7 @@ Confirm ==
     /\ capture.connects > 0
     /\ slot < confirmed
     /\ slot' = confirmed
-    /\ UNCHANGED <<capture, topic, changes, durable, removed, checkpoint, lost, driver, started, acks>>
+    /\ UNCHANGED <<capture, topic, changes, durable, written, removed, checkpoint, lost, driver, started, acks>>
 
 (* capture.subscriptions: between two transactions, at the end of all that was ever published. *)
 Remove(s) ==
@@ -107,19 +110,38 @@ Remove(s) ==
     /\ UNCHANGED <<slot, capture, topic, changes, durable, checkpoint, lost, driver, started, acks>>
 
 -----------------------------------------------------------------------------
-(* Writers. One that dies loses nothing that is durable, and notifies again when it starts: it has no other state. A
-   shape s stands for a shape with its writer: the tracker keeps the notifications of each writer apart, so those of
-   another are flushes of a label that was sent nothing. *)
+(* Writers. One that dies loses nothing that is durable, and notifies again when it starts: it has no other state. *)
 
 Available(s) == {p \in PlacesOf(s) : durable[s] < p /\ p <= changes /\ IsRouted(s, p)}
 Flush(s) ==
     /\ Available(s) # {}
+    /\ s \in Transactional => Min(Available(s)) <= written[s]
     /\ durable' = [durable EXCEPT ![s] = Min(Available(s))]
-    /\ UNCHANGED <<slot, capture, topic, changes, removed, checkpoint, lost, driver, started, acks>>
+    /\ UNCHANGED <<slot, capture, topic, changes, written, removed, checkpoint, lost, driver, started, acks>>
+
+(* A writer that stores rows and notification in one of Kafka's transactions: it stays open, or aborts, until a Flush
+   commits it or a later one. *)
+Write(s) ==
+    /\ s \in Transactional
+    /\ Available(s) # {}
+    /\ written[s] < Min(Available(s))
+    /\ written' = [written EXCEPT ![s] = Min(Available(s))]
+    /\ UNCHANGED <<slot, capture, topic, changes, durable, removed, checkpoint, lost, driver, started, acks>>
 
 (* A notification is published after what it says is durable, and may be read at any time from then on, any number of
    times, older ones after later ones. A removal likewise. *)
-Notified(s) == {p \in PlacesOf(s) : p <= IF Has("notifies before it stores") THEN changes ELSE durable[s]}
+Notified(s) ==
+    LET end == IF Has("notifies before it stores") THEN changes
+               ELSE IF Has("reads uncommitted") THEN Max({durable[s], written[s]})
+               ELSE durable[s] IN
+    {p \in PlacesOf(s) : p <= end}
+
+(* tracking.shape_events.label_of: a shape is tracked by its writer, so what another one notifies of it, who may have
+   stored all changes, is told of a label that was sent nothing. *)
+Stray(s) == s \o " by another"
+Labels == Shapes \cup {Stray(s) : s \in Strangers}
+NotifiedByAnother(s) == {p \in PlacesOf(s) : p <= changes}
+LabelOfAnother(s) == IF Has("ignores the writer") THEN s ELSE Stray(s)
 IsRemoved(s) == removed[s] <= Txns
 
 -----------------------------------------------------------------------------
@@ -194,7 +216,7 @@ Complete(group, ack) ==
 
 (* jobs.track.recovery; delta.acks.table: a driver that starts takes the table. *)
 Start(d) ==
-    LET groups == [s \in Shapes |-> Complete(checkpoint.groups[s], acks.ack)]
+    LET groups == [s \in Labels |-> Complete(checkpoint.groups[s], acks.ack)]
         state == [checkpoint EXCEPT !.groups = groups, !.seen = Max({@, acks.ack})] IN
     /\ started < MaxDrivers
     /\ ~IsUp(d)
@@ -202,19 +224,19 @@ Start(d) ==
     /\ acks' = [acks EXCEPT !.writer = started + 1]
     /\ driver' = [driver EXCEPT ![d] =
         [number |-> started + 1, state |-> state, from |-> checkpoint,
-         entries |-> [s \in Shapes |-> Report(groups[s])],
+         entries |-> [s \in Labels |-> Report(groups[s])],
          ack |-> acks.ack, base |-> acks.ack, appended |-> FALSE]]
-    /\ UNCHANGED <<slot, capture, topic, changes, durable, removed, checkpoint, lost>>
+    /\ UNCHANGED <<slot, capture, topic, changes, durable, written, removed, checkpoint, lost>>
 
 Kill(d) ==
     /\ IsUp(d)
     /\ started < MaxDrivers     \* Somebody starts it again.
     /\ driver' = [driver EXCEPT ![d] = Down]
-    /\ UNCHANGED <<slot, capture, topic, changes, durable, removed, checkpoint, lost, started, acks>>
+    /\ UNCHANGED <<slot, capture, topic, changes, durable, written, removed, checkpoint, lost, started, acks>>
 
 (* tracking.flush_tracker: one below the first pending transaction, or the last commit. *)
 Ack(entries, seen) ==
-    LET pending == {entries[s] : s \in Shapes} \ {0} IN
+    LET pending == {entries[s] : s \in Labels} \ {0} IN
     IF pending = {} THEN seen ELSE Min({seen} \cup {t - 1 : t \in pending})
 
 (* jobs.track.driver: a micro-batch with the next records of the topic and the notifications flushes[s], 0 for none, up
@@ -225,9 +247,9 @@ Batch(d, count, flushes, removals) ==
         hasEvent(s) == flushes[s] > 0 \/ s \in removals \/ \E i \in 1..count : s \in Listed(records[i].place) IN
     /\ ~me.appended
     (* Of a set with one element, TLC evaluates that once. *)
-    /\ \E groups \in {[s \in Shapes |-> ApplyEvents(s, me.state.groups[s], records, flushes[s], s \in removals)]} :
+    /\ \E groups \in {[s \in Labels |-> ApplyEvents(s, me.state.groups[s], records, flushes[s], s \in removals)]} :
        \E state \in {[position |-> me.state.position + count, seen |-> Seen(me.state, records), groups |-> groups]} :
-       \E reported \in {[s \in Shapes |-> IF hasEvent(s) THEN Report(groups[s])
+       \E reported \in {[s \in Labels |-> IF hasEvent(s) THEN Report(groups[s])
                                        ELSE IF Has("forgets groups without events") THEN 0 ELSE me.entries[s]]} :
        \E ack \in {Max({me.ack, Ack(IF Has("commits before entries") THEN me.entries ELSE reported, state.seen)})} :
           /\ state # me.state
@@ -237,9 +259,9 @@ Batch(d, count, flushes, removals) ==
                         !.state = state, !.entries = reported, !.ack = ack, !.appended = TRUE]]
              ELSE /\ driver' = [driver EXCEPT ![d] = Down]
                   /\ UNCHANGED acks
-    /\ UNCHANGED <<slot, capture, topic, changes, durable, removed, checkpoint, lost, started>>
+    /\ UNCHANGED <<slot, capture, topic, changes, durable, written, removed, checkpoint, lost, started>>
 
-NoFlush == [s \in Shapes |-> 0]
+NoFlush == [s \in Labels |-> 0]
 Left(d) == Len(topic) - driver[d].state.position
 
 (* Some of the records, and at most one notification or removal: those of other shapes may be in the next batch. *)
@@ -248,6 +270,8 @@ AnyBatch(d) ==
     /\ \E count \in 0..Left(d) :
        \/ Batch(d, count, NoFlush, {})
        \/ \E s \in Shapes : \E place \in Notified(s) : Batch(d, count, [NoFlush EXCEPT ![s] = place], {})
+       \/ \E s \in Strangers : \E place \in NotifiedByAnother(s) :
+             Batch(d, count, [NoFlush EXCEPT ![LabelOfAnother(s)] = place], {})
        \/ \E s \in Shapes : IsRemoved(s) /\ Batch(d, count, NoFlush, {s})
 
 (* Spark commits the batch, unless the checkpoint is another one by now. *)
@@ -258,7 +282,7 @@ CommitBatch(d) ==
             /\ driver' = [driver EXCEPT ![d].appended = FALSE, ![d].from = driver[d].state]
        ELSE /\ driver' = [driver EXCEPT ![d] = Down]
             /\ UNCHANGED checkpoint
-    /\ UNCHANGED <<slot, capture, topic, changes, durable, removed, lost, started, acks>>
+    /\ UNCHANGED <<slot, capture, topic, changes, durable, written, removed, lost, started, acks>>
 
 (* jobs.track.recovery with --recover: without a checkpoint, from where capture has connected last. *)
 LastStart == Max({1} \cup {i \in 1..Len(topic) : topic[i].start >= 0}) - 1
@@ -269,8 +293,8 @@ LoseCheckpoint ==
     /\ started < MaxDrivers
     /\ lost' = lost + 1
     /\ checkpoint' = [position |-> IF isLate THEN Len(topic) ELSE LastStart, seen |-> acks.ack,
-                      groups |-> [s \in Shapes |-> NoGroup]]
-    /\ UNCHANGED <<slot, capture, topic, changes, durable, removed, driver, started, acks>>
+                      groups |-> [s \in Labels |-> NoGroup]]
+    /\ UNCHANGED <<slot, capture, topic, changes, durable, written, removed, driver, started, acks>>
 
 -----------------------------------------------------------------------------
 Init ==
@@ -279,8 +303,9 @@ Init ==
     /\ topic = <<>>
     /\ changes = 0
     /\ durable = [s \in Shapes |-> 0]
+    /\ written = [s \in Shapes |-> 0]
     /\ removed = [s \in Shapes |-> Txns + 1]
-    /\ checkpoint = [position |-> 0, seen |-> 0, groups |-> [s \in Shapes |-> NoGroup]]
+    /\ checkpoint = [position |-> 0, seen |-> 0, groups |-> [s \in Labels |-> NoGroup]]
     /\ lost = 0
     /\ driver = [d \in Drivers |-> Down]
     /\ started = 0
@@ -288,13 +313,13 @@ Init ==
 
 Next ==
     \/ Connect \/ LoseConfirmation \/ PublishFragment \/ PublishChanges \/ Confirm \/ LoseCheckpoint
-    \/ \E s \in Shapes : Flush(s) \/ Remove(s)
+    \/ \E s \in Shapes : Write(s) \/ Flush(s) \/ Remove(s)
     \/ \E d \in Drivers : Start(d) \/ Kill(d) \/ AnyBatch(d) \/ CommitBatch(d)
 
 (* Capture and the writers get on with what they can do. *)
 Fairness ==
     /\ WF_vars(capture.connects = 0 /\ Connect) /\ WF_vars(PublishFragment) /\ WF_vars(PublishChanges) /\ WF_vars(Confirm)
-    /\ \A s \in Shapes : WF_vars(Flush(s))
+    /\ \A s \in Shapes : WF_vars(Write(s)) /\ WF_vars(Flush(s))
 
 Spec == Init /\ [][Next]_vars /\ Fairness
 
