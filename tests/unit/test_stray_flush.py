@@ -99,6 +99,18 @@ def test_each_of_two_writers_may_flush_its_own_while_both_are_pending(group: Sha
     assert group.report().pending_shapes == 0
 
 
+def test_the_dead_letter_is_true_of_the_next_writers_flush_although_that_counts_later(group: ShapeGroup) -> None:
+    """A shape changes hands, and the next writer's flush is read before the transaction that it is about."""
+    handed_over = sent("users", 2000), flushed("users", 3000, "own")
+    (reason,) = [str(row.reason) for row in output([ShapeEvents.of(handed_over)]) if row.kind == DEAD_LETTER]
+    assert "this moves nothing of what 'log' was sent. Unless the shape is changing hands" in reason
+    apply(group, *handed_over)
+    apply(group, sent("users", 3000, "own"))
+    assert [(each.writer, each.last_flushed.tx_offset) for each in group.report().holders] == [("log", 1999)]
+    apply(group, removed("users", 2500))
+    assert group.report().pending_shapes == 0
+
+
 def plainly(pending: set[str], events: Sequence[ShapeEvent], after: ShapeGroup) -> list[StrayFlush]:
     """By definition: of each label that has been sent nothing, against each other writer that still has to flush."""
     known = pending | {event.label for event in events if event.kind == SENT_WITH_COMMIT}

@@ -148,8 +148,9 @@ def _stray_letters(source: str, stray: Sequence[StrayFlush]) -> list[OutputRow]:
     for flush in stray[:_MOST_STRAY]:
         reason = (
             f"shape {flush.shape_id!r} is written by {flush.writer!r}, but {flush.notified_by!r} has notified that it "
-            f"is flushed up to {flush.offset}; this moves nothing. Take the shape from {flush.notified_by!r}; or set "
-            f"writer: {flush.notified_by} in the shapes file, and begin the shape again with flushtracker resync"
+            f"is flushed up to {flush.offset}; this moves nothing of what {flush.writer!r} was sent. Unless the shape "
+            f"is changing hands at the moment, take it from {flush.notified_by!r}; or set writer: {flush.notified_by} "
+            "in the shapes file, and begin the shape again with flushtracker resync"
         )
         # As the notification was, but by the standard library: executors lack the one that writes events.
         notification = {"v": VERSION, "source": source, "type": "flushed", "shape_id": flush.shape_id}
