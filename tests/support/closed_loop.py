@@ -2,7 +2,8 @@
 
 import random
 from collections.abc import Callable
-from typing import Final
+from functools import cached_property
+from typing import ClassVar, Final
 
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.wal.log_offset import LogOffset
@@ -21,6 +22,7 @@ SHAPES: Final = (
 
 # Each poll is a step of the load, so a longer pause would be less load.
 _PAUSE_S: Final = 0.02
+_TIMEOUT_S: Final = 300
 
 
 def prepare(rig: CaptureRig) -> None:
@@ -38,19 +40,27 @@ def prepare(rig: CaptureRig) -> None:
 class ClosedLoop:
     """The workload, the writers and the tracker; each step ends with a sample of the slot."""
 
+    writers_of: ClassVar[type[Writers]] = Writers
+
     def __init__(self, rig: CaptureRig, seed: int) -> None:
         rng = random.Random(seed)  # noqa: S311  a reproducible test workload
         self.rig = rig
         self.seed = seed
         self.workload = Workload(rig, rng)
-        self.writers = Writers(rig, rng, KafkaPublisher(rig.config.kafka))
-        self.tracker = Tracker(rig)
+        self.writers = self.writers_of(rig, rng, KafkaPublisher(rig.config.kafka))
         self.samples: list[Sample] = []
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        return Tracker(self.rig)
 
     def step(self, *, chance: float = 0.5) -> None:
         self.writers.step(chance=chance)
-        self.tracker.step()
+        self.step_tracker()
         self.sample()
+
+    def step_tracker(self) -> None:
+        self.tracker.step()
 
     def sample(self) -> None:
         self.samples.append(Sample(self.rig.confirmed_lsn(), dict(self.writers.flushed)))
@@ -63,7 +73,7 @@ class ClosedLoop:
             self.step()
             return bool(condition())
 
-        wait_until(step_and_check, what, 120, pause_s=_PAUSE_S)
+        wait_until(step_and_check, what, _TIMEOUT_S, pause_s=_PAUSE_S)
 
     def finish(self) -> None:
         """Flush everything, without new work, until the slot is past the last commit."""
@@ -73,17 +83,21 @@ class ClosedLoop:
             self.step(chance=1.0)
             return self.samples[-1].confirmed_lsn >= parse_lsn(end)
 
-        wait_until(confirmed, "the slot past the last commit", 120, pause_s=_PAUSE_S)
+        wait_until(confirmed, "the slot past the last commit", _TIMEOUT_S, pause_s=_PAUSE_S)
 
     def check(self) -> None:
-        """After :meth:`finish`: each shape's log reproduces its rows, and the slot never passed an unflushed commit."""
+        """After :meth:`finish`: each shape's log reproduces its rows, and :meth:`check_samples`."""
         rig = self.rig
         table = {row[0]: (str(row[1]), row[2]) for row in rig.server.execute("SELECT id, bucket, note FROM rows")}
         assert len(table) > 100
         assert copy_of(rig, "all") == table
         assert copy_of(rig, "ones") == {key: row for key, row in table.items() if row[0] == "1"}
         assert copy_of(rig, "others") == {key: row for key, row in table.items() if row[0] in {"2", "3"}}
-        required = required_flushes(rig.changes())
+        self.check_samples()
+
+    def check_samples(self) -> None:
+        """The slot never passed an unflushed commit."""
+        required = required_flushes(self.rig.changes())
         for sample in self.samples:
             for lsn, shapes in required.items():
                 if lsn < sample.confirmed_lsn:

@@ -1,0 +1,70 @@
+"""Two writers on one slot, one of them in Kafka's transactions, while the tracking job and capture are killed."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from flushtracker.local.postgres import LocalPostgres
+from tests.support.brokers import Broker
+from tests.support.capture_rig import CaptureRig
+from tests.support.closed_loop import SHAPES, prepare
+from tests.support.killed_job import POINTS
+from tests.support.two_writers import TwoWriterLoop
+
+_SEED: Final = 1
+_NEVER: Final = 1 << 30
+_PASSES: Final = {
+    "between state commit and Delta commit": 5,
+    "between Delta commit and batch commit": 5,
+    # All batches pass it, also those that keepalives make while a writer is behind.
+    "before the batch": 40,
+}
+
+
+@pytest.fixture
+def loop(
+    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> Iterator[TwoWriterLoop]:
+    """The closed loop, in which "others" is of the writer ``own``."""
+    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    prepare(rig)
+    rig.define(*({**each, "writer": "own" if each["id"] == "others" else "log"} for each in SHAPES))
+    with closing(rig), closing(TwoWriterLoop(rig, _SEED)) as loop:
+        yield loop
+
+
+@pytest.mark.long
+def test_the_slot_waits_for_the_right_writer_under_kills(loop: TwoWriterLoop) -> None:
+    """Each writer notifies the shapes of both, and one at a time is behind; the status names that one.
+
+    The slot never passes what a shape's own writer has not stored, and reaches the end after the kills.
+    """
+    rig, writers, job = loop.rig, loop.two, loop.job
+    assert _PASSES.keys() == POINTS.keys()
+    capture = rig.start_process()
+    for (point, passes), behind in zip(_PASSES.items(), ["own", "log", "own"], strict=True):
+        writers.behind = behind
+        job.start(point, passes)
+        loop.run_until(lambda: writers.is_behind(behind), f"changes for {behind}")  # noqa: B023  called at once
+        capture = kill(rig, capture)
+        loop.await_holders(dict.fromkeys(writers.shapes_of(behind), behind))
+        writers.behind = None
+        loop.run_until(job.is_killed, point)
+    capture = kill(rig, capture)
+    job.start("before the batch", _NEVER)
+    loop.finish()
+    assert capture.poll() is None, rig.log()
+    loop.check()
+    assert writers.ended.keys() == {"commit", "abort", "killed"}
+
+
+def kill(rig: CaptureRig, capture: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    """Kill capture, and start it again."""
+    assert capture.poll() is None, rig.log()
+    capture.kill()
+    capture.wait()
+    return rig.start_process()
