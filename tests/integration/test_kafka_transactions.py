@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from flushtracker.delta.acks.table import AckTable
+from flushtracker.errors import SinkError
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.jobs.track import query
 from flushtracker.jobs.track.live_status import LiveJobStatus
@@ -23,6 +25,7 @@ from flushtracker.status.problems import open_transactions
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
 from tests.support.kafka_job import SILENT, KafkaJob
+from tests.support.kill_points import arm
 from tests.support.sample_source import SampleSource
 from tests.support.seeds import seeds
 from tests.support.status_pages import job_status
@@ -186,13 +189,14 @@ def test_two_writers_on_one_slot_one_in_transactions_that_abort(
 ) -> None:
     """Random rounds: the log's writer stops, the other one's instances are killed, abort or commit; each notifies both.
 
-    The ack is what the shapes' own writers have committed, and the job names the writer of what holds it.
+    The job fails in some batches. The ack is what the shapes' own writers have committed, and the job names the writer
+    of what holds it.
     """
     rng, source = Random(seed), SampleSource()  # noqa: S311  reproducible
     writers = {"log-1": "log", "log-2": "log", "own-1": "own", "own-2": "own"}
     sent: dict[str, list[int]] = {shape_id: [] for shape_id in writers}
     durable = dict.fromkeys(writers, 0)
-    lsn = 1000
+    lsn, failures = 1000, 0
     status = LiveJobStatus(60_000)
     monkeypatch.setattr(query, "LiveJobStatus", lambda _: status)
     for _ in range(_ROUNDS):
@@ -221,6 +225,7 @@ def test_two_writers_on_one_slot_one_in_transactions_that_abort(
         for shape_id, writer in writers.items():
             if is_running if writer == "log" else end == "commit":
                 durable[shape_id] = lsn
+        failures += run_failing(spark, job, rng)
         job.run(spark)
         pending = [next((each for each in sent[shape_id] if each > durable[shape_id]), None) for shape_id in writers]
         assert ack(job, source) == min((each - 2 for each in pending if each is not None), default=lsn)
@@ -231,6 +236,24 @@ def test_two_writers_on_one_slot_one_in_transactions_that_abort(
             for (shape_id, writer), since in zip(writers.items(), pending, strict=True)
             if since is not None
         }
+    assert failures > 0
+
+
+def run_failing(spark: SparkSession, job: KafkaJob, rng: Random) -> bool:
+    """Run the job, which fails before or after it appends an ack; whether it has come to that."""
+
+    def fail() -> None:
+        raise SinkError("the test ends the job here")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AckTable, "append", AckTable.append)
+        arm({"": (AckTable, "append", rng.random() < 0.5)}, "", 0, fail)
+        try:
+            job.run(spark)
+        except SinkError as error:
+            assert "the test ends the job here" in str(error)  # noqa: PT017  a batch may have no ack to append
+            return True
+    return False
 
 
 def notified(source: SampleSource, shape_id: str, lsn: int, writer: str) -> FlushNotification:
