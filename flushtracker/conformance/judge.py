@@ -255,6 +255,11 @@ class Judge:
         durable = {shape: min(at, self._barriers.get(shape, at)) for shape, at in self.notified.items()}
         return self.rows.faults(lines, durable, newest=newest)
 
+    def rows_of_others(self, lines: Iterable[str]) -> list[str]:
+        """The shapes of other writers that the lines of the rows command have; raises ``ConfigError``."""
+        found = sorted(shown(lines).keys() & self._of_others)
+        return [f"the rows have {_name(shape)}, which is another writer's" for shape in found]
+
     def _notified_text(self, shape: Shape) -> str:
         return f"notified up to {self.notified[shape]}" if shape in self.notified else "notified nothing"
 

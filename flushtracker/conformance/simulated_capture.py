@@ -20,7 +20,10 @@ from flushtracker.wal.names import LOG_WRITER
 _SOURCES: Final = ("7301/1/conformance", "7302/1/conformance")
 _SHAPES: Final = ("users", 'naïve "q"', "orders")
 _OF_ANOTHER: Final = "accounts"
-"""On the same topics, a shape of another writer: of ``flushtracker write``, if it is not the one under test."""
+"""On the same topics, a shape of another writer: of ``flushtracker write``, if it is not the one under test.
+
+With rows, that of the second source is of a third one, whose snapshots are on the topics, too.
+"""
 _ANOTHER: Final = "another"
 _RECENT_EVENTS: Final = 50
 _SNAPSHOT_SHARE: Final = 0.1
@@ -29,7 +32,7 @@ _SNAPSHOT_SHARE: Final = 0.1
 class SimulatedCapture:
     """Two sources of three shapes each, and one of another writer; close it when done.
 
-    ``with_rows``: two of the three have snapshots.
+    ``with_rows``: two of the three have snapshots, and so has one of another writer.
     """
 
     def __init__(self, config: KafkaConfig, judge: Judge, rng: Random, *, with_rows: bool = False) -> None:
@@ -38,12 +41,19 @@ class SimulatedCapture:
         self._rng = rng
         self._publisher = KafkaPublisher(config)
         shapes_with_rows = _SHAPES[:2] if with_rows else ()
-        others = {_OF_ANOTHER: _ANOTHER if judge.writer == LOG_WRITER else LOG_WRITER}
+        other = _ANOTHER if judge.writer == LOG_WRITER else LOG_WRITER
+        others = zip(_SOURCES, (other, _ANOTHER if with_rows else other), strict=True)
         self._sources = [
-            SimulatedSource(name, (*_SHAPES, *others), rng, shapes_with_rows, others, judge.writer) for name in _SOURCES
+            SimulatedSource(
+                *(name, (*_SHAPES, _OF_ANOTHER), rng),
+                (*shapes_with_rows, _OF_ANOTHER) if with_rows and writer == _ANOTHER else shapes_with_rows,
+                {_OF_ANOTHER: writer},
+                judge.writer,
+            )
+            for name, writer in others
         ]
         self._snapshots = [
-            SimulatedSnapshots(source, shape_id, rng) for source in self._sources for shape_id in shapes_with_rows
+            SimulatedSnapshots(source, shape_id, rng) for source in self._sources for shape_id in source.tables
         ]
         self._connections = [SimulatedConnection(source, 0, rng) for source in self._sources]
         self._confirmed = [0] * len(_SOURCES)
@@ -117,7 +127,7 @@ class SimulatedCapture:
 
         An attempt at a snapshot of that ends only then.
         """
-        snapshots = self._rng.choice(self._snapshots)
+        snapshots = self._rng.choice([each for each in self._snapshots if each.shape_id != _OF_ANOTHER])
         source, shape = snapshots.source, (snapshots.source.name, snapshots.shape_id)
         *begin, end = snapshots.attempt(0)
         self._send_snapshot(begin)
@@ -176,7 +186,8 @@ class SimulatedCapture:
 
     def _send_snapshot(self, events: list[SnapshotEvent]) -> None:
         for event in events:
-            self._judge.rows.snapshot_sent(event)
+            if event.shape_id != _OF_ANOTHER:
+                self._judge.rows.snapshot_sent(event)
             self._publish(event)
 
     def _publish(self, event: Event) -> None:

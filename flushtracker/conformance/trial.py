@@ -151,6 +151,8 @@ class Trial:
         self._capture.send_torn_and_whole_snapshots(_AHEAD)
         self._await("snapshot", lambda: self._judge.rows.missing(self._subject.rows()))
         self._await("rows", lambda: self._judge.row_faults(self._subject.rows(), newest=True))
+        # A snapshot does not say whose it is, so a writer may have it until it has read the shape's entry.
+        self._await("own", lambda: self._judge.rows_of_others(self._subject.rows()))
         for left in range(_AHEAD, -1, -1):
             self._capture.complete(self._timeout_s, leave=left)
             self._await("live", self._judge.behind)

@@ -130,6 +130,12 @@ PLAIN: Final = (
         f"{ROOT}/examples/dump_sqlite.py | {sys.executable} - {{data}}/shapes.db --rows'",
     ),
     FaultyWriter(
+        "it shows the snapshot of another writer's shape",
+        "own",
+        {"(entry.definition.writer != me or entry.removed_at)": "entry.removed_at"},
+        rows=ROWS,
+    ),
+    FaultyWriter(
         "it takes a gap for nothing",
         "gap",
         {_IGNORES: f'    position = "next" if position == "gap" else position\n{_IGNORES_ALL_BUT_GAPS}'},

@@ -19,6 +19,7 @@ from flushtracker.conformance.simulated_source import WRITER, SimulatedConnectio
 from flushtracker.conformance.subject import Commands, Subject
 from flushtracker.errors import ConfigError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
+from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import KafkaConfig, Topics, load_kafka_config
 from flushtracker.kafka.records import record_of
@@ -358,11 +359,13 @@ def test_the_writers_configuration_has_no_secret(tmp_path: Path, monkeypatch: py
     assert (read.topics, dict(read.options)) == (topics, {"sasl.password": "s3cret", "linger.ms": "5"})
 
 
-@pytest.mark.parametrize(("name", "other"), [("conformance", "log"), ("own", "log"), ("log", "another")])
-def test_shapes_have_the_name_of_the_writer_under_test_and_one_has_another(
-    name: str, other: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "others"), [("conformance", {"log", "another"}), ("own", {"log", "another"}), ("log", {"another"})]
+)
+def test_shapes_have_the_name_of_the_writer_under_test_and_one_of_each_source_has_another(
+    name: str, others: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So ``flushtracker write`` can be tested, whose name is fixed."""
+    """So ``flushtracker write`` can be tested, whose name is fixed. A third one's shapes have snapshots, too."""
     publisher, judge = FakePublisher(), Judge(name)
     monkeypatch.setattr(simulated_capture, "KafkaPublisher", lambda _: publisher)
     topics = Topics("fragments", "flushes", "shapes", "shape_changes", "snapshots", "snapshots_taken")
@@ -372,6 +375,7 @@ def test_shapes_have_the_name_of_the_writer_under_test_and_one_has_another(
         capture.send_fragment()
     capture.begin_a_shape_again()
     capture.remove_a_shape()
+    capture.send_torn_and_whole_snapshots(0)
 
     def values(topic: str) -> list[str | bytes]:
         return [value for to, value in publisher.values if to == topic]
@@ -380,7 +384,14 @@ def test_shapes_have_the_name_of_the_writer_under_test_and_one_has_another(
     entries = map(parse_registry_entry, values("shapes"))
     named = {(entry.definition.id, entry.definition.writer) for entry in entries if isinstance(entry, ShapeEntry)}
     assert named == {(event.shape_id, event.writer) for event in events}
-    assert dict(named) == {**dict.fromkeys(("users", 'naïve "q"', "orders"), name), "accounts": other}
+    assert named == {*((each, name) for each in ("users", 'naïve "q"', "orders")), *(("accounts", of) for of in others)}
+    taken = map(SnapshotEvent.from_json, values("snapshots"))
+    source, *_ = {event.source for event in events if event.shape_id == "accounts" and event.writer == "another"} & {
+        event.source for event in taken if event.shape_id == "accounts" and event.end is not None
+    }
+    rows = [json.dumps({"source": source, "shape_id": each, "rows": {}}) for each in ("users", "accounts")]
+    assert judge.rows_of_others(rows[:1]) == []
+    assert judge.rows_of_others(rows) == [f"the rows have shape 'accounts' of {source}, which is another writer's"]
     notify(judge, events[0].last_log_offset, events[0].shape_id, "nobody")
     assert [*judge.violations] == ["own"]
 
