@@ -13,7 +13,7 @@ TESTS  ?= flushtracker tests/unit tests/spark tests/integration
 
 # Several tests at a time, most of which wait for a JVM, a broker or a server: the longest begin first.
 WORKERS  ?= 4
-TOGETHER := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+TOGETHER := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 # How much `make soak` plays.
 HISTORIES ?= 1000000

@@ -4,8 +4,9 @@ import os
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
-from tests.support.schedule import Durations, groups_of, read_durations
+from tests.support.schedule import Durations, LongestFirst, sort_longest_first
 from tests.support.seeds import first_seed
 
 # A JVM of a test lives for seconds or minutes, and would use more CPU time to compile itself well than it saves.
@@ -37,12 +38,11 @@ def pytest_report_header() -> str:
     return f"random histories: FLUSHTRACKER_SEED={first_seed()} repeats those of this run"
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On several workers, the longest tests begin first, and what shares a fixture stays together."""
-    if getattr(config.option, "loadgroup", False):
-        groups = groups_of(items, read_durations())
-        for name, members in groups.items():
-            for item in members:
-                item.add_marker(pytest.mark.xdist_group(name))
-        items[:] = [item for members in groups.values() for item in members]
+    if hasattr(config, "workerinput"):
+        sort_longest_first(items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LongestFirst | None:
+    """With ``--dist loadscope``."""
+    return LongestFirst(config, log) if config.getvalue("dist") == "loadscope" else None
