@@ -36,7 +36,7 @@ def sort_longest_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (-kept_durations().get(unit := unit_of(item.nodeid), 0.0), unit))
 
 
-class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]  its base has no types
+class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]
     """Gives each worker the next unit, in the order in which the workers have sorted them."""
 
     def _split_scope(self, nodeid: str) -> str:
