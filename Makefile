@@ -95,7 +95,7 @@ soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a milli
 	FLUSHTRACKER_JOINED_HISTORIES=1000 $(BIN)/python -m pytest -n 2 tests/unit/test_joined_shapes.py
 	FLUSHTRACKER_JOINED_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_joined_snapshots.py tests/integration/test_joined_history.py tests/spark/test_joined_rows.py
 	FLUSHTRACKER_HISTORY_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_source_history.py
-	$(BIN)/python -m pytest -m "soak or long" $(TESTS)
+	FLUSHTRACKER_SEED=$$(date +%s) $(BIN)/python -m pytest -m "soak or long" $(TESTS)
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 	$(BIN)/python -m tests.integration.soak_checkpoint

@@ -13,13 +13,13 @@ from tests.support.schema_history import random_history
 from tests.support.schema_play import RuleBrokenError
 from tests.support.schema_shrink import shrink
 from tests.support.schema_stage import Stage, schema_stage
-from tests.support.seeds import first_seed
+from tests.support.seeds import first_seed, turn
 from tests.support.server_versions import runs_here
 
 _STAGES: Final = [
     pytest.param((18, 2), id="18"),
     # An older one as well, another one with another commit; ``soak_schema`` plays on all.
-    pytest.param((14 + first_seed() % 4, 1), id="older", marks=pytest.mark.long),
+    pytest.param((14 + turn() % 4, 1), id="older", marks=pytest.mark.long),
 ]
 """Versions, and how many new histories are played there."""
 _REPLAYS: Final = int(os.environ.get("FLUSHTRACKER_SCHEMA_REPLAYS", "60"))

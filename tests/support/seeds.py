@@ -1,6 +1,6 @@
-"""Seeds of random histories, new with every commit: a history that was played before finds nothing.
+"""Seeds of random histories: the same in every run, unless ``FLUSHTRACKER_SEED`` is another number.
 
-The head of a test run prints the first seed; with ``FLUSHTRACKER_SEED`` of that number a run repeats its histories.
+``make soak`` takes new ones. The head of a test run prints the first one, with which a run repeats its histories.
 """
 
 import os
@@ -18,19 +18,20 @@ _APART: Final = 1000
 """How many histories a test may play from one seed on."""
 
 
-@cache
 def first_seed() -> int:
-    """That of the environment, or the beginning of the commit's hash; 0 without a commit."""
-    given = os.environ.get("FLUSHTRACKER_SEED")
-    if given is not None:
-        return int(given)
+    return int(os.environ.get("FLUSHTRACKER_SEED", "0"))
+
+
+@cache
+def turn() -> int:
+    """The beginning of the commit's hash; 0 without a commit."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=8", "HEAD"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return int(done.stdout.strip()[:8], 16) if done.returncode == 0 else 0
 
 
 def seeds(count: int, further: int = 0) -> list[ParameterSet]:
-    """So many new seeds, and ``further`` ones for the soak."""
+    """So many seeds, and ``further`` ones for the soak."""
     return [
         pytest.param(first_seed() + _APART * n, id=f"seed {n}", marks=[pytest.mark.soak] * (n >= count))
         for n in range(count + further)
@@ -39,7 +40,7 @@ def seeds(count: int, further: int = 0) -> list[ParameterSet]:
 
 def in_turn(options: Sequence[str], count: int = 1) -> list[ParameterSet]:
     """So many of these with each commit, others with another; the rest is for the soak."""
-    first = first_seed() % len(options)
+    first = turn() % len(options)
     chosen = {(first + n) % len(options) for n in range(count)}
     return [pytest.param(each, id=each, marks=[pytest.mark.soak] * (n not in chosen)) for n, each in enumerate(options)]
 

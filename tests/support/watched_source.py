@@ -72,8 +72,12 @@ class WatchedSource:
                 self.read_again = max(self.read_again, reached)
 
     def start_over(self, flushes: int, *, merges: bool) -> None:
-        """Another checkpoint is used: what it has forgotten is read again, up to the end of the ``flushes``."""
-        self.unread = self.read, flushes
+        """Another checkpoint is used: what it has forgotten is read again, up to the end of the ``flushes``.
+
+        A transaction that was open is read to its end: a resend is cut otherwise, and may say less up to a place.
+        """
+        has_read = self.read > LogOffset.before_all()
+        self.unread = LogOffset.last_of(self.read.tx_offset) if has_read else self.read, flushes
         self.read_again = LogOffset.before_all()
         self.merged = merges
 
