@@ -87,7 +87,7 @@ with ft.FlushNotifier(config, writer=me) as notifier:
                 store(ft.ShapeChangesEvent.from_json(value))
             elif topic and topic == config.topics.snapshots:
                 store_snapshot(ft.SnapshotEvent.from_json(value))
-            elif topic and isinstance(entry := ft.parse_registry_entry(value), ft.ShapeEntry):
+            elif topic and value and isinstance(entry := ft.parse_registry_entry(value), ft.ShapeEntry):
                 shape = entry.source, entry.definition.id
                 if counts(shape, entry.definition.incarnation) and (entry.definition.writer != me or entry.removed_at):
                     removed.add(shape)

@@ -2,19 +2,28 @@
 
 import json
 import re
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from flushtracker import FlushNotifier, LogOffset
 from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.records import record_of
+from flushtracker.shapes.definition import ShapeDefinition
 from tests.support.brokers import Broker
+from tests.support.faulty_writers import WRITER
 from tests.support.kafka_streams import config_file, created_streams, records, unreachable
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 SOURCE = "7301/1/shapes"
@@ -128,6 +137,30 @@ def test_the_example_of_the_page_for_writers_runs(
     monkeypatch.chdir(tmp_path)
     exec(block, {})  # noqa: S102  our own page
     assert published(config) == [("users", LogOffset(100, 8)), ("users", LogOffset.last_of(200))]
+
+
+def test_the_example_writer_reads_past_a_tombstone_in_the_registry(config: KafkaConfig, tmp_path: Path) -> None:
+    """Somebody has deleted an entry, as a damaged one. The writer would end at each start until it is compacted."""
+    definition = ShapeDefinition("users", ("public", "users"), incarnation=2, writer="own")
+    entry = record_of(ShapeEntry(SOURCE, definition, 16385, LogOffset(100, 4)))
+    producer = Producer({"bootstrap.servers": config.bootstrap_servers})
+    for value in (None, entry.value):
+        producer.produce(config.topics.shapes, value, entry.key, 0)
+    assert producer.flush(60) == 0
+    database, log = tmp_path / "shapes.db", tmp_path / "writer.log"
+    command = [sys.executable, WRITER, config_file(config, tmp_path / "kafka.yaml"), database]
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+
+        def incarnations() -> list[tuple[int]]:
+            assert process.poll() is None, log.read_text()
+            with suppress(sqlite3.OperationalError), closing(sqlite3.connect(database)) as connection:
+                return connection.execute("SELECT incarnation FROM snapshots").fetchall()
+            return []  # The table is not there yet.
+
+        try:
+            assert wait_until(incarnations, "the writer has read the entry", 120) == [(2,)]
+        finally:
+            process.kill()
 
 
 def test_unavailable_brokers_and_a_bad_file_are_errors(config: KafkaConfig, tmp_path: Path) -> None:
