@@ -29,6 +29,7 @@ from flushtracker.postgres.slot import check_server, read_slot, read_slot_status
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import parse_table, read_shapes, typed_table
 from flushtracker.status.problems import slot_problems
+from flushtracker.status.upgrade_facts import UpgradeFacts, upgrade_problems
 from tests.support.new_server import new_server
 from tests.support.server_versions import binaries_of, runs_here
 from tests.support.waiting import wait_until
@@ -425,6 +426,34 @@ def test_a_slot_becomes_a_failover_slot_as_advised(versioned: tuple[int, LocalPo
         rows(session, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
 
 
+def test_open_transactions_are_found_as_advised_before_an_upgrade(
+    versioned: tuple[int, LocalPostgres], session: Connection
+) -> None:
+    """By the two queries of the message: the session that has written, and what is prepared."""
+    _, server = versioned
+    rows(session, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    slot = read_slot_status(session, "s", 0)
+    assert slot is not None
+    facts = UpgradeFacts(
+        18,
+        is_standby=False,
+        written_lsn=slot.written_lsn,
+        open_transactions=1,
+        prepared_transactions=0,
+        free_slots=1,
+        other_slots=(),
+        sealed_lsn=None,
+    )
+    (remedy,) = (each.remedy for each in upgrade_problems(facts, slot) if each.kind == "upgrade_has_writers")
+    sessions, prepared = str(remedy).partition("open: ")[2].split("; ")
+    with closing(server.connect()) as writer:
+        rows(writer, "BEGIN")
+        ((pid, _),) = rows(writer, "SELECT pg_backend_pid(), txid_current()")
+        assert pid in [found for found, *_ in rows(session, sessions)]
+        assert rows(session, prepared) == []
+    rows(session, "SELECT pg_drop_replication_slot('s')")
+
+
 def test_a_role_may_see_the_timeline_of_a_standby_as_advised(restartable: LocalPostgres, tmp_path: Path) -> None:
     """It is granted on the primary."""
     restartable.stop()
@@ -503,6 +532,9 @@ _SQL: Final = re.compile(
     r"\b(ALTER (?:TABLE|PUBLICATION|ROLE|SYSTEM)|CREATE (?:UNIQUE INDEX|PUBLICATION)|COMMENT ON|GRANT \w+"
     r"|ALTER_REPLICATION_SLOT|DO )\b"
 )
+# Not SQL, and so not here: command lines (tests/unit/test_printed_commands.py), files of libpq and of the server
+# (test_postgres_access.py, test_tls.py), settings of a standby (test_failover.py), and kafka-transactions.sh, which the
+# test's broker has not.
 _HERE: Final = "this file"
 _COVERED: Final = {
     ("postgres/identity_remedies.py", "ALTER TABLE"): _HERE,
