@@ -74,7 +74,8 @@ def capturing(now_ms: int, *, retained_bytes: int = 20_800_000, wal_status: str 
 def writing(now_ms: int, **fields: Any) -> WriteStatus:
     """A writers' job that keeps up, and takes snapshots."""
     shapes = SourceShapes(5, 2, (ShapeNote("users-none", "held 50 GB"),), 2, ("customers", "orders-eu"))
-    source = WrittenSource(SOURCE, _LAST_SEEN, now_ms - 300, now_ms - 1_500, 1_200, 54_321, shapes=shapes)
+    figures = SOURCE, _LAST_SEEN, now_ms - 300, now_ms - 1_500, 1_200, 54_321
+    source = WrittenSource(*figures, shapes=shapes, cut_lsn=_LAST_SEEN - 0x100, cut_at_ms=now_ms - 900)
     status = WriteStatus(
         now_ms,
         now_ms - 7_200_000,
