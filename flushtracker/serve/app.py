@@ -40,7 +40,7 @@ from flushtracker.serve.http_answers import (
 )
 from flushtracker.serve.messages import MUST_REFETCH
 from flushtracker.serve.query_string import parse_query
-from flushtracker.serve.recent_answers import RecentAnswers
+from flushtracker.serve.recent_answers import FIRST_ERROR, RecentAnswers
 from flushtracker.serve.refusals import RefusalError, UnavailableError, refusal_of
 from flushtracker.serve.shape_answers import BeginAgainError, ShapeAnswers
 from flushtracker.serve.shape_request import ShapeRequest
@@ -264,10 +264,12 @@ class _Exchange:
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a small answer; if one has begun already, the connection is cut, so that the client sees an error."""
+        self.count(status)
         if self._is_begun:
+            if status >= FIRST_ERROR:
+                logger.warning("answer cut off status=%s reason=%s", status, body.decode())
             self.abort()
             return
-        self.count(status)
         if self.is_one_too_many:
             headers = {**headers, "connection": "close"}
         with suppress(StalledError):

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 _SPAN_S: Final = 60.0
 _PART_S: Final = 5.0
-_FIRST_ERROR: Final = 500
+FIRST_ERROR: Final = 500
+"""The least status of an error that is not the client's."""
 
 
 class Recent(NamedTuple):
@@ -28,7 +29,7 @@ class RecentAnswers:
         """An answer with this status has begun now."""
         began_s, parts = self._now_s() // _PART_S * _PART_S, self._parts
         last = parts.pop()[1] if parts and parts[-1][0] == began_s else Recent(0, 0)
-        parts.append((began_s, Recent(last.answers + 1, last.errors + (status >= _FIRST_ERROR))))
+        parts.append((began_s, Recent(last.answers + 1, last.errors + (status >= FIRST_ERROR))))
 
     def last_minute(self) -> Recent:
         """The sums now."""

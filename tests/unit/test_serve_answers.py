@@ -20,6 +20,7 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import SinkError, SnapshotMissingError
 from flushtracker.serve import body, event_stream
 from flushtracker.serve import reads as reads_module
+from flushtracker.serve.asgi import Send
 from flushtracker.serve.body import Body, Page, PageFile
 from flushtracker.serve.flights import AbandonedError
 from flushtracker.serve.kept import KeptPages, PageKey
@@ -518,6 +519,27 @@ def test_server_without_a_recent_look_answers_nothing(log: str) -> None:
             assert (status.recent_errors, status.recent_answers) == (2, sum(each.count for each in status.answers))
 
     run(test)
+
+
+def test_an_answer_that_fails_after_it_has_begun_counts_as_an_error(
+    log: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its client sees a connection that is cut. Counted as the 200 that it began with, nobody would be told."""
+    append(log, inserts(10, "a"))
+
+    async def broken(send: Send, *_: object, **_more: object) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise SinkError("a file is gone")
+
+    async def test() -> None:
+        async with serving(log) as server:
+            monkeypatch.setattr("flushtracker.serve.app.send_answer", broken)
+            await server.get({**USERS, "offset": "-1"})
+            assert dict(server.served.app.answered) == {200: 1, 503: 1}
+            assert server.served.app.recent.last_minute().errors == 1
+
+    run(test)
+    assert [record.message for record in caplog.records if "answer cut off status=503" in record.message]
 
 
 def test_ended_shape_stops_its_clients_with_the_reason(log: str) -> None:
