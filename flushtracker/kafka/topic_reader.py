@@ -50,12 +50,13 @@ class TopicReader:
         Raises:
             BrokerError: as all methods; or a key is in two partitions, so that nobody knows which record is its last.
         """
-        partition_of: dict[bytes, int] = {}
+        # By the keys' hashes, which take less memory: there may be a million shapes.
+        partition_of: dict[int, int] = {}
         for message in self._messages(self._partitions(topic)):
             key, value, partition = message.key() or b"", message.value(), message.partition() or 0
             if value is None:
                 continue
-            if (other := partition_of.setdefault(key, partition)) != partition:
+            if (other := partition_of.setdefault(hash(key), partition)) != partition:
                 raise BrokerError(
                     f"topic {topic} at {self._servers} has the key {key.decode(errors='replace')} in partitions "
                     f"{other} and {partition}, so nobody knows which record is the last: the topic was given more "
