@@ -148,7 +148,7 @@ def test_the_example_writer_reads_past_a_tombstone_in_the_registry(config: Kafka
         producer.produce(config.topics.shapes, value, entry.key, 0)
     assert producer.flush(60) == 0
     database, log = tmp_path / "shapes.db", tmp_path / "writer.log"
-    command = [sys.executable, WRITER, config_file(config, tmp_path / "kafka.yaml"), database]
+    command = [sys.executable, str(WRITER), str(config_file(config, tmp_path / "kafka.yaml")), str(database)]
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
 
         def incarnations() -> list[tuple[int]]:
