@@ -71,15 +71,17 @@ verify: verifytools java $(READY) jars brokerjars s3jars warmup oldestspark ## t
 
 # One session, so that servers, brokers and Spark start once for each worker, and no worker waits for a phase to end.
 ci: ## all that a change must pass: the checks, every test but the soak, and the models if they have changed
-	$(MAKE) -j 2 verifytools check prepared
+	$(MAKE) verifytools $(READY)
+	$(MAKE) -j 2 check prepared
 	$(BIN)/python -m pytest $(TOGETHER) -m "not soak" $(TESTS) tests/verify
 	$(BIN)/python -m tests.model --if-changed
 	@mkdir -p data; git describe --always --abbrev=40 --dirty --exclude '*' > data/ci-passed
 	@echo "passed: $$(cat data/ci-passed)"
 
-prepared: java $(READY) jars brokerjars serverjars s3jars s3server warmup oldestspark
+prepared: $(READY)
+	@$(MAKE) -j 1 java jars brokerjars serverjars s3jars s3server warmup oldestspark
 
-oldestspark: $(READY) jars s3jars
+oldestspark: $(READY)
 	@$(MAKE) SPARK=4.0 java .venv-4.0/.ready jars s3jars
 
 soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a million simulated histories, ten million mutated inputs, then 600 kills under load; takes hours
