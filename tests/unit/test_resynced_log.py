@@ -101,6 +101,22 @@ def played(log: str, seed: int) -> Counter[str]:
     return world.counts
 
 
+def test_foreign_readers_do_not_take_a_mark_with_nothing_after_it_for_an_empty_shape(tmp_path: Path) -> None:
+    """A shape begins again whose history is folded: no row of the log is left that the queries would look at."""
+    world = ResyncedLog(str(tmp_path / "log"), Random(0))  # noqa: S311  reproducible
+    world.snapshot()
+    while not world.counts["folds"]:
+        world.change()
+        world.write_all()
+        world.tx += 100
+        world.upkeep()
+    world.begin()
+    world.mark(world.incarnation)
+    assert world.expected is None
+    assert world.written
+    check_foreign(world)
+
+
 def check_readers(world: ResyncedLog) -> None:
     """A reader of the log alone, and one that knows the registry: it does not read what is to begin again."""
     if world.expected is None:
