@@ -14,10 +14,12 @@ from tests.support.waiting import wait_until
 
 
 def delete_records(bootstrap_servers: str, topic: str) -> None:
-    """Delete what is in the topic's first partition now; raises ``KafkaException`` if it may only be compacted."""
+    """Delete what is in the topic now; raises ``KafkaException`` if it may only be compacted."""
     # The client must live until the answer.
-    admin, partition = _admin(bootstrap_servers), TopicPartition(topic, 0, OFFSET_END)
-    admin.delete_records([partition])[partition].result(60)
+    admin = _admin(bootstrap_servers)
+    partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions
+    for future in admin.delete_records([TopicPartition(topic, number, OFFSET_END) for number in partitions]).values():
+        future.result(60)
 
 
 def delete_compacted(bootstrap_servers: str, topic: str) -> None:
