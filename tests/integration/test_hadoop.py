@@ -25,6 +25,7 @@ from tests.support.store_jobs import (
 from tests.support.store_tables import log_is_claimed_appended_merged_and_read
 from tests.support.waiting import wait_until
 
+# Other storages have all of it with each commit; here that is for the soak, but for what HDFS and YARN do themselves.
 pytestmark = pytest.mark.long
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -52,6 +53,7 @@ def test_programs_that_race_replace_no_commit_on_hdfs(hadoop: HadoopCluster) -> 
     racing_programs_replace_no_commit(0, f"{hadoop.hdfs}/raced")
 
 
+@pytest.mark.soak
 def test_log_on_hdfs_is_claimed_appended_merged_and_read(hadoop: HadoopCluster) -> None:
     log_is_claimed_appended_merged_and_read(f"{hadoop.hdfs}/merged", {})
 
@@ -63,6 +65,7 @@ def test_killed_driver_continues_on_hdfs(
     killed_driver_continues(spark, undisturbed, job)
 
 
+@pytest.mark.soak
 def test_killed_writer_continues_on_hdfs(spark: SparkSession, hadoop: HadoopCluster, tmp_path: Path) -> None:
     """Each change is in the log once."""
     job = Written(tmp_path, Store(hadoop.hdfs, "", {}), "writer")
@@ -71,6 +74,7 @@ def test_killed_writer_continues_on_hdfs(spark: SparkSession, hadoop: HadoopClus
     job.require_everything()
 
 
+@pytest.mark.soak
 def test_stale_driver_on_hdfs_adds_nothing_to_what_its_successor_has_acknowledged(
     spark: SparkSession,
     undisturbed: JobFolder,

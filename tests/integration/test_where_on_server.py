@@ -11,6 +11,7 @@ import pytest
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.new_server import new_server
 from tests.support.random_where import COLUMNS
+from tests.support.seeds import in_turn
 from tests.support.server_versions import binaries_of, runs_here
 from tests.support.where_comparison import SYNTAX_ERROR, Comparison, WhereComparison, is_read
 
@@ -31,7 +32,7 @@ def test_mutated_conditions_are_refused_or_mean_what_they_mean_on_the_server(pos
 
 @pytest.mark.long
 @pytest.mark.skipif(not runs_here(), reason="the servers are built for 64-bit x86 Linux")
-@pytest.mark.parametrize("version", [14, 15, 16, 17])
+@pytest.mark.parametrize("version", in_turn([14, 15, 16, 17]))
 def test_mutated_conditions_mean_the_same_on_each_version(version: int) -> None:
     """Each has keywords of its own, and reads other numbers; what is accepted here is what all of them read alike."""
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:

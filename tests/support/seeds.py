@@ -38,11 +38,13 @@ def seeds(count: int, further: int = 0) -> list[ParameterSet]:
     ]
 
 
-def in_turn(options: Sequence[str], count: int = 1) -> list[ParameterSet]:
+def in_turn(options: Sequence[object], count: int = 1) -> list[ParameterSet]:
     """So many of these with each commit, others with another; the rest is for the soak."""
     first = turn() % len(options)
     chosen = {(first + n) % len(options) for n in range(count)}
-    return [pytest.param(each, id=each, marks=[pytest.mark.soak] * (n not in chosen)) for n, each in enumerate(options)]
+    return [
+        pytest.param(each, id=str(each), marks=[pytest.mark.soak] * (n not in chosen)) for n, each in enumerate(options)
+    ]
 
 
 def play_until(play: Callable[[int], Mapping[str, int]], seed: int, *names: str) -> None:
