@@ -107,7 +107,7 @@ Remove(s) ==
     /\ IF capture.next > Len(Stream) THEN TRUE ELSE capture.next = First(TxnOf(capture.next))
     /\ \A i \in 1..Len(topic) : topic[i].place < capture.next
     /\ removed' = [removed EXCEPT ![s] = Published]
-    /\ UNCHANGED <<slot, capture, topic, changes, durable, checkpoint, lost, driver, started, acks>>
+    /\ UNCHANGED <<slot, capture, topic, changes, durable, written, checkpoint, lost, driver, started, acks>>
 
 -----------------------------------------------------------------------------
 (* Writers. One that dies loses nothing that is durable, and notifies again when it starts: it has no other state. *)
