@@ -55,6 +55,15 @@ _CHILDREN: Final = (  # name, module and arguments, configuration
 )
 
 
+def child_environment() -> dict[str, str]:
+    """The environment in which a program of the demo is this flushtracker, also if another one is in the folder.
+
+    ``python -m`` looks in the folder first, as in a checkout whose wheel was installed; since 3.11 Python can be told.
+    """
+    is_from_here = Path.cwd() in Path(__file__).parents
+    return {**os.environ} if is_from_here else os.environ | {"PYTHONSAFEPATH": "1"}
+
+
 class Demo:
     """All parts, with their data, configuration and logs in ``folder``.
 
@@ -190,7 +199,7 @@ class Demo:
     def _start_child(self, parts: ExitStack, name: str, command: list[str]) -> None:
         log = self._folder / f"{name}.log"
         self._startup.say(f"starting {name}, log {log.name}")
-        child = GuardedProcess(name, [sys.executable, "-m", *command], log=log, env=os.environ)
+        child = GuardedProcess(name, [sys.executable, "-m", *command], log=log, env=child_environment())
         parts.callback(self._stop, name, child.stop)
         self._children.append(child)
 

@@ -16,7 +16,7 @@ from flushtracker.config.job_config import load_config
 from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.config.write_config import load_write_config
-from flushtracker.demo.services import demo_folder, filled
+from flushtracker.demo.services import child_environment, demo_folder, filled
 from flushtracker.demo.view import LastMinute, Startup, bars, view
 from flushtracker.demo.workload import transactions
 from flushtracker.errors import ConfigError
@@ -264,3 +264,16 @@ except KeyboardInterrupt:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, "made True\n")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python cannot be told not to look in the folder")
+def test_programs_of_the_demo_are_not_those_of_the_folder_where_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheel's jars are elsewhere than those of the checkout in which the README says to build and start it."""
+    (tmp_path / "flushtracker").mkdir()
+    (tmp_path / "flushtracker" / "__main__.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "flushtracker", "--version"]
+    assert subprocess.run(command, check=False).returncode == 9
+    assert subprocess.run(command, check=False, env=child_environment()).returncode == 0
