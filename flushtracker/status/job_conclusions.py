@@ -12,7 +12,7 @@ from flushtracker.errors import StatusError, listed
 from flushtracker.status.capture_status import CaptureStatus, EndedShape
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import ServeStatus
-from flushtracker.status.shapes_remedy import shell_word
+from flushtracker.status.shapes_remedy import shapes_command
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus, WrittenSource
 
@@ -124,12 +124,8 @@ def _with_reason(shapes: Sequence[EndedShape], how: str = "ended") -> str:
 
 def _resync(shapes: Sequence[EndedShape], config_arguments: Sequence[str]) -> str:
     """The command that begins them again, complete if they are few."""
-    names = [each.shape_id for each in shapes[:_NAMED]]
-    # An id may look like an option.
-    separator = "-- " if any(name.startswith("-") for name in names) else ""
-    more = " …" if len(shapes) > _NAMED else ""
-    command = " ".join(["flushtracker resync", *map(shell_word, config_arguments)])
-    return f"{command} {separator}{' '.join(map(shell_word, names))}{more}"
+    command = shapes_command("resync", config_arguments, [each.shape_id for each in shapes[:_NAMED]])
+    return f"{command} …" if len(shapes) > _NAMED else command
 
 
 def _writing(status: WriteStatus) -> Iterator[Conclusion]:

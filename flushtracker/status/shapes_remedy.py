@@ -46,10 +46,7 @@ def shapes_remedy(
         return f"check the {_writer(source.holders)} of these shapes; removing only one changes nothing{which}"
     if not frees_most(source, holder.ack_if_removed, retained_bytes):
         return f"check the {_writer([holder])} of {holder.shape_id}; removing the shape would free little"
-    command = " ".join(["flushtracker remove-shape", *map(shell_word, config_arguments)])
-    # An id may look like an option.
-    separator = "-- " if holder.shape_id.startswith("-") else ""
-    command = f"{command} {separator}{shell_word(holder.shape_id)}"
+    command = shapes_command("remove-shape", config_arguments, [holder.shape_id])
     return f"check its {_writer([holder])}, or: {command} (final: its id is never used again)"
 
 
@@ -75,6 +72,13 @@ def _together(source: SourceStatus, retained_bytes: int) -> str:
             which = f"{', '.join(names[:-1])} and {names[-1]}" if number <= _NAMED else f"the first {number}"
             return f"; removing {which} would acknowledge {format_lsn(ack_lsn)}"
     return ""
+
+
+def shapes_command(command: str, config_arguments: Sequence[str], shape_ids: Sequence[str]) -> str:
+    """The line for a shell that runs a command of ``flushtracker`` on these shapes."""
+    # An id may look like an option.
+    separator = ["--"] if any(each.startswith("-") for each in shape_ids) else []
+    return " ".join(["flushtracker", command, *map(shell_word, [*config_arguments, *separator, *shape_ids])])
 
 
 def shell_word(text: str) -> str:
