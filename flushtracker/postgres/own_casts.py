@@ -4,7 +4,8 @@ Enums and arrays have no operators of their own type. With ``CREATE CAST (mood A
 compares ``mood = 'ok'`` as texts, which the cast's function makes; any cast to text decides what ``mood::text`` is.
 """
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from flushtracker.postgres.connection import Connection, rows
@@ -28,7 +29,9 @@ ORDER BY m.relid, m.name, k.castsource, k.casttarget
 """
 
 
-def own_casts(connection: Connection, tables: Collection[int]) -> dict[tuple[int, str], str]:
-    """Of the columns of these tables that have such a cast, by the table's OID and their name: which one it is."""
-    found = rows(connection, _CASTS, (list(tables),))
-    return {(oid, name): f"CAST ({source} AS {target})" for oid, name, source, target in found}
+def own_casts(connection: Connection, tables: Collection[int]) -> Mapping[int, Mapping[str, str]]:
+    """The columns of these tables, by OID, that such a cast applies to, each with the cast."""
+    found: dict[int, dict[str, str]] = defaultdict(dict)
+    for oid, name, source, target in rows(connection, _CASTS, (list(tables),)):
+        found[oid][name] = f"CAST ({source} AS {target})"
+    return found

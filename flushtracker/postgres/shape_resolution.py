@@ -51,7 +51,7 @@ def resolve_shapes(
     encoding, remedies = server_encoding(connection), IdentityRemedies(connection, publication)
     casts = own_casts(connection, [table.oid for table in facts.values()])
     tables = {
-        name: _Table(found, bindings[found.oid], encoding, remedies, casts)
+        name: _Table(found, bindings[found.oid], encoding, remedies, casts.get(found.oid, {}))
         for name, found in facts.items()
         if found.oid in bindings
     }
@@ -139,10 +139,10 @@ class _Table:
         binding: TableBinding,
         encoding: str,
         remedies: IdentityRemedies,
-        casts: Mapping[tuple[int, str], str],
+        casts: Mapping[str, str],
     ) -> None:
         self.binding = binding
-        self._casts = {name: cast for (oid, name), cast in casts.items() if oid == binding.oid}
+        self._casts = casts
         self._encoding = encoding
         self._find_remedy = cache(partial(remedies.of, facts.relation.table))
         self.members = frozenset({binding.oid, *(partition.oid for partition in binding.partitions)})
