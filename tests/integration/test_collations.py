@@ -1,11 +1,9 @@
 """``lower``, ``upper`` and ILIKE mean what they mean on the server under the collation of a column, or are refused."""
 
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import product
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,7 +15,7 @@ from flushtracker.postgres.shape_resolution import resolve_shapes
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.where import parse_where
 from flushtracker.wal.changes import Column, Relation
-from tests.support.new_server import new_server
+from tests.support.new_server import running_server
 from tests.support.server_versions import binaries_of, runs_here
 from tests.support.where_comparison import WhereComparison
 
@@ -38,11 +36,9 @@ def server() -> Iterator[LocalPostgres]:
     """One with ICU, and with a database whose own collation is Turkish."""
     if not runs_here():
         pytest.skip("the servers with ICU are for another machine")
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        with new_server(Path(name) / "server", binaries_of(18)) as server:
-            server.execute("CREATE DATABASE turkish LOCALE_PROVIDER icu ICU_LOCALE 'tr' TEMPLATE template0")
-            yield server
+    with running_server(binaries_of(18)) as server:
+        server.execute("CREATE DATABASE turkish LOCALE_PROVIDER icu ICU_LOCALE 'tr' TEMPLATE template0")
+        yield server
 
 
 @pytest.mark.parametrize("collation", ["tr-x-icu", "el-x-icu", "und-x-icu", "pg_unicode_fast"])
@@ -153,16 +149,14 @@ def _create_collated(session: Connection) -> None:
 
 @pytest.fixture(scope="module", params=[14, 18, *(pytest.param(each, marks=pytest.mark.long) for each in (15, 16, 17))])
 def collated(request: pytest.FixtureRequest) -> Iterator[LocalPostgres]:
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        with (
-            new_server(Path(name) / "server", binaries_of(request.param)) as server,
-            closing(server.connect()) as session,
-        ):
-            rows(session, "CREATE TYPE mood AS ENUM ('x')")
-            rows(session, 'CREATE DOMAIN letter AS text COLLATE "C"')
-            _create_collated(session)
-            yield server
+    with (
+        running_server(binaries_of(request.param)) as server,
+        closing(server.connect()) as session,
+    ):
+        rows(session, "CREATE TYPE mood AS ENUM ('x')")
+        rows(session, 'CREATE DOMAIN letter AS text COLLATE "C"')
+        _create_collated(session)
+        yield server
 
 
 @pytest.mark.skipif(not runs_here(), reason="the servers with ICU are for another machine")

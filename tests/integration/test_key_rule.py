@@ -1,9 +1,7 @@
 """Which keys are accepted when a shape is added, by a real catalog."""
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -13,7 +11,7 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.shapes.definition import ShapeDefinition
-from tests.support.new_server import new_server
+from tests.support.new_server import running_server
 
 _FULL: Final = "ALTER TABLE t REPLICA IDENTITY FULL"
 _TABLE: Final = "CREATE TABLE t (id int NOT NULL, region text NOT NULL, v text)"
@@ -22,11 +20,9 @@ _NO_KEY: Final = "table public.t has no key: it needs a primary key, or a valid 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LocalPostgres]:
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        with new_server(Path(name) / "server") as server:
-            server.execute("CREATE PUBLICATION shapes FOR ALL TABLES")
-            yield server
+    with running_server() as server:
+        server.execute("CREATE PUBLICATION shapes FOR ALL TABLES")
+        yield server
 
 
 @pytest.fixture

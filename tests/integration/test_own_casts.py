@@ -1,9 +1,7 @@
 """A cast of the database's own may turn values into texts before they are compared: such conditions are refused."""
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -12,7 +10,7 @@ from flushtracker.errors import ShapeError
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.shape_resolution import resolve_shapes
 from flushtracker.shapes.definition import ShapeDefinition
-from tests.support.new_server import new_server
+from tests.support.new_server import running_server
 
 _SETUP: Final = (
     "CREATE TYPE mood AS ENUM ('sad', 'ok')",
@@ -28,14 +26,12 @@ _SETUP: Final = (
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Connection]:
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        with new_server(Path(name) / "server") as server, closing(server.connect()) as opened:
-            rows(opened, "CREATE SCHEMA casts")
-            rows(opened, "SET search_path = casts, public")
-            for statement in _SETUP:
-                rows(opened, statement)
-            yield opened
+    with running_server() as server, closing(server.connect()) as opened:
+        rows(opened, "CREATE SCHEMA casts")
+        rows(opened, "SET search_path = casts, public")
+        for statement in _SETUP:
+            rows(opened, statement)
+        yield opened
 
 
 def _resolve(session: Connection, where: str) -> None:

@@ -1,9 +1,7 @@
 """A managed publication on a real server: what it takes in and out, whose it is, and that no application breaks."""
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -13,7 +11,7 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import connect, rows
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.replication_stream import ReplicationStream
-from tests.support.new_server import new_server
+from tests.support.new_server import running_server
 from tests.support.waiting import wait_until
 
 PUBLISHED: Final = "SELECT prrelid::regclass::text FROM pg_publication_rel ORDER BY 1"
@@ -36,11 +34,9 @@ _RESET: Final = (
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LocalPostgres]:
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        with new_server(Path(name) / "server") as server:
-            server.execute("CREATE ROLE capture LOGIN REPLICATION")
-            yield server
+    with running_server() as server:
+        server.execute("CREATE ROLE capture LOGIN REPLICATION")
+        yield server
 
 
 @pytest.fixture

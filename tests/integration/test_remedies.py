@@ -6,7 +6,6 @@ and the application's INSERT, UPDATE and DELETE must work in it as they did befo
 
 import ast
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import parse_table, read_shapes, typed_table
 from flushtracker.status.problems import slot_problems
 from flushtracker.status.upgrade_facts import UpgradeFacts, upgrade_problems
-from tests.support.new_server import new_server
+from tests.support.new_server import running_server
 from tests.support.server_versions import binaries_of, runs_here
 from tests.support.waiting import wait_until
 
@@ -120,10 +119,8 @@ _SCENARIOS: Final = (
 )
 def versioned(request: pytest.FixtureRequest) -> Iterator[tuple[int, LocalPostgres]]:
     version: int = request.param
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        with new_server(Path(name) / "server", binaries_of(version)) as server:
-            yield version, server
+    with running_server(binaries_of(version)) as server:
+        yield version, server
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """``where`` in databases of other encodings than UTF-8: it means what it means on the server, or is refused."""
 
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -19,7 +17,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.server_encoding import AMBIGUOUS, SQL_ASCII
 from flushtracker.wal.changes import Column, Relation, Row
-from tests.support.new_server import new_server
+from tests.support.new_server import running_server
 from tests.support.random_where import quoted
 from tests.support.where_comparison import outcome_of
 
@@ -42,14 +40,12 @@ _ASCII: Final = ("61", "41", "62", "20")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LocalPostgres]:
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        with new_server(Path(name) / "server") as server:
-            for encoding in _CODES:
-                server.execute(
-                    f"CREATE DATABASE {encoding} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
-                )
-            yield server
+    with running_server() as server:
+        for encoding in _CODES:
+            server.execute(
+                f"CREATE DATABASE {encoding} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+            )
+        yield server
 
 
 class Texts:

@@ -1,15 +1,13 @@
 """A shape's ``where`` means what PostgreSQL means: the same random conditions over the same rows, on a real server."""
 
-import tempfile
 import time
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.support.new_server import new_server
+from tests.support.new_server import running_server
 from tests.support.random_where import COLUMNS
 from tests.support.seeds import in_turn
 from tests.support.server_versions import binaries_of, runs_here
@@ -35,10 +33,8 @@ def test_mutated_conditions_are_refused_or_mean_what_they_mean_on_the_server(pos
 @pytest.mark.parametrize("version", in_turn([14, 15, 16, 17]))
 def test_mutated_conditions_mean_the_same_on_each_version(version: int) -> None:
     """Each has keywords of its own, and reads other numbers; what is accepted here is what all of them read alike."""
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        with new_server(Path(name) / "server", binaries_of(version)) as server:
-            _compare_mutated(server, ("default", "C", "und-x-icu"))
+    with running_server(binaries_of(version)) as server:
+        _compare_mutated(server, ("default", "C", "und-x-icu"))
 
 
 def _compare_mutated(server: LocalPostgres, collations: Sequence[str]) -> None:

@@ -8,6 +8,8 @@ import atexit
 import secrets
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,22 @@ from flushtracker.local.postgres import LocalPostgres, packaged_binaries
 _IDENTIFIER_IN_WAL: Final = 24
 """Where the header of a WAL file's first page has it."""
 _POLYNOMIAL: Final = 0x82F63B78
+
+
+@contextmanager
+def server_folder() -> Iterator[Path]:
+    """A folder that the server's user can access; pytest's own folders are closed to other users."""
+    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@contextmanager
+def running_server(binaries: Path | None = None) -> Iterator[LocalPostgres]:
+    """A server with new data in a folder of its own, while the block runs."""
+    with server_folder() as folder, new_server(folder / "server", binaries) as server:
+        yield server
 
 
 def new_server(folder: Path, binaries: Path | None = None) -> LocalPostgres:

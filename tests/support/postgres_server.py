@@ -1,6 +1,5 @@
 """Fixtures for tests on a real PostgreSQL server; the integration tests' conftest imports them."""
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,15 +7,12 @@ from pathlib import Path
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.support.new_server import new_server
+from tests.support.new_server import new_server, server_folder
 
 
 @pytest.fixture
 def postgres_folder() -> Iterator[Path]:
-    """A folder that the server's user can access; pytest's own folders are closed to other users."""
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        folder.chmod(0o755)
+    with server_folder() as folder:
         yield folder
 
 
