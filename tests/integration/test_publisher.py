@@ -245,7 +245,7 @@ def test_a_partition_that_lacks_replicas_is_named(tmp_path: Path, topic_name: To
         publisher = KafkaPublisher(config)
         publish_all(publisher, topic, ["1"])
         publisher.flush(FLUSH_S)
-        second.run_for(0)  # From then on it is silent: it refuses no connection, of which the client would tell.
+        second.run_for(0)  # It stops answering, but does not refuse connections, which the client would report.
         publish_all(publisher, topic, ["2"])
         expected = (
             rf"has not confirmed 1 records for \d+ s: partition 0 of topic {topic} has 1 in-sync replicas, but "

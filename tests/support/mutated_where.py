@@ -50,7 +50,7 @@ _WITHIN: Final = (
     "}",
     ",",
 )
-"""What is inserted into literals, of which not all ignore the same blanks."""
+"""Text that is inserted into literals; types differ in the blanks that they ignore."""
 
 
 def mutated(rng: Random, condition: str, keywords: Sequence[str]) -> str:

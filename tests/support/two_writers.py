@@ -1,4 +1,4 @@
-"""The closed loop with two writers, of which one stores in Kafka's transactions, and the tracking job as a process."""
+"""The closed loop with two writers, one of which uses Kafka transactions, and the tracking job as a process."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

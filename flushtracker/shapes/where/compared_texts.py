@@ -54,7 +54,7 @@ def compared_texts(condition: Node, table: TableName) -> Iterator[frozenset[Colu
 
 
 def _columns(nodes: Iterator[Node | Query] | list[Node], table: TableName) -> Iterator[ColumnOf]:
-    """The columns of which the operands are made, without those of conditions within them."""
+    """The columns that the operands are computed from, except those inside nested conditions."""
     for node in nodes:
         if isinstance(node, ColumnRef):
             yield table, node.name
