@@ -1,5 +1,6 @@
 """Exporting a snapshot and reading ranges in it, on a real server: what is seen, and what is refused."""
 
+import gc
 import os
 import resource
 import time
@@ -83,13 +84,14 @@ def source_of(server: LocalPostgres) -> str:
 
 
 @contextmanager
-def open_files(count: int) -> Iterator[None]:
-    """So many more files are open."""
+def open_files(below: int) -> Iterator[None]:
+    """Every descriptor below this one is in use; those of earlier tests' garbage are freed first."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(2 * count, hard)), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(2 * below, hard)), hard))
+    gc.collect()
     with ExitStack() as files:
-        for _ in range(count):
-            files.enter_context(Path(os.devnull).open())
+        while files.enter_context(Path(os.devnull).open()).fileno() < below:
+            pass
         yield
 
 
@@ -183,7 +185,7 @@ def test_a_process_with_many_open_files_reads_the_copy_and_the_stream(server: Lo
     with open_files(1_100), exported(server) as found, closing(reader(server, found)) as open_reader:
         assert lines(open_reader) == ["1", "2"]
         assert len(streamed(server, 2)) == 2
-        with closing(connect(server.options)) as idle:
+        with open_files(1_100), closing(connect(server.options)) as idle:
             assert idle.fileno() > 1_023
             require_open(idle)
 
