@@ -10,6 +10,7 @@ import pytest
 from flushtracker.cli import main
 from tests.support.job_folder import JobFolder
 from tests.support.recorded_workload import SOURCE, write_recorded_workload
+from tests.support.seeds import every
 from tests.support.spark_cluster import DEADLINE_S
 from tests.support.standalone_cluster import StandaloneCluster
 from tests.support.waiting import wait_until
@@ -32,7 +33,7 @@ def _ack_lsns(job: JobFolder) -> list[int]:
     return [ack_lsn for *_, ack_lsn in job.acks(SOURCE)] if (job.root / "acks" / "_delta_log").exists() else []
 
 
-@pytest.mark.long
+@every(2, 1)
 def test_the_documented_spark_submit_gives_the_cores_acks(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """In a folder like the checkout, with the example configuration and its relative paths, but another trigger."""
     assert _DOCUMENTED_LINE in (_ROOT / "docs" / "deploying.md").read_text()
@@ -51,7 +52,7 @@ def test_the_documented_spark_submit_gives_the_cores_acks(cluster: StandaloneClu
     assert _ack_lsns(job) == expected
 
 
-@pytest.mark.long
+@every(4, 1)
 def test_the_documented_spark_submit_writes_shapes(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """The writers' job with the configuration of `make run`, but to its end at once; executors append to the log."""
     for name, target in (("dist", cluster.dist), ("jobs", _ROOT / "jobs")):
@@ -74,7 +75,7 @@ def test_the_documented_spark_submit_writes_shapes(cluster: StandaloneCluster, t
     assert main(["verify", "--log", str(tmp_path / "data" / "log"), *recording]) == 0
 
 
-@pytest.mark.long
+@every(4, 3)
 def test_master_that_starts_again_leaves_the_job_its_executors(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """With a folder of what has registered, as in docker-compose.yml; without, the job waits for executors for ever."""
     job = JobFolder(tmp_path / "job")

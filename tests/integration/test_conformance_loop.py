@@ -20,6 +20,7 @@ from tests.support.object_store import store_config
 from tests.support.s3_server import running_s3
 from tests.support.secured_broker import SecuredBroker
 from tests.support.secured_postgres import SecuredPostgres
+from tests.support.seeds import every
 from tests.support.spark_cluster import FAST_START
 
 ROOT: Final = Path(__file__).parents[2]
@@ -108,7 +109,7 @@ def rules(output: str, outcome: str) -> list[str]:
     return re.findall(rf"^(?:{outcome})\s+(\w+)  ", output, re.MULTILINE)
 
 
-@pytest.mark.long
+@every(2, 0)
 def test_flushtracker_passes_with_tls_and_passwords(
     secured: Settings, secured_server: SecuredPostgres, tmp_path: Path
 ) -> None:
@@ -127,7 +128,7 @@ def test_flushtracker_passes_with_tls_and_passwords(
     assert [path for path in files if b"secret-" in path.read_bytes()] == []
 
 
-@pytest.mark.long
+@every(2, 1)
 def test_a_loop_that_acknowledges_too_early_fails(plain: Settings, postgres: LocalPostgres, tmp_path: Path) -> None:
     """It leaves the server as it was, too, with a table of someone else."""
     postgres.execute("CREATE TABLE theirs (id int PRIMARY KEY)", "INSERT INTO theirs VALUES (1)")

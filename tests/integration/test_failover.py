@@ -22,9 +22,10 @@ from tests.support.brokers import Broker
 from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, shape
 from tests.support.failover_pair import FailoverPair
 from tests.support.insert_load import InsertLoad, acknowledge_some, published_ids, stored_ids
+from tests.support.seeds import every
 from tests.support.waiting import wait_until
 
-PROMOTIONS: Final = 3
+PROMOTIONS: Final = 2
 """``make soak`` has a hundred, of the whole loop."""
 
 
@@ -96,7 +97,7 @@ def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: Fa
     assert rig.confirmed_lsn() == last_ack + 1
 
 
-@pytest.mark.long
+@every(3, 0)
 def test_a_capture_that_was_killed_with_its_primary_is_waited_for(rig: CaptureRig, pair: FailoverPair) -> None:
     """Nothing tells that it has died. One that was stopped has released its source, and is not waited for."""
     capture = rig.start()
@@ -233,7 +234,7 @@ def test_a_slot_that_was_created_after_the_promotion_is_refused(rig: CaptureRig,
     assert "the failover has lost the slot, and another one was created" in rig.start().failure()
 
 
-@pytest.mark.long
+@every(3, 1)
 def test_the_capture_of_an_old_primary_that_lives_on_is_fenced(
     rig: CaptureRig, pair: FailoverPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,7 +264,7 @@ def test_the_capture_of_an_old_primary_that_lives_on_is_fenced(
         old.stop()
 
 
-@pytest.mark.long
+@every(3, 2)
 def test_a_standby_that_is_captured_is_promoted(rig: CaptureRig, postgres_folder: Path) -> None:
     """The connection would survive it; capture connects again, and records the new timeline before it goes on."""
     primary = rig.server

@@ -8,6 +8,7 @@ from flushtracker.errors import PostgresError
 from flushtracker.local.postgres import HOST, SUPERUSER, LocalPostgres
 from tests.support.log_follower import Follower
 from tests.support.resync_loop import SHAPE_ID, ResyncLoop
+from tests.support.seeds import every
 from tests.support.server_versions import binaries_of, runs_here
 from tests.support.waiting import wait_until
 
@@ -38,9 +39,7 @@ def wait_for_replay(primary: LocalPostgres, standby: LocalPostgres) -> None:
     wait_until(lambda: standby.execute(replayed) == [(True,)], "the standby", _DEADLINE_S)
 
 
-@pytest.mark.parametrize(
-    "version", [pytest.param(15, marks=pytest.mark.soak), pytest.param(16, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("version", [pytest.param(15, marks=pytest.mark.soak), pytest.param(16, marks=every(4, 3))])
 def test_followers_continue_over_a_promotion_that_has_no_slot(postgres_folder: Path, version: int) -> None:
     """With ``--create --new-epoch``: by the difference; also what the failover has lost, and nobody captured."""
     loop = ResyncLoop(postgres_folder, LocalPostgres(postgres_folder / "old", binaries=binaries_of(version)))

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support.seeds import every
+
 _ROOT: Final = Path(__file__).parents[2]
 
 
@@ -24,7 +26,12 @@ def _results(part: str, folder: Path) -> Any:
 @pytest.mark.parametrize(
     ("part", "exit_code", "message"),
     [
-        ("checkpoint", 4, r"no space is left under checkpoint \S+/disk/checkpoint, or on a disk that Spark uses; .*"),
+        pytest.param(
+            "checkpoint",
+            4,
+            r"no space is left under checkpoint \S+/disk/checkpoint, or on a disk that Spark uses; .*",
+            marks=every(2, 0),
+        ),
         pytest.param(
             "acks",
             5,
@@ -33,7 +40,6 @@ def _results(part: str, folder: Path) -> Any:
         ),
     ],
 )
-@pytest.mark.long
 def test_full_disk_ends_the_job_and_loses_no_ack(tmp_path: Path, part: str, exit_code: int, message: str) -> None:
     """While the disk is full, no ack appears without its state and its row; afterwards all acks are there."""
     first, full, last = _results(part, tmp_path)
@@ -43,7 +49,7 @@ def test_full_disk_ends_the_job_and_loses_no_ack(tmp_path: Path, part: str, exit
     assert (last[0], last[2]) == (0, [2000, 3000, 4000])
 
 
-@pytest.mark.long
+@every(2, 1)
 def test_full_disk_under_the_shape_log_ends_the_writers_job_before_it_notifies(tmp_path: Path) -> None:
     """It has claimed the log, and cannot append to it; afterwards nothing is lost, and all is notified."""
     first, full, last, boundaries = _results("log", tmp_path)

@@ -1,4 +1,7 @@
-"""The jobs on Hadoop: checkpoints and tables on HDFS, and the writers' executors on YARN."""
+"""The jobs on Hadoop: checkpoints and tables on HDFS, and the writers' executors on YARN.
+
+Other storages have all of it with each commit; here that is for the soak, but for what HDFS and YARN do themselves.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +15,7 @@ from flushtracker.cli import main
 from tests.support.hadoop_cluster import HadoopCluster
 from tests.support.job_folder import JobFolder
 from tests.support.racing_entries import racing_programs_replace_no_commit
+from tests.support.seeds import every
 from tests.support.spark_cluster import DEADLINE_S
 from tests.support.store_jobs import (
     Store,
@@ -24,9 +28,6 @@ from tests.support.store_jobs import (
 )
 from tests.support.store_tables import log_is_claimed_appended_merged_and_read
 from tests.support.waiting import wait_until
-
-# Other storages have all of it with each commit; here that is for the soak, but for what HDFS and YARN do themselves.
-pytestmark = pytest.mark.long
 
 _ROOT: Final = Path(__file__).parents[2]
 _RECORDING: Final = ("--recording", str(_ROOT / "tests" / "recording"), "--shapes", str(_ROOT / "conf" / "shapes.yaml"))
@@ -48,6 +49,7 @@ def _commits(table: str) -> int:
     return DeltaTable(table).version() if DeltaTable.is_deltatable(table) else -1
 
 
+@every(2, 0)
 def test_programs_that_race_replace_no_commit_on_hdfs(hadoop: HadoopCluster) -> None:
     """deltalake renames there, unless the name is taken."""
     racing_programs_replace_no_commit(0, f"{hadoop.hdfs}/raced")
@@ -58,6 +60,7 @@ def test_log_on_hdfs_is_claimed_appended_merged_and_read(hadoop: HadoopCluster) 
     log_is_claimed_appended_merged_and_read(f"{hadoop.hdfs}/merged", {})
 
 
+@every(4, 0)
 def test_killed_driver_continues_on_hdfs(
     spark: SparkSession, undisturbed: JobFolder, hadoop: HadoopCluster, tmp_path: Path
 ) -> None:
@@ -87,6 +90,7 @@ def test_stale_driver_on_hdfs_adds_nothing_to_what_its_successor_has_acknowledge
     stale_driver_adds_nothing(spark, undisturbed, job, monkeypatch)
 
 
+@every(4, 2)
 def test_killed_executor_of_the_writers_on_yarn_loses_nothing(hadoop: HadoopCluster, tmp_path: Path) -> None:
     """The log, its registry and the checkpoint are on HDFS; the killed executor's tasks run again elsewhere."""
     assert main(["replay", *_RECORDING, "--out", str(tmp_path)]) == 0

@@ -10,9 +10,10 @@ from flushtracker.local.postgres import free_port
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.log_follower import Follower
 from tests.support.resync_loop import SHAPE_ID, ResyncLoop
+from tests.support.seeds import every
 
 
-@pytest.mark.long
+@every(3, 0)
 def test_a_shape_that_a_schema_change_has_ended_begins_again_under_its_id(
     postgres_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,7 +65,7 @@ class EvictingLoop(ResyncLoop):
         super()._start()
 
 
-@pytest.mark.long
+@every(3, 1)
 def test_a_shape_that_was_evicted_begins_again_and_its_follower_continues(postgres_folder: Path) -> None:
     """Its writer was down. Meanwhile the slot goes on, so what is changed is in no event, and in the new snapshot."""
     loop = EvictingLoop(postgres_folder)
@@ -92,7 +93,7 @@ def test_a_shape_that_was_evicted_begins_again_and_its_follower_continues(postgr
         assert (follower.restarts, loop.rig.registry()[SHAPE_ID].definition.incarnation) == (0, 2)
 
 
-@pytest.mark.long
+@every(3, 2)
 def test_followers_continue_when_the_server_is_restored_and_when_the_slot_is_lost(postgres_folder: Path) -> None:
     """With the same id. The restore undoes an insert, a delete and an update, and the server uses LSNs again.
 

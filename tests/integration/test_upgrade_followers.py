@@ -12,13 +12,14 @@ from flushtracker.status.upgrade_facts import KEEPS_SLOTS_SINCE
 from tests.support.log_follower import Follower
 from tests.support.major_upgrade import old_server, system_id, upgraded
 from tests.support.resync_loop import DEADLINE_S, SHAPE_ID, ResyncLoop
+from tests.support.seeds import every
 from tests.support.waiting import wait_until
 
 _DROP_SLOT = "SELECT pg_drop_replication_slot('shapes')"
 _DEADLINE_S = 60
 
 
-@pytest.mark.long
+@every(4, 0)
 def test_a_follower_continues_over_an_upgrade_that_has_kept_the_slot(postgres_folder: Path, servers: ExitStack) -> None:
     """In the log that it reads, from the same snapshot: no table is read again. Writers are killed meanwhile."""
     loop = ResyncLoop(postgres_folder, old_server(postgres_folder / "old"))
@@ -47,8 +48,7 @@ def test_a_follower_continues_over_an_upgrade_that_has_kept_the_slot(postgres_fo
         assert (follower.position.source, follower.position.attempt) == (f"{before}/1/shapes", attempt)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("version", [16, 17])
+@pytest.mark.parametrize("version", [pytest.param(16, marks=every(4, 1)), pytest.param(17, marks=every(4, 2))])
 def test_a_follower_continues_over_an_upgrade_that_has_not_kept_the_slot(
     version: int, postgres_folder: Path, servers: ExitStack
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.support.loop_watch import LoopWatch
 from tests.support.loop_workload import LoopWorkload
 from tests.support.oldest_servers import LoopOnOldestServers
+from tests.support.seeds import in_turn
 from tests.support.server_versions import runs_here
 from tests.support.whole_loop import Part, WholeLoop
 
@@ -15,14 +16,13 @@ _KILLED: tuple[Part, ...] = ("tracker", "writers", "capture")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("loop_of", [WholeLoop, *([LoopOnOldestServers] if runs_here() else [])])
-def test_what_the_loop_decides_under_kills_is_what_the_models_allow(
-    postgres_folder: Path, loop_of: type[WholeLoop]
-) -> None:
+@pytest.mark.parametrize("servers", in_turn(["oldest", "newest"] if runs_here() else ["newest"]))
+def test_what_the_loop_decides_under_kills_is_what_the_models_allow(postgres_folder: Path, servers: str) -> None:
     """Every batch's ack is the greatest that is safe, judged from the topics, the checkpoint and the ack table.
 
     Every commit to the shape log, and every notification, is a step of that model.
     """
+    loop_of = LoopOnOldestServers if servers == "oldest" else WholeLoop
     with ExitStack() as stack:
         loop = stack.enter_context(loop_of(postgres_folder, flush="batch", write_unit="txn"))
         watch = stack.enter_context(closing(LoopWatch(loop)))

@@ -13,6 +13,7 @@ from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig
 from tests.support.closed_loop import SHAPES, prepare
 from tests.support.killed_job import POINTS
+from tests.support.seeds import in_turn
 from tests.support.two_writers import TwoWriterLoop
 
 _SEED: Final = 1
@@ -38,23 +39,22 @@ def loop(
 
 
 @pytest.mark.long
-def test_the_slot_waits_for_the_right_writer_under_kills(loop: TwoWriterLoop) -> None:
-    """Each writer notifies the shapes of both, and one at a time is behind; the status names that one.
+@pytest.mark.parametrize("point", in_turn([*POINTS]))
+@pytest.mark.parametrize("behind", in_turn(["log", "own"]))
+def test_the_slot_waits_for_the_right_writer_under_kills(loop: TwoWriterLoop, point: str, behind: str) -> None:
+    """Each writer notifies the shapes of both, and one is behind; the status names that one.
 
-    The slot never passes what a shape's own writer has not stored, and reaches the end after the kills.
+    The slot never passes what a shape's own writer has not stored, and reaches the end after the kill.
     """
     rig, writers, job = loop.rig, loop.two, loop.job
-    assert _PASSES.keys() == POINTS.keys()
     capture = rig.start_process()
-    for (point, passes), behind in zip(_PASSES.items(), ["own", "log", "own"], strict=True):
-        writers.behind = behind
-        job.start(point, passes)
-        loop.run_until(lambda: writers.is_behind(behind), f"changes for {behind}")  # noqa: B023  called at once
-        capture = kill(rig, capture)
-        loop.await_holders(dict.fromkeys(writers.shapes_of(behind), behind))
-        writers.behind = None
-        loop.run_until(job.is_killed, point)
+    writers.behind = behind
+    job.start(point, _PASSES[point])
+    loop.run_until(lambda: writers.is_behind(behind), f"changes for {behind}")
     capture = kill(rig, capture)
+    loop.await_holders(dict.fromkeys(writers.shapes_of(behind), behind))
+    writers.behind = None
+    loop.run_until(job.is_killed, point)
     job.start("before the batch", _NEVER)
     loop.finish()
     assert capture.poll() is None, rig.log()

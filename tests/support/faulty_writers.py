@@ -40,6 +40,9 @@ class FaultyWriter:
     read: str = READ
     rows: str | None = None
 
+    def __str__(self) -> str:
+        return self.story
+
     def write(self, file: Path) -> None:
         """Write its program."""
         text = WRITER.read_text()

@@ -47,6 +47,11 @@ def in_turn(options: Sequence[object], count: int = 1) -> list[ParameterSet]:
     ]
 
 
+def every(count: int, nth: int) -> pytest.MarkDecorator:
+    """For a test that every ``count``-th commit tries; with the others it is for the soak."""
+    return pytest.mark.long if turn() % count == nth else pytest.mark.soak
+
+
 def play_until(play: Callable[[int], Mapping[str, int]], seed: int, *names: str) -> None:
     """Play histories from a seed on until each of these has happened in one; ten must be enough."""
     counts: Counter[str] = Counter()

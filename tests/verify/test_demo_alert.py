@@ -13,6 +13,7 @@ import pytest
 from flushtracker.demo.services import Demo
 from tests.support.browser import browser
 from tests.support.prometheus_server import PrometheusServer
+from tests.support.seeds import every
 from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
 
@@ -73,6 +74,7 @@ def demo(postgres_folder: Path) -> Iterator[_RunningDemo]:
             yield running
 
 
+@every(2, 1)
 def test_alert_fires_while_a_shape_of_the_demo_is_held_and_clears_after_its_removal(
     demo: _RunningDemo, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ from flushtracker.postgres.connection import connect
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from tests.support.browser import browser
+from tests.support.seeds import every
 from tests.support.shape_log_rows import SOURCE, Row, append, commit, item
 from tests.support.waiting import wait_until
 from tests.unit.test_retention import _EPOCH, dated
@@ -41,8 +42,8 @@ _ROOT: Final = Path(__file__).parents[2]
 _PAGE: Final = _ROOT / "examples" / "shape_page"
 _NODE: Final = _ROOT / "data" / "verify" / "node"
 _DEADLINE_S: Final = 300.0
-_WRITES_S: Final = 60.0
-_KILL_EVERY_S: Final = 10.0
+_WRITES_S: Final = 24.0
+_KILL_EVERY_S: Final = 5.0
 _JOINED: Final = "(id % 3) IN (SELECT id FROM public.groups WHERE is_on)"
 _SHAPES: Final = f"""
 shapes:
@@ -190,6 +191,7 @@ def _joined(cursor: Any) -> State:
     return rows, int(ids)
 
 
+@every(2, 0)
 def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: Path, node: Path) -> None:
     """At each moment a client shows a state that some commit left, in order; at the end, the table.
 
