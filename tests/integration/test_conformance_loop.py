@@ -109,13 +109,13 @@ def rules(output: str, outcome: str) -> list[str]:
     return re.findall(rf"^(?:{outcome})\s+(\w+)  ", output, re.MULTILINE)
 
 
-@every(2, 0)
+@every(4, 0)
 def test_flushtracker_passes_with_tls_and_passwords(
     secured: Settings, secured_server: SecuredPostgres, tmp_path: Path
 ) -> None:
     """It leaves the server as it was, and no secret in any file."""
     before = secured_server.execute(_LEFT)
-    done = trial("flushtracker", secured, tmp_path, "--kills", "2", "--seed", "3", "--timeout", "300")
+    done = trial("flushtracker", secured, tmp_path, "--kills", "1", "--seed", "3", "--timeout", "300")
     output = done.stdout + done.stderr
     assert done.returncode == 0, output
     assert rules(done.stdout, "pass") == [*RULES], output
@@ -128,7 +128,7 @@ def test_flushtracker_passes_with_tls_and_passwords(
     assert [path for path in files if b"secret-" in path.read_bytes()] == []
 
 
-@every(2, 1)
+@every(4, 2)
 def test_a_loop_that_acknowledges_too_early_fails(plain: Settings, postgres: LocalPostgres, tmp_path: Path) -> None:
     """It leaves the server as it was, too, with a table of someone else."""
     postgres.execute("CREATE TABLE theirs (id int PRIMARY KEY)", "INSERT INTO theirs VALUES (1)")

@@ -6,13 +6,13 @@ import pytest
 
 from flushtracker.errors import ShapeEndedError
 from tests.support.cut_clients import CutReader
-from tests.support.seeds import in_turn
+from tests.support.seeds import every, in_turn
 from tests.support.tpcb_loop import AMOUNTS, DEADLINE_S, SPARE, TpcbLoop, sums
 from tests.support.waiting import wait_until
 from tests.support.whole_loop import Part
 
 
-@pytest.mark.long
+@every(2, 1)
 @pytest.mark.parametrize("killed", in_turn(["writers", "tracker", "capture"]))
 def test_sums_are_equal_in_every_read_of_several_shapes(postgres_folder: Path, killed: Part) -> None:
     """Also of a shape that had everything when it was removed: it is read with the others, or is said to have ended.
