@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests: one Kafka broker for the whole run; topic names and capture for each test."""
+"""Fixtures of the integration tests: two Kafka brokers for the whole run; topic names and capture for each test."""
 
 import os
 import uuid
@@ -37,6 +37,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     else:
         with LocalBroker(tmp_path_factory.mktemp("broker")) as local:
             yield local
+
+
+@pytest.fixture(scope="session")
+def _second_broker_of_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    broker = LocalBroker(tmp_path_factory.mktemp("killable"))
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def killable_broker(_second_broker_of_run: LocalBroker) -> LocalBroker:
+    """Another broker for the whole run, which a test may kill and stop: the next one that needs it starts it again."""
+    _second_broker_of_run.start()
+    return _second_broker_of_run
 
 
 @pytest.fixture

@@ -13,13 +13,17 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
+from flushtracker.cli import main
+from flushtracker.config.job_config import load_config
+from flushtracker.config.write_config import load_write_config
 from flushtracker.errors import BrokerError, GapError
 from flushtracker.jobs.track.query import track_flushes
+from flushtracker.jobs.write.query import write_shapes
 from flushtracker.local.broker import LocalBroker
 from flushtracker.spark import kafka_streams
 from tests.support.ack_rows import AckRows
 from tests.support.brokers import Broker
-from tests.support.kafka_job import KafkaJob
+from tests.support.kafka_job import IMPATIENT, KafkaJob
 from tests.support.recorded_workload import SOURCE, recorded_batches
 from tests.support.sample_source import SampleSource
 from tests.support.second_broker import NODE_ID, second_broker
@@ -27,8 +31,10 @@ from tests.support.simulated_job import SimulatedJob
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
+_RECORDING: Final = ("--recording", f"{_ROOT}/tests/recording", "--shapes", f"{_ROOT}/conf/shapes.yaml")
 _DEADLINE_S: Final = 90
 _PARTS: Final = 5
+_AWAY: Final = "127.0.0.1:9"
 
 
 @contextmanager
@@ -100,9 +106,14 @@ def test_recording_gives_the_same_acks_as_over_files(
     assert len(set(acks)) > 2
 
 
-@pytest.mark.long
-def test_replay_and_job_run_as_programs(broker: Broker, tmp_path: Path) -> None:
-    """``topics``, ``replay``, ``write``, ``track`` and ``report`` work as a user runs them."""
+def test_replayed_recording_is_written_tracked_and_reported(
+    spark: SparkSession,
+    broker: Broker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """``topics``, ``replay`` and ``report``, and both jobs with the files that a user writes for them."""
     streams = {stream: f"{stream}-{tmp_path.name}" for stream in ("fragments", "flushes", "shapes", "shape_changes")}
     kafka = tmp_path / "kafka.yaml"
     topics = ", ".join(f"{stream}: {topic}" for stream, topic in streams.items())
@@ -124,31 +135,19 @@ def test_replay_and_job_run_as_programs(broker: Broker, tmp_path: Path) -> None:
         f"sink: {{log: {tmp_path}/log, shapes: {tmp_path}/log_shapes}}\n"
         f"trigger: available_now\n"
     )
-    _run("topics", "--config", str(kafka), "--create")
-    recording = ("--recording", "tests/recording", "--shapes", "conf/shapes.yaml")
-    output = _run("replay", *recording, "--kafka", str(kafka))
-    _run("write", "--config", str(writers))
-    output += _run("track", "--config", str(config))
-    report = _run("report", "--config", str(config), "--plot", str(tmp_path / "acks.png"))
-    assert "source=recording/1/shapes ack_lsn=" in output
+    assert main(["topics", "--config", str(kafka), "--create"]) == 0
+    assert main(["replay", *_RECORDING, "--kafka", str(kafka)]) == 0
+    caplog.set_level(logging.INFO)
+    write_shapes(spark, load_write_config(writers), Event())
+    track_flushes(spark, load_config(config), Event())
+    capsys.readouterr()
+    assert main(["report", "--config", str(config), "--plot", str(tmp_path / "acks.png")]) == 0
+    report = capsys.readouterr().out
+    assert "source=recording/1/shapes ack_lsn=" in caplog.text
     assert "How the ack of recording/1/shapes advanced" in report
     assert re.search(
         r"^final ack \S+ of .* UTC = last commit known: everything is acknowledged$", report, re.MULTILINE
     ), report
-
-
-def _run(command: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "flushtracker", command, *arguments],
-        cwd=_ROOT,
-        start_new_session=True,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
 
 
 def test_sources_in_two_partitions_are_tracked_separately(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
@@ -205,67 +204,66 @@ def test_flushes_compacted_to_the_last_of_each_key_give_the_same_ack(
 
 @pytest.mark.soak
 def test_broker_restarts_under_load_lose_no_ack(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, killable_broker: LocalBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is killed while the job reads, then unavailable for longer than Spark itself waits; the job recovers."""
-    with LocalBroker(tmp_path / "broker") as broker:
-        job = KafkaJob(tmp_path, broker.bootstrap_servers)
-        source = SampleSource()
-        job.write([source.transaction(2000, "users")])
-        with running(spark, job):
-            _await_ack(job, source.name, 1998)
-            for lsn in (3000, 4000):
-                broker.kill()
-                broker.start()
-                job.write([source.flushed("users", lsn - 1000), source.transaction(lsn, "users")])
-                _await_ack(job, source.name, lsn - 2)
+    broker = killable_broker
+    job = KafkaJob(tmp_path, broker.bootstrap_servers)
+    source = SampleSource()
+    job.write([source.transaction(2000, "users")])
+    with running(spark, job):
+        _await_ack(job, source.name, 1998)
+        for lsn in (3000, 4000):
             broker.kill()
-            warning = f"Kafka at {broker.bootstrap_servers} does not answer"
-            wait_until(lambda: warning in caplog.text, "the job's warning", _DEADLINE_S)
             broker.start()
-            job.write([source.flushed("users", 4000)])
-            _await_ack(job, source.name, 4000)
+            job.write([source.flushed("users", lsn - 1000), source.transaction(lsn, "users")])
+            _await_ack(job, source.name, lsn - 2)
+        broker.kill()
+        warning = f"Kafka at {broker.bootstrap_servers} does not answer"
+        wait_until(lambda: warning in caplog.text, "the job's warning", _DEADLINE_S)
+        broker.start()
+        job.write([source.flushed("users", 4000)])
+        _await_ack(job, source.name, 4000)
     acks = [ack_lsn for *_, ack_lsn in job.acks()]
     assert acks == sorted(set(acks))
 
 
-@pytest.mark.long
 def test_broker_that_stays_unavailable_ends_the_job(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The job ends after ``retry_timeout``; the error names the servers, and a warning precedes it."""
-    with LocalBroker(tmp_path / "broker") as broker:
-        job = KafkaJob(tmp_path, broker.bootstrap_servers, retry_timeout_ms=1_000)
+    config = KafkaJob(tmp_path, broker.bootstrap_servers, retry_timeout_ms=1_000).secured_config(_AWAY, IMPATIENT)
     with caplog.at_level(logging.WARNING), pytest.raises(BrokerError) as caught:
-        job.run(spark)
-    assert str(caught.value).startswith(f"Kafka at {broker.bootstrap_servers} does not answer: ")
+        track_flushes(spark, config, Event())
+    assert str(caught.value).startswith(f"Kafka at {_AWAY} does not answer: ")
     assert re.search(r"; gave up after \d+ s \(source\.retry_timeout\)$", str(caught.value))
-    assert f"Kafka at {broker.bootstrap_servers} does not answer" in caplog.text
+    assert f"Kafka at {_AWAY} does not answer" in caplog.text
 
 
 @pytest.mark.long
 def test_outage_on_a_quiet_topic_is_over_when_the_broker_answers(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, killable_broker: LocalBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No batch runs afterwards, so the ends of the partitions are all that there is to read; a later outage is new."""
     caplog.set_level(logging.INFO)
-    with LocalBroker(tmp_path / "broker") as broker:
-        job = KafkaJob(tmp_path, broker.bootstrap_servers)
-        job.write([SampleSource().transaction(2000)])
-        with running(spark, job):
-            _await_ack(job, "7301/1/shapes", 2000)
-            broker.kill()
-            wait_until(lambda: "retrying for up to" in caplog.text, "the job's warning", _DEADLINE_S)
-            broker.start()
-            wait_until(lambda: "broker available again" in caplog.text, "the end of the outage", _DEADLINE_S)
+    job = KafkaJob(tmp_path, killable_broker.bootstrap_servers, options=IMPATIENT)
+    job.write([SampleSource().transaction(2000)])
+    with running(spark, job):
+        _await_ack(job, "7301/1/shapes", 2000)
+        killable_broker.kill()
+        wait_until(lambda: "retrying for up to" in caplog.text, "the job's warning", _DEADLINE_S)
+        killable_broker.start()
+        wait_until(lambda: "broker available again" in caplog.text, "the end of the outage", _DEADLINE_S)
 
 
 @pytest.mark.long
-def test_partition_whose_leader_stays_away_ends_the_job(spark: SparkSession, tmp_path: Path) -> None:
+def test_partition_whose_leader_stays_away_ends_the_job(
+    spark: SparkSession, killable_broker: LocalBroker, tmp_path: Path
+) -> None:
     """Its batch begins at every attempt and never finishes, so ``retry_timeout`` runs out."""
-    with LocalBroker(tmp_path / "broker") as first, second_broker(tmp_path / "broker", tmp_path / "second") as second:
-        options = {"kafkaConsumer.pollTimeoutMs": "1000"}
-        job = KafkaJob(tmp_path, first.bootstrap_servers, options=options, retry_timeout_ms=5_000)
+    with second_broker(killable_broker, tmp_path / "second") as second:
+        options = {**IMPATIENT, "kafkaConsumer.pollTimeoutMs": "1000"}
+        job = KafkaJob(tmp_path, killable_broker.bootstrap_servers, options=options, retry_timeout_ms=5_000)
         job.delete_topics()
         job.create_topics(leaders={"fragments": 1, "flushes": NODE_ID})
         source = SampleSource()
@@ -284,15 +282,14 @@ def test_partition_whose_leader_stays_away_ends_the_job(spark: SparkSession, tmp
 
 
 @pytest.mark.parametrize(
-    ("security", "record", "expected"),
+    ("security", "expected"),
     [
-        pytest.param("PLAINTEXT", "poison", "fragment cannot be read", marks=pytest.mark.long),
-        ("PLAINTEXT", None, "batch done"),
-        pytest.param("SASL_PLAINTEXT", None, ": IllegalSaslStateException", marks=pytest.mark.long),
+        ("PLAINTEXT", ("batch done", "fragment cannot be read")),
+        pytest.param("SASL_PLAINTEXT", (": IllegalSaslStateException",), marks=pytest.mark.soak),
     ],
 )
 def test_no_secret_among_the_options_is_ever_printed(
-    broker: Broker, tmp_path: Path, security: str, record: str | None, expected: str
+    broker: Broker, tmp_path: Path, security: str, expected: tuple[str, ...]
 ) -> None:
     """Not even in Spark's own log and tracebacks, which contain its plans and its clients' settings."""
     options = {
@@ -301,14 +298,16 @@ def test_no_secret_among_the_options_is_ever_printed(
         "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
         'username="u" password="hunter2";',
         "kafka.ssl.truststore.password": "hunter2",
+        # One batch works, and the next one has the record that cannot be read.
+        "maxOffsetsPerTrigger": "1",
     }
     job = KafkaJob(tmp_path, broker.bootstrap_servers, options=options)
-    job.write([SampleSource().transaction(2000), *([record] if record else [])])
+    job.write([SampleSource().transaction(2000), "poison"])
     command = [sys.executable, "-m", "flushtracker", "track", "--config", str(job.config_file()), "--verbose"]
     done = subprocess.run(
         command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=600, check=False
     )
     output = done.stdout + done.stderr
-    assert expected in output
+    assert [text for text in expected if text not in output] == []
     lines = [line for line in output.splitlines() if "hunter2" in line]
     assert lines == []

@@ -6,7 +6,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,13 +34,6 @@ TopicName = Callable[[str], str]
 def config(broker: Broker, topic_name: TopicName) -> KafkaConfig:
     """Four streams with one partition each."""
     return created_streams(broker.bootstrap_servers, topic_name)
-
-
-@pytest.fixture(scope="module")
-def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
-    """A broker that a test may stop, and must leave running for the next test."""
-    with LocalBroker(tmp_path_factory.mktemp("own-broker")) as local:
-        yield local
 
 
 def numbers(count: int) -> list[str]:
@@ -108,16 +101,18 @@ def test_the_largest_record_is_accepted(config: KafkaConfig) -> None:
 # The broker is unavailable
 
 
-def test_nothing_is_lost_or_reordered_when_the_broker_is_killed(own_broker: LocalBroker, topic_name: TopicName) -> None:
+def test_nothing_is_lost_or_reordered_when_the_broker_is_killed(
+    killable_broker: LocalBroker, topic_name: TopicName
+) -> None:
     """Publishing continues meanwhile, and each record is confirmed once."""
-    config = created_streams(own_broker.bootstrap_servers, topic_name)
+    config = created_streams(killable_broker.bootstrap_servers, topic_name)
     publisher = KafkaPublisher(config)
     confirmed: list[int] = []
     restarted = threading.Event()
 
     def kill_and_start() -> None:
-        own_broker.kill()
-        own_broker.start()
+        killable_broker.kill()
+        killable_broker.start()
         restarted.set()
 
     restart = threading.Thread(target=kill_and_start)
@@ -133,25 +128,25 @@ def test_nothing_is_lost_or_reordered_when_the_broker_is_killed(own_broker: Loca
     restart.join()
 
     assert confirmed == list(range(count))
-    assert values(own_broker.bootstrap_servers, config.topics.fragments) == numbers(count)
+    assert values(killable_broker.bootstrap_servers, config.topics.fragments) == numbers(count)
 
 
 def test_a_flush_that_timed_out_can_be_repeated(
-    own_broker: LocalBroker,
+    killable_broker: LocalBroker,
     topic_name: TopicName,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The broker is unavailable for a while: this and its return are logged, and the records arrive."""
     monkeypatch.setattr(publisher_module, "_LOG_AFTER_S", 0.5)
-    config = created_streams(own_broker.bootstrap_servers, topic_name)
+    config = created_streams(killable_broker.bootstrap_servers, topic_name)
     publisher = KafkaPublisher(config)
-    own_broker.stop()
+    killable_broker.stop()
     with caplog.at_level(logging.INFO, logger="flushtracker.kafka.publisher"):
         publish_all(publisher, config.topics.fragments, numbers(10))
         with pytest.raises(BrokerError) as caught:
             publisher.flush(2)
-        own_broker.start()
+        killable_broker.start()
         publisher.flush(FLUSH_S)
     assert str(caught.value).startswith(
         f"Kafka at {config.bootstrap_servers} has not confirmed 10 records for 2 s: {config.bootstrap_servers}/"
@@ -162,7 +157,7 @@ def test_a_flush_that_timed_out_can_be_repeated(
         f"waiting for kafka servers={config.bootstrap_servers} pending=10 gives_up_after_s=60 reason="
     )
     assert back == f"kafka available again servers={config.bootstrap_servers} pending=0"
-    assert values(own_broker.bootstrap_servers, config.topics.fragments) == numbers(10)
+    assert values(killable_broker.bootstrap_servers, config.topics.fragments) == numbers(10)
 
 
 def test_a_full_queue_blocks_until_the_retry_timeout(config: KafkaConfig) -> None:
@@ -234,13 +229,15 @@ def test_a_record_over_the_limit_of_all_topics_is_refused_at_once(config: KafkaC
 
 
 @pytest.mark.long
-def test_a_partition_that_lacks_replicas_is_named(tmp_path: Path, topic_name: TopicName) -> None:
+def test_a_partition_that_lacks_replicas_is_named(
+    killable_broker: LocalBroker, tmp_path: Path, topic_name: TopicName
+) -> None:
     """A broker refuses records until it has them, which the client does not report: it tries again."""
-    with LocalBroker(tmp_path / "broker") as first, second_broker(tmp_path / "broker", tmp_path / "second") as second:
-        config = replace(streams_config(first.bootstrap_servers, topic_name), retry_timeout_ms=10_000)
+    with second_broker(killable_broker, tmp_path / "second") as second:
+        config = replace(streams_config(killable_broker.bootstrap_servers, topic_name), retry_timeout_ms=10_000)
         topic = config.topics.flushes
         new = NewTopic(topic, 1, replica_assignment=[[1, NODE_ID]], config={"min.insync.replicas": "2"})
-        admin = AdminClient({"bootstrap.servers": first.bootstrap_servers, "log_level": 0})
+        admin = AdminClient({"bootstrap.servers": killable_broker.bootstrap_servers, "log_level": 0})
         admin.create_topics([new])[topic].result(60)
         publisher = KafkaPublisher(config)
         publish_all(publisher, topic, ["1"])

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs lack these exports
@@ -28,6 +29,10 @@ from tests.support.waiting import wait_until
 
 SILENT = logging.getLogger("tests.librdkafka")
 SILENT.setLevel(logging.CRITICAL)
+IMPATIENT: Mapping[str, str] = MappingProxyType(
+    {"kafka.default.api.timeout.ms": "3000", "kafka.request.timeout.ms": "2000"}
+)
+"""A job's options where brokers are away: Java's clients learn of that by these timeouts alone."""
 _RETENTION_MS = 7 * 86_400_000
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.jvm.jars import BROKER_JARS
-from flushtracker.local.broker import java_command
+from flushtracker.local.broker import LocalBroker, java_command
 from flushtracker.process.guarded_process import GuardedProcess
 from tests.support.waiting import wait_until
 
@@ -31,12 +31,12 @@ broker.session.timeout.ms=2000
 
 
 @contextmanager
-def second_broker(first: Path, folder: Path) -> Iterator[GuardedProcess]:
-    """A broker with the id ``NODE_ID`` beside the running ``LocalBroker`` in the folder ``first``."""
+def second_broker(first: LocalBroker, folder: Path) -> Iterator[GuardedProcess]:
+    """A broker with the id ``NODE_ID`` beside the running one; its cluster forgets it when it ends."""
     folder.mkdir()
-    properties = (first / "server.properties").read_text()
+    properties = first._config.read_text()
     controller = re.search(r"^controller.quorum.bootstrap.servers=(.*)$", properties, re.M)
-    cluster = re.search(r"^cluster.id=(.*)$", (first / "data" / "meta.properties").read_text(), re.M)
+    cluster = re.search(r"^cluster.id=(.*)$", (first._config.parent / "data" / "meta.properties").read_text(), re.M)
     assert controller
     assert cluster
     config = folder / "server.properties"
