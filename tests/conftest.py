@@ -1,11 +1,13 @@
 """Settings for all tests."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
+from flushtracker.delta.log.table import create_shape_log
 from tests.support.schedule import Durations, LongestFirst, sort_longest_first
 from tests.support.seeds import first_seed
 
@@ -46,3 +48,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LongestFirst | None:
     """With ``--dist loadscope``."""
     return LongestFirst(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    """The URI of an empty shape log."""
+    uri = str(tmp_path / "log")
+    create_shape_log(uri)
+    return uri

@@ -19,9 +19,9 @@ from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shapes.definition import ShapeDefinition
 from tests.bench.measure import Table, seconds
+from tests.support import scripted_source as scripted
 from tests.support.capture_rig import CaptureRig, RunningCapture, shape
 from tests.support.waiting import wait_until
-from tests.unit import test_subscriptions as scripted
 
 _DEADLINE_S = 600.0
 _ROOT = "CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)"

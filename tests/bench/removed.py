@@ -18,7 +18,7 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.source_name import SourceName
 from tests.bench.measure import Table, kept_bytes
 from tests.support.fake_publisher import FakePublisher
-from tests.unit.test_subscriptions import ScriptedTables
+from tests.support.scripted_source import ScriptedTables
 
 _SOURCE = "7301234567890123456/1/shapes"
 _CONFIRMED = 1 << 40

@@ -20,8 +20,8 @@ from tests.bench.request_prices import PRICES, counted, month
 from tests.support.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.support.object_store import store_options
 from tests.support.s3_server import S3Server, running_s3
+from tests.support.sample_registry import shape_entry, table_entry
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
-from tests.unit.test_shape_log_reader import shape_entry, table_entry
 
 _REPEATED: Final = 10
 _BEFORE: Final = 15 - _REPEATED // 2

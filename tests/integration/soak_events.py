@@ -9,7 +9,7 @@ import time
 from multiprocessing import Pool
 
 from tests.support.event_mutations import sample_changes, sample_events
-from tests.unit.test_event_readers import compare_many
+from tests.support.reader_comparison import compare_many
 
 _EVENTS_PER_SEED = 10_000
 

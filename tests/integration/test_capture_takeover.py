@@ -4,7 +4,6 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -17,6 +16,7 @@ from flushtracker.postgres.slot import create_slot, read_held_slot, read_slot
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
+from tests.support.failover_pair import create_slot_on_standby, slot_position
 
 USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
 INSERT = "INSERT INTO users (region) VALUES ('eu')"
@@ -103,23 +103,6 @@ def test_a_second_capture_says_who_holds_the_slot_and_ends_or_waits_if_told(
     first.stop()
     rig.wait_for_commits(rig.commit_lsn(INSERT))
     third.stop()
-
-
-def create_slot_on_standby(primary: LocalPostgres, standby: LocalPostgres) -> int:
-    """Create the slot; returns its position. It waits until the primary logs which transactions are running."""
-    created = Thread(
-        target=standby.execute, args=("SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",), daemon=True
-    )
-    created.start()
-    while created.is_alive():
-        primary.execute("SELECT pg_log_standby_snapshot()")
-        created.join(0.1)
-    return slot_position(standby)
-
-
-def slot_position(server: LocalPostgres) -> int:
-    ((lsn,),) = server.execute("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'shapes'")
-    return parse_lsn(lsn)
 
 
 def test_the_slot_of_another_server_than_the_streams_is_not_used(postgres: LocalPostgres) -> None:

@@ -21,8 +21,8 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.source_name import SourceName
 from tests.support.brokers import Broker
 from tests.support.kafka_streams import create_topic, records, streams_config
+from tests.support.scripted_source import LSN, NAME, Source
 from tests.support.waiting import wait_until
-from tests.unit.test_subscriptions import LSN, NAME, Source
 
 _SOON = {
     "cleanup.policy": "compact",

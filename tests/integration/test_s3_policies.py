@@ -30,8 +30,8 @@ from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.object_store import store_options
 from tests.support.s3_policy import documented_actions, documented_kinds, put_policy, statements
 from tests.support.s3_server import S3Server, running_s3
+from tests.support.sample_registry import shape_entry, table_entry
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
-from tests.unit.test_shape_log_reader import shape_entry, table_entry
 
 _NOW: Final = datetime.now(timezone.utc)
 _USER: Final = "program"

@@ -23,11 +23,11 @@ from flushtracker.shapes.definition import ShapeDefinition
 from tests.support.faulty_proxy import RESET, Fault, faulty_proxy
 from tests.support.object_store import store_config, store_options
 from tests.support.s3_server import S3Server, running_s3
+from tests.support.sample_registry import shape_entry, table_entry
 from tests.support.secret_watch import SecretWatch
 from tests.support.shape_log_rows import arrow, commit, item
 from tests.support.snapshot_rig import SnapshotRig
 from tests.support.waiting import wait_until
-from tests.unit.test_shape_log_reader import shape_entry, table_entry
 
 _KEY: Final = "AKIAHUNTER"
 """Not secret: a store may name it in an error."""

@@ -51,13 +51,13 @@ from tests.support.object_store import storage_section, store_options
 from tests.support.racing_entries import racing_programs_replace_no_commit
 from tests.support.renewed_credentials import renewed_credentials
 from tests.support.s3_server import S3Server, running_s3
+from tests.support.sample_registry import shape_entry, table_entry
 from tests.support.seeds import seeds
 from tests.support.serve_client import serving
+from tests.support.serve_process import Process
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 from tests.support.store_faults import random_fault
 from tests.support.store_tables import one_of_several_writes_is_accepted
-from tests.unit.test_serve_program import Process
-from tests.unit.test_shape_log_reader import shape_entry, table_entry
 
 _NOW: Final = datetime.now(timezone.utc)
 _DAY_S: Final = 86_400

@@ -12,8 +12,8 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.wal.lsn import parse_lsn
-from tests.integration.test_capture_takeover import create_slot_on_standby
 from tests.support.capture_rig import DEADLINE_S, INSERT_USER, USERS, CaptureRig, run_in_transaction, shape
+from tests.support.failover_pair import create_slot_on_standby
 from tests.support.waiting import wait_until
 
 WAITING: Final = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' ORDER BY xact_start"

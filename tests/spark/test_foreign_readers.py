@@ -11,9 +11,9 @@ from flushtracker.delta.log.table import create_shape_log
 from tests.support.busy_log import BusyLog
 from tests.support.foreign_readers import folded_rows, joined, spark_rows
 from tests.support.joined_history import TABLES, Identity
+from tests.support.joined_log import JOINED_TABLES, joined_shape, played
 from tests.support.joined_partitions import PartitionedWorld
 from tests.support.shape_log_rows import RandomLog, append
-from tests.unit.test_joined_log import JOINED_TABLES, joined_shape, played
 
 
 @pytest.mark.long

@@ -16,22 +16,15 @@ from flushtracker.delta.log.table import create_shape_log
 from flushtracker.errors import DecodeError, PositionError
 from flushtracker.spark.shape_log_reader import SparkShapeLogReader
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.folded_log import folded
 from tests.support.joined_history import TABLES, JoinedWorld, random_case
+from tests.support.joined_log import Answer, entries, joined_shape, played
 from tests.support.joined_partitions import partitioned_case
+from tests.support.sample_registry import register
 from tests.support.seeds import seeds
 from tests.support.shape_log_rows import append, commit, item
-from tests.unit.test_joined_log import Answer, entries, joined_shape, played
-from tests.unit.test_retention import folded
-from tests.unit.test_shape_log_reader import register
 
 _SEEDS: Final = int(os.environ.get("FLUSHTRACKER_JOINED_SEEDS", "1"))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> str:
-    uri = str(tmp_path / "log")
-    create_shape_log(uri)
-    return uri
 
 
 def _rows(spark: SparkSession, log: str, shape_id: str, tx: int | None = None) -> Answer:

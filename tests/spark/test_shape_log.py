@@ -14,7 +14,6 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from flushtracker.delta.log.reader import ShapeLogReader
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SnapshotMissingError
@@ -27,19 +26,12 @@ from flushtracker.spark.shape_log_reader import SparkShapeLogReader
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.healed_log import HealedLog
+from tests.support.sample_registry import register, shape_entry, table_entry, taken, wanted_entry
 from tests.support.shape_log_rows import SOURCE, RandomLog, append, arrow, commit, item, snapshot_rows
-from tests.unit.test_shape_log_reader import register, shape_entry, table_entry, taken, wanted_entry
-from tests.unit.test_snapshot_log import Play
+from tests.support.snapshot_log import Play
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 _SETTINGS = MergeSettings(merge_files=4, files_per_run=4, least_file_bytes=1, sealed_bytes=100_000)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> str:
-    uri = str(tmp_path / "log")
-    create_shape_log(uri)
-    return uri
 
 
 def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -12,8 +12,8 @@ from flushtracker.config.write_config import ROLES
 from flushtracker.errors import StateError
 from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
 from flushtracker.wal.log_offset import LogOffset
-from tests.spark.test_writers import Load
 from tests.support.write_folder import WriteFolder
+from tests.support.write_load import Load
 
 
 def _failed_run(tmp_path: Path) -> tuple[WriteFolder, Load, UnsyncedDisk]:

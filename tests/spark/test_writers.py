@@ -1,6 +1,5 @@
 """The writers' job on files: what it writes, what it says, and what is left after a kill at each step."""
 
-import random
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import DecodeError, SinkError, StateError
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.jobs.write.driver import WriteDriver
 from flushtracker.jobs.write.rows import to_write_rows
 from flushtracker.shapes.definition import ShapeDefinition
@@ -25,36 +23,7 @@ from flushtracker.wal.log_offset import LogOffset
 from tests.support.killed_writer import POINTS
 from tests.support.shape_transactions import SOURCE, Transactions
 from tests.support.write_folder import WriteFolder
-
-_FILES = 4
-
-
-class Load:
-    """Three shapes, whose events come in files that cut transactions anywhere."""
-
-    def __init__(self, seed: int = 1) -> None:
-        rng = random.Random(seed)  # noqa: S311  a reproducible test load
-        self.shapes = {shape_id: Transactions(shape_id, rng) for shape_id in ("a", "b", "c")}
-        self.files: list[list[ShapeChangesEvent]] = [[] for _ in range(_FILES)]
-        for stream in self.shapes.values():
-            stream.grow(12)
-            events = list(stream.events(list(stream.items)))
-            cuts = sorted(rng.sample(range(1, len(events)), _FILES - 1))
-            for number, (start, end) in enumerate(zip([0, *cuts], [*cuts, len(events)], strict=True)):
-                self.files[number] += events[start:end]
-
-    def write(self, job: WriteFolder) -> None:
-        for file in self.files:
-            job.write(file)
-
-    def check(self, job: WriteFolder) -> None:
-        """The log has each change once, and the last notification of each shape is its last commit."""
-        said: dict[str, LogOffset] = {}
-        for file in job.notified():
-            said |= file
-        for shape_id, stream in self.shapes.items():
-            assert job.log_rows(shape_id) == stream.expected_rows()
-            assert said[shape_id] == LogOffset.last_of(max(stream.items))
+from tests.support.write_load import _FILES, Load
 
 
 def _require_durable(job: WriteFolder, load: Load) -> None:

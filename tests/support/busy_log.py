@@ -9,7 +9,7 @@ from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
 from tests.support.shape_log_rows import Row, arrow
-from tests.unit.test_snapshot_log import Play
+from tests.support.snapshot_log import Play
 
 
 class BusyLog(Play):

@@ -20,9 +20,9 @@ from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.local.postgres import free_port
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 from tests.support.waiting import wait_until
-from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
 
 _ROOT: Final = Path(__file__).parents[2]
 _CONFIGS: Final = _ROOT / "examples" / "caching_proxy"
@@ -239,3 +239,19 @@ async def follow(proxied: Proxied, clients: int, changes: int) -> list[tuple[int
         found.append((await asyncio.to_thread(proxied.asked) - before, all_have_s))
     await asyncio.gather(*tasks)
     return found
+
+
+def check_events(proxied: Proxied, port: int, path: str, shape: str) -> None:
+    """An event arrives while its answer goes on."""
+    first = proxied.get(f"{path}offset=-1", port=port)
+    query = f"offset=10_0&live=true&live_sse=true&handle={first.headers['electric-handle']}"
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        connection.request("GET", path + query)
+        response = connection.getresponse()
+        assert (response.status, response.headers["content-type"]) == (200, "text/event-stream")
+        append(proxied.log, [item((30, 0), "insert", "e", {"id": "5"}, shape_id=shape), commit(30, shape_id=shape)])
+        found = b""
+        while b'"id":"5"' not in found:
+            line = response.readline()
+            assert line, f"the answer ended after {found!r}"
+            found += line

@@ -14,8 +14,8 @@ from flushtracker.wal.changes import Commit, LogItem, Operation, Row
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.timeline_history import TimelineHistory
+from tests.support.sample_entries import AGAIN, FULL, PARTITION, PLAIN, TABLE
 from tests.support.sample_source import SampleSource
-from tests.unit.test_registry_events import AGAIN, FULL, PARTITION, PLAIN, TABLE
 
 Samples = Callable[[Random], Iterator[tuple[str, str]]]
 """Events without end, each with the name of its stream."""

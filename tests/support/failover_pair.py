@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 from flushtracker.local.postgres import HOST, SUPERUSER, LocalPostgres, free_port
@@ -137,3 +138,20 @@ class FailoverPair:
         for server in (self.primary, self.standby):
             if server is not None:
                 server.stop()
+
+
+def create_slot_on_standby(primary: LocalPostgres, standby: LocalPostgres) -> int:
+    """Create the slot; returns its position. It waits until the primary logs which transactions are running."""
+    created = Thread(
+        target=standby.execute, args=("SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",), daemon=True
+    )
+    created.start()
+    while created.is_alive():
+        primary.execute("SELECT pg_log_standby_snapshot()")
+        created.join(0.1)
+    return slot_position(standby)
+
+
+def slot_position(server: LocalPostgres) -> int:
+    ((lsn,),) = server.execute("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'shapes'")
+    return parse_lsn(lsn)

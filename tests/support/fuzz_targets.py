@@ -23,8 +23,8 @@ from flushtracker.wal.pgoutput import RelationMessage, RowMessage, decode
 from flushtracker.wal.row_reader import RowReader
 from tests.support import event_mutations
 from tests.support.fuzzing import MAX_BYTES, Target
-from tests.unit.test_persisted_formats import SHAPE_ENTRY
-from tests.unit.test_stream_events import CHANGES, FLUSH, FRAGMENT
+from tests.support.sample_entries import SHAPE_ENTRY
+from tests.support.sample_events import CHANGES, FLUSH, FRAGMENT
 
 ROOT: Final = Path(__file__).parents[2]
 _SAMPLES_OF_A_KIND: Final = 200

@@ -14,6 +14,9 @@ from tests.support.simulated_job import SimulatedJob
 from tests.support.simulated_writers import SimulatedWriters
 from tests.support.wal_history import Event
 
+RECORDING = Path(__file__).parent.parent / "recording"
+PUBLISHED = {("public", name) for name in ("users", "orders", "order_items", "audit", "events_p0", "events_p1")}
+
 SOURCE: Final = "recording/1/shapes"
 _ROOT: Final = Path(__file__).parents[2]
 

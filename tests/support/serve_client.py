@@ -6,7 +6,7 @@ another process.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -235,3 +235,8 @@ class Client:
     def tx(self) -> int:
         """The transaction up to which it has everything."""
         return int(self.offset.partition("_")[0])
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run a test of clients, which fails after ten minutes."""
+    asyncio.run(asyncio.wait_for(test(), 600))

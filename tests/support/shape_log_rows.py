@@ -177,3 +177,9 @@ def append_transactions(
         "written_at": [_NOW if ends else None for ends in is_commit],
     }
     write_deltalake(log, pa.table(columns, schema=SCHEMA), mode="append")
+
+
+def inserts(tx: int, *keys: str) -> list[Row]:
+    """A transaction with a row for each key."""
+    rows = [item((tx, 2 * n), "insert", key, {"id": key}) for n, key in enumerate(keys)]
+    return [*rows, commit(tx)]

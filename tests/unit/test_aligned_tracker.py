@@ -1,42 +1,16 @@
 """``AlignedTracker`` on the offsets that writers store: the event orders that break trackers, and the exact ack."""
 
-from collections.abc import Iterator
 from random import Random
 
 from hypothesis import given, note
 
-from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.tracking.aligned_tracker import AlignedTracker
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.aligned_orders import flush, handle, random_order
 from tests.support.exact_ack import Delivered
 from tests.support.random_wal import RANDOMS, Case, cases
-from tests.support.wal_history import Event
 
 Sent = dict[str, LogOffset | None]
-
-
-def handle(tracker: AlignedTracker, event: Event, now_ms: int) -> int | None:
-    """Give the tracker an event of the job's streams."""
-    if isinstance(event, FragmentEvent):
-        last_offsets = {shape.shape_id: shape.last_offset for shape in event.shapes}
-        is_commit = event.commit is not None
-        return tracker.handle_txn_fragment(event.last_log_offset, last_offsets, is_commit=is_commit, now_ms=now_ms)
-    if event.type == "removed":
-        return tracker.handle_shape_removed(event.shape_id, event.offset, now_ms=now_ms)
-    return tracker.handle_flush_notification(event.shape_id, event.offset, now_ms=now_ms)
-
-
-def random_order(rng: Random, case: Case) -> Iterator[Event]:
-    """The stream in its order, flushes and removals anywhere; what is left is flushed at the end."""
-    places = sorted(rng.randint(0, len(case.stream)) for _ in case.flushes)
-    flushes = iter(zip(places, case.flushes, strict=True))
-    place, flush = next(flushes, (-1, None))
-    for index in range(len(case.stream) + 1):
-        while flush is not None and place == index:
-            yield flush
-            place, flush = next(flushes, (-1, None))
-        yield from case.stream[index : index + 1]
-    yield from case.history.last_flushes()
 
 
 @given(cases(resends=3, writers=("log",)), RANDOMS)
@@ -56,10 +30,6 @@ def test_the_ack_is_exact_after_every_event(case: Case, rng: Random) -> None:
 
 def fragment(tracker: AlignedTracker, op: int, sent: Sent, *, is_commit: bool = False, tx: int = 100) -> int | None:
     return tracker.handle_txn_fragment(LogOffset(tx, op), sent, is_commit=is_commit, now_ms=0)
-
-
-def flush(tracker: AlignedTracker, shape_id: str, op: int, tx: int = 100) -> int | None:
-    return tracker.handle_flush_notification(shape_id, LogOffset(tx, op), now_ms=0)
 
 
 def test_a_flush_of_the_last_change_of_a_shape_completes_its_transaction() -> None:

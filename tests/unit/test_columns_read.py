@@ -24,8 +24,8 @@ from flushtracker.wal.pgoutput import RowMessage, decode
 from flushtracker.wal.row_reader import RowReader
 from tests.support import random_rows, row_messages
 from tests.support.fake_publisher import FakePublisher
+from tests.support.fake_tables import FakeTables
 from tests.support.random_rows import TABLES
-from tests.unit.test_collector import FakeTables
 
 
 def seeded(seed: int) -> Random:

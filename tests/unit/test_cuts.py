@@ -31,8 +31,8 @@ from flushtracker.jobs.write.cuts import Cuts, Looks
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.sample_registry import shape_entry, taken
 from tests.support.shape_log_rows import SOURCE, append, commit, item, snapshot_rows
-from tests.unit.test_shape_log_reader import shape_entry, taken
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 

@@ -15,8 +15,8 @@ from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.sample_registry import taken
 from tests.support.shape_log_rows import SOURCE, append, commit, item, snapshot_rows
-from tests.unit.test_shape_log_reader import taken
 
 _BEGIN_AGAIN = "read the shape again from its beginning"
 _FIRST = {"k": {"id": "k", "v": "1"}}

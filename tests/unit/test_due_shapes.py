@@ -12,7 +12,7 @@ from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.jobs.snapshot.due_shapes import due_shapes, require_known
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
-from tests.unit.test_registry_events import TABLE
+from tests.support.sample_entries import TABLE
 
 SOURCE: Final = "7301/1/shapes"
 OID: Final = TABLE.binding.oid

@@ -1,7 +1,7 @@
 """When a shape may be removed for what it holds: only if that shape holds the slot, and removing it can free it."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Final
 
@@ -11,106 +11,13 @@ from hypothesis import strategies as st
 
 from flushtracker.capture.eviction.config import EvictionRule, RetainedLimit
 from flushtracker.capture.eviction.policy import FRESH_MS, HOUR_MS, Decision, EvictionPolicy
-from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
-from flushtracker.status.job_status import Holder, JobStatus, OpenTransaction, SourceStatus
+from flushtracker.status.capture_status import CaptureStatus, Eviction
+from flushtracker.status.job_status import Holder, JobStatus, OpenTransaction
+from tests.support.eviction_world import ACK, AFTER_MS, MB, SOURCE, START_MS, TICK_MS, World
 
-START_MS: Final = 1_700_000_000_000
-TICK_MS: Final = 1_000
 GRACE_MS: Final = 5_000
-AFTER_MS: Final = 60_000
-MB: Final = 1_000_000
 RULE: Final = EvictionRule(AFTER_MS, RetainedLimit(bytes=500 * MB), GRACE_MS, 16 * MB, 1)
-SOURCE: Final = "7/1/shapes"
-ACK: Final = 1_000
 _OPEN: Final = OpenTransaction("flushes", 0, 7, 2, START_MS, "etl")
-
-
-@dataclass
-class World:
-    """Capture and the job, healthy, where the shape ``dead`` holds the ack; a test changes what it is about."""
-
-    now_ms: int = START_MS
-    written_lsn: int = ACK + 20 * MB
-    grows_by: int = MB
-    batch_id: int = 1
-    batches: int = 1
-    evictions: tuple[Eviction, ...] = ()
-    holders: tuple[Holder, ...] = (
-        Holder("dead", START_MS, 5, 0, ACK),
-        Holder("behind-it", START_MS - 3 * AFTER_MS, 5, 0, ACK),
-    )
-    capture: dict[str, Any] = field(default_factory=dict)
-    slot: dict[str, Any] = field(default_factory=dict)
-    job: dict[str, Any] = field(default_factory=dict)
-    source: dict[str, Any] = field(default_factory=dict)
-    holder: dict[str, Any] = field(default_factory=dict)
-    has_job: bool = True
-    job_started_at_ms: int = START_MS
-
-    def __post_init__(self) -> None:
-        self.batch_at_ms, self.seen_lsn = self.now_ms, self.written_lsn - 1
-
-    def tick(self, ms: int = TICK_MS) -> None:
-        """Time passes; ``batches`` of the job end, and have seen everything."""
-        self.now_ms += ms
-        self.written_lsn += self.grows_by
-        self.batch_id += self.batches
-        if self.batches:
-            self.batch_at_ms, self.seen_lsn = self.now_ms, self.written_lsn - 1
-
-    @property
-    def held_bytes(self) -> int:
-        return self.written_lsn - ACK
-
-    def capture_status(self) -> CaptureStatus:
-        slot = SlotStatus(
-            "shapes",
-            self.now_ms,
-            True,  # noqa: FBT003  a field
-            "reserved",
-            self.written_lsn,
-            ACK + 1,
-            self.held_bytes,
-            None,
-        )
-        status = CaptureStatus(
-            at_ms=self.now_ms,
-            started_at_ms=START_MS,
-            source=SOURCE,
-            is_connected=True,
-            slot=replace(slot, **self.slot),
-            received_lsn=self.written_lsn,
-            published_lsn=self.written_lsn - 1,
-            acknowledged_lsn=ACK,
-            confirmed_lsn=ACK + 1,
-            evictions=self.evictions,
-        )
-        return replace(status, **self.capture)
-
-    def job_status(self) -> JobStatus | None:
-        if not self.has_job:
-            return None
-        holders = tuple(replace(holder, **{"held_bytes": self.held_bytes, **self.holder}) for holder in self.holders)
-        source = SourceStatus(SOURCE, ACK, self.seen_lsn, len(holders), 1, START_MS, holders)
-        job = JobStatus(
-            at_ms=self.now_ms,
-            started_at_ms=self.job_started_at_ms,
-            is_ready=True,
-            sources=(replace(source, **self.source),),
-            batch_id=self.batch_id,
-            batch_at_ms=self.batch_at_ms,
-        )
-        return replace(job, **self.job)
-
-    def run(self, ms: int, policy: EvictionPolicy, change: Callable[["World"], None] = lambda _: None) -> Decision:
-        """Let time pass, with a look at every tick; the last decision, or the first one to evict."""
-        for _ in range(ms // TICK_MS):
-            change(self)
-            decision = policy.decide(self.now_ms, self.capture_status(), self.job_status())
-            if decision.shape_id is not None:
-                return decision
-            self.tick()
-        return decision
 
 
 def test_the_shape_that_holds_goes_once_it_is_pending_for_longer_than_remove_after() -> None:

@@ -12,8 +12,8 @@ from flushtracker.capture.eviction.evictor import Evictor
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.monitoring.peers import PeerAnswer
 from flushtracker.status.capture_status import CaptureStatus
+from tests.support.eviction_world import ACK, MB, SOURCE, World
 from tests.support.waiting import wait_until
-from tests.unit.test_eviction_policy import ACK, MB, SOURCE, World
 
 RULE = EvictionRule(1, None, 1, MB, 1)
 

@@ -14,13 +14,13 @@ from flushtracker.delta.log.table import create_shape_log
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.busy_log import BusyLog
+from tests.support.folded_log import folded
 from tests.support.foreign_readers import ForeignReader, documented, duckdb_rows, folded_rows, joined, polars_rows
 from tests.support.joined_history import TABLES, Identity
+from tests.support.joined_log import JOINED_TABLES, entries, joined_shape, played, rows_at
 from tests.support.joined_partitions import PartitionedWorld
+from tests.support.sample_registry import register
 from tests.support.shape_log_rows import RandomLog, append, commit, item, snapshot_rows
-from tests.unit.test_joined_log import JOINED_TABLES, entries, joined_shape, played, rows_at
-from tests.unit.test_retention import folded
-from tests.unit.test_shape_log_reader import register
 
 READERS: dict[str, ForeignReader] = {"duckdb": duckdb_rows, "polars": polars_rows}
 _WRAPS, _PAST_A_WRAP = 1, 2

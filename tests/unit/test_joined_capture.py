@@ -10,7 +10,7 @@ from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.events.registry_events import TableEntry
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
-from tests.unit.test_subscriptions import LSN, ScriptedTables, Source
+from tests.support.scripted_source import LSN, ScriptedTables, Source
 
 
 def table(oid: int, name: str, *columns: str) -> TableBinding:

@@ -1,8 +1,7 @@
 """The shape log of a shape with subqueries: its rows at every commit, before and after upkeep, and what refuses it."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -10,81 +9,22 @@ import pytest
 
 from flushtracker.cli import main
 from flushtracker.delta.log.reader import read_shape, read_shape_log
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.errors import ConfigError, NewerEventError, PositionError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
 from flushtracker.events.strict_json import load_event
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
-from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
-from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, JoinedWorld, completed, random_case
+from tests.support.folded_log import folded
+from tests.support.joined_history import SCHEMA, TABLES, JoinedWorld, random_case
+from tests.support.joined_log import _TRANSACTIONS, entries, joined_shape, played, rows_at
 from tests.support.joined_partitions import partitioned_case
+from tests.support.sample_registry import register
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 from tests.support.snapshot_world import Table, apply
-from tests.unit.test_retention import dated, folded
-from tests.unit.test_shape_log_reader import register
 
-_TRANSACTIONS: Final = 20
 _SAMPLE: Final = 6
-Answer = list[tuple[str | None, ...]]
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> str:
-    uri = str(tmp_path / "log")
-    create_shape_log(uri)
-    return uri
-
-
-def entries(definitions: list[ShapeDefinition]) -> list[ShapeEntry | TableEntry]:
-    """Of the shapes, and of all tables, as capture publishes them."""
-    columns = tuple(ColumnBinding(number, name, 23, -1, 0) for number, name in enumerate(COLUMNS, 1))
-    tables = [TableEntry(SOURCE, TableBinding(n, (SCHEMA, name), ("id",), columns)) for n, name in enumerate(TABLES, 1)]
-    shapes = [ShapeEntry(SOURCE, each, 1 + TABLES.index(each.table[1]), LogOffset(9, 0)) for each in definitions]
-    return [*tables, *shapes]
-
-
-JOINED_TABLES: Final = {"users": '"main"."tasks"', "offices": '"main"."projects"'}
-"""Of :func:`joined_shape`, by the names that docs/shape_log.md has for them."""
-
-
-def joined_shape(membership: str, partitioned: Collection[str] = ()) -> ShapeDefinition:
-    """A shape with a subquery like that of docs/shape_log.md."""
-    where = f"a {membership} (SELECT a FROM main.projects WHERE id > 3)"  # noqa: S608  a test's own
-    shape = ShapeDefinition("shape", (SCHEMA, "tasks"), columns=("id", "a"), primary_key=("id",), where=where)
-    return completed(shape, partitioned)
-
-
-def row_of(shape_id: str, each: LogItem) -> dict[str, object]:
-    value = None if each.value is None else dict(each.value)
-    return item((each.offset.tx_offset, each.offset.op_offset), each.operation, each.key, value, shape_id=shape_id)
-
-
-def rows_of(part: RoutedFragment) -> list[dict[str, object]]:
-    """What a shape's log gets of a transaction."""
-    rows = [row_of(part.shape_id, each) for each in part.items]
-    return [*rows, commit(part.lsn, shape_id=part.shape_id)]
-
-
-def played(
-    log: str, world: JoinedWorld, definitions: list[ShapeDefinition], count: int = _TRANSACTIONS
-) -> list[tuple[int, dict[str, Answer]]]:
-    """Append random transactions; each with the answers after it."""
-    router, answers = world.router(definitions), []
-    for _ in range(count):
-        rows = [row for part in router.route(world.as_sent(world.transaction())) for row in rows_of(part)]
-        if rows:
-            append(log, dated(rows))
-        answers.append((world.lsn, {each.id: world.answer(each) for each in definitions}))
-    return answers
-
-
-def rows_at(log: str, shape_id: str, tx: int | None = None) -> Answer:
-    found = read_shape(log, shape_id, None if tx is None else LogOffset.last_of(tx)).rows.to_pylist()
-    return sorted([tuple(row.values()) for row in found], key=repr)
 
 
 @pytest.mark.parametrize("case", [random_case, partitioned_case])

@@ -21,8 +21,8 @@ from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.sample_registry import register, shape_entry
 from tests.support.shape_log_rows import SOURCE, append, arrow, commit, item
-from tests.unit.test_shape_log_reader import register, shape_entry
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 

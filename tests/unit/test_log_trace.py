@@ -24,9 +24,9 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.log_trace import LogTrace
+from tests.support.sample_registry import register, shape_entry
 from tests.support.shape_log_rows import SOURCE, Row, append, arrow, commit, item, snapshot_rows
 from tests.support.shape_transactions import Transactions
-from tests.unit.test_shape_log_reader import register, shape_entry
 
 _MERGES = MergeSettings(merge_files=3, files_per_run=2, least_file_bytes=1)
 _LATER = datetime(2026, 1, 3, tzinfo=timezone.utc)

@@ -18,8 +18,8 @@ from flushtracker.jobs.write.packed_rows import pack_rows, unpacked
 from flushtracker.shape_log.change_columns import read_changes
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.wal.pgoutput import Begin, decode
+from tests.support.sample_registry import register, shape_entry
 from tests.support.shape_log_rows import SOURCE
-from tests.unit.test_shape_log_reader import register, shape_entry
 
 _TIMES = [-(2**63), 2**63 - 1, 0, 0, 0, -63_082_281_600_000_000, 252_455_616_000_000_000]
 _WRITTEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)

@@ -52,6 +52,7 @@ from flushtracker.wal.shape_list import listed_at
 from flushtracker.wal.timeline_history import TimelineHistory
 from tests.support.group_view import ShapeView, shapes_of
 from tests.support.plain_writer import CheckedGroup
+from tests.support.sample_entries import SHAPE_ENTRY
 
 GROUP = bytes.fromhex(
     "05 8403000000000000 0100000000000000"  # version and cursor
@@ -122,13 +123,6 @@ LOG_COLUMNS = (
     "written_at:timestamp[us, tz=UTC]"
 )
 REGISTRY_COLUMNS = "source:string type:string id:string entry:string written_at:timestamp[us, tz=UTC]"
-SHAPE_ENTRY = (
-    '{"v":1,"source":"s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":["id"],'
-    '"where":"id > 1","replica":"full","primary_key":["id"],"partitions":[["public","p"]],"depends_on":["b"],'
-    '"flush":{"bytes":1,"interval_ms":2,"chunk_bytes":3},"snapshot":true},"table_oid":16385,'
-    '"starts_after":{"tx_offset":9,"op_offset":0},"removed_at":{"tx_offset":10,"op_offset":0},"ended_because":"gone",'
-    '"starts_visible":true}'
-)
 REMOVED_SHAPE_ENTRY = (
     '{"v":2,"source":"s","type":"removed_shape","shape_id":"a","removed_at":{"tx_offset":10,"op_offset":0},'
     '"ended_because":"gone"}'

@@ -19,8 +19,8 @@ from flushtracker.errors import PositionError, ShapeEndedError, SnapshotMissingE
 from flushtracker.events.registry_events import BEGUN_AGAIN
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.sample_registry import register, shape_entry, table_entry, taken, wanted_entry
 from tests.support.shape_log_rows import SOURCE, append, commit, item, snapshot_rows
-from tests.unit.test_shape_log_reader import register, shape_entry, table_entry, taken, wanted_entry
 
 
 @pytest.fixture

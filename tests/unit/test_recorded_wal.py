@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,10 +10,8 @@ from flushtracker.wal.changes import Change, Delete, Insert, Row, TransactionFra
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import decode
+from tests.support.recorded_workload import PUBLISHED, RECORDING
 from tests.support.truth import TruthChange, TruthTransaction, read_truth
-
-RECORDING = Path(__file__).parent.parent / "recording"
-PUBLISHED = {("public", name) for name in ("users", "orders", "order_items", "audit", "events_p0", "events_p1")}
 
 
 @pytest.fixture(scope="module")

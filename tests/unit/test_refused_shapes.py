@@ -24,7 +24,7 @@ from flushtracker.errors import (
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import read_shapes
 from flushtracker.shapes.table_binding import TableBinding
-from tests.unit.test_subscriptions import LSN, NAME, TABLE, ScriptedTables, Source
+from tests.support.scripted_source import LSN, NAME, TABLE, ScriptedTables, Source
 
 LATER: Final = ("public", "later")
 """A table that the catalog has only at times."""

@@ -1,26 +1,17 @@
 """What a source keeps of the shapes that were removed from it, and publishes again of them."""
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
 import pytest
 
-from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, trimmed
-from flushtracker.events.registry_events import NO_TABLE, RegistryEntry, ShapeEntry, parse_registry_entry
+from flushtracker.capture.shape_registry import ShapeRegistry, trimmed
+from flushtracker.events.registry_events import NO_TABLE, ShapeEntry
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.fake_publisher import FakePublisher
 from tests.support.fake_world import shape_entry
-from tests.unit.test_subscriptions import LSN, NAME, ROOT, Source
-
-
-def removals(source: Source) -> list[FlushNotification]:
-    """The removals that were published."""
-    found = (FlushNotification.from_json(value) for topic, value in source.publisher.values if topic == "l")
-    return [each for each in found if each.type == "removed"]
+from tests.support.scripted_source import LSN, NAME, ROOT, LongLivedSource, Source, _KilledError, removals
 
 
 def test_a_removal_is_published_again_only_until_the_slot_is_confirmed_past_it() -> None:
@@ -67,68 +58,6 @@ def test_an_ended_shape_is_condensed_once_it_is_no_longer_defined() -> None:
         registry = ShapeRegistry([entry])
         assert list(registry.condensable(LSN + 1, defined)) == [entry.condensed()] * is_condensed
         assert list(registry.condensable(LSN, defined)) == []
-
-
-class _KilledError(Exception):
-    """The process was killed."""
-
-
-class CompactedTopics(FakePublisher):
-    """Keeps the last value of each key, as compaction does in the end. Kills the process before a record, if told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.topics: dict[tuple[str, str], str] = {}
-        self.records_left = 1_000_000
-
-    def publish(
-        self, topic: str, key: str | bytes, value: str | bytes | None, on_confirmed: Callable[[], None] | None = None
-    ) -> None:
-        if self.records_left == 0:
-            raise _KilledError
-        self.records_left -= 1
-        super().publish(topic, key, value, on_confirmed)
-        if value is None:
-            self.topics.pop((topic, str(key)), None)
-        else:
-            self.topics[topic, str(key)] = str(value)
-
-    def registry(self) -> list[RegistryEntry]:
-        return [parse_registry_entry(value) for (topic, _), value in self.topics.items() if topic == "s"]
-
-    def flushes(self) -> set[tuple[str, str]]:
-        """The shapes with flushes, and their types."""
-        found = [json.loads(key) for topic, key in self.topics if topic == "l"]
-        return {(shape_id, kind) for _, shape_id, kind, _ in found}
-
-
-class LongLivedSource(Source):
-    """A source whose capture is killed and restarted, and whose topics are compacted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.publisher = self.topics = CompactedTopics()
-        self.confirmed_lsn = LSN
-        self.removed: dict[str, int] = {}
-        """By definition: the shapes that were ever removed, with where."""
-        self.resume(SourceEntries(), LSN)
-        self.subscriptions.begin_source()
-
-    def restart(self, behind: int = 0) -> None:
-        """Start capture; the server may have lost, in a crash, what was confirmed last."""
-        self.topics.records_left = 1_000_000
-        self.resume(self.registered(), max(LSN, self.confirmed_lsn - behind))
-
-    def registry(self) -> list[RegistryEntry]:
-        return self.topics.registry()
-
-    def live(self) -> list[str]:
-        return [entry.definition.id for entry in self.subscriptions.entries.shapes if entry.removed_at is None]
-
-    def note_removed(self) -> None:
-        for entry in self.registry():
-            if isinstance(entry, ShapeEntry) and entry.removed_at is not None:
-                self.removed.setdefault(entry.definition.id, entry.removed_at.tx_offset)
 
 
 @pytest.mark.parametrize("seed", range(200))

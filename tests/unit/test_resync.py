@@ -16,8 +16,7 @@ from flushtracker.shapes.event_router import EventRouter
 from flushtracker.wal.changes import Column, Commit, Insert, Relation, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.fake_world import shape_entry
-from tests.unit.test_removed_shapes import LongLivedSource, _KilledError, removals
-from tests.unit.test_subscriptions import LSN, NAME, Source
+from tests.support.scripted_source import LSN, NAME, LongLivedSource, Source, _KilledError, removals
 
 _RELATION = Relation(7, *NAME, "default", (Column("id", 25, is_key=True),))
 

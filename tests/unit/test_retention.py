@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
-from pathlib import Path
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -16,7 +15,6 @@ from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead, read_shape, read_shape_log
 from flushtracker.delta.log.retention import Retain, Retention
 from flushtracker.delta.log.snapshots import last_snapshots
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import ConfigError, PositionError, SinkError
@@ -26,43 +24,12 @@ from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from tests.support.shape_log_rows import RandomLog, Row, append, arrow, commit, item, snapshot_rows
-from tests.unit.test_shape_log_reader import register, shape_entry
-from tests.unit.test_snapshot_log import append_snapshot
+from tests.support.folded_log import _NO_MERGES, EPOCH, changes, dated, folded, upkeep_of
+from tests.support.sample_registry import register, shape_entry
+from tests.support.shape_log_rows import RandomLog, Row, append, arrow, snapshot_rows
+from tests.support.snapshot_log import append_snapshot
 
-_EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
-"""A transaction is written as many seconds after this as its LSN."""
-_COMMITTED: Final = [datetime(year, 7, 1, tzinfo=timezone.utc) for year in (1, 1970, 2000, 9999)]
-"""When it was committed, as a replication origin sets it: nothing may depend on it."""
 _SETTINGS: Final = MergeSettings(merge_files=4, files_per_run=4, least_file_bytes=1)
-_NO_MERGES: Final = MergeSettings(merge_files=1000)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> str:
-    uri = str(tmp_path / "log")
-    create_shape_log(uri)
-    return uri
-
-
-def dated(rows: list[Row]) -> list[Row]:
-    """The rows with the times of their commits: when they were written, and any at which they were committed."""
-    return [
-        row | {"written_at": _EPOCH + timedelta(seconds=tx), "commit_timestamp": _COMMITTED[tx % len(_COMMITTED)]}
-        if row["operation"] == "commit"
-        else row
-        for row in rows
-        for tx in [int(str(row["tx_offset"]))]
-    ]
-
-
-def upkeep_of(log: str, seconds: float, settings: MergeSettings = _NO_MERGES, **retain: Any) -> ShapeLogUpkeep:
-    kept = Retain(timedelta(seconds=seconds), **{"least_dropped": 1, **retain})
-    return ShapeLogUpkeep(log, f"{log}_shapes", settings=settings, retain=kept)
-
-
-def folded(log: str, seconds: float, now: int, **retain: Any) -> int:
-    return upkeep_of(log, seconds, **retain).run(_EPOCH + timedelta(seconds=now)).folded_shapes
 
 
 def by_row(read: ShapeRead) -> list[str]:
@@ -73,17 +40,6 @@ def as_rows(state: dict[str, dict[str, str | None]]) -> list[str]:
     """As the reader shows them: all columns that some row has."""
     names = {name for row in state.values() for name in row}
     return sorted(repr(sorted((name, row.get(name)) for name in names)) for row in state.values())
-
-
-def changes(first: int, count: int, keys: int, shape_id: str = "users") -> list[Row]:
-    """One update of a row in each of many transactions; the first ones insert the rows."""
-    rows = list[Row]()
-    for tx in range(first, first + count):
-        key = str(tx % keys)
-        operation = "insert" if tx < first + keys and first == 1 else "update"
-        rows += [item((tx, 0), operation, key, {"id": key, "n": str(tx)}, shape_id=shape_id)]
-        rows += [commit(tx, shape_id=shape_id)]
-    return dated(rows)
 
 
 def rows_of(log_rows: list[Row]) -> list[str]:
@@ -140,7 +96,7 @@ def test_readers_and_followers_have_the_rows_whatever_is_folded(log: str, seed: 
             append(log, dated(made.transaction()))
         if draw.random() < 0.5:
             upkeep = upkeep_of(log, draw.choice([0, 100, 300]), _SETTINGS)
-            folds += upkeep.run(_EPOCH + timedelta(seconds=made.tx)).folded_shapes
+            folds += upkeep.run(EPOCH + timedelta(seconds=made.tx)).folded_shapes
         horizons = {key[1]: LogOffset.last_of(each.lsn) for key, each in last_snapshots(DeltaTable(log)).items()}
         for each in readers:
             each.check(horizons.get(each.shape_id, LogOffset.before_all()))
@@ -169,7 +125,7 @@ def test_a_log_of_any_number_of_rows_is_folded(log: str, monkeypatch: pytest.Mon
     append(log, changes(1, 500, 20, "b"))
     before = [read_shape(log, shape_id).rows for shape_id in ("users", "b")]
     upkeep = upkeep_of(log, 0)
-    assert [upkeep.run(_EPOCH + timedelta(seconds=500)).folded_shapes for _ in range(3)] == [1, 1, 0]
+    assert [upkeep.run(EPOCH + timedelta(seconds=500)).folded_shapes for _ in range(3)] == [1, 1, 0]
     assert [read_shape(log, shape_id).rows for shape_id in ("users", "b")] == before
     assert len(table_rows(DeltaTable(log), ["tx_offset"])) == 2 * (20 + 1 + 1)
     assert len(LogFiles(DeltaTable(log), {}).current()) > 6
@@ -183,7 +139,7 @@ def test_the_log_stays_flat_over_many_horizons(log: str) -> None:
     upkeep = upkeep_of(log, 500, _SETTINGS, least_dropped=100)
     for number in range(40):
         append(log, changes(201 + 250 * number, 250, 200))
-        done = upkeep.run(_EPOCH + timedelta(seconds=450 + 250 * number))
+        done = upkeep.run(EPOCH + timedelta(seconds=450 + 250 * number))
         dropped += done.dropped_rows
         sizes.append(len(table_rows(DeltaTable(log), ["tx_offset"])))
     assert max(sizes[10:]) <= max(sizes[:10]) < 2500
@@ -214,11 +170,11 @@ def test_a_snapshot_that_is_appended_during_a_fold_refuses_the_fold(log: str) ->
     upkeep._files._commits = _InterruptedCommits(
         lambda: append_snapshot(log, lacks, read_shape_rows(log, LogOffset.last_of(149)))
     )
-    assert upkeep.run(_EPOCH + timedelta(seconds=300)).folded_shapes == 0
+    assert upkeep.run(EPOCH + timedelta(seconds=300)).folded_shapes == 0
     (current,) = last_snapshots(DeltaTable(log)).values()
     assert current == lacks
     upkeep._retention = Retention(upkeep._table, upkeep._files, Retain(timedelta(0), least_dropped=1))
-    assert upkeep.run(_EPOCH + timedelta(seconds=300)).folded_shapes == 1
+    assert upkeep.run(EPOCH + timedelta(seconds=300)).folded_shapes == 1
 
 
 def test_a_fold_during_the_commit_of_a_snapshot_is_noticed(log: str) -> None:
@@ -240,7 +196,7 @@ def test_a_fold_of_a_shape_that_began_again_keeps_its_incarnation(log: str) -> N
     register(log, shape_entry())
     append(log, changes(1, 100, 10))
     position = read_shape_log(log, "users").position
-    LogFiles(DeltaTable(log), {}).mark_incarnations({("7301/1/shapes", "users"): 2}, _EPOCH)
+    LogFiles(DeltaTable(log), {}).mark_incarnations({("7301/1/shapes", "users"): 2}, EPOCH)
     append(log, changes(201, 100, 10))
     with pytest.raises(PositionError, match=r"was begun again \(incarnation 2\); the log no longer has what it had"):
         read_shape_log(log, "users", position)
@@ -272,7 +228,7 @@ def test_a_log_that_changes_unknown_rows_is_kept_and_said_once(log: str, caplog:
     append(log, changes(1, 100, 10, "b"))
     upkeep = upkeep_of(log, 0)
     for hours in (0, 2):
-        upkeep.run(_EPOCH + timedelta(hours=1 + hours))
+        upkeep.run(EPOCH + timedelta(hours=1 + hours))
     assert [key[1] for key in last_snapshots(DeltaTable(log))] == ["b"]
     assert len([each for each in caplog.records if "is not folded" in each.message]) == 1
     assert len(read_shape_log(log, "users").rows) == 200
@@ -285,7 +241,7 @@ def test_single_shapes_may_keep_their_history_for_another_time(log: str) -> None
         append(log, changes(1, 100, 10, shape_id))
     only = Retain(None, {"a": timedelta(seconds=50)}, least_dropped=1)
     upkeep = ShapeLogUpkeep(log, f"{log}_shapes", settings=_NO_MERGES, retain=only)
-    assert upkeep.run(_EPOCH + timedelta(seconds=100)).folded_shapes == 1
+    assert upkeep.run(EPOCH + timedelta(seconds=100)).folded_shapes == 1
     both = {"b": timedelta(days=1)}
     assert folded(log, 40, 100, shapes=both) == 2
     found = {key[1]: each.lsn for key, each in last_snapshots(DeltaTable(log)).items()}

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from flushtracker.tracking.aligned_tracker import AlignedTracker
 from tests.support.ack_rows import AckRows
+from tests.support.aligned_orders import handle, random_order
 from tests.support.random_wal import RANDOMS, Case, cases
 from tests.support.simulated_job import SimulatedJob
 from tests.support.wal_history import Event, History, Keepalive
-from tests.unit.test_aligned_tracker import handle, random_order
 
 
 def random_batches(rng: Random, case: Case, most: int) -> Iterator[list[Event]]:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -31,32 +31,21 @@ from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.status.job_conclusions import conclusions
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.folded_log import changes, folded
 from tests.support.resynced_log import ResyncedLog
-from tests.support.serve_client import Client, Response, Server, config_of, serving
-from tests.support.shape_log_rows import Row, append, commit, item, snapshot_rows
-from tests.unit.test_retention import changes, folded
-from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
-from tests.unit.test_snapshot_log import append_snapshot
+from tests.support.sample_registry import register, shape_entry, table_entry
+from tests.support.serve_client import Client, Response, Server, config_of, run, serving
+from tests.support.shape_log_rows import append, commit, inserts, item, snapshot_rows
+from tests.support.snapshot_log import append_snapshot
 
 _NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 USERS = {"shape": "users"}
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> str:
-    uri = str(tmp_path / "log")
-    create_shape_log(uri)
-    register(uri, shape_entry(), table_entry())
-    return uri
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 60))
-
-
-def inserts(tx: int, *keys: str) -> list[Row]:
-    rows = [item((tx, 2 * n), "insert", key, {"id": key}) for n, key in enumerate(keys)]
-    return [*rows, commit(tx)]
+def log(log: str) -> str:
+    register(log, shape_entry(), table_entry())
+    return log
 
 
 def again(log: str, entry: Any, later_s: int) -> None:

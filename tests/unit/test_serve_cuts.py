@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
@@ -14,17 +13,18 @@ from flushtracker.delta.log.cuts import CutLog
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from tests.support.cut_clients import CutClient, combined
+from tests.support.sample_registry import register, shape_entry, table_entry, taken
 from tests.support.seeds import play_until, seeds
-from tests.support.serve_client import Response, Server, serving
+from tests.support.serve_client import Response, Server, run, serving
 from tests.support.shape_log_rows import SOURCE, Row, append, commit, item, snapshot_rows
-from tests.unit.test_serve_answers import log as log  # noqa: PLC0414  a fixture
-from tests.unit.test_shape_log_reader import register, shape_entry, taken
 
 USERS, ORDERS = {"shape": "users"}, {"shape": "orders"}
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 600))
+@pytest.fixture
+def log(log: str) -> str:
+    register(log, shape_entry(), table_entry())
+    return log
 
 
 def note(log: str, cut: int) -> None:

@@ -9,11 +9,19 @@ import pytest
 
 from flushtracker.errors import SinkError
 from flushtracker.serve.messages import row_messages
-from tests.support.serve_client import Client, Response, Server, serving
-from tests.support.shape_log_rows import append
-from tests.unit.test_serve_answers import USERS, inserts, log, run
+from tests.support.sample_registry import register, shape_entry, table_entry
+from tests.support.serve_client import Client, Response, Server, run, serving
+from tests.support.shape_log_rows import append, inserts
 
-__all__ = ["log"]
+USERS = {"shape": "users"}
+
+
+@pytest.fixture
+def log(log: str) -> str:
+    register(log, shape_entry(), table_entry())
+    return log
+
+
 _ROWS = 200
 _KEYS = [f"k{n:03}" for n in range(_ROWS)]
 

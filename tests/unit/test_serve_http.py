@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from flushtracker.delta.log.table import create_shape_log
+from tests.support.sample_registry import register, shape_entry, table_entry
+from tests.support.serve_process import Process, configuration
 from tests.support.shape_log_rows import append, commit, item
-from tests.unit.test_serve_program import Process, configuration
-from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
 
 _SHAPE = b"/v1/shape?shape=users&offset=-1"
 _HOST = b"host: localhost\r\n"

@@ -1,25 +1,21 @@
 """Shapes with subqueries over HTTP: a client keeps the rows of the query, by inserts, updates and deletes alone."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import pytest
 
 from flushtracker.delta.log.reader import read_shape
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.folded_log import folded
 from tests.support.joined_history import SCHEMA, random_case
-from tests.support.serve_client import Client, Server, config_of, serving
+from tests.support.joined_log import Answer, entries, played
+from tests.support.sample_registry import register
+from tests.support.serve_client import Client, Server, config_of, run, serving
 from tests.support.shape_log_rows import SOURCE, append, commit, item, snapshot_rows
-from tests.unit.test_joined_log import Answer, entries, played
-from tests.unit.test_retention import folded
-from tests.unit.test_shape_log_reader import register
 
 _TRANSACTIONS: Final = 12
 TASK: Final = '"main"."tasks"/*/"{}"'
@@ -32,17 +28,6 @@ SHAPE: Final = ShapeDefinition(
     primary_key=("id",),
     inner_tables=(InnerTable((SCHEMA, "projects"), 2, ("id",)),),
 )
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> str:
-    uri = str(tmp_path / "log")
-    create_shape_log(uri)
-    return uri
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 def change(log: str, tx: int, operation: str, key: str, value: dict[str, str | None] | None = None) -> None:

@@ -18,13 +18,13 @@ from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.item_key import joined_prefix, key_values
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.folded_log import EPOCH, dated
 from tests.support.joined_history import COLUMNS
+from tests.support.joined_log import entries, rows_of
 from tests.support.joined_partitions import leaf_of, partitioned_case
+from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_client import Client, Server, State, serving
 from tests.support.shape_log_rows import RandomLog, append
-from tests.unit.test_joined_log import entries, rows_of
-from tests.unit.test_retention import _EPOCH, dated
-from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
 
 _STEPS = 25
 _SETTINGS = MergeSettings(merge_files=4, files_per_run=3, least_file_bytes=1, sealed_bytes=20_000)
@@ -98,7 +98,7 @@ class _World:
             append(self.log, self._waiting.pop(0))
 
     def keep(self) -> None:
-        self.folds += self._upkeep.run(_EPOCH + timedelta(seconds=self.made.tx)).folded_shapes
+        self.folds += self._upkeep.run(EPOCH + timedelta(seconds=self.made.tx)).folded_shapes
 
     def states(self, client: Client) -> list[tuple[int, State]]:
         """Each state of the client's shape, with its transaction."""

@@ -2,24 +2,22 @@
 
 import http.client
 import json
-import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.status.program_status import parse_status
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
+from tests.support.sample_registry import register, shape_entry, table_entry
+from tests.support.serve_process import Process, command, configuration
 from tests.support.shape_log_rows import append, commit, item
 from tests.support.status_pages import free_port
-from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
 
 _QUERY = "/v1/shape?shape=users"
 
@@ -31,47 +29,6 @@ def log(tmp_path: Path) -> str:
     register(uri, shape_entry(), table_entry())
     append(uri, [item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
     return uri
-
-
-def configuration(folder: Path, log: str, port: int = 0, **http: Any) -> Path:
-    path = folder / "serve.yaml"
-    more = "".join(f"  {key}: {value}\n" for key, value in http.items())
-    path.write_text(f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\nhttp:\n  listen: "127.0.0.1:{port}"\n{more}')
-    return path
-
-
-def command(path: Path) -> list[str]:
-    return [sys.executable, "-m", "flushtracker", "serve", "--config", str(path)]
-
-
-class Process:
-    """A server of its own process."""
-
-    def __init__(self, path: Path) -> None:
-        self.process = subprocess.Popen(command(path), stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        self.lines = [self.process.stderr.readline()]
-        while "serving url=" not in self.lines[-1]:
-            assert self.lines[-1], self.lines
-            self.lines.append(self.process.stderr.readline())
-        self.port = int(self.lines[-1].partition("127.0.0.1:")[2].partition("/")[0])
-
-    def get(self, path: str, timeout: float = 60) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        connection.request("GET", path)
-        response = connection.getresponse()
-        found = response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
-        connection.close()
-        return found
-
-    def open(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
-
-    def stop(self) -> tuple[int, list[str]]:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.stderr is not None
-        rest = self.process.stderr.read().splitlines()
-        return self.process.wait(60), rest
 
 
 @pytest.fixture

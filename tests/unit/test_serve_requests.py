@@ -25,9 +25,9 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import TypeBinding
 from flushtracker.shapes.where import Where, parse_where
+from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_client import Server, serving
 from tests.support.shape_log_rows import append, commit, item
-from tests.unit.test_shape_log_reader import register, shape_entry, table_entry
 
 _NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 HANDLE = "0123456789abcdef-3-0"

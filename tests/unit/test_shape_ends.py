@@ -15,7 +15,6 @@ from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.delta.log.retention import Retain
 from flushtracker.delta.log.shape_ends import ShapeEnds
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.new_commits import NewCommits
 from flushtracker.delta.storage import query_batches, query_rows, table_rows
@@ -24,21 +23,14 @@ from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.sample_registry import register, shape_entry
 from tests.support.shape_log_rows import SOURCE, RandomLog, Row, append, arrow, commit, item, snapshot_rows
-from tests.unit.test_shape_log_reader import register, shape_entry
 
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
 _SETTINGS: Final = MergeSettings(merge_files=4, files_per_run=3, least_file_bytes=1)
 _OTHER: Final = "8402/1/other"
 
 Ends = dict[str, tuple[int | None, int | None]]
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> str:
-    uri = str(tmp_path / "log")
-    create_shape_log(uri)
-    return uri
 
 
 def naive_ends(log: str) -> dict[str, Ends]:

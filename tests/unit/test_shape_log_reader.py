@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import date, datetime, timezone
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 
 from flushtracker.delta.log.reader import ShapeLogReader, read_shape, read_shape_log
 from flushtracker.delta.log.table import create_shape_log
-from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import (
     ConfigError,
     DecodeError,
@@ -25,42 +24,14 @@ from flushtracker.errors import (
     SinkError,
     SnapshotMissingError,
 )
-from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
-from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.sample_registry import _NOW, _TYPES, register, shape_entry, table_entry, taken, wanted_entry
 from tests.support.shape_log_rows import SOURCE, RandomLog, append, commit, item, snapshot_rows
 
 ROOT: Final = Path(__file__).parents[2]
-_NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
-_TYPES = {"id": 23, "price": 1700, "paid": 16, "day": 1082, "at": 1184, "data": 17, "note": 25}
-
-
-def shape_entry(shape_id: str = "users", **changed: Any) -> ShapeEntry:
-    facts = {"source": SOURCE, "table_oid": 7, "starts_after": LogOffset(9, 0), **changed}
-    return ShapeEntry(definition=ShapeDefinition(shape_id, ("public", "users")), **facts)
-
-
-def table_entry() -> TableEntry:
-    columns = tuple(
-        ColumnBinding(number, name, oid, (10 << 16 | 2) + 4 if oid == 1700 else -1, 0)
-        for number, (name, oid) in enumerate(_TYPES.items(), start=1)
-    )
-    return TableEntry(SOURCE, TableBinding(7, ("public", "users"), ("id",), columns))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> str:
-    uri = str(tmp_path / "log")
-    create_shape_log(uri)
-    return uri
-
-
-def register(log: str, *entries: ShapeEntry | TableEntry) -> None:
-    RegistryTable(f"{log}_shapes", create=True).append([entry.to_json() for entry in entries], _NOW)
 
 
 def offsets(log: str, after: Position | None = None, *, changes_only: bool = False) -> list[tuple[int, int]]:
@@ -367,16 +338,6 @@ def test_follower_looks_again_only_if_a_table_has_changed(log: str) -> None:
     assert reader.has_changed()
     with pytest.raises(ShapeEndedError):
         reader.read_log("users")
-
-
-def taken(attempt: int, snapshot: str, lsn: int) -> ShapeSnapshot:
-    visible = MvccSnapshot.parse(snapshot)
-    return ShapeSnapshot(attempt, visible, lsn, visible.xmax + 1000)
-
-
-def wanted_entry() -> ShapeEntry:
-    entry = shape_entry(starts_visible=True)
-    return replace(entry, definition=replace(entry.definition, snapshot=True))
 
 
 def test_shape_begins_with_its_snapshot_and_what_that_contains_is_left_out(log: str) -> None:

@@ -28,9 +28,9 @@ from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import ShapeEndedError, SinkError, SnapshotMissingError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.sample_registry import shape_entry, taken
 from tests.support.shape_log_rows import SOURCE, append, append_transactions, arrow, commit, item, snapshot_rows
 from tests.support.waiting import wait_until
-from tests.unit.test_shape_log_reader import shape_entry, taken
 
 _NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 _SMALL: Final = MergeSettings(
@@ -56,13 +56,6 @@ def age(paths: Iterable[Path], seconds: int) -> None:
     for path in paths:
         then = path.stat().st_mtime - seconds
         os.utime(path, (then, then))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> str:
-    uri = str(tmp_path / "log")
-    create_shape_log(uri)
-    return uri
 
 
 def test_reading_one_shape_opens_few_bytes_after_merging(log: str, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from flushtracker.jobs.snapshot.read_ranges import ShapeReadError
 from flushtracker.shape_log.snapshot_reader import SnapshotCursor, SnapshotReader
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.snapshot_log import judge, world_with_snapshot
 from tests.support.snapshot_world import SnapshotWorld, Table
-from tests.unit.test_snapshot_log import judge, world_with_snapshot
 
 SHAPE: Final = ("7301/1/shapes", "users")
 NOTHING: Final = ContainedTransactions(0, ())

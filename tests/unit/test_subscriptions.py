@@ -1,55 +1,26 @@
 """``Subscriptions`` with a scripted catalog: tables change between two queries of one change of the shapes file."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
 
 from flushtracker.capture.delayed_shapes import DelayedShapes
-from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.history_check import TransactionIdentity
-from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.prior_state import last_entries
 from flushtracker.capture.shape_registry import SourceEntries
-from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.events.registry_events import (
     PartitionEntry,
-    RegistryEntry,
     ShapeEntry,
     SourceEntry,
     TableEntry,
     parse_registry_entry,
 )
-from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.partition_map import TableKey
-from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.status.capture_status import Eviction
 from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from tests.support.fake_publisher import FakePublisher
-from tests.support.quiet_server import QuietServer
-
-ROOT, LSN = 7, 1000
-NAME = ("public", "t")
-
-
-def partition(number: int) -> PartitionBinding:
-    return PartitionBinding(70 + number, ("public", f"t_{number}"), 1, "/5", published_by=("all tables",))
-
-
-TABLE = TableBinding(
-    ROOT,
-    NAME,
-    ("id",),
-    (ColumnBinding(1, "id", 25, -1, 5),),
-    (partition(1),),
-    is_partitioned=True,
-    published_by=("all tables",),
-)
-
+from tests.support.scripted_source import LSN, NAME, ROOT, TABLE, Source, partition, relation
 
 _EARLIER_RELEASE = [
     (
@@ -66,119 +37,6 @@ _EARLIER_RELEASE = [
         '"starts_after":{"tx_offset":200,"op_offset":0},"removed_at":null,"ended_because":null,"starts_visible":true}'
     ),
 ]
-
-
-class ScriptedTables(QuietServer):
-    """The catalog; ``after_resolve`` runs after each shape is completed from it."""
-
-    def __init__(self) -> None:
-        self.table = TABLE
-        self.own: dict[int, TableBinding | None] = {}
-        """Of some tables, by OID; of the others, ``table``."""
-        self.reads = 0
-        self.publication = "1/1"
-        self.ends_at = LSN + 500
-        self.xmax = 1_000_000
-        self.standby = False
-        self.emptied_at: int | None = None
-        self.open = frozenset[int]()
-        self.written: dict[int, frozenset[int]] = {}
-        self.flushes = 0
-        self.after_resolve: Callable[[], None] = lambda: None
-
-    def wal_end(self) -> int:
-        return self.ends_at
-
-    def resolve(self, definitions: Iterable[ShapeDefinition]) -> list[tuple[ShapeDefinition, TableBinding]]:
-        return [self._resolved(definition) for definition in definitions]
-
-    def _resolved(self, definition: ShapeDefinition) -> tuple[ShapeDefinition, TableBinding]:
-        table = self.table
-        self.after_resolve()
-        return replace(definition, primary_key=("id",)), table
-
-    def ancestors(self, oid: int, xid: int) -> frozenset[int]:
-        assert xid
-        return frozenset([ROOT] if oid in {each.oid for each in self.table.partitions} else [])
-
-    def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
-        self.reads += 1
-        found = {oid: self.own.get(oid, self.table) for oid in oids}
-        return {oid: table for oid, table in found.items() if table is not None}
-
-    def empty_at(self, oid: int) -> int | None:
-        assert oid == partition(2).oid
-        return self.emptied_at
-
-    def check_publication(self) -> str:
-        return self.publication
-
-    def snapshot(self) -> MvccSnapshot:
-        return MvccSnapshot(min(self.open, default=self.xmax), self.xmax, tuple(sorted(self.open)))
-
-    def is_standby(self) -> bool:
-        return self.standby
-
-    def in_progress(self) -> dict[int, bool]:
-        return dict.fromkeys(self.open, False)
-
-    def unnoticed_rows(self, _oids: Iterable[int]) -> dict[int, frozenset[int]]:
-        return {}
-
-    def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
-        return {oid: self.written[oid] for oid in oids if oid in self.written}
-
-    def flush_commits(self) -> None:
-        self.flushes += 1
-
-    def emit_transaction(self) -> None:
-        pass
-
-
-class Source:
-    """A source with shapes on one partitioned table."""
-
-    def __init__(self) -> None:
-        self.tables = ScriptedTables()
-        self.publisher = FakePublisher()
-        self.resume(SourceEntries(), LSN)
-        self.subscriptions.begin_source()
-
-    def resume(self, entries: SourceEntries, confirmed_lsn: int, delayed: DelayedShapes | None = None) -> None:
-        """Continue from these entries, as another process, or as the same one with its delayed shapes."""
-        topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
-        self.outbox = Outbox(self.publisher, topics, lambda _: None, EventLimit(1 << 20, 1 << 20))
-        self.subscriptions = Subscriptions("7/1/s", entries, self.outbox, self.tables, confirmed_lsn, delayed)
-
-    def define(self, *definitions: ShapeDefinition) -> None:
-        self.subscriptions.apply_definitions(definitions, allow_removing=1)
-
-    def published(self, shape_id: str) -> ShapeEntry:
-        """The last entry of a shape that reached the registry."""
-        entries = self.registry()
-        return [each for each in entries if isinstance(each, ShapeEntry) and each.definition.id == shape_id][-1]
-
-    def registry(self) -> list[RegistryEntry]:
-        """The last entry of each key that reached the registry."""
-        return last_entries(str(value).encode() for topic, value in self.publisher.values if topic == "s")
-
-    def registered(self) -> SourceEntries:
-        """What another process reads."""
-        found = self.registry()
-        return SourceEntries(
-            next(entry for entry in found if isinstance(entry, SourceEntry)),
-            tuple(entry for entry in found if isinstance(entry, ShapeEntry)),
-            tuple(entry for entry in found if isinstance(entry, TableEntry)),
-            tuple(entry for entry in found if isinstance(entry, PartitionEntry)),
-        )
-
-    def joined(self) -> dict[TableKey, int]:
-        """The partitions whose changes are routed as the table's, with when each joined."""
-        self.subscriptions.router.check_invariants()
-        return dict(self.subscriptions.router.partitions.of(ROOT))
-
-    def drop_key(self) -> None:
-        self.tables.table = replace(TABLE, key=())
 
 
 def test_a_shape_that_ends_while_it_is_updated_stays_ended() -> None:
@@ -253,10 +111,6 @@ def test_a_partition_created_between_two_new_shapes_belongs_to_both() -> None:
     source.tables.after_resolve = create_partition
     source.define(ShapeDefinition("a", NAME), ShapeDefinition("b", NAME))
     assert source.joined() == {71: 0, 72: 0}
-
-
-def relation(partition: PartitionBinding) -> Relation:
-    return Relation(partition.oid, *partition.table, "default", (Column("id", 25, is_key=True),))
 
 
 def test_many_new_partitions_are_read_once_and_join_each_with_its_first_change() -> None:

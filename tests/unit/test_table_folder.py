@@ -20,7 +20,7 @@ from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import SinkError
-from tests.unit.test_shape_log_reader import shape_entry
+from tests.support.sample_registry import shape_entry
 
 _DAY_S: Final = 24 * 3600
 _NOW: Final = datetime.now(timezone.utc)

@@ -20,10 +20,10 @@ from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import decode
+from tests.support.recorded_workload import PUBLISHED, RECORDING
+from tests.support.sample_registry import register
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 from tests.support.truth import Row, TruthChange, read_truth
-from tests.unit.test_recorded_wal import PUBLISHED, RECORDING
-from tests.unit.test_shape_log_reader import register
 
 
 @pytest.fixture(scope="module")

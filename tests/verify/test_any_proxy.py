@@ -1,7 +1,6 @@
 """What holds behind each caching proxy of ``examples/caching_proxy``, also those without a gatekeeper."""
 
 import asyncio
-import http.client
 import json
 import socket
 import time
@@ -11,7 +10,15 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.caching_proxy import PLAIN_PROXIES, PROXIES, WIDE_COLUMNS, Proxied, follow, served_behind
+from tests.support.caching_proxy import (
+    PLAIN_PROXIES,
+    PROXIES,
+    WIDE_COLUMNS,
+    Proxied,
+    check_events,
+    follow,
+    served_behind,
+)
 from tests.support.seeds import in_turn
 from tests.support.shape_log_rows import append, commit, item
 from tests.support.waiting import wait_until
@@ -98,22 +105,6 @@ def test_all_who_must_begin_again_are_told_at_once(proxied: Proxied) -> None:
 
 def test_events_are_passed_on_as_they_come(proxied: Proxied) -> None:
     check_events(proxied, proxied.port, "/v1/shape?shape=users&", "users")
-
-
-def check_events(proxied: Proxied, port: int, path: str, shape: str) -> None:
-    """An event arrives while its answer goes on."""
-    first = proxied.get(f"{path}offset=-1", port=port)
-    query = f"offset=10_0&live=true&live_sse=true&handle={first.headers['electric-handle']}"
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
-        connection.request("GET", path + query)
-        response = connection.getresponse()
-        assert (response.status, response.headers["content-type"]) == (200, "text/event-stream")
-        append(proxied.log, [item((30, 0), "insert", "e", {"id": "5"}, shape_id=shape), commit(30, shape_id=shape)])
-        found = b""
-        while b'"id":"5"' not in found:
-            line = response.readline()
-            assert line, f"the answer ended after {found!r}"
-            found += line
 
 
 def test_types_of_many_columns_pass(proxied: Proxied) -> None:

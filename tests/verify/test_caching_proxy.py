@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.caching_proxy import PROXIES, Proxied, follow, served_behind
+from tests.support.caching_proxy import PROXIES, Proxied, check_events, follow, served_behind
 from tests.support.shape_log_rows import append, commit, item
 from tests.support.waiting import wait_until
-from tests.verify.test_any_proxy import check_events
 
 
 @pytest.fixture(params=PROXIES)

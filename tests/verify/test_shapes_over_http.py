@@ -32,11 +32,11 @@ from flushtracker.postgres.connection import connect
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from tests.support.browser import browser
+from tests.support.folded_log import EPOCH, dated
+from tests.support.sample_registry import register, shape_entry
 from tests.support.seeds import every
 from tests.support.shape_log_rows import SOURCE, Row, append, commit, item
 from tests.support.waiting import wait_until
-from tests.unit.test_retention import _EPOCH, dated
-from tests.unit.test_shape_log_reader import register, shape_entry
 
 _ROOT: Final = Path(__file__).parents[2]
 _PAGE: Final = _ROOT / "examples" / "shape_page"
@@ -310,7 +310,7 @@ def test_clients_follow_a_log_while_servers_are_killed(tmp_path: Path, node: Pat
                 n += 1
                 append(str(log), _transaction(n, n, begins=rng.random() < 0.05))
                 time.sleep(rng.choice([0, 0.05, 0.3]))
-            upkeep.run(_EPOCH + timedelta(seconds=n))
+            upkeep.run(EPOCH + timedelta(seconds=n))
             servers[kills % 2].kill()
             servers[kills % 2].start()
         wait_until(lambda: all(each.last["n"] == n for each in followers), f"both have the state {n}", _DEADLINE_S)
