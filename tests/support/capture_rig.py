@@ -5,8 +5,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
@@ -40,6 +41,9 @@ ROOT: Final = Path(__file__).parents[2]
 SLOT: Final = "shapes"
 USERS: Final = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
 INSERT_USER: Final = "INSERT INTO users (region) VALUES ('eu')"
+# A test that waits for an event looks at all those before it again and again.
+_fragment: Final = lru_cache(10_000)(FragmentEvent.from_json)
+_shape_changes: Final = lru_cache(10_000)(ShapeChangesEvent.from_json)
 
 
 @dataclass
@@ -75,6 +79,15 @@ class RunningCapture:
         return f"{type(self.error).__name__}: {self.error}"
 
 
+@dataclass
+class _ReadTopic:
+    """The values that a topic holds, as far as it was read, and its first and next Kafka offset by partition."""
+
+    begins: dict[int, int]
+    ends: dict[int, int] = field(default_factory=dict)
+    values: list[bytes] = field(default_factory=list)
+
+
 class CaptureRig:
     """A server, topics on a broker, and capture's files in ``folder``."""
 
@@ -101,7 +114,7 @@ class CaptureRig:
         self.define()
         self._reader: TopicReader | None = None
         self._ack_table: AckTable | None = None
-        self._changes: dict[bytes, ShapeChangesEvent] = {}
+        self._read: dict[str, _ReadTopic] = {}
         self._captures: list[RunningCapture] = []
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -189,19 +202,22 @@ class CaptureRig:
         return path.read_text() if path.exists() else ""
 
     def values(self, role: str) -> list[bytes]:
-        """All values that the role's topic holds now."""
+        """All values that the role's topic holds now, but for those that only a compaction has removed."""
         if self._reader is None:
             self._reader = TopicReader(self.config.kafka)
-        return list(self._reader.values(self.settings["kafka"]["topics"][role]))
+        topic = self.settings["kafka"]["topics"][role]
+        begins, read = self._reader.begins(topic), self._read.get(topic)
+        if read is None or read.begins != begins:
+            read = self._read[topic] = _ReadTopic(begins)
+        values, read.ends = self._reader.since(topic, read.ends)
+        read.values += values
+        return list(read.values)
 
     def fragments(self) -> list[FragmentEvent]:
-        return [FragmentEvent.from_json(value) for value in self.values("fragments")]
+        return [_fragment(value) for value in self.values("fragments")]
 
     def changes(self) -> list[ShapeChangesEvent]:
-        for value in (values := self.values("shape_changes")):
-            if value not in self._changes:
-                self._changes[value] = ShapeChangesEvent.from_json(value)
-        return [self._changes[value] for value in values]
+        return [_shape_changes(value) for value in self.values("shape_changes")]
 
     def items(self, shape_id: str) -> list[LogItem]:
         """The items that a shape's writer stores: in order, and each one once even if it was sent again."""

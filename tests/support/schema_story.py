@@ -5,7 +5,6 @@ while it is down, and then judged by the same rule: fold the shape's items and c
 """
 
 import re
-import tempfile
 import time
 import uuid
 from collections.abc import Sequence
@@ -13,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
+from tests.support.new_server import running_server
 from tests.support.shape_outcome import Outcome, outcome
 
 PLAIN: Final = "CREATE TABLE {t} (id int PRIMARY KEY, v text, w int)"
@@ -61,15 +60,13 @@ def play(
     stories: Sequence[Story], broker: Broker, folder: Path, *, down: bool, binaries: Path | None = None
 ) -> dict[str, Outcome]:
     """Play the stories on a server of their own; returns each one's outcome after the moment is quiet."""
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        with LocalPostgres(Path(name) / "server", binaries=binaries) as server:
-            rig = CaptureRig(server, broker.bootstrap_servers, folder, lambda topic: f"{topic}-{uuid.uuid4().hex[:12]}")
-            rig.create()
-            try:
-                return _play(rig, stories, down=down)
-            finally:
-                rig.close()
+    with running_server(binaries) as server:
+        rig = CaptureRig(server, broker.bootstrap_servers, folder, lambda topic: f"{topic}-{uuid.uuid4().hex[:12]}")
+        rig.create()
+        try:
+            return _play(rig, stories, down=down)
+        finally:
+            rig.close()
 
 
 def _play(rig: CaptureRig, stories: Sequence[Story], *, down: bool) -> dict[str, Outcome]:
@@ -91,8 +88,16 @@ def _play(rig: CaptureRig, stories: Sequence[Story], *, down: bool) -> dict[str,
     deadline = time.monotonic() + _DEADLINE_S
     while True:
         found = {story.name: outcome(rig, tables[story.name], story.columns, where=story.where) for story in stories}
-        if all(story.has_happened(found[story.name]) for story in stories) or time.monotonic() > deadline:
+        waiting = [story for story in stories if not story.has_happened(found[story.name])]
+        if not waiting or time.monotonic() > deadline:
             break
-        time.sleep(0.2)
+        # All are judged at one moment, but only these are looked at until then.
+        while waiting and time.monotonic() < deadline:
+            time.sleep(0.1)
+            waiting = [
+                story
+                for story in waiting
+                if not story.has_happened(outcome(rig, tables[story.name], story.columns, where=story.where))
+            ]
     capture.stop()
     return found

@@ -1,9 +1,11 @@
 """What became of a shape: it has ended, or its fold can be compared with its query."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
+from flushtracker.postgres.connection import rows
 from flushtracker.shapes.item_key import key_values, partition_prefix, table_prefix
 from tests.support.capture_rig import CaptureRig
 from tests.support.fold import fold_items
@@ -35,12 +37,13 @@ def outcome(
     if entry.removed_at is not None:
         assert shape_id in rig.removals(), "an ended shape has its removal"
         return Outcome(entry.ended_because or "removed by its owner", {}, {})
-    names = [column for (column,) in rig.server.execute(_COLUMN_NAMES.format(name))]
-    wanted = names if columns is None else [column for column in names if column in columns]
-    if not names:
-        return Outcome(None, fold_items(rig.items(shape_id)), {"the table": "is gone"})
-    texts = ", ".join(["tableoid::bigint", *(f"{column}::text" for column in wanted)])
-    found = rig.server.execute(f"SELECT {texts} FROM {name} WHERE {where or True}")  # noqa: S608  the test's own names
+    with closing(rig.server.connect()) as session:
+        names = [column for (column,) in rows(session, _COLUMN_NAMES.format(name))]
+        if not names:
+            return Outcome(None, fold_items(rig.items(shape_id)), {"the table": "is gone"})
+        wanted = names if columns is None else [column for column in names if column in columns]
+        texts = ", ".join(["tableoid::bigint", *(f"{column}::text" for column in wanted)])
+        found = rows(session, f"SELECT {texts} FROM {name} WHERE {where or True}")  # noqa: S608  the test's own names
     query = {}
     has_partitions = entry.definition.keys_have_partitions
     for oid, *row in found:
