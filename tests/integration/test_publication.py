@@ -40,11 +40,14 @@ def server() -> Iterator[LocalPostgres]:
 
 
 @pytest.fixture
-def postgres(server: LocalPostgres) -> Iterator[LocalPostgres]:
-    """The module's server, with a slot, and tables of which none is published."""
-    server.execute(*TABLES, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    yield server
-    server.execute(*_RESET)
+def postgres(server: LocalPostgres) -> LocalPostgres:
+    """The module's server, with a slot, and tables of which none is published; what a test before it left is gone.
+
+    A server notices a little later that a stream is closed, and then lets go of the slot.
+    """
+    wait_until(lambda: not any(pid for (pid,) in server.execute(HOLDER)), "nobody reads the slot", timeout_s=120)
+    server.execute(*_RESET, *TABLES, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    return server
 
 
 def oid_of(server: LocalPostgres, table: str) -> int:
