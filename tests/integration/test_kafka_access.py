@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from pyspark.sql import SparkSession
 
 from flushtracker.capture.capture_config import load_capture_config
@@ -29,7 +30,7 @@ from tests.support.capture_rig import INSERT_USER, CaptureRig, RunningCapture
 from tests.support.certificates import Authority
 from tests.support.documented_acls import acls_of
 from tests.support.kafka_access import WAYS, Access, create_access
-from tests.support.kafka_job import KafkaJob
+from tests.support.kafka_job import IMPATIENT, KafkaJob
 from tests.support.kafka_streams import config_file, created_streams, records
 from tests.support.sample_source import SampleSource
 from tests.support.secret_watch import SecretWatch, new_secret
@@ -38,6 +39,7 @@ from tests.support.secured_capture import CaptureSettings
 from tests.support.secured_services import LIMIT_S, Run, SettingsOf
 from tests.support.seeds import in_turn
 from tests.support.shape_transactions import Transactions
+from tests.support.token_endpoint import TokenEndpoint
 from tests.support.waiting import wait_until
 from tests.support.write_folder import WriteFolder
 
@@ -46,11 +48,17 @@ pytestmark = pytest.mark.long
 ROOT: Final = Path(__file__).parents[2]
 RECORDING: Final = ("--recording", f"{ROOT}/tests/recording", "--shapes", f"{ROOT}/conf/shapes.yaml")
 TRACKED: Final = ("fragments", "flushes")
-LIFETIME_S: Final = 5
+LIFETIME_S: Final = 4
 """Short enough that tokens are renewed, and long enough that a slow machine gets one in time."""
+RENEWALS: Final = 2
 _LONG_S: Final = 120
 _URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _LOGIN: Final = "kafka.sasl.jaas.config"
+
+
+def ways_from(first: int) -> list[ParameterSet]:
+    """One of the ways with each commit: another one for each program."""
+    return in_turn((*WAYS[first:], *WAYS[:first]))
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +77,7 @@ def settings_for(access: Access, settings_of: SettingsOf) -> CaptureSettings:
 # What works
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ways_from(0))
 def test_capture_works_and_shows_no_secret(
     secured_rig: CaptureRig, secured_broker: SecuredBroker, settings_of: SettingsOf, tmp_path: Path, way: str
 ) -> None:
@@ -91,7 +99,7 @@ def test_capture_works_and_shows_no_secret(
     assert not any(token in (tmp_path / "capture.log").read_text() for token in secured_broker.tokens.tokens)
 
 
-@pytest.mark.parametrize("way", in_turn(WAYS))
+@pytest.mark.parametrize("way", ways_from(2))
 def test_topics_and_replay_work(
     secured_broker: SecuredBroker,
     topic_name: Callable[[str], str],
@@ -111,7 +119,7 @@ def test_topics_and_replay_work(
     assert "secret-" not in "".join(capfd.readouterr())
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ways_from(1))
 def test_track_works(spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path, way: str) -> None:
     """With the documented ACLs alone."""
     job, source = KafkaJob(tmp_path, secured_broker.open_servers), SampleSource()
@@ -121,7 +129,7 @@ def test_track_works(spark: SparkSession, secured_broker: SecuredBroker, tmp_pat
     assert [ack for _, _, ack in job.acks()] == [2000]
 
 
-@pytest.mark.parametrize("way", in_turn(WAYS))
+@pytest.mark.parametrize("way", ways_from(2))
 def test_write_works(
     spark: SparkSession, secured_broker: SecuredBroker, topic_name: Callable[[str], str], tmp_path: Path, way: str
 ) -> None:
@@ -292,8 +300,16 @@ def test_what_is_wrong_is_named_by_the_job(spark: SparkSession, secured_broker: 
         "PBES2": (stores["PBES2"], ConfigError, "encrypt it with openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES"),
         "secret": (changed(token), ConfigError, "correct clientId and clientSecret in kafka.sasl.jaas.config"),
         "handler": (replace(token, java_options=no_handler), ConfigError, "set it to the handler of token endpoints"),
-        "authority": (with_java(token, {_LOGIN: other_ca}), BrokerError, "or its certificate is not trusted"),
-        "down": (with_java(token, {f"kafka.{_URL}": "https://localhost:9/token"}), BrokerError, "does not answer"),
+        "authority": (
+            with_java(token, {_LOGIN: other_ca, **IMPATIENT}),
+            BrokerError,
+            "or its certificate is not trusted",
+        ),
+        "down": (
+            with_java(token, {f"kafka.{_URL}": "https://localhost:9/token", **IMPATIENT}),
+            BrokerError,
+            "does not answer",
+        ),
     }
     errors = {fault: java_error(spark, access) for fault, (access, _, _) in found.items()}
     assert {fault: type(error) for fault, error in errors.items()} == {
@@ -302,7 +318,7 @@ def test_what_is_wrong_is_named_by_the_job(spark: SparkSession, secured_broker: 
     assert [str(errors[fault]) for fault, (_, _, text) in found.items() if text not in str(errors[fault])] == []
 
 
-@pytest.mark.parametrize("skew_s", [-3_700, -3_610, 3_000])
+@pytest.mark.parametrize("skew_s", [pytest.param(-3_700, marks=pytest.mark.soak), -3_610, 3_000])
 def test_clocks_that_differ(
     spark: SparkSession,
     secured_broker: SecuredBroker,
@@ -317,7 +333,7 @@ def test_clocks_that_differ(
     streams = created_streams(secured_broker.open_servers, topic_name)
     config = replace(streams, bootstrap_servers=access.servers, options=SecretOptions(access.options))
     code, line = run("topics", "--config", str(config_file(config, tmp_path / "kafka.yaml")))
-    error = java_error(spark, access)
+    error = java_error(spark, with_java(access, IMPATIENT) if skew_s < 0 else access)
     if skew_s < 0:
         assert code == 6
         assert "Must supply an unexpired token" in line
@@ -332,37 +348,51 @@ def test_clocks_that_differ(
 # Tokens that end in mid-stream
 
 
+@pytest.mark.parametrize("failure", in_turn((503, "hang", 401)))
 def test_capture_renews_its_token_and_outlasts_an_endpoint_that_is_away(
-    secured_rig: CaptureRig, secured_broker: SecuredBroker, settings_of: SettingsOf, tmp_path: Path
+    secured_rig: CaptureRig,
+    secured_broker: SecuredBroker,
+    settings_of: SettingsOf,
+    tmp_path: Path,
+    failure: int | str,
 ) -> None:
     """Whether that refuses, is overloaded or hangs; nothing is lost, and nothing is published twice."""
     rig, tokens = secured_rig, secured_broker.tokens
     access = create_access(secured_broker, "token", acls_of("capture", rig.settings["kafka"]["topics"]))
     tokens.lifetime_s = LIFETIME_S
-    before, done, stop = len(rig.operations("users")), 0, Event()
+    published, stop = len(rig.operations("users")), Event()
     config = settings_for(access, settings_of).write(tmp_path)
     capture = RunningCapture(CaptureLoop(load_capture_config(config), stop), stop)
+
+    def publish_next() -> None:
+        nonlocal published
+        rig.server.execute(INSERT_USER)
+        published += 1
+        wait_until(lambda: len(rig.operations("users")) >= published, "the change", _LONG_S)
+        assert capture.error is None
+
     try:
-        for failure in (None, 503, "hang", 401):
-            tokens.failure = failure
-            if failure is not None:
-                # Until the broker has ended the connections of the last token.
-                stop.wait(2 * LIFETIME_S)
-                rig.server.execute(INSERT_USER)
-                done += 1
-                stop.wait(1)
-                tokens.heal()
-                tokens.lifetime_s = LIFETIME_S
-            issued = len(tokens.issued)
-            while len(tokens.issued) < issued + 4:
-                rig.server.execute(INSERT_USER)
-                done += 1
-                wait_until(lambda count=before + done: len(rig.operations("users")) >= count, "the change", _LONG_S)  # type: ignore[misc]
-                assert capture.error is None
-        assert len(rig.operations("users")) == before + done
+        publish_until_renewed(tokens, publish_next)
+        tokens.failure = failure
+        # Until the broker has ended the connections of the last token.
+        stop.wait(LIFETIME_S + 1)
+        rig.server.execute(INSERT_USER)
+        published += 1
+        stop.wait(1)
+        tokens.heal(LIFETIME_S)
+        publish_until_renewed(tokens, publish_next)
+        assert len(rig.operations("users")) == published
     finally:
         stop.set()
         capture.thread.join(LIMIT_S)
+
+
+def publish_until_renewed(tokens: TokenEndpoint, publish_next: Callable[[], None]) -> None:
+    """Publish on, until a client that works has got further tokens."""
+    publish_next()
+    issued = len(tokens.issued)
+    while len(tokens.issued) < issued + RENEWALS:
+        publish_next()
 
 
 def test_track_renews_its_token_and_outlasts_an_endpoint_that_is_away(
@@ -381,20 +411,16 @@ def test_track_renews_its_token_and_outlasts_an_endpoint_that_is_away(
         lsn += 1000
         job.write([source.transaction(lsn, "users"), source.flushed("users", lsn)])
         wait_until(lambda: [ack for _, _, ack in job.acks()][-1:] == [lsn], f"ack {lsn}", _LONG_S)
+        assert not ended.done()
 
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(track_flushes, spark, config, stop)
         try:
-            for failure in (None, 503):
-                tokens.failure = failure
-                if failure is not None:
-                    stop.wait(3 * LIFETIME_S)
-                    tokens.heal()
-                    tokens.lifetime_s = LIFETIME_S
-                issued = len(tokens.issued)
-                while len(tokens.issued) < issued + 4:
-                    acknowledge_next()
-                    assert not ended.done()
+            publish_until_renewed(tokens, acknowledge_next)
+            tokens.failure = 503
+            stop.wait(LIFETIME_S + 1)
+            tokens.heal(LIFETIME_S)
+            publish_until_renewed(tokens, acknowledge_next)
         finally:
             stop.set()
             ended.result(_LONG_S)

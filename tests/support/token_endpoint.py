@@ -72,9 +72,9 @@ class TokenEndpoint:
         with self._lock:
             return [*self._tokens]
 
-    def heal(self) -> None:
-        """Answer again as at the beginning."""
-        self.lifetime_s, self.skew_s, self.failure = 3600, 0, None
+    def heal(self, lifetime_s: int = 3600) -> None:
+        """Answer again as at the beginning, with tokens that are valid for so long."""
+        self.lifetime_s, self.skew_s, self.failure = lifetime_s, 0, None
         self._released.set()
         self._released = Event()
 
