@@ -4,11 +4,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 import pytest
+from pyspark.sql import SparkSession
 
+from flushtracker.errors import FlushtrackerError
+from flushtracker.jobs.track.query import track_flushes
 from tests.support.brokers import Broker
 from tests.support.kafka_job import KafkaJob
 from tests.support.sample_source import SampleSource
@@ -39,37 +45,52 @@ def start() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
 @pytest.mark.long
 @pytest.mark.parametrize("shared", ["checkpoint and ack table", pytest.param("ack table", marks=pytest.mark.soak)])
 def test_one_of_two_drivers_ends_and_the_other_continues(
-    broker: Broker, tmp_path: Path, start: Callable[[Path], subprocess.Popen[bytes]], shared: str
+    spark: SparkSession, broker: Broker, tmp_path: Path, start: Callable[[Path], subprocess.Popen[bytes]], shared: str
 ) -> None:
-    """No ack is duplicate or less than the one before, and the last one is that of the last commit."""
+    """No ack is duplicate or less than the one before, and the last one is that of the last commit.
+
+    The second driver runs in this process, with a JVM of its own like the first.
+    """
     job = KafkaJob(tmp_path, broker.bootstrap_servers)
     source = SampleSource()
-    configs = [job.config_file(trigger_ms=100)]
-    configs.append(configs[0].with_name("second.yaml"))
-    text = configs[0].read_text()
-    configs[1].write_text(text if "checkpoint" in shared else text.replace("/checkpoint", "/checkpoint-2"))
-    drivers = [start(configs[0])]
+    file = job.config_file(trigger_ms=100)
+    config = job.config(trigger_ms=100)
+    if "checkpoint" not in shared:
+        config = replace(config, state=replace(config.state, checkpoint=f"{config.state.checkpoint}-2"))
+    first = start(file)
     lsn = 2000
     job.write([source.transaction(lsn, "users")])
     wait_until(job.acks, "an ack of the first", _DEADLINE_S)
-    drivers.append(start(configs[1]))
+    stop = Event()
 
-    def one_has_ended() -> bool:
-        nonlocal lsn
-        lsn += 1000
-        job.write([source.flushed("users", lsn - 1000), source.transaction(lsn, "users")])
-        return any(driver.poll() is not None for driver in drivers)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(track_flushes, spark, config, stop)
 
-    wait_until(one_has_ended, "one has ended", _DEADLINE_S, pause_s=0.1)
-    ended = next(number for number, driver in enumerate(drivers) if driver.poll() is not None)
-    log = configs[ended].with_suffix(".log").read_text()
-    assert drivers[ended].returncode in {4, 5}, log
-    assert "another driver" in log.splitlines()[-1]
-    job.write([source.flushed("users", lsn), source.transaction(lsn + 1000)])
-    wait_until(lambda: max(ack_lsn for *_, ack_lsn in job.acks()) == lsn + 1000, "the other's last ack", _DEADLINE_S)
-    other = drivers[1 - ended]
-    other.send_signal(signal.SIGTERM)
-    assert other.wait(60) == 0, configs[1 - ended].with_suffix(".log").read_text()
+        def one_has_ended() -> bool:
+            nonlocal lsn
+            lsn += 1000
+            job.write([source.flushed("users", lsn - 1000), source.transaction(lsn, "users")])
+            return first.poll() is not None or second.done()
+
+        try:
+            wait_until(one_has_ended, "one has ended", _DEADLINE_S, pause_s=0.1)
+            has_first_ended = first.poll() is not None
+            job.write([source.flushed("users", lsn), source.transaction(lsn + 1000)])
+            wait_until(lambda: max(job.ack_lsns(source.name).values()) == lsn + 1000, "the last ack", _DEADLINE_S)
+        finally:
+            stop.set()
+            first.send_signal(signal.SIGTERM)
+            failure, code = second.exception(60), first.wait(60)
+    log = file.with_suffix(".log").read_text()
+    if has_first_ended:
+        assert failure is None
+        assert code in {4, 5}, log
+        assert "another driver" in log.splitlines()[-1]
+    else:
+        assert code == 0, log
+        assert isinstance(failure, FlushtrackerError)
+        assert failure.exit_code in {4, 5}
+        assert "another driver" in str(failure)
     acks = [ack_lsn for *_, ack_lsn in job.acks()]
     assert len(acks) == len(set(acks))
     by_time = sorted(job.ack_rows(), key=lambda row: row["acked_at"])

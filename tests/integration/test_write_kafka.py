@@ -1,6 +1,6 @@
 """The writers' job on a real broker: expired records, a broker that is away, and what it says on its start."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +20,7 @@ from flushtracker.delta.log.reader import ShapesRead, read_shapes
 from flushtracker.errors import BrokerError, CutMissingError, StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
+from flushtracker.jobs.write import cuts
 from flushtracker.jobs.write.query import write_shapes
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
@@ -28,6 +29,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
 from tests.support.deleted_records import delete_compacted, delete_records
+from tests.support.kafka_job import IMPATIENT
 from tests.support.kafka_streams import created_streams, records
 from tests.support.shape_transactions import SOURCE, Transactions
 from tests.support.waiting import wait_until
@@ -41,12 +43,12 @@ class KafkaWriter:
         self.streams = streams
         self.folder = WriteFolder(folder)
 
-    def config(self, servers: str | None = None) -> WriteConfig:
+    def config(self, servers: str | None = None, options: Mapping[str, str] | None = None) -> WriteConfig:
         topics = self.streams.topics.by_role()
         transport = KafkaTransport(
             servers or self.streams.bootstrap_servers,
             {role: topics[role] for role in ROLES},
-            SecretOptions({"kafka.metadata.max.age.ms": "1000"}),
+            SecretOptions({"kafka.metadata.max.age.ms": "1000", **(options or {})}),
             retry_timeout_ms=1000,
         )
         return self.folder.config(transport=transport, flushes=FlushesConfig(topics["flushes"]))
@@ -108,8 +110,12 @@ class KafkaWriter:
 
 
 @pytest.fixture
-def job(broker: Broker, topic_name: Callable[[str], str], tmp_path: Path) -> KafkaWriter:
-    """A job that has written nothing."""
+def job(
+    broker: Broker, topic_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> KafkaWriter:
+    """A job that has written nothing, and looks often whether it can note a cut."""
+    monkeypatch.setattr(cuts, "_PERIOD_S", 0.2)
+    monkeypatch.setattr(cuts, "_LONGEST_PERIOD_S", 1.0)
     return KafkaWriter(created_streams(broker.bootstrap_servers, topic_name), tmp_path / "job")
 
 
@@ -191,10 +197,9 @@ def test_start_says_again_how_far_each_shape_is_durable(spark: SparkSession, job
     assert said[-1] == ("a", LogOffset.last_of(max(shape.items)))
 
 
-@pytest.mark.long
 def test_unreachable_broker_ends_the_job_after_its_retry_timeout(spark: SparkSession, job: KafkaWriter) -> None:
     """The message has the servers and the timeout."""
-    transport = job.config("127.0.0.1:9").transport
+    transport = job.config("127.0.0.1:9", IMPATIENT).transport
     with pytest.raises(BrokerError, match=r"127.0.0.1:9 does not answer.*gave up after"):
         job.run(spark, transport=transport)
 
