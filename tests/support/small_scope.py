@@ -100,8 +100,29 @@ class Case:
         ]
 
     @cached_property
+    def needed(self) -> list[list[int]]:
+        """Of each shape and transaction, how many operations a flush must cover; 0 if none concerns the shape."""
+        return [
+            [max((count for count, (each, _) in enumerate(written, 1) if each == txn), default=0) for txn in self._all]
+            for written in self.written
+        ]
+
+    @cached_property
+    def operations_before(self) -> list[int]:
+        """How many operations the transactions before each have; the last one is of all."""
+        return [sum(len(operations) for operations in self.txns[:txn]) for txn in [*self._all, len(self.txns)]]
+
+    @property
+    def _all(self) -> range:
+        return range(len(self.txns))
+
+    @cached_property
+    def lsns(self) -> list[int]:
+        return [lsn_of(txn) for txn in self._all]
+
+    @property
     def last_lsn(self) -> int:
-        return lsn_of(len(self.txns) - 1)
+        return self.lsns[-1]
 
     def fragments(self, first: int, *, joined: bool) -> tuple[Fragment, ...]:
         """The stream from transaction ``first``: a fragment to an operation, or to a transaction."""
@@ -150,6 +171,7 @@ class SmallScope:
     batches: int = 0
     _next: dict[State, list[State]] = field(default_factory=dict)
     _applied: dict[tuple[object, ...], tuple[bytes, str]] = field(default_factory=dict)
+    _sent: dict[tuple[object, ...], tuple[ShapeEvent, ...]] = field(default_factory=dict)
 
     def search(self) -> None:
         """Visit every state; raises ``AssertionError`` with the history that leads to a wrong one."""
@@ -266,7 +288,7 @@ class SmallScope:
                     ack_lsn=state.ack_lsn,
                     start_lsn=state.ack_lsn,
                     unread=self.case.fragments(first, joined=joined),
-                    read=self._operations_before(acked),
+                    read=self.case.operations_before[acked],
                     durable=state.durable,
                     was_removed=state.was_removed,
                     resends=state.resends,
@@ -280,8 +302,8 @@ class SmallScope:
         self.batches += 1
         fragments = state.unread[: batch.fragments]
         chain, chain_report = self._chain(state, fragments)
-        events = [self._events(group, fragments, batch) for group in range(_GROUPS)]
-        applied = [self._group(state, group, tuple(each)) for group, each in enumerate(events)]
+        events = [self._events_of(group, fragments, batch) for group in range(_GROUPS)]
+        applied = [self._group(state, group, each) for group, each in enumerate(events)]
         reports = (chain_report, *(report for _, report in applied))
         after = state._replace(
             chain=chain,
@@ -290,7 +312,7 @@ class SmallScope:
             ack_lsn=self._acknowledge(state, reports),
             unread=state.unread[batch.fragments :],
             published=max(0, state.published - batch.fragments),
-            read=max([state.read, *(self._operations_before(each.txn) + each.last + 1 for each in fragments)]),
+            read=max([state.read, *(self.case.operations_before[each.txn] + each.last + 1 for each in fragments)]),
             flushed=tuple(map(max, state.flushed, batch.flushes)),
             durable=tuple(map(max, state.durable, batch.flushes)),
             is_removed=state.is_removed or batch.removal,
@@ -321,6 +343,12 @@ class SmallScope:
             follows = LogOffset(before, _OP_STEP * (len(self.case.txns[txn - 1]) - 1))
         is_commit = last == len(self.case.txns[txn]) - 1
         return Link(follows, LogOffset(lsn, _OP_STEP * last), is_start, is_commit, "a.jsonl:1")
+
+    def _events_of(self, group: int, fragments: Sequence[Fragment], batch: Batch) -> tuple[ShapeEvent, ...]:
+        key = (group, fragments, batch.flushes[group::_GROUPS], batch.removal)
+        if key not in self._sent:
+            self._sent[key] = tuple(self._events(group, fragments, batch))
+        return self._sent[key]
 
     def _events(self, group: int, fragments: Sequence[Fragment], batch: Batch) -> Iterator[ShapeEvent]:
         shapes = range(group, self.case.shapes, _GROUPS)
@@ -390,24 +418,19 @@ class SmallScope:
         assert ack_lsn == self.case.last_lsn, f"the last ack is {ack_lsn}"
 
     def _is_safe(self, txn: int, state: State) -> bool:
-        is_read = self._operations_before(txn + 1) <= state.read
+        is_read = self.case.operations_before[txn + 1] <= state.read
         return is_read and self._is_done(txn, state.flushed, is_removed=state.is_removed)
 
     def _is_done(self, txn: int, flushed: Sequence[int], *, is_removed: bool) -> bool:
-        for shape, written in enumerate(self.case.written):
-            needed = [count for count, (each, _) in enumerate(written, 1) if each == txn]
-            is_gone = (
-                is_removed and shape == 0 and self.case.removed_after is not None and txn <= self.case.removed_after
-            )
-            if needed and flushed[shape] < needed[-1] and not is_gone:
-                return False
+        for shape, needed in enumerate(self.case.needed):
+            if flushed[shape] < needed[txn]:
+                removed_after = self.case.removed_after if is_removed and shape == 0 else None
+                if removed_after is None or txn > removed_after:
+                    return False
         return True
 
     def _covered(self, ack_lsn: int) -> int:
-        return sum(lsn_of(txn) <= ack_lsn for txn in range(len(self.case.txns)))
-
-    def _operations_before(self, txn: int) -> int:
-        return sum(len(operations) for operations in self.case.txns[:txn])
+        return sum(map(ack_lsn.__ge__, self.case.lsns))
 
 
 def _name(shape: int) -> str:
