@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Set
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -148,13 +149,18 @@ ON_EXECUTORS: Final = frozenset({"pyspark", "py4j", "pandas", "numpy", "pyarrow"
 MAX_LAYERS: Final = 10
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Every module of the package by its name below ``flushtracker``, with its syntax tree."""
+@cache
+def modules() -> Mapping[str, set[str]]:
+    """What every module of the package imports, by its name below ``flushtracker``."""
+    return {name: imports(ast.parse(path.read_text())) for name, path in module_paths()}
+
+
+def module_paths() -> Iterator[tuple[str, Path]]:
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         # These two are the package's entry points and belong to no layer.
         if parts not in {("__init__",), ("__main__",)}:
-            yield ".".join(part for part in parts if part != "__init__"), ast.parse(path.read_text())
+            yield ".".join(part for part in parts if part != "__init__"), path
 
 
 def imports(tree: ast.Module) -> set[str]:
@@ -184,15 +190,15 @@ def room_of(module: str) -> str:
 
 def test_every_room_has_a_layer() -> None:
     """A new room must be listed as pure, adapter or program, with what it may import."""
-    assert {room_of(name) for name, _ in modules()} == MAY_IMPORT.keys()
+    assert {room_of(name) for name in modules()} == MAY_IMPORT.keys()
 
 
 def test_modules_import_only_what_their_room_may() -> None:
     """No module imports one of our rooms that its own room may not import."""
     wrong = {
         (name, package)
-        for name, tree in modules()
-        for package in own_rooms(imports(tree)) - {room_of(name)} - MAY_IMPORT[room_of(name)]
+        for name, imported in modules().items()
+        for package in own_rooms(imported) - {room_of(name)} - MAY_IMPORT[room_of(name)]
     }
     assert wrong == set()
 
@@ -200,8 +206,8 @@ def test_modules_import_only_what_their_room_may() -> None:
 def test_every_permitted_import_is_used() -> None:
     """An unused permission of a pure room or an adapter would hide the next wrong import."""
     used: dict[str, set[str]] = {}
-    for name, tree in modules():
-        used.setdefault(room_of(name), set()).update(own_rooms(imports(tree)))
+    for name, imported in modules().items():
+        used.setdefault(room_of(name), set()).update(own_rooms(imported))
     unused = {(package, other) for package in {**PURE, **ADAPTERS} for other in MAY_IMPORT[package] - used[package]}
     assert unused == set()
 
@@ -231,8 +237,8 @@ def test_third_party_packages_are_imported_only_where_listed() -> None:
     """So replacing one touches few packages."""
     wrong = {
         (name, third_party)
-        for name, tree in modules()
-        for third_party in {imported.partition(".")[0] for imported in imports(tree)} & THIRD_PARTY.keys()
+        for name, imported in modules().items()
+        for third_party in {each.partition(".")[0] for each in imported} & THIRD_PARTY.keys()
         if room_of(name) not in THIRD_PARTY[third_party]
     }
     assert wrong == set()
@@ -243,9 +249,9 @@ def test_pure_packages_import_only_pure_code() -> None:
     allowed = PURE_LIBRARY | {name for name, users in THIRD_PARTY.items() if users <= PURE.keys()} | {"numpy"}
     impure = {
         (name, top)
-        for name, tree in modules()
+        for name, imported in modules().items()
         if room_of(name) in PURE
-        for top in {imported.partition(".")[0] for imported in imports(tree)} - allowed - {"flushtracker"}
+        for top in {each.partition(".")[0] for each in imported} - allowed - {"flushtracker"}
     }
     assert impure == EXCEPTIONS.keys()
 
@@ -254,9 +260,9 @@ def test_pure_packages_call_no_clock_and_no_file() -> None:
     """Covers calls that need no import, or hide in an allowed one: ``open``, ``print``, ``datetime.now``."""
     calls = {
         (name, function.attr if isinstance(function, ast.Attribute) else function.id)
-        for name, tree in modules()
+        for name, path in module_paths()
         if room_of(name) in PURE
-        for node in ast.walk(tree)
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(function := node.func, ast.Attribute | ast.Name)
     }
     forbidden = {"open", "print", "input", "exec", "eval", "now", "utcnow", "today", "__import__"}
@@ -279,7 +285,7 @@ def test_checks_find_the_imports_that_they_look_for() -> None:
     tree = ast.parse("def f():\n    from flushtracker.jobs.track import rows, driver\n    import os.path\n")
     assert imports(tree) == {"flushtracker.jobs.track.rows", "flushtracker.jobs.track.driver", "os.path"}
     assert own_rooms(imports(tree)) == {"jobs.track"}
-    assert {"tracking.flush_tracker", "jobs.track.driver", "cli", "shapes.where"} <= {name for name, _ in modules()}
+    assert {"tracking.flush_tracker", "jobs.track.driver", "cli", "shapes.where"} <= modules().keys()
 
 
 def import_without(blocked: Set[str], *names: str) -> subprocess.CompletedProcess[str]:
@@ -306,41 +312,34 @@ _ALIKE: Final = {
 @pytest.mark.parametrize("packages", sorted(_ALIKE))
 def test_packages_import_with_only_their_own_third_party_packages(packages: str) -> None:
     """In a fresh interpreter that blocks every third-party package that they do not depend on."""
-    done = import_without(_ALIKE[packages], *(name for name, _ in modules() if room_of(name) in packages.split()))
+    done = import_without(_ALIKE[packages], *(name for name in modules() if room_of(name) in packages.split()))
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["kafka_config", "records", "topic_rules"])
-def test_kafka_rules_import_without_the_kafka_client(module: str) -> None:
+def test_kafka_rules_import_without_the_kafka_client() -> None:
     """The tracker reads Kafka through Spark, and the rules about topics apply to it too."""
-    done = import_without({"confluent_kafka", "pyspark"}, f"kafka.{module}")
+    done = import_without({"confluent_kafka", "pyspark"}, "kafka.kafka_config", "kafka.records", "kafka.topic_rules")
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
+def test_rules_of_the_programs_import_without_any_server_or_spark() -> None:
+    """They need neither a client nor a connection, so unit tests reach them."""
+    modules = [
         *("capture.collector", "capture.history_check", "capture.outbox", "capture.shape_registry"),
         *("capture.shapes_file_reader", "capture.standby_status", "capture.subscriptions"),
         *("recordings.replay", "spark.dist"),
-    ],
-)
-def test_rules_of_the_programs_import_without_any_server_or_spark(module: str) -> None:
-    """They need neither a client nor a connection, so unit tests reach them."""
-    done = import_without(THIRD_PARTY.keys() - {"sortedcontainers", "numpy", "yaml", "orjson"}, module)
+    ]
+    done = import_without(THIRD_PARTY.keys() - {"sortedcontainers", "numpy", "yaml", "orjson"}, *modules)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
+def test_executors_import_their_functions_without_the_drivers_packages() -> None:
+    """Executors have pyspark, pandas with numpy, pyarrow, deltalake, and what ``--py-files`` ships."""
+    modules = [
         *("jobs.track.group_state", "jobs.track.rows", "jobs.write.group_state", "jobs.write.stored_rows"),
         *("delta.row_files", "delta.dead_letter_table", "spark.task_files", "spark.workers"),
-    ],
-)
-def test_executors_import_their_functions_without_the_drivers_packages(module: str) -> None:
-    """Executors have pyspark, pandas with numpy, pyarrow, deltalake, and what ``--py-files`` ships."""
-    done = import_without(THIRD_PARTY.keys() - ON_EXECUTORS, module)
+    ]
+    done = import_without(THIRD_PARTY.keys() - ON_EXECUTORS, *modules)
     assert done.returncode == 0, done.stderr
 
 
