@@ -14,7 +14,7 @@ from tests.support.healed_log import HealedFollower, HealedLog
 from tests.support.seeds import play_until, seeds
 from tests.support.snapshot_world import Table, table_after
 
-_STEPS = 60
+_STEPS = 40
 _POLLS = (1.0, 0.3, 0.3, 0.1)
 
 
@@ -118,6 +118,6 @@ def test_a_follower_whose_rows_are_folded_is_told(tmp_path: Path, seed: int) -> 
     """All others continue, also past a fold, and from the fold's rows to those of what follows."""
 
     def played(history: int) -> Counter[str]:
-        return play(str(tmp_path / f"log{history}"), history, has_folds=True, steps=80)
+        return play(str(tmp_path / f"log{history}"), history, has_folds=True, steps=50)
 
     play_until(played, seed, "folds", "healed", "continued")
