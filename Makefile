@@ -77,7 +77,7 @@ ci: ## all that a change must pass: the checks, every test but the soak, and the
 	$(MAKE) verifytools $(READY)
 	$(MAKE) -j 2 check prepared
 	$(BIN)/python -m pytest $(TOGETHER) -m "not soak" --ignore=$(AZURE) $(TESTS) tests/verify
-	$(BIN)/python -m pytest $(AZURE)
+	$(BIN)/python -m pytest -m "not soak" $(AZURE)
 	$(BIN)/python -m tests.model --if-changed
 	@mkdir -p data; git describe --always --abbrev=40 --dirty --exclude '*' > data/ci-passed
 	@echo "passed: $$(cat data/ci-passed)"
@@ -88,7 +88,7 @@ prepared: $(READY)
 oldestspark: $(READY)
 	@$(MAKE) SPARK=4.0 java .venv-4.0/.ready jars s3jars
 
-soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a million simulated histories, ten million mutated inputs, then 600 kills under load; takes hours
+soak: verifytools java $(READY) jars brokerjars serverjars s3jars s3server warmup oldestspark ## a million simulated histories, ten million mutated inputs, then 600 kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
 	$(BIN)/python -m tests.integration.soak_small_scope
 	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
@@ -102,6 +102,7 @@ soak: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## a milli
 	FLUSHTRACKER_JOINED_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_joined_snapshots.py tests/integration/test_joined_history.py tests/spark/test_joined_rows.py
 	FLUSHTRACKER_HISTORY_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_source_history.py
 	FLUSHTRACKER_SEED=$$(date +%s) $(BIN)/python -m pytest -m "soak or long" $(TESTS)
+	$(BIN)/python -m pytest -m soak tests/verify
 	$(BIN)/python -m tests.integration.soak_capture
 	$(BIN)/python -m tests.integration.soak_tracker
 	$(BIN)/python -m tests.integration.soak_checkpoint

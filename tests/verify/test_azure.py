@@ -1,7 +1,8 @@
 """Tables and checkpoints on ``abfs://``, on Azurite: Microsoft's stand-in for Azure's object store, not Azure itself.
 
 Azurite has the protocol of an account without a hierarchical namespace. The rename of a file there is a copy, on the
-condition that the new name is free, and a deletion.
+condition that the new name is free, and a deletion. The faults of a store are tried on the one with the API of S3, and
+here in the soak.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from tests.support.faulty_proxy import HELD, RESET, Fault, FaultyProxy
 from tests.support.job_folder import JobFolder
 from tests.support.object_store import AZURE_ACCOUNT, AZURE_CONTAINER, AZURE_KEY, azure_endpoint, azure_options
 from tests.support.racing_entries import AZURE_URI, racing_programs_replace_no_commit
+from tests.support.seeds import in_turn
 from tests.support.store_jobs import (
     GARBAGE,
     Tracked,
@@ -70,10 +72,12 @@ def test_server_accepts_exactly_one_of_several_conditional_writes(proxy: FaultyP
     one_of_several_writes_is_accepted(store)
 
 
+@pytest.mark.soak
 def test_programs_that_race_replace_no_commit(proxy: FaultyProxy) -> None:
     racing_programs_replace_no_commit(proxy.port, AZURE_URI)
 
 
+@pytest.mark.soak
 def test_second_driver_fences_the_first(proxy: FaultyProxy) -> None:
     first, second = (AckTable(f"{PLACE}/fenced", azure_options(proxy.port)) for _ in range(2))
     first.fence_others()
@@ -84,7 +88,7 @@ def test_second_driver_fences_the_first(proxy: FaultyProxy) -> None:
     assert second.append(ack(3)) == 1
 
 
-@pytest.mark.parametrize("status", [500, 503, RESET])
+@pytest.mark.parametrize("status", in_turn([500, 503, RESET]))
 def test_commit_whose_answer_is_lost_is_there_once(proxy: FaultyProxy, status: int) -> None:
     fault = Fault(rf"PUT .*acks{status}/_delta_log/\d{{19}}[2-9]\.json", status, takes_effect=True)
     lost_answer_is_no_second_commit(f"{PLACE}/acks{status}", azure_options, proxy, fault)
@@ -101,6 +105,7 @@ def test_killed_driver_continues(
     killed_driver_continues(azure_spark, undisturbed, job)
 
 
+@pytest.mark.soak
 def test_killed_writer_continues(azure_spark: SparkSession, proxy: FaultyProxy, tmp_path: Path) -> None:
     """Each change is in the log once."""
     job = Written(tmp_path, azure_store(proxy.port), "writer")
@@ -109,6 +114,7 @@ def test_killed_writer_continues(azure_spark: SparkSession, proxy: FaultyProxy, 
     job.require_everything()
 
 
+@pytest.mark.soak
 def test_stale_driver_adds_nothing_to_what_its_successor_has_acknowledged(
     azure_spark: SparkSession,
     undisturbed: JobFolder,
@@ -121,6 +127,7 @@ def test_stale_driver_adds_nothing_to_what_its_successor_has_acknowledged(
     stale_driver_adds_nothing(azure_spark, undisturbed, job, monkeypatch)
 
 
+@pytest.mark.soak
 def test_faults_change_nothing(
     azure_spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path
 ) -> None:
@@ -143,6 +150,7 @@ def test_faults_change_nothing(
     assert job.dead_letters() == GARBAGE
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("log", ["offsets", "commits"])
 def test_lost_answer_to_a_rename_ends_the_job_and_the_next_start_continues(
     azure_spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path, log: str
@@ -179,6 +187,7 @@ def test_offsets_of_a_stale_driver_that_arrive_late_replace_nothing(
     assert files.read("7") == b"of the next one"
 
 
+@pytest.mark.soak
 def test_recovery_renames_a_checkpoint(azure_spark: SparkSession, proxy: FaultyProxy) -> None:
     """Blob by blob; what was there is kept, and not continued."""
     assert proxy.left() == 0

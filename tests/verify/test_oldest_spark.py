@@ -6,17 +6,18 @@ from typing import Final
 
 import pytest
 
+from tests.support.seeds import in_turn
+
 _ROOT: Final = Path(__file__).parent.parent.parent
-_FILES: Final = ("recording", "release_fixtures", "session", "shape_group", "old_checkpoint")
+_FILES: Final = ("recording", "release_fixtures", "session shape_group", "old_checkpoint")
 
 
-@pytest.mark.parametrize("name", _FILES)
-def test_what_the_jobs_keep_on_the_oldest_spark(name: str) -> None:
+@pytest.mark.parametrize("names", in_turn(_FILES))
+def test_what_the_jobs_keep_on_the_oldest_spark(names: str) -> None:
     """A process of its own, because a process has one Spark."""
     command = [str(_ROOT / ".venv-4.0/bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, f"tests/spark/test_{name}.py"], cwd=_ROOT, capture_output=True, text=True, check=False
-    )
+    files = [f"tests/spark/test_{name}.py" for name in names.split()]
+    done = subprocess.run([*command, *files], cwd=_ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
     assert "passed" in done.stdout
     assert "skipped" not in done.stdout
