@@ -13,6 +13,7 @@ from tests.support.brokers import Broker, RunningBroker
 from tests.support.capture_rig import CaptureRig
 from tests.support.local_loop import LocalLoop
 from tests.support.postgres_server import (  # noqa: F401  fixtures, which pytest must find here
+    kept_server,
     postgres,
     postgres_folder,
     servers,
@@ -88,5 +89,5 @@ def loop(
     yield loop
     rig.close()
     loop.close()
-    # It may be another than the fixture's.
-    rig.server.stop()
+    if rig.server is not postgres:
+        rig.server.stop()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flushtracker.cli import main
 from flushtracker.errors import SlotError
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
@@ -122,17 +123,24 @@ def test_what_exists_is_not_created_again(postgres: LocalPostgres) -> None:
     ],
 )
 def test_newcomer_mistypes_a_shape_and_nothing_is_created(
-    rig: CaptureRig, shapes: list[dict[str, object]], statement: str, exit_code: int, message: str
+    rig: CaptureRig,
+    capsys: pytest.CaptureFixture[str],
+    shapes: list[dict[str, object]],
+    statement: str,
+    exit_code: int,
+    message: str,
 ) -> None:
     """A slot without a capture keeps the server's WAL until the disk is full. The rest need not be cleaned up."""
     rig.server.execute(statement)
     rig.define(*shapes)
-    assert create(rig) == exit_code
-    assert message in rig.log().splitlines()[-1]
+    assert rig.config
+    assert main(["capture", "--create", "--config", str(rig.config_file)]) == exit_code
+    log = capsys.readouterr().err
+    assert message in log.splitlines()[-1]
     assert rig.server.execute(SLOTS) == []
     assert rig.server.execute(PUBLICATIONS) == ([] if statement is NOTHING else [("shapes",)])
     assert set(TopicAdmin(rig.config.kafka).facts(ROLES).values()) == {None}
-    assert "created " not in rig.log()
+    assert "created " not in log
 
 
 def test_topics_with_wrong_settings_leave_no_slot(rig: CaptureRig) -> None:

@@ -4,31 +4,38 @@ PostgreSQL describes a table again after it was renamed itself, but before Postg
 the next connection, it sends the rows of the old table under the name of the new one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from flushtracker.local.postgres import LocalPostgres, system_binaries
+from flushtracker.local.postgres import system_binaries
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
+from tests.support.kept_server import KeptServer
 
 _TABLE: Final = "CREATE TABLE app.t (id int PRIMARY KEY, v text)"
 _ROOT: Final = "CREATE TABLE app.t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)"
 _LEAF: Final = "CREATE TABLE app.t_a PARTITION OF app.t FOR VALUES FROM (0) TO (1000)"
 
 
-@pytest.fixture(params=["packaged", "system"])
-def rig(request: pytest.FixtureRequest, postgres_folder: Path, broker: Broker, tmp_path: Path) -> Iterator[CaptureRig]:
-    """A server of each version at hand, with topics, a publication and a slot."""
-    binaries = system_binaries() if request.param == "system" else None
-    with LocalPostgres(postgres_folder / "server", binaries=binaries) as server:
-        name = postgres_folder.name
-        rig = CaptureRig(server, broker.bootstrap_servers, tmp_path, lambda topic: f"{topic}-{name}")
-        rig.create()
-        yield rig
-        rig.close()
+@pytest.fixture(scope="module", params=["packaged", "system"])
+def kept(request: pytest.FixtureRequest) -> Iterator[KeptServer]:
+    """Of each version at hand."""
+    with closing(KeptServer(system_binaries() if request.param == "system" else None)) as kept:
+        yield kept
+
+
+@pytest.fixture
+def rig(kept: KeptServer, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[CaptureRig]:
+    """Topics, a publication and a slot."""
+    rig = CaptureRig(kept.take(), broker.bootstrap_servers, tmp_path, topic_name)
+    rig.create()
+    yield rig
+    rig.close()
+    kept.give_back()
 
 
 def values(rig: CaptureRig, shape_id: str) -> list[str | None]:

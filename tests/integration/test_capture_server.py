@@ -11,12 +11,13 @@ from flushtracker.config.streams import SHAPES
 from flushtracker.errors import LostSlotError
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.local.broker import LocalBroker
-from flushtracker.local.postgres import LocalPostgres, system_binaries
+from flushtracker.local.postgres import system_binaries
 from flushtracker.wal.lsn import format_lsn
 from tests.support.brokers import Broker
 from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
 from tests.support.deleted_records import delete_compacted
 from tests.support.insert_load import published_ids
+from tests.support.new_server import running_server
 
 INSERT_MANY: Final = "INSERT INTO users (region) SELECT 'eu' FROM generate_series(1, 5000)"
 _OTHER_WAL: Final = "SELECT pg_logical_emit_message(false, 'nobody', repeat('x', 1000))"
@@ -102,15 +103,14 @@ def test_unrelated_traffic_does_not_pin_the_slot(rig: CaptureRig) -> None:
 
 @pytest.fixture
 def own_broker(
-    rig: CaptureRig, tmp_path: Path, topic_name: Callable[[str], str]
+    rig: CaptureRig, killable_broker: LocalBroker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> Iterator[tuple[CaptureRig, LocalBroker]]:
     """A rig on the same server with a broker that the test may kill."""
-    with LocalBroker(tmp_path / "broker") as broker:
-        own_rig = CaptureRig(rig.server, broker.bootstrap_servers, tmp_path / "own", topic_name)
-        own_rig.define(shape("users"))
-        own_rig.create_topics()
-        yield own_rig, broker
-        own_rig.close()
+    own_rig = CaptureRig(rig.server, killable_broker.bootstrap_servers, tmp_path / "own", topic_name)
+    own_rig.define(shape("users"))
+    own_rig.create_topics()
+    yield own_rig, killable_broker
+    own_rig.close()
 
 
 def test_status_updates_continue_while_the_brokers_are_unavailable(own_broker: tuple[CaptureRig, LocalBroker]) -> None:
@@ -122,7 +122,7 @@ def test_status_updates_continue_while_the_brokers_are_unavailable(own_broker: t
     pid = rig.server.execute("SELECT active_pid FROM pg_replication_slots")
     broker.kill()
     rig.server.execute(*[INSERT_USER] * 50)
-    time.sleep(3)  # three times wal_sender_timeout; there is no event to wait for, since nothing may happen
+    time.sleep(2)  # twice wal_sender_timeout; there is no event to wait for, since nothing may happen
     assert rig.server.execute("SELECT active_pid FROM pg_replication_slots") == pid
     broker.start()
     rig.execute_and_wait(INSERT_USER)
@@ -341,10 +341,10 @@ def test_a_registry_that_loses_its_beginning_is_replaced_more_than_once(
 
 
 def test_the_installed_postgres_is_captured_too(
-    broker: Broker, postgres_folder: Path, tmp_path: Path, topic_name: Callable[[str], str]
+    broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> None:
     """It may be another major version; without one, the packaged PostgreSQL is used again."""
-    with LocalPostgres(postgres_folder / "system", binaries=system_binaries()) as server:
+    with running_server(system_binaries()) as server:
         rig = CaptureRig(server, broker.bootstrap_servers, tmp_path, topic_name)
         try:
             rig.create_with_users()

@@ -16,6 +16,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.where import parse_where
 from flushtracker.wal.changes import Column, Relation
 from tests.support.new_server import running_server
+from tests.support.seeds import in_turn
 from tests.support.server_versions import binaries_of, runs_here
 from tests.support.where_comparison import WhereComparison
 
@@ -41,7 +42,7 @@ def server() -> Iterator[LocalPostgres]:
         yield server
 
 
-@pytest.mark.parametrize("collation", ["tr-x-icu", "el-x-icu", "und-x-icu", "pg_unicode_fast"])
+@pytest.mark.parametrize("collation", in_turn(["tr-x-icu", "und-x-icu", "el-x-icu", "pg_unicode_fast"], 2))
 def test_random_conditions_have_the_same_outcomes_in_each_collation(server: LocalPostgres, collation: str) -> None:
     """Or are refused because of it, in those of some languages alone."""
     comparison = WhereComparison(server, time.time_ns() % 2**32, row_count=60, collation=collation)
@@ -147,7 +148,7 @@ def _create_collated(session: Connection) -> None:
         rows(session, f"INSERT INTO {table} VALUES (1{_VALUES})")  # noqa: S608  our own
 
 
-@pytest.fixture(scope="module", params=[14, 18, *(pytest.param(each, marks=pytest.mark.long) for each in (15, 16, 17))])
+@pytest.fixture(scope="module", params=[18, *in_turn([14, 15, 16, 17])])
 def collated(request: pytest.FixtureRequest) -> Iterator[LocalPostgres]:
     with (
         running_server(binaries_of(request.param)) as server,

@@ -18,7 +18,7 @@ from tests.support.local_loop import LocalLoop
 from tests.support.waiting import wait_until
 
 _SEEDS: Final = int(os.environ.get("FLUSHTRACKER_JOINED_SEEDS", "1"))
-_TRANSACTIONS: Final = 40
+_TRANSACTIONS: Final = 24
 _DEADLINE_S: Final = 90
 
 Answer = list[tuple[str | None, ...]]

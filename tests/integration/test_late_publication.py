@@ -15,6 +15,7 @@ from flushtracker.events.registry_events import PartitionEntry, parse_registry_e
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
+from tests.support.new_server import new_server
 from tests.support.server_versions import binaries_of, runs_here
 
 pytestmark = pytest.mark.skipif(not runs_here(), reason="the servers are built for 64-bit x86 Linux")
@@ -31,7 +32,7 @@ def rig_of(
     servers, rigs = list[LocalPostgres](), list[CaptureRig]()
 
     def start(version: int) -> CaptureRig:
-        server = LocalPostgres(postgres_folder / "server", binaries=binaries_of(version))
+        server = new_server(postgres_folder / "server", binaries_of(version))
         server.start()
         servers.append(server)
         rig = CaptureRig(server, broker.bootstrap_servers, tmp_path, topic_name)

@@ -1,9 +1,7 @@
 """Generated columns on a server of each kind: sent by a publication that capture creates, or named as left out."""
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -14,6 +12,7 @@ from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.left_out import LeftOutLog, left_out_columns
 from flushtracker.postgres.publication import Publication
 from flushtracker.shapes.definition import ShapeDefinition
+from tests.support.new_server import running_server
 from tests.support.server_versions import binaries_of, runs_here
 
 pytestmark = pytest.mark.skipif(not runs_here(), reason="the servers are built for 64-bit x86 Linux")
@@ -26,10 +25,8 @@ _COMPUTE: Final = ": PostgreSQL does not send them; compute them from the other 
 @pytest.fixture(scope="module", params=[14, 17, 18])
 def versioned(request: pytest.FixtureRequest) -> Iterator[tuple[int, LocalPostgres]]:
     version: int = request.param
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        with LocalPostgres(Path(name) / "server", binaries=binaries_of(version)) as server:
-            yield version, server
+    with running_server(binaries_of(version)) as server:
+        yield version, server
 
 
 def test_no_generated_column_is_left_out_without_a_word(versioned: tuple[int, LocalPostgres]) -> None:

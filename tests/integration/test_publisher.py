@@ -91,11 +91,11 @@ def test_the_largest_record_is_accepted(config: KafkaConfig) -> None:
     """Even if it cannot be compressed. The queue holds only two of that size, so publishing blocks."""
     publisher = KafkaPublisher(config)
     size = MAX_EVENT_BYTES - 1_024
-    for value in (os.urandom(size), bytes(size), bytes(size), bytes(size)):
+    for value in (os.urandom(size), bytes(size), bytes(size)):
         publisher.publish(config.topics.shape_changes, "s", value)
         assert publisher.pending <= 2
     publisher.flush(FLUSH_S)
-    assert TopicAdmin(config).record_count("shape_changes") == 4
+    assert TopicAdmin(config).record_count("shape_changes") == 3
 
 
 # The broker is unavailable
@@ -122,6 +122,9 @@ def test_nothing_is_lost_or_reordered_when_the_broker_is_killed(
             restart.start()
         publisher.publish(config.topics.fragments, "s", str(count), partial(confirmed.append, count))
         count += 1
+        if count > 20_000 and count % 1_000 == 0:
+            # Leaves the processor to the broker.
+            restarted.wait(0.05)
         if restarted.is_set() and not count_at_restart:
             count_at_restart = count
     publisher.flush(FLUSH_S)
@@ -162,11 +165,11 @@ def test_a_flush_that_timed_out_can_be_repeated(
 
 def test_a_full_queue_blocks_until_the_retry_timeout(config: KafkaConfig) -> None:
     """The publisher then fails permanently, with a bounded number of records in memory."""
-    publisher = KafkaPublisher(unreachable(config, retry_timeout_ms=5_000))
+    publisher = KafkaPublisher(unreachable(config, retry_timeout_ms=2_000))
     started = time.monotonic()
     with pytest.raises(BrokerError) as caught:
         publish_all(publisher, config.topics.fragments, numbers(1_000_000))
-    assert time.monotonic() - started >= 5
+    assert time.monotonic() - started >= 2
     # On a busy machine the time is over before the queue is full.
     found = re.fullmatch(
         r"Kafka at 127.0.0.1:9 has not confirmed ([0-9]+) records for [0-9]+ s: 127.0.0.1:9/bootstrap: Connect to "

@@ -18,7 +18,8 @@ from tests.support.server_versions import runs_here
 
 _OLDER: Final = [(14, [8]), (15, [6]), (16, [5]), (17, [4])]
 _STAGES: Final = [
-    pytest.param((18, [0, 1]), id="18"),
+    pytest.param((18, [0]), id="18"),
+    pytest.param((18, [1]), id="18, another", marks=pytest.mark.soak),
     # Another one with another commit; ``soak_schema`` plays on all.
     pytest.param(_OLDER[turn() % 4], id="older", marks=pytest.mark.long),
 ]

@@ -30,6 +30,7 @@ from flushtracker.shapes.shapes_file import parse_table, read_shapes, typed_tabl
 from flushtracker.status.problems import slot_problems
 from flushtracker.status.upgrade_facts import UpgradeFacts, upgrade_problems
 from tests.support.new_server import running_server
+from tests.support.seeds import in_turn
 from tests.support.server_versions import binaries_of, runs_here
 from tests.support.waiting import wait_until
 
@@ -113,10 +114,7 @@ _SCENARIOS: Final = (
 )
 
 
-@pytest.fixture(
-    scope="module",
-    params=[14, 18, *(pytest.param(version, marks=pytest.mark.long) for version in (15, 16, 17))],
-)
+@pytest.fixture(scope="module", params=[18, *in_turn([14, 15, 16, 17])])
 def versioned(request: pytest.FixtureRequest) -> Iterator[tuple[int, LocalPostgres]]:
     version: int = request.param
     with running_server(binaries_of(version)) as server:

@@ -1,10 +1,8 @@
 """Which tables a publication breaks: random tables on real servers, with PostgreSQL's own refusal as the oracle."""
 
 import random
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -14,6 +12,7 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.identity_remedies import Remedy
 from flushtracker.postgres.replica_identity import tables_without_identity, without_identity
+from tests.support.new_server import running_server
 from tests.support.server_versions import binaries_of, runs_here
 
 TABLES: Final = 60
@@ -41,10 +40,8 @@ pytestmark = pytest.mark.skipif(not runs_here(), reason="the servers are built f
 @pytest.fixture(scope="module", params=[14, 17, 18])
 def versioned(request: pytest.FixtureRequest) -> Iterator[tuple[int, LocalPostgres]]:
     version: int = request.param
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        with LocalPostgres(Path(name) / "server", binaries=binaries_of(version)) as server:
-            yield version, server
+    with running_server(binaries_of(version)) as server:
+        yield version, server
 
 
 def create_tables(rng: random.Random, session: Connection, version: int) -> dict[str, str]:

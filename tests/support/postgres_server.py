@@ -1,13 +1,14 @@
 """Fixtures for tests on a real PostgreSQL server; the integration tests' conftest imports them."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.support.new_server import new_server, server_folder
+from tests.support.kept_server import KeptServer
+from tests.support.new_server import server_folder
 
 
 @pytest.fixture
@@ -16,11 +17,17 @@ def postgres_folder() -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session")
+def kept_server() -> Iterator[KeptServer]:
+    with closing(KeptServer()) as kept:
+        yield kept
+
+
 @pytest.fixture
-def postgres(postgres_folder: Path) -> Iterator[LocalPostgres]:
-    """A running server for this test alone."""
-    with new_server(postgres_folder / "server") as server:
-        yield server
+def postgres(kept_server: KeptServer) -> Iterator[LocalPostgres]:
+    """A running server, as new, which the test may stop and configure."""
+    yield kept_server.take()
+    kept_server.give_back()
 
 
 @pytest.fixture

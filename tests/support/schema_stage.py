@@ -2,7 +2,6 @@
 
 import gc
 import os
-import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Final
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.capture_rig import CaptureRig
+from tests.support.new_server import new_server, server_folder
 from tests.support.schema_history import History
 from tests.support.schema_play import RuleBrokenError, SchemaPlay
 from tests.support.server_versions import binaries_of
@@ -60,13 +60,10 @@ class Stage:
 def schema_stage(version: int, bootstrap_servers: str | None = None) -> Iterator[Stage]:
     """A stage with a server of this version, and unless one is named or running, a broker, until the body ends."""
     named = bootstrap_servers or os.environ.get("FLUSHTRACKER_TEST_KAFKA")
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        folder.chmod(0o755)
+    with server_folder() as folder, new_server(folder / "server", binaries_of(version)) as server:
         (folder / "histories").mkdir()
-        with LocalPostgres(folder / "server", binaries=binaries_of(version)) as server:
-            if named:
-                yield Stage(server, named, folder / "histories")
-            else:
-                with LocalBroker(folder / "broker") as broker:
-                    yield Stage(server, broker.bootstrap_servers, folder / "histories")
+        if named:
+            yield Stage(server, named, folder / "histories")
+        else:
+            with LocalBroker(folder / "broker") as broker:
+                yield Stage(server, broker.bootstrap_servers, folder / "histories")
