@@ -17,14 +17,13 @@ SEED = 20261121
 
 @pytest.fixture
 def rig(
-    postgres: LocalPostgres, tmp_path: Path, topic_name: Callable[[str], str]
+    postgres: LocalPostgres, killable_broker: LocalBroker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> Iterator[tuple[CaptureRig, LocalBroker]]:
     """A rig on a server and a broker that the test may kill."""
-    with LocalBroker(tmp_path / "broker") as broker:
-        rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
-        prepare(rig)
-        yield rig, broker
-        rig.close()
+    rig = CaptureRig(postgres, killable_broker.bootstrap_servers, tmp_path, topic_name)
+    prepare(rig)
+    yield rig, killable_broker
+    rig.close()
 
 
 def restart_lsn(rig: CaptureRig) -> int:

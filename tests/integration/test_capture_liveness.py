@@ -21,6 +21,7 @@ from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
+from tests.support.seeds import in_turn
 
 INSERT = "INSERT INTO users (region) VALUES ('eu')"
 UNPUBLISHED = "INSERT INTO bulk SELECT generate_series(1, 1000000)"
@@ -81,7 +82,7 @@ def stopped(pid: int | None) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("timeout", ["0", "10min"])
+@pytest.mark.parametrize("timeout", in_turn(["0", "10min"]))
 def test_a_server_that_decodes_a_large_unpublished_transaction_is_not_given_up(
     rig: CaptureRig, timeout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import rows
 from tests.support.capture_rig import CaptureRig, RunningCapture, shape
+from tests.support.seeds import in_turn
 from tests.support.shape_outcome import outcome
 
 _CREATE: Final = (
@@ -72,7 +73,7 @@ def rotation(rig: CaptureRig) -> Rotation:
 _INSERT: Final = "INSERT INTO t SELECT i, 'again' FROM generate_series(2, 60, 5) i ON CONFLICT DO NOTHING"
 
 
-@pytest.mark.parametrize("down", [False, True])
+@pytest.mark.parametrize("down", in_turn([False, True]))
 def test_shapes_follow_rotating_partitions(rotation: Rotation, *, down: bool) -> None:
     """Those of the root and of the sub-root each lose what has left them, and only that."""
     rotation.play("DROP TABLE t_a", down=down)

@@ -20,7 +20,7 @@ from tests.support.server_versions import binaries_of, runs_here
 
 pytestmark = pytest.mark.long
 
-_ROUNDS: Final = 3
+_ROUNDS: Final = 2
 _NEEDS_X86: Final = pytest.mark.skipif(not runs_here(), reason="the server is built for 64-bit x86 Linux")
 _SHUTTING_DOWN: Final = "LOG:  shutting down"
 _WAS_SHUT_DOWN: Final = "database system was shut down at"

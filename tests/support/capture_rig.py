@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
@@ -41,9 +41,6 @@ ROOT: Final = Path(__file__).parents[2]
 SLOT: Final = "shapes"
 USERS: Final = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
 INSERT_USER: Final = "INSERT INTO users (region) VALUES ('eu')"
-# A test that waits for an event looks at all those before it again and again.
-_fragment: Final = lru_cache(10_000)(FragmentEvent.from_json)
-_shape_changes: Final = lru_cache(10_000)(ShapeChangesEvent.from_json)
 
 
 @dataclass
@@ -115,6 +112,9 @@ class CaptureRig:
         self._reader: TopicReader | None = None
         self._ack_table: AckTable | None = None
         self._read: dict[str, _ReadTopic] = {}
+        # A test that waits for an event looks at all those before it again and again.
+        self._fragment = cache(FragmentEvent.from_json)
+        self._shape_changes = cache(ShapeChangesEvent.from_json)
         self._captures: list[RunningCapture] = []
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -214,10 +214,10 @@ class CaptureRig:
         return list(read.values)
 
     def fragments(self) -> list[FragmentEvent]:
-        return [_fragment(value) for value in self.values("fragments")]
+        return [self._fragment(value) for value in self.values("fragments")]
 
     def changes(self) -> list[ShapeChangesEvent]:
-        return [_shape_changes(value) for value in self.values("shape_changes")]
+        return [self._shape_changes(value) for value in self.values("shape_changes")]
 
     def items(self, shape_id: str) -> list[LogItem]:
         """The items that a shape's writer stores: in order, and each one once even if it was sent again."""

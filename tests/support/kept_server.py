@@ -60,7 +60,7 @@ class KeptServer:
             with closing(server.connect(dbname="template1")) as session:
                 _empty(session)
             server.log.write_bytes(b"")
-            return _shared(server) == self._as_new[-1]
+            return bool(_shared(server) == self._as_new[-1])
         except (FlushtrackerError, OSError):
             return False
 
