@@ -5,7 +5,7 @@ So it is with a timeout while the request is on its way, in a queue of the netwo
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any, Final
@@ -28,6 +28,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.faulty_proxy import HELD, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import running_store, store_options
+from tests.support.seeds import in_turn
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 
 _NOW: Final = datetime(2026, 1, 2, tzinfo=timezone.utc)
@@ -124,8 +125,13 @@ class _Letters(_Program):
         return _column("s3://bucket/letters", options, "batch_id")
 
 
-_PROGRAMS: Final = {"acks": _Acks, "log": _Log, "registry": _Registry, "dead letters": _Letters}
-each_program = pytest.mark.parametrize("program", _PROGRAMS.values(), ids=_PROGRAMS)
+_PROGRAMS: Final[Mapping[str, type[_Program]]] = {
+    "acks": _Acks,
+    "log": _Log,
+    "registry": _Registry,
+    "dead letters": _Letters,
+}
+each_program = pytest.mark.parametrize("name", in_turn([*_PROGRAMS], 2))
 
 
 def _ack(lsn: int) -> AckRow:
@@ -159,8 +165,9 @@ def _given_up(program: type[_Program]) -> Iterator[tuple[FaultyProxy, dict[str, 
 
 
 @each_program
-def test_commit_that_arrives_after_others_is_refused(program: type[_Program]) -> None:
+def test_commit_that_arrives_after_others_is_refused(name: str) -> None:
     """It replaces nothing, and the program that has given up had not said that it is durable."""
+    program = _PROGRAMS[name]
     with _given_up(program) as (proxy, options):
         second = program(options)
         second.start()
@@ -171,8 +178,9 @@ def test_commit_that_arrives_after_others_is_refused(program: type[_Program]) ->
 
 
 @each_program
-def test_commit_that_arrives_before_the_next_start_is_found_then(program: type[_Program]) -> None:
+def test_commit_that_arrives_before_the_next_start_is_found_then(name: str) -> None:
     """The next program writes the same again, as it does after a crash, and it is there once."""
+    program = _PROGRAMS[name]
     with _given_up(program) as (proxy, options):
         assert [status for _, status in proxy.release()] == [_ACCEPTED]
         second = program(options)
@@ -184,9 +192,10 @@ def test_commit_that_arrives_before_the_next_start_is_found_then(program: type[_
 
 @each_program
 def test_commit_that_arrives_between_look_and_commit_of_the_next_is_there_once(
-    program: type[_Program], monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next program's commit conflicts with it, or has the same; after an error it is started once more."""
+    program = _PROGRAMS[name]
     with _given_up(program) as (proxy, options):
         handle = Commits.commit
 

@@ -27,6 +27,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.faulty_proxy import HELD, RESET, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import running_store, store_options
+from tests.support.seeds import in_turn
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 
 _NOW: Final = datetime(2026, 1, 2, tzinfo=timezone.utc)
@@ -36,7 +37,7 @@ _LOST: Final = {
     "reset": Fault(_COMMIT, RESET, takes_effect=True),
     "timeout": Fault(_COMMIT, HELD, takes_effect=True),
 }
-lost = pytest.mark.parametrize("fault", _LOST.values(), ids=_LOST)
+lost = pytest.mark.parametrize("how", in_turn([*_LOST]))
 _CREATE: Final[Mapping[str, Callable[[str, dict[str, str]], object]]] = {
     "acks": AckTable,
     "log": create_shape_log,
@@ -52,9 +53,9 @@ def _store() -> Iterator[tuple[FaultyProxy, dict[str, str]]]:
 
 
 @contextmanager
-def _each_lost(proxy: FaultyProxy, fault: Fault) -> Iterator[None]:
+def _each_lost(proxy: FaultyProxy, how: str) -> Iterator[None]:
     """The answer to the next commit is lost."""
-    proxy.add(fault)
+    proxy.add(_LOST[how])
     yield
     assert proxy.left() == 0
 
@@ -65,10 +66,10 @@ def _ack(lsn: int) -> AckRow:
 
 @lost
 @pytest.mark.parametrize("name", _CREATE)
-def test_table_is_opened_after_a_lost_answer_to_its_creation(name: str, fault: Fault) -> None:
+def test_table_is_opened_after_a_lost_answer_to_its_creation(name: str, how: str) -> None:
     """The first start of a job on a store does not end, and the table is created once."""
     with _store() as (proxy, options):
-        with _each_lost(proxy, fault):
+        with _each_lost(proxy, how):
             _CREATE[name](f"s3://bucket/{name}", options)
         assert DeltaTable(f"s3://bucket/{name}", storage_options=options).version() == 0
 
@@ -85,13 +86,13 @@ def test_creation_that_never_arrived_is_an_error(name: str) -> None:
 
 
 @lost
-def test_driver_goes_on_after_a_lost_answer_to_its_claim_and_its_ack(fault: Fault) -> None:
+def test_driver_goes_on_after_a_lost_answer_to_its_claim_and_its_ack(how: str) -> None:
     """No conflict with itself, which would stop the job, and one row for each ack."""
     with _store() as (proxy, options):
         acks = AckTable("s3://bucket/acks", options)
-        with _each_lost(proxy, fault):
+        with _each_lost(proxy, how):
             acks.fence_others()
-        with _each_lost(proxy, fault):
+        with _each_lost(proxy, how):
             assert acks.append(_ack(100)) == 1
         assert acks.append(_ack(200)) == 1
         table = DeltaTable("s3://bucket/acks", storage_options=options)
@@ -100,30 +101,30 @@ def test_driver_goes_on_after_a_lost_answer_to_its_claim_and_its_ack(fault: Faul
 
 
 @lost
-def test_writer_goes_on_after_a_lost_answer_to_its_claim_and_its_append(fault: Fault) -> None:
+def test_writer_goes_on_after_a_lost_answer_to_its_claim_and_its_append(how: str) -> None:
     """The rows are in the log once, and the next batch follows."""
     with _store() as (proxy, options):
         table = create_shape_log("s3://bucket/log", options)
         claim, files = LogClaim(table), row_files(table, options)
-        with _each_lost(proxy, fault):
+        with _each_lost(proxy, how):
             claim.take()
         for batch_id, at in enumerate([100, 200]):
             rows = arrow([item((at, 0), "insert", "k", {"id": "k"}), commit(at)])
             written = list(files.write([rows]))
-            with _each_lost(proxy, fault):
+            with _each_lost(proxy, how):
                 claim.append(written, claim.version_of(batch_id))
         found = table_rows(DeltaTable("s3://bucket/log", storage_options=options), ["tx_offset"])
         assert sorted(found["tx_offset"].to_pylist()) == [100, 100, 200, 200]
 
 
 @lost
-def test_dead_letters_are_stored_once_after_a_lost_answer(fault: Fault) -> None:
+def test_dead_letters_are_stored_once_after_a_lost_answer(how: str) -> None:
     """They are not reported as not stored, and a rerun of the batch finds them."""
     with _store() as (proxy, options):
         letters = DeadLetterTable("s3://bucket/letters", options)
         row = {"batch_id": 7, "place": "p", "reason": "r", "value": "v", "written_at": _NOW}
         files = list(letters.files().write([pa.Table.from_pylist([row], schema=dead_letter_table.SCHEMA)]))
-        with _each_lost(proxy, fault):
+        with _each_lost(proxy, how):
             letters.append(files, "query", 7)
         assert letters.has("query", 7)
         table = DeltaTable("s3://bucket/letters", storage_options=options)
@@ -131,20 +132,20 @@ def test_dead_letters_are_stored_once_after_a_lost_answer(fault: Fault) -> None:
 
 
 @lost
-def test_registry_has_an_entry_once_after_a_lost_answer(fault: Fault) -> None:
+def test_registry_has_an_entry_once_after_a_lost_answer(how: str) -> None:
     """And the writer that has appended it is not taken for another one."""
     with _store() as (proxy, options):
         registry = RegistryTable("s3://bucket/shapes", options, create=True)
         registry.fence_others()
         entry = ShapeEntry(SOURCE, ShapeDefinition("users", ("public", "users")), 7, LogOffset(9, 0)).to_json()
-        with _each_lost(proxy, fault):
+        with _each_lost(proxy, how):
             assert registry.append([entry], _NOW) == 1
         table = DeltaTable("s3://bucket/shapes", storage_options=options)
         assert table_rows(table, ["id"])["id"].to_pylist() == ["users"]
 
 
 @lost
-def test_merge_is_known_to_be_done_after_a_lost_answer(fault: Fault) -> None:
+def test_merge_is_known_to_be_done_after_a_lost_answer(how: str) -> None:
     """It is not taken for another process's."""
     with _store() as (proxy, options):
         acks = AckTable("s3://bucket/acks", options)
@@ -154,7 +155,7 @@ def test_merge_is_known_to_be_done_after_a_lost_answer(fault: Fault) -> None:
         table, commits = DeltaTable("s3://bucket/acks", storage_options=options), Commits()
         paths = pa.table(table.get_add_actions()).to_pylist()
         removed = [(path["path"], path["size_bytes"]) for path in paths]
-        with _each_lost(proxy, fault):
+        with _each_lost(proxy, how):
             assert commits.replace(table, removed, [])
         assert table_rows(table, ["ack_lsn"]).num_rows == 0
 

@@ -1,13 +1,14 @@
 """Random histories of a shape log, read by clients over several servers: the oracle is the state of a dict."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Final
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests.support.joined_history import COLUMNS
 from tests.support.joined_log import entries, rows_of
 from tests.support.joined_partitions import leaf_of, partitioned_case
 from tests.support.sample_registry import register, shape_entry, table_entry
+from tests.support.seeds import in_turn
 from tests.support.serve_client import Client, Server, State, serving
 from tests.support.shape_log_rows import RandomLog, append
 
@@ -114,16 +116,16 @@ class _World:
             self._last[id(client)] = client.tx
 
 
-@pytest.mark.parametrize(
-    ("seed", "new_log"),
-    [
-        (0, RandomLog),
-        pytest.param(1, partial(RandomLog, partitions=3), marks=pytest.mark.long),
-        pytest.param(2, _JoinedLog, marks=pytest.mark.long),
-    ],
-)
+_LOGS: Final[Mapping[str, Callable[[int], RandomLog | _JoinedLog]]] = {
+    "one table": RandomLog,
+    "partitions": partial(RandomLog, partitions=3),
+    "subqueries": _JoinedLog,
+}
+
+
+@pytest.mark.parametrize("name", in_turn([*_LOGS]))
 def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
-    tmp_path: Path, seed: int, new_log: Callable[[int], RandomLog | _JoinedLog], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Transactions in parts, truncates of the table and of partitions, changed keys, merges, folds, tiny pages.
 
@@ -134,7 +136,8 @@ def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 400)
     monkeypatch.setattr("flushtracker.serve.reads.SMALL_BYTES", 150)
     monkeypatch.setattr("flushtracker.serve.kept._MOST_FILES", 4)
-    world = _World(str(tmp_path / "log"), new_log(seed), seed)
+    seed = [*_LOGS].index(name)
+    world = _World(str(tmp_path / "log"), _LOGS[name](seed), seed)
 
     def new() -> Client:
         return Client({"shape": world.rng.choice(world.made.shape_ids)})
