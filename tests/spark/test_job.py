@@ -23,6 +23,7 @@ from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jvm.jars import SPARK_JARS
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
+from tests.support.seeds import in_turn
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -69,26 +70,27 @@ def test_missing_jars_are_exit_code_2(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_gap_is_exit_code_3_with_a_traceback_only_when_verbose(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", in_turn([(), ("--verbose",)]))
+def test_gap_is_exit_code_3_with_a_traceback_only_when_verbose(tmp_path: Path, options: tuple[str, ...]) -> None:
     """The last line states the error; Spark's and Python's own output is shown only on request."""
     job = JobFolder(tmp_path)
     source = SampleSource()
     job.write([source.transaction(2000)])
     source.transaction(3000)
     job.write([source.transaction(4000)])
-    quiet = _run(["--config", str(job.config_file())])
-    assert quiet.returncode == 3
-    assert quiet.stderr.splitlines()[-1].startswith(
+    done = _run(["--config", str(job.config_file()), *options])
+    assert done.returncode == 3
+    if options:
+        assert "Traceback" in done.stderr
+        return
+    assert done.stderr.splitlines()[-1].startswith(
         f"flushtracker track: file:{tmp_path}/fragments/000001.jsonl: fragment "
     )
-    assert "Traceback" not in quiet.stderr
-    assert " INFO batch done batch_id=0 source=7301/1/shapes ack_lsn=0/7D0 pending_shapes=0 " in quiet.stderr
-    verbose = _run(["--config", str(job.config_file()), "--verbose"])
-    assert verbose.returncode == 3
-    assert "Traceback" in verbose.stderr
+    assert "Traceback" not in done.stderr
+    assert " INFO batch done batch_id=0 source=7301/1/shapes ack_lsn=0/7D0 pending_shapes=0 " in done.stderr
 
 
-@pytest.mark.parametrize("name", [pytest.param("SIGTERM", marks=pytest.mark.long), "SIGINT"])
+@pytest.mark.parametrize("name", in_turn(["SIGTERM", "SIGINT"]))
 def test_signal_finishes_the_running_batch_and_exits_with_0(tmp_path: Path, name: str) -> None:
     """Sent in mid-batch to the whole process group, as by Ctrl-C in a terminal, with two more batches to read."""
     job = JobFolder(tmp_path)
@@ -209,7 +211,7 @@ def test_changed_shape_groups_are_refused_when_only_flushes_were_read(spark: Spa
         job.run(spark, shape_groups=16)
 
 
-@pytest.mark.parametrize("lost", ["commits/[123]", "commits/*"])
+@pytest.mark.parametrize("lost", in_turn(["commits/[123]", "commits/*"]))
 def test_checkpoint_with_state_behind_its_batches_is_refused(spark: SparkSession, tmp_path: Path, lost: str) -> None:
     """As in a copy made while the job ran: to continue would skip the batches in between and what they made pending."""
     job = JobFolder(tmp_path)

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from tests.support.exact_ack import Delivered
 from tests.support.job_folder import JobFolder
 from tests.support.random_wal import Case, random_batches, random_flushes, random_history, random_stream
+from tests.support.seeds import in_turn
 from tests.support.wal_history import Event
 
 _SOURCES: Final = 60
@@ -28,7 +29,7 @@ def _cut(case: Case, seed: int) -> list[list[Event]]:
     return [*batches, *([] for _ in range(_BATCHES - len(batches))), list[Event](case.history.last_flushes())]
 
 
-@pytest.mark.parametrize("shape_groups", [0, 3])
+@pytest.mark.parametrize("shape_groups", in_turn([0, 3]))
 def test_query_acknowledges_exactly_what_is_safe_after_every_batch(
     spark: SparkSession, tmp_path: Path, shape_groups: int
 ) -> None:

@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.job_folder import JobFolder
 from tests.support.recorded_workload import SOURCE, write_recorded_workload
+from tests.support.seeds import in_turn
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +17,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> tuple[JobFolder, list[
     return job, write_recorded_workload(job, ticks_per_batch=4)
 
 
-@pytest.mark.parametrize("shape_groups", [0, 1, 16])
+@pytest.mark.parametrize("shape_groups", in_turn([16, 0, 1]))
 def test_every_number_of_shape_groups_gives_the_acks_of_the_core_alone(
     spark: SparkSession, replayed: tuple[JobFolder, list[int]], tmp_path: Path, shape_groups: int
 ) -> None:

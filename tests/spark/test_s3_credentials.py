@@ -32,7 +32,7 @@ _LARGE: Final = {"v": "x" * (FEW_BYTES + 1)}
 """A row that is too large for the driver."""
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_job_continues_while_the_credentials_of_its_container_are_renewed(tmp_path: Path) -> None:
     """Spark's side as deltalake's: each batch has other keys, and the store refuses those before.
 

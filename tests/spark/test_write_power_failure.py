@@ -12,6 +12,7 @@ from flushtracker.config.write_config import ROLES
 from flushtracker.errors import StateError
 from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.seeds import in_turn
 from tests.support.write_folder import WriteFolder
 from tests.support.write_load import Load
 
@@ -37,7 +38,7 @@ def _failed_run(tmp_path: Path) -> tuple[WriteFolder, Load, UnsyncedDisk]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("names", [False, True])
+@pytest.mark.parametrize("names", in_turn([False, True]))
 def test_what_is_notified_survives_a_power_failure(
     spark: SparkSession,
     tmp_path: Path,

@@ -21,6 +21,7 @@ from flushtracker.jobs.write.rows import to_write_rows
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.killed_writer import POINTS
+from tests.support.seeds import in_turn
 from tests.support.shape_transactions import SOURCE, Transactions
 from tests.support.write_folder import WriteFolder
 from tests.support.write_load import _FILES, Load
@@ -81,7 +82,7 @@ def test_killed_writer_continues_without_a_duplicate(
         assert all(offset <= again[shape_id] for shape_id, offset in before.items())
 
 
-@pytest.mark.parametrize("backup", [False, True])
+@pytest.mark.parametrize("backup", in_turn([False, True]))
 def test_lost_or_old_checkpoint_costs_nothing_but_a_look_at_the_log(
     spark: SparkSession,
     undisturbed: tuple[WriteFolder, Load],
