@@ -27,6 +27,7 @@ from flushtracker.shapes.table_binding import ColumnBinding
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.bench.reads import append_rows
+from tests.support.seeds import in_turn
 from tests.support.shape_log_rows import RandomLog, Row, append, snapshot_rows
 
 _ITEMS: Final = pa.schema([(name, pa.int64() if name in ROW_ORDER else pa.large_string()) for name in ITEM_COLUMNS])
@@ -186,7 +187,7 @@ class _Shape:
         return fold((str(row["operation"]), row["key"], row["value"]) for row in counted)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", in_turn([1, 2]))
 def test_readers_have_the_rows_at_every_commit_in_chunks_of_a_row(
     tmp_path: Path, tiny: random.Random, seed: int
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
 from tests.support.durable_writes import there
+from tests.support.seeds import seeds
 from tests.support.waiting import wait_until
 
 _FAILURES: Final = 12
@@ -74,7 +75,7 @@ def _lost(place: str, confirmed: dict[str, set[str]], left: Path) -> list[str]:
     return [f"{place}: {table} {what}" for table, rows in confirmed.items() for what in sorted(rows - found[table])]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", seeds(1, further=1))
 def test_what_is_confirmed_survives_a_power_failure(tmp_path: Path, seed: int) -> None:
     """At any moment, while tables are merged, checkpointed and vacuumed as often as can be."""
     run = Run(tmp_path)

@@ -24,6 +24,7 @@ from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.sample_registry import register, shape_entry
+from tests.support.seeds import seeds
 from tests.support.shape_log_rows import SOURCE, RandomLog, Row, append, arrow, commit, item, snapshot_rows
 
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
@@ -135,7 +136,7 @@ class _Log:
         DeltaTable(self.log).vacuum(0, dry_run=False, enforce_retention_duration=False)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(1, further=3))
 def test_ends_that_are_followed_are_those_of_a_naive_look(log: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of any shape, of one source or all, over one version or many, whatever happens to the table's files."""
     looks = counted(monkeypatch, "flushtracker.delta.log.shape_ends.ShapeEnds._look", ShapeEnds._look)

@@ -13,7 +13,7 @@ from tests.support.simulation import Simulation
 _HISTORIES = 50
 
 
-@pytest.mark.parametrize("first", seeds(6))
+@pytest.mark.parametrize("first", seeds(3, further=3))
 def test_every_history_is_acknowledged_safely_exactly_and_to_its_end(first: int) -> None:
     """A failure shows the smallest history that fails likewise."""
     for seed in range(first, first + _HISTORIES):
@@ -45,7 +45,7 @@ def test_lost_fragment_breaks_the_chain_also_behind_expired_ones_of_another_sour
     assert failure_of(scenario) is None
 
 
-@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("seed", seeds(1, further=1))
 def test_histories_end_alike_on_a_real_ack_table(tmp_path: Path, seed: int) -> None:
     """The table in memory stands for Delta's: both have the same rows in the end."""
     in_memory, real = Simulation(Scenario.of(seed)), Simulation(Scenario.of(seed), DeltaAckRows(str(tmp_path / "acks")))
