@@ -46,7 +46,7 @@ def first_value(servers: str, topic: str) -> bytes | str | None:
 
 @pytest.mark.long
 def test_a_killed_broker_restarts_with_its_data_on_its_port(tmp_path: Path) -> None:
-    """So does a broker that a later program creates for the same folder. Topics may accept large messages."""
+    """Here by a later program, which creates it for the same folder. Topics may accept large messages."""
     value = os.urandom(20 << 20)
     with LocalBroker(tmp_path) as broker:
         servers = broker.bootstrap_servers
@@ -55,9 +55,6 @@ def test_a_killed_broker_restarts_with_its_data_on_its_port(tmp_path: Path) -> N
         admin.create_topics([new])["large"].result(30)
         publish_one(servers, "large", value)
         broker.kill()
-        broker.start()
-        assert broker.bootstrap_servers == servers
-        assert first_value(servers, "large") == value
 
     with LocalBroker(tmp_path) as later:
         assert later.bootstrap_servers == servers

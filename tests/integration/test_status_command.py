@@ -25,7 +25,7 @@ WRITE = "SELECT pg_logical_emit_message(true, 'test', repeat('x', 1000000))"
 def command(postgres: LocalPostgres, tmp_path: Path) -> StatusCommand:
     """The server has a slot, which nobody reads."""
     postgres.execute(CREATE)
-    return StatusCommand(tmp_path, postgres.options)
+    return StatusCommand(tmp_path, postgres.options, is_in_process=True)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A real Prometheus on this machine: it scrapes every second, and has the shipped rules at thirty times their speed."""
+"""A real Prometheus on this machine: it scrapes every second, and has the shipped rules at sixty times their speed."""
 
 import json
 import re
@@ -20,11 +20,14 @@ _ROOT: Final = Path(__file__).parents[2]
 _MONITORING: Final = _ROOT / "conf" / "monitoring"
 _DEADLINE_S: Final = 60.0
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600}
-_FASTER: Final = 30
+_FASTER: Final = 60
+_LEAST_S: Final = 4
+"""A busy machine may miss a scrape."""
+_THRESHOLDS_FASTER: Final = 30
 
 
 def faster_rules() -> str:
-    """The shipped rules with each duration and each threshold in seconds divided by 30; nothing else is changed."""
+    """The shipped rules with each duration divided by 60, and each threshold in seconds by 30; otherwise unchanged."""
     document = yaml.safe_load((_MONITORING / "alerts.yaml").read_text())
     for group in document["groups"]:
         for rule in group["rules"]:
@@ -32,13 +35,15 @@ def faster_rules() -> str:
                 rule["for"] = _faster(rule["for"])
             expr = re.sub(r"(?<=\[)\d+[smh](?=\])|(?<=offset )\d+[smh]", lambda found: _faster(found[0]), rule["expr"])
             rule["expr"] = re.sub(
-                r"(_seconds(?:{[^}]*})? > )(\d+)", lambda found: f"{found[1]}{int(found[2]) // _FASTER}", expr
+                r"(_seconds(?:{[^}]*})? > )(\d+)",
+                lambda found: f"{found[1]}{int(found[2]) // _THRESHOLDS_FASTER}",
+                expr,
             )
     return yaml.safe_dump(document)
 
 
 def _faster(duration: str) -> str:
-    return f"{max(int(duration[:-1]) * _UNITS_S[duration[-1]] // _FASTER, 1)}s"
+    return f"{max(int(duration[:-1]) * _UNITS_S[duration[-1]] // _FASTER, _LEAST_S)}s"
 
 
 class PrometheusServer:

@@ -8,14 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from flushtracker.cli import main
 from flushtracker.delta.acks.table import AckRow, AckTable
 from tests.support.status_pages import ACK, SEEN, SOURCE
 
@@ -31,6 +33,8 @@ class StatusCommand:
     peers: tuple[str, ...] = ()
     acks_table: str | None = None
     storage_options: Mapping[str, str] | None = None
+    is_in_process: bool = False
+    """Whether this process runs it, which takes less time."""
 
     @property
     def acks(self) -> Path:
@@ -63,6 +67,8 @@ class StatusCommand:
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run it to its end."""
+        if self.is_in_process:
+            return run_here(*self.arguments(*arguments))
         command = [sys.executable, "-m", "flushtracker", *self.arguments(*arguments)]
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
 
@@ -82,6 +88,13 @@ class StatusCommand:
         """Start it with stdout as a pipe."""
         command = [sys.executable, "-m", "flushtracker", *self.arguments(*arguments)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def run_here(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """What the command with these arguments prints in this process, and its exit code."""
+    with redirect_stdout(StringIO()) as stdout, redirect_stderr(StringIO()) as stderr:
+        code = main(arguments)
+    return subprocess.CompletedProcess(arguments, code, stdout.getvalue(), stderr.getvalue())
 
 
 class Terminal:

@@ -1,4 +1,4 @@
-"""A program whose status is a document in a file: a process of its own with the real server, exporter and page.
+"""A program whose status is a document in a file, with the real server, exporter and page; it may be a process.
 
 ``python -m tests.support.status_program FILE PORT PEER...`` serves ``FILE``, read anew for each answer.
 """
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import urllib.error
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 from types import TracebackType
@@ -35,14 +36,24 @@ def free_port() -> int:
 
 
 class StatusProgram:
-    """A context manager; ``folder`` has the document, ``<name>.json``."""
+    """A context manager; ``folder`` has the document, ``<name>.json``. It can be killed if it ``is_process``."""
 
-    def __init__(self, folder: Path, name: str, status: ProgramStatus, peers: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        status: ProgramStatus,
+        peers: Sequence[str] = (),
+        *,
+        is_process: bool = False,
+    ) -> None:
         self._file = folder / f"{name}.json"
         self._peers = peers
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self._is_process = is_process
         self._process: subprocess.Popen[bytes] | None = None
+        self._here = ExitStack()
         self.show(status)
 
     def show(self, status: ProgramStatus) -> None:
@@ -52,13 +63,17 @@ class StatusProgram:
         new.rename(self._file)
 
     def start(self) -> None:
-        """Start the process and wait until it answers."""
+        """Start it and wait until it answers."""
+        if not self._is_process:
+            self._here.enter_context(_server(self._file, self.port, self._peers))
+            return
         command = [sys.executable, "-m", __name__, str(self._file), str(self.port), *self._peers]
         self._process = subprocess.Popen(command, cwd=_ROOT, start_new_session=True)
         wait_until(self._answers, f"{self.url} answers", _DEADLINE_S)
 
     def kill(self) -> None:
         """SIGKILL: it closes nothing and says nothing any more."""
+        assert self._is_process
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(_DEADLINE_S)
@@ -84,7 +99,9 @@ class StatusProgram:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self.kill()
+        self._here.close()
+        if self._is_process:
+            self.kill()
 
 
 def get_json(url: str) -> dict[str, Any]:
@@ -94,10 +111,10 @@ def get_json(url: str) -> dict[str, Any]:
         return fields
 
 
-def _serve(file: Path, port: int, peers: Sequence[str]) -> None:
-    with StatusServer(StatusConfig("127.0.0.1", port, tuple(peers)), lambda: parse_status(file.read_bytes())):
-        Event().wait()
+def _server(file: Path, port: int, peers: Sequence[str]) -> StatusServer:
+    return StatusServer(StatusConfig("127.0.0.1", port, tuple(peers)), lambda: parse_status(file.read_bytes()))
 
 
 if __name__ == "__main__":
-    _serve(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    with _server(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]):
+        Event().wait()

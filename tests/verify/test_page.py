@@ -44,9 +44,9 @@ def capture(tmp_path: Path) -> Iterator[StatusProgram]:
         yield program
 
 
-def _job(tmp_path: Path, capture: StatusProgram, *, stalled: bool) -> StatusProgram:
+def _job(tmp_path: Path, capture: StatusProgram, *, stalled: bool, is_process: bool = False) -> StatusProgram:
     status = stalled_job(_now_ms()) if stalled else idle_job(_now_ms())
-    return StatusProgram(tmp_path, "track", status, [capture.url])
+    return StatusProgram(tmp_path, "track", status, [capture.url], is_process=is_process)
 
 
 def _wait_for_peer(page: Page) -> None:
@@ -136,7 +136,7 @@ def test_page_shows_the_writers_and_what_is_wrong_with_them(page: Page, tmp_path
     """A batch that hangs is named, with its age, instead of shapes that would have to be guessed at."""
     hanging = writing(_now_ms(), batch_running_since_ms=_now_ms() - 240_000)
     with (
-        StatusProgram(tmp_path, "write", hanging) as writers,
+        StatusProgram(tmp_path, "write", hanging, is_process=True) as writers,
         StatusProgram(tmp_path, "track", stalled_job(_now_ms()), [capture.url, writers.url]) as job,
     ):
         page.open(job.url)
@@ -232,7 +232,7 @@ def test_page_says_that_the_job_is_dead_and_keeps_its_last_figures(
     page: Page, tmp_path: Path, capture: StatusProgram
 ) -> None:
     """Old figures that look new would be worse than none."""
-    with _job(tmp_path, capture, stalled=True) as job:
+    with _job(tmp_path, capture, stalled=True, is_process=True) as job:
         page.open(job.url)
         page.wait_for_state("stalled")
         _wait_for_peer(page)
@@ -246,7 +246,7 @@ def test_page_says_that_the_job_is_dead_and_keeps_its_last_figures(
 
 def test_page_of_capture_says_that_the_job_is_dead(page: Page, tmp_path: Path) -> None:
     """Capture still answers, and has heard from the job before."""
-    with StatusProgram(tmp_path, "track", stalled_job(_now_ms())) as job:
+    with StatusProgram(tmp_path, "track", stalled_job(_now_ms()), is_process=True) as job:
         capture = StatusProgram(tmp_path, "capture", capturing(_now_ms()), [job.url])
         with capture:
             page.open(capture.url)

@@ -1,4 +1,4 @@
-"""A real Prometheus with the shipped rules, thirty times faster, and programs that have made-up documents."""
+"""A real Prometheus with the shipped rules, sixty times faster, and programs that have made-up documents."""
 
 import json
 import time
@@ -97,9 +97,9 @@ class _Watched:
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Watched]:
     folder = tmp_path_factory.mktemp("prometheus")
     with (
-        StatusProgram(folder, "track", _idle_job()) as track,
-        StatusProgram(folder, "write", _writing()) as write,
-        StatusProgram(folder, "serve", shapes_served(_now_ms())) as serve,
+        StatusProgram(folder, "track", _idle_job(), is_process=True) as track,
+        StatusProgram(folder, "write", _writing(), is_process=True) as write,
+        StatusProgram(folder, "serve", shapes_served(_now_ms()), is_process=True) as serve,
         StatusProgram(folder, "capture", _capturing()) as capture,
     ):
         targets = {
@@ -126,8 +126,8 @@ def watched(programs: _Watched) -> _Watched:
 
 
 def test_no_alert_fires_while_all_is_well(watched: _Watched) -> None:
-    """For longer than any rule waits: the longest is five minutes over five, which are twenty seconds here."""
-    deadline = time.monotonic() + 25
+    """For longer than any rule waits: the longest is five minutes over five, which are ten seconds here."""
+    deadline = time.monotonic() + 14
     while time.monotonic() < deadline:
         assert watched.prometheus.firing() == set()
         time.sleep(0.5)
@@ -217,7 +217,7 @@ def test_every_query_of_the_dashboard_has_an_answer(watched: _Watched) -> None:
 
 
 def test_alert_fires_for_a_dead_letter(watched: _Watched) -> None:
-    """The last of these tests: it would clear only after an hour, which is two minutes here."""
+    """The last of these tests: it would clear only after an hour, which is a minute here."""
     watched.job = replace(watched.job, dead_letters=1)
     watched.prometheus.wait_for("FlushtrackerDeadLetters", firing=True)
     assert watched.prometheus.firing() == {"FlushtrackerDeadLetters"}

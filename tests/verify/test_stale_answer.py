@@ -24,6 +24,7 @@ from flushtracker.wal.lsn import format_lsn, parse_lsn
 from tests.support.browser import browser
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
+from tests.support.status_command import run_here
 from tests.support.status_program import free_port, get_json
 from tests.support.waiting import wait_until
 
@@ -71,8 +72,7 @@ class _Tracked:
 
     def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """``flushtracker status``."""
-        command = [sys.executable, "-m", "flushtracker", "status", "--config", str(self.capture_config), *arguments]
-        return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=_DEADLINE_S)
+        return run_here("status", "--config", str(self.capture_config), *arguments)
 
 
 @pytest.fixture
