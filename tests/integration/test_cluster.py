@@ -33,7 +33,7 @@ def _ack_lsns(job: JobFolder) -> list[int]:
     return [ack_lsn for *_, ack_lsn in job.acks(SOURCE)] if (job.root / "acks" / "_delta_log").exists() else []
 
 
-@every(2, 1)
+@every(4, 3)
 def test_the_documented_spark_submit_gives_the_cores_acks(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """In a folder like the checkout, with the example configuration and its relative paths, but another trigger."""
     assert _DOCUMENTED_LINE in (_ROOT / "docs" / "deploying.md").read_text()

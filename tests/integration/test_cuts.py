@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.errors import ShapeEndedError
+from tests.support.brokers import Broker
 from tests.support.cut_clients import CutReader
 from tests.support.seeds import every, in_turn
 from tests.support.tpcb_loop import AMOUNTS, DEADLINE_S, SPARE, TpcbLoop, sums
@@ -14,13 +15,13 @@ from tests.support.whole_loop import Part
 
 @every(2, 1)
 @pytest.mark.parametrize("killed", in_turn(["writers", "tracker", "capture"]))
-def test_sums_are_equal_in_every_read_of_several_shapes(postgres_folder: Path, killed: Part) -> None:
+def test_sums_are_equal_in_every_read_of_several_shapes(postgres_folder: Path, broker: Broker, killed: Part) -> None:
     """Also of a shape that had everything when it was removed: it is read with the others, or is said to have ended.
 
     Once nothing is written any more, a read has the rows of the database. Clients of HTTP, who combine what they have
     up to the least of their LSNs, have equal sums at each, too.
     """
-    loop = TpcbLoop(postgres_folder, seed=1)
+    loop = TpcbLoop(postgres_folder, broker, seed=1)
     with loop:
         first = loop.await_read(*AMOUNTS, SPARE).lsn
         clients = CutReader(str(loop.log), str(loop.folder / "log_shapes"), AMOUNTS)

@@ -6,6 +6,7 @@ import pytest
 
 from flushtracker.errors import PostgresError
 from flushtracker.local.postgres import HOST, SUPERUSER, LocalPostgres
+from tests.support.brokers import Broker
 from tests.support.log_follower import Follower
 from tests.support.resync_loop import SHAPE_ID, ResyncLoop
 from tests.support.seeds import every
@@ -39,10 +40,12 @@ def wait_for_replay(primary: LocalPostgres, standby: LocalPostgres) -> None:
     wait_until(lambda: standby.execute(replayed) == [(True,)], "the standby", _DEADLINE_S)
 
 
-@pytest.mark.parametrize("version", [pytest.param(15, marks=pytest.mark.soak), pytest.param(16, marks=every(4, 3))])
-def test_followers_continue_over_a_promotion_that_has_no_slot(postgres_folder: Path, version: int) -> None:
+@pytest.mark.parametrize("version", [pytest.param(15, marks=pytest.mark.soak), pytest.param(16, marks=every(8, 6))])
+def test_followers_continue_over_a_promotion_that_has_no_slot(
+    postgres_folder: Path, broker: Broker, version: int
+) -> None:
     """With ``--create --new-epoch``: by the difference; also what the failover has lost, and nobody captured."""
-    loop = ResyncLoop(postgres_folder, LocalPostgres(postgres_folder / "old", binaries=binaries_of(version)))
+    loop = ResyncLoop(postgres_folder, broker, LocalPostgres(postgres_folder / "old", binaries=binaries_of(version)))
     with loop:
         loop.wait(loop.is_current, "the first snapshot")
         primary = loop.server

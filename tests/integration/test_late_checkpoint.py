@@ -25,7 +25,7 @@ from tests.support.object_store import store_options
 from tests.support.s3_server import S3Server, running_s3
 from tests.support.s3_session import config_on_store, s3_store, store_session
 from tests.support.sample_source import SampleSource
-from tests.support.seeds import every, in_turn
+from tests.support.seeds import every
 from tests.support.waiting import wait_until
 
 _OK: Final = 200
@@ -136,7 +136,7 @@ def refused(spark: SparkSession) -> int:
     return _OK if spark.version.startswith("4.0.") else _REFUSED
 
 
-@every(3, 0)
+@every(4, 0)
 def test_offsets_that_arrive_after_those_of_the_next_driver_lose_nothing(job: _Job, refused: int) -> None:
     """The next driver has planned the same batch with more in it."""
     job.write([job.source.flushed("a", 2000)])
@@ -147,7 +147,7 @@ def test_offsets_that_arrive_after_those_of_the_next_driver_lose_nothing(job: _J
     job.finish()
 
 
-@every(3, 1)
+@every(4, 1)
 def test_stale_driver_whose_offsets_arrive_late_is_fenced_before_it_runs_the_batch(
     job: _Job, proxy: FaultyProxy, refused: int
 ) -> None:
@@ -177,8 +177,8 @@ def test_stale_driver_whose_offsets_arrive_late_is_fenced_before_it_runs_the_bat
     job.finish()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("in_its_batch", in_turn([False, True]))
+@every(4, 3)
+@pytest.mark.parametrize("in_its_batch", [False, True])
 def test_commit_of_a_batch_that_arrives_late_changes_nothing(
     job: _Job, monkeypatch: pytest.MonkeyPatch, refused: int, *, in_its_batch: bool
 ) -> None:
@@ -199,7 +199,7 @@ def test_commit_of_a_batch_that_arrives_late_changes_nothing(
     job.finish()
 
 
-@every(3, 2)
+@every(4, 2)
 def test_state_that_arrives_after_that_of_the_next_driver_is_refused(job: _Job, refused: int) -> None:
     """It was begun when there was none; the next driver has run the same batch again, since its offsets were there."""
     job.write([job.source.flushed("a", 2000), job.source.transaction(3000, "b")])

@@ -8,6 +8,7 @@ from flushtracker.cli import main
 from flushtracker.delta.log.reader import read_shape, read_shape_log
 from flushtracker.local.postgres import free_port
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.brokers import Broker
 from tests.support.log_follower import Follower
 from tests.support.resync_loop import SHAPE_ID, ResyncLoop
 from tests.support.seeds import every
@@ -15,14 +16,14 @@ from tests.support.seeds import every
 
 @every(3, 0)
 def test_a_shape_that_a_schema_change_has_ended_begins_again_under_its_id(
-    postgres_folder: Path, capsys: pytest.CaptureFixture[str]
+    postgres_folder: Path, broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Capture and the writers are killed meanwhile. The rows are those of the query, and the slot goes on.
 
     What was changed while the shape had ended is in its new snapshot, and in no event: a follower gets it with the
     difference, and continues. An older offset is still what was true then.
     """
-    loop = ResyncLoop(postgres_folder)
+    loop = ResyncLoop(postgres_folder, broker)
     with loop:
         loop.wait(loop.is_current, "the first snapshot")
         loop.server.execute("UPDATE public.users SET n = -n WHERE id % 5 = 0")
@@ -66,9 +67,11 @@ class EvictingLoop(ResyncLoop):
 
 
 @every(3, 1)
-def test_a_shape_that_was_evicted_begins_again_and_its_follower_continues(postgres_folder: Path) -> None:
+def test_a_shape_that_was_evicted_begins_again_and_its_follower_continues(
+    postgres_folder: Path, broker: Broker
+) -> None:
     """Its writer was down. Meanwhile the slot goes on, so what is changed is in no event, and in the new snapshot."""
-    loop = EvictingLoop(postgres_folder)
+    loop = EvictingLoop(postgres_folder, broker)
     with loop:
         loop.wait(loop.is_current, "the first snapshot")
         follower = Follower(str(loop.log), shape_id=SHAPE_ID)
@@ -94,13 +97,15 @@ def test_a_shape_that_was_evicted_begins_again_and_its_follower_continues(postgr
 
 
 @every(3, 2)
-def test_followers_continue_when_the_server_is_restored_and_when_the_slot_is_lost(postgres_folder: Path) -> None:
+def test_followers_continue_when_the_server_is_restored_and_when_the_slot_is_lost(
+    postgres_folder: Path, broker: Broker
+) -> None:
     """With the same id. The restore undoes an insert, a delete and an update, and the server uses LSNs again.
 
     Then the slot is dropped, with changes that it has not sent. The follower is stopped meanwhile, and killed parts
     do not matter: it has the rows of the query after each, and gets no change that cannot follow.
     """
-    loop = ResyncLoop(postgres_folder)
+    loop = ResyncLoop(postgres_folder, broker)
     with loop:
         loop.wait(loop.is_current, "the first snapshot")
         follower, behind = (Follower(str(loop.log), short_lived=True, shape_id=SHAPE_ID) for _ in range(2))

@@ -9,6 +9,7 @@ from threading import Event
 import pytest
 
 from flushtracker.status.upgrade_facts import KEEPS_SLOTS_SINCE
+from tests.support.brokers import Broker
 from tests.support.log_follower import Follower
 from tests.support.major_upgrade import old_server, system_id, upgraded
 from tests.support.resync_loop import DEADLINE_S, SHAPE_ID, ResyncLoop
@@ -19,10 +20,12 @@ _DROP_SLOT = "SELECT pg_drop_replication_slot('shapes')"
 _DEADLINE_S = 60
 
 
-@every(4, 0)
-def test_a_follower_continues_over_an_upgrade_that_has_kept_the_slot(postgres_folder: Path, servers: ExitStack) -> None:
+@every(8, 0)
+def test_a_follower_continues_over_an_upgrade_that_has_kept_the_slot(
+    postgres_folder: Path, broker: Broker, servers: ExitStack
+) -> None:
     """In the log that it reads, from the same snapshot: no table is read again. Writers are killed meanwhile."""
-    loop = ResyncLoop(postgres_folder, old_server(postgres_folder / "old"))
+    loop = ResyncLoop(postgres_folder, broker, old_server(postgres_folder / "old"))
     with loop:
         loop.wait(loop.is_current, "the first snapshot")
         old, before = loop.server, system_id(loop.server)
@@ -48,15 +51,15 @@ def test_a_follower_continues_over_an_upgrade_that_has_kept_the_slot(postgres_fo
         assert (follower.position.source, follower.position.attempt) == (f"{before}/1/shapes", attempt)
 
 
-@pytest.mark.parametrize("version", [pytest.param(16, marks=every(4, 1)), pytest.param(17, marks=every(4, 2))])
+@pytest.mark.parametrize("version", [pytest.param(16, marks=every(8, 2)), pytest.param(17, marks=every(8, 4))])
 def test_a_follower_continues_over_an_upgrade_that_has_not_kept_the_slot(
-    version: int, postgres_folder: Path, servers: ExitStack
+    version: int, postgres_folder: Path, broker: Broker, servers: ExitStack
 ) -> None:
     """By the difference, under the same id: with what was written before the upgrade and after it, and not captured.
 
     Capture and the writers are killed meanwhile; capture gets the flag again each time.
     """
-    loop = ResyncLoop(postgres_folder, old_server(postgres_folder / "old", version))
+    loop = ResyncLoop(postgres_folder, broker, old_server(postgres_folder / "old", version))
     rng = random.Random(5)  # noqa: S311  reproducible
     with loop:
         loop.wait(loop.is_current, "the first snapshot")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.brokers import Broker
 from tests.support.loop_watch import LoopWatch
 from tests.support.loop_workload import LoopWorkload
 from tests.support.oldest_servers import LoopOnOldestServers
@@ -17,14 +18,18 @@ _KILLED: tuple[Part, ...] = ("tracker", "writers", "capture")
 
 @pytest.mark.long
 @pytest.mark.parametrize("servers", in_turn(["oldest", "newest"] if runs_here() else ["newest"]))
-def test_what_the_loop_decides_under_kills_is_what_the_models_allow(postgres_folder: Path, servers: str) -> None:
+def test_what_the_loop_decides_under_kills_is_what_the_models_allow(
+    postgres_folder: Path, broker: Broker, servers: str
+) -> None:
     """Every batch's ack is the greatest that is safe, judged from the topics, the checkpoint and the ack table.
 
     Every commit to the shape log, and every notification, is a step of that model.
     """
     loop_of = LoopOnOldestServers if servers == "oldest" else WholeLoop
+    loop = loop_of(postgres_folder, flush="batch", write_unit="txn")
+    loop.shared_broker = None if servers == "oldest" else broker
     with ExitStack() as stack:
-        loop = stack.enter_context(loop_of(postgres_folder, flush="batch", write_unit="txn"))
+        stack.enter_context(loop)
         watch = stack.enter_context(closing(LoopWatch(loop)))
         with LoopWorkload(lambda: loop.server, seed=1) as workload:
             for part in _KILLED:

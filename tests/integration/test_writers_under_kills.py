@@ -15,6 +15,7 @@ from tests.support.closed_loop import SHAPES, prepare
 from tests.support.killed_job import POINTS
 from tests.support.seeds import in_turn
 from tests.support.two_writers import TwoWriterLoop
+from tests.support.waiting import wait_until
 
 _SEED: Final = 1
 _NEVER: Final = 1 << 30
@@ -56,6 +57,8 @@ def test_the_slot_waits_for_the_right_writer_under_kills(loop: TwoWriterLoop, po
     writers.behind = None
     loop.run_until(job.is_killed, point)
     job.start("before the batch", _NEVER)
+    # Each step of the loop needs the processor, too.
+    wait_until(job.status, "the job's status", 240)
     loop.finish()
     assert capture.poll() is None, rig.log()
     loop.check()

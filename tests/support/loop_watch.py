@@ -100,7 +100,7 @@ class LoopWatch:
             self.sample()
             return self.confirmed_lsn >= lsn
 
-        wait_until(is_confirmed, f"the slot at {format_lsn(lsn)}", _TIMEOUT_S, pause_s=_POLL_S)
+        wait_until(is_confirmed, f"the slot at {format_lsn(lsn)}", _TIMEOUT_S)
 
     def rest(self) -> str:
         """Once nothing is written any more: wait until the slot is at the end, and check everything.

@@ -9,6 +9,7 @@ from flushtracker.delta.log.reader import read_shape
 from flushtracker.errors import FlushtrackerError, ShapeEndedError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.local.postgres import LocalPostgres
+from tests.support.brokers import Broker
 from tests.support.capture_rig import shape
 from tests.support.log_follower import Follower
 from tests.support.waiting import wait_until
@@ -24,8 +25,9 @@ class ResyncLoop(WholeLoop):
     ``server`` may be of another version than the packaged one.
     """
 
-    def __init__(self, folder: Path, server: LocalPostgres | None = None) -> None:
+    def __init__(self, folder: Path, broker: Broker, server: LocalPostgres | None = None) -> None:
         super().__init__(folder, flush="batch", write_unit="txn_fragment", server=server)
+        self.shared_broker = broker
 
     def _start(self) -> None:
         self.writing["snapshot"] = "auto"

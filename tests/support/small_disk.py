@@ -1,13 +1,15 @@
 """``python -m tests.support.small_disk PART FOLDER``: run a job whose ``PART`` is on a disk that fills up.
 
-Needs its own mount namespace (``unshare -rm``). The job runs three times: with free space, on a full disk, and with
-free space again. One JSON list is printed: for each run its exit code, its last line of output, and all acks so far.
-If ``PART`` is ``log``, it is the writers' job, and instead of acks there are the log's rows and the last notification.
+Needs its own mount namespace (``unshare -rm``). The job runs twice: until the disk is full, which it is once the first
+transaction is done, and with free space again. One JSON list is printed: for each run its exit code, its last line of
+output, and all acks so far. If ``PART`` is ``log``, it is the writers' job, and instead of acks there are whether the
+log has all rows, and the last notification.
 """
 
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -16,13 +18,11 @@ from flushtracker.wal.log_offset import LogOffset
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
 from tests.support.shape_transactions import Transactions
+from tests.support.waiting import wait_until
 from tests.support.write_folder import WriteFolder
 
 _ROOT: Final = Path(__file__).parents[2]
-
-
-_SPARE_BYTES: Final = 8 << 10
-"""The claim of a starting writer still fits, its rows do not."""
+_DEADLINE_S: Final = 300
 
 
 def main(part: str, folder: Path) -> None:
@@ -34,54 +34,78 @@ def main(part: str, folder: Path) -> None:
 
 
 def write(folder: Path, disk: Path) -> list[Any]:
-    """The writers' job, each time with one more transaction."""
+    """The writers' job, with one more transaction on the full disk and after it."""
     job, stream = WriteFolder(folder), Transactions()
     config = job.config_file()
     config.write_text(config.read_text().replace(f" {folder}/log,", f" {disk}/log,"))
-    results = []
-    for has_room in (True, False, True):
+
+    def publish() -> None:
         stream.grow(1)
         job.write(stream.events([max(stream.items)]))
-        (disk / "filler").unlink(missing_ok=True)
-        if not has_room:
-            fill(disk / "filler", spare_bytes=_SPARE_BYTES)
-        outcome = _run("write", config)
+
+    def outcome() -> list[Any]:
         said = {offset for file in job.notified() for offset in file.values()}
-        results.append([*outcome, job.log_rows("a") == stream.expected_rows(), max(said)])
+        return [job.log_rows("a") == stream.expected_rows(), [*max(said)] if said else None]
+
+    results = _run("write", config, disk, publish, outcome, lambda: [True, _last(stream)])
     return [*results, [[*LogOffset.last_of(lsn)] for lsn in stream.items]]
 
 
+def _last(stream: Transactions) -> list[int]:
+    return [*LogOffset.last_of(max(stream.items))]
+
+
 def track(part: str, folder: Path, disk: Path) -> list[Any]:
-    """The tracking job, each time with one more transaction."""
-    job = JobFolder(folder)
+    """The tracking job, with one more transaction on the full disk and after it."""
+    job, source, lsns = JobFolder(folder), SampleSource(), iter((2000, 3000, 4000))
     config = job.config_file()
     config.write_text(config.read_text().replace(f" {folder}/{part},", f" {disk}/{part},"))
-    source = SampleSource()
-    results = []
-    for lsn, has_room in ((2000, True), (3000, False), (4000, True)):
+
+    def publish() -> None:
+        lsn = next(lsns)
         job.write([source.transaction(lsn, "users"), source.flushed("users", lsn)])
-        if has_room:
-            (disk / "filler").unlink(missing_ok=True)
-        else:
-            fill(disk / "filler")
-        results.append([*_run("track", config), [ack_lsn for *_, ack_lsn in job.acks()]])
-    return results
+
+    return _run("track", config, disk, publish, lambda: [[lsn for *_, lsn in job.acks()]], lambda: [[2000]])
 
 
-def fill(path: Path, spare_bytes: int = 0) -> None:
-    """Fill the disk to the last byte, or up to ``spare_bytes``."""
+def fill(path: Path) -> None:
+    """Fill the disk to the last byte."""
     with path.open("wb", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):
             with suppress(OSError):
                 while True:
                     file.write(b"x" * size)
-        file.truncate(file.tell() - spare_bytes)
 
 
-def _run(program: str, config: Path) -> tuple[int, str]:
+def _run(
+    program: str,
+    config: Path,
+    disk: Path,
+    publish: Callable[[], None],
+    outcome: Callable[[], list[Any]],
+    first: Callable[[], list[Any]],
+) -> list[Any]:
+    """What comes of the program on a full disk and after it; the disk is filled once ``first`` has come of it."""
     command = [sys.executable, "-m", "flushtracker", program, "--config", str(config)]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=300, check=False)
-    return done.returncode, done.stderr.strip().splitlines()[-1]
+    at_once = config.read_text()
+    config.write_text(at_once.replace("available_now", "200 ms"))
+    publish()
+    log = config.with_name("output")
+    with log.open("wb") as output:
+        running = subprocess.Popen(command, cwd=_ROOT, stdout=output, stderr=output)
+    try:
+        wait_until(lambda: running.poll() is not None or outcome() == first(), "the first transaction", _DEADLINE_S)
+        fill(disk / "filler")
+        publish()
+        code = running.wait(_DEADLINE_S)
+    finally:
+        running.kill()
+    full = [code, log.read_text().strip().splitlines()[-1], *outcome()]
+    (disk / "filler").unlink()
+    config.write_text(at_once)
+    publish()
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+    return [full, [done.returncode, done.stderr.strip().splitlines()[-1], *outcome()]]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Final
 from flushtracker.delta.log.reader import ShapesRead, read_shapes
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import CutMissingError, SnapshotMissingError
+from tests.support.brokers import Broker
 from tests.support.capture_rig import run_in_transaction, shape
 from tests.support.waiting import wait_until
 from tests.support.whole_loop import WholeLoop
@@ -42,8 +43,9 @@ _LONGEST_PAUSE_S: Final = 0.05
 class TpcbLoop(WholeLoop):
     """A context manager in which everything runs, transactions and the snapshots of all shapes among it."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, broker: Broker, seed: int) -> None:
         super().__init__(folder, flush="batch", write_unit="txn_fragment")
+        self.shared_broker = broker
         self._stop = Event()
         self._failures: list[BaseException] = []
         self._sessions = [Thread(target=self._run, args=(seed + n,)) for n in range(_SESSIONS)]

@@ -13,6 +13,7 @@ from flushtracker.errors import ConfigError, SinkError
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.process.guarded_process import GuardedProcess
+from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig
 from tests.support.installed_release import CHECKOUT, Release
 from tests.support.loop_workload import FOLDED, SHAPES, TABLES, LoopShape
@@ -62,6 +63,8 @@ class WholeLoop:
         """What the programs call ``files``."""
         self.server = server or new_server(folder / "server")
         self.broker = LocalBroker(folder / "broker")
+        self.shared_broker: Broker | None = None
+        """One that runs already, in place of :attr:`broker`."""
         self.log = self.files / "log"
         self.shapes = shapes
         self.commands = dict(_COMMANDS)
@@ -77,10 +80,8 @@ class WholeLoop:
     def __enter__(self) -> "WholeLoop":
         with ExitStack() as stack:
             stack.enter_context(self._servers())
-            stack.enter_context(self.broker)
-            self.rig = CaptureRig(
-                self.server, self.broker.bootstrap_servers, self.folder / "rig", lambda role: f"{role}-{uuid.uuid4()}"
-            )
+            servers = (self.shared_broker or stack.enter_context(self.broker)).bootstrap_servers
+            self.rig = CaptureRig(self.server, servers, self.folder / "rig", lambda role: f"{role}-{uuid.uuid4()}")
             self.rig.acks = self.files / "acks"
             self.rig.settings["acks"] = f"{self.place}/acks"
             stack.callback(self.rig.close)

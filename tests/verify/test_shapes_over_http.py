@@ -42,8 +42,8 @@ _ROOT: Final = Path(__file__).parents[2]
 _PAGE: Final = _ROOT / "examples" / "shape_page"
 _NODE: Final = _ROOT / "data" / "verify" / "node"
 _DEADLINE_S: Final = 300.0
-_WRITES_S: Final = 24.0
-_KILL_EVERY_S: Final = 5.0
+_KILLS: Final = 4
+_BETWEEN_KILLS_S: Final = 2.0
 _JOINED: Final = "(id % 3) IN (SELECT id FROM public.groups WHERE is_on)"
 _SHAPES: Final = f"""
 shapes:
@@ -253,21 +253,30 @@ def _write_while_servers_are_killed(
     stop, left = Event(), dict[int, State]()
     writer = Thread(target=lambda: left.update(_steps(database, stop)))
     writer.start()
-    end = time.monotonic() + _WRITES_S
+    everyone = [*followers, *joined]
+
+    def have_followed() -> bool:
+        shown = all(each.last["n"] > 20 and each.last["shown"] > 2 for each in everyone)
+        # Rows have come and gone.
+        return shown and all(len({rows for rows, _ in [*each.states.values()]}) > 2 for each in joined)
+
+    end = time.monotonic() + _DEADLINE_S
     kills = 0
-    while time.monotonic() < end:
-        demo.raise_failure()
-        server = servers[kills % 2]
-        server.kill()
-        server.start()
-        kills += 1
-        time.sleep(_KILL_EVERY_S)
-    stop.set()
-    writer.join()
+    try:
+        while kills < _KILLS or not have_followed():
+            assert time.monotonic() < end, [each.last for each in everyone]
+            demo.raise_failure()
+            server = servers[kills % 2]
+            server.kill()
+            server.start()
+            kills += 1
+            wait_until(partial(server.has, "steps"), "the server is back", _DEADLINE_S)
+            time.sleep(_BETWEEN_KILLS_S)
+    finally:
+        stop.set()
+        writer.join()
     assert left, "the writer has failed"
     last = max(left)
-    assert last > 20
-    everyone = [*followers, *joined]
     wait_until(lambda: {each.last["n"] for each in everyone} == {last}, f"all have the last state {last}", _DEADLINE_S)
     with database.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM public.steps")
@@ -277,13 +286,9 @@ def _write_while_servers_are_killed(
     for each in joined:
         assert each.states[last] == left[last]
         assert each.states.items() <= left.items(), "a state that the query never had"
-        sizes = {rows for rows, _ in each.states.values()}
-        assert len(sizes) > 2, "rows have not come and gone"
     for each in everyone:
         assert each.last["problems"] == []
-        assert each.last["shown"] > 2, "it has not followed"  # A busy machine writes a batch each few seconds.
         assert "stopped" not in each.last
-    assert kills > 3
 
 
 def test_clients_follow_a_log_while_servers_are_killed(tmp_path: Path, node: Path) -> None:
