@@ -113,9 +113,12 @@ class LoopWorkload:
     session, if any.
     """
 
-    def __init__(self, server: Callable[[], LocalPostgres], seed: int) -> None:
+    def __init__(
+        self, server: Callable[[], LocalPostgres], seed: int, longest_pause_s: float = _LONGEST_PAUSE_S
+    ) -> None:
         self.failure: BaseException | None = None
         self._server = server
+        self._longest_pause_s = longest_pause_s
         self._stop = Event()
         self._sessions = [Thread(target=self._run, args=(seed + number,)) for number in range(_SESSIONS)]
 
@@ -133,7 +136,7 @@ class LoopWorkload:
     def _run(self, seed: int) -> None:
         rng = random.Random(seed)  # noqa: S311  a reproducible test workload
         try:
-            while not self._stop.wait(rng.uniform(0, _LONGEST_PAUSE_S)):
+            while not self._stop.wait(rng.uniform(0, self._longest_pause_s)):
                 with suppress(psycopg2.Error, PostgresError):
                     run_in_transaction(self._server(), transaction(rng))
         except BaseException as error:  # noqa: BLE001  kept for the soak to report

@@ -37,7 +37,7 @@ _TRANSACTION: Final = (
     "INSERT INTO history (delta) VALUES ({amount})",
 )
 _SESSIONS: Final = 2
-_LONGEST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 0.3
 
 
 class TpcbLoop(WholeLoop):
