@@ -17,6 +17,7 @@ from tests.support.brokers import Broker
 from tests.support.job_folder import JobFolder
 from tests.support.kafka_job import KafkaJob
 from tests.support.sample_source import SampleSource
+from tests.support.seeds import in_turn
 
 _RECOVER = "restart capture, which resends everything unconfirmed, then start this job once with --recover"
 
@@ -233,7 +234,7 @@ def test_old_checkpoint_continues_or_reports_missing_records(spark: SparkSession
     assert _last_ack(job, source) == 4000
 
 
-@pytest.mark.parametrize("times", ["CreateTime", pytest.param("LogAppendTime", marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", in_turn(("CreateTime", "LogAppendTime")))
 def test_recovery_reads_each_source_from_its_own_last_start(
     spark: SparkSession, new_job: Callable[..., KafkaJob], times: str
 ) -> None:

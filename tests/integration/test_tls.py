@@ -25,6 +25,7 @@ from tests.support.secured_broker import SecuredBroker
 from tests.support.secured_capture import FAULTS, PASSWORD, WRONG_PASSWORD, CaptureSettings
 from tests.support.secured_postgres import SecuredPostgres
 from tests.support.secured_services import LIMIT_S, OLD_SHAPES, Run, SettingsOf
+from tests.support.seeds import in_turn
 from tests.support.waiting import wait_until
 
 LIBRDKAFKA: Final = {
@@ -181,15 +182,15 @@ def test_capture_works_and_shows_no_secret(
     watch.require_no_secret(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "is_right", [pytest.param(True, marks=pytest.mark.long), False], ids=["right password", "wrong password"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("case", in_turn(("right password", "wrong password")))
 def test_job_works_and_shows_no_secret(
-    secured_broker: SecuredBroker, secured_job: KafkaJob, tmp_path: Path, *, is_right: bool
+    secured_broker: SecuredBroker, secured_job: KafkaJob, tmp_path: Path, case: str
 ) -> None:
     """It recovers, acknowledges and writes a dead letter; or it ends before, with Spark's own log and a traceback."""
     topics = {role: secured_job.topic(role) for role in TRACKED}
     user = secured_broker.create_user(acls_of("track", topics))
+    is_right = case == "right password"
     if not is_right:
         user = replace(user, password=WRONG_PASSWORD)
     key, certificate = Authority("a client's CA").issue()
