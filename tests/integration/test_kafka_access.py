@@ -54,6 +54,10 @@ RENEWALS: Final = 2
 _LONG_S: Final = 120
 _URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _LOGIN: Final = "kafka.sasl.jaas.config"
+_JAVA_FAULTS: Final = (
+    *("password", "key's password", "expired", "foreign", "PBES2"),
+    *("secret", "handler", "authority", "down"),
+)
 
 
 def ways_from(first: int) -> list[ParameterSet]:
@@ -274,9 +278,8 @@ def with_java(access: Access, options: Mapping[str, str]) -> Access:
     return replace(access, java_options={**access.java_options, **options})
 
 
-def test_what_is_wrong_is_named_by_the_job(spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path) -> None:
-    """A refusal ends it; a token that does not come is retried."""
-    broker = secured_broker
+def wrong_java_ways(broker: SecuredBroker, folder: Path) -> dict[str, tuple[Access, type[Exception], str]]:
+    """The options of Java with one thing wrong, the error, and what it must say."""
     plain, certificate, token = (create_access(broker, way) for way in WAYS)
     (password,) = certificate.secrets.values()
     unencrypted = {name: text for name, text in certificate.java_options.items() if name != "kafka.ssl.key.password"}
@@ -286,13 +289,13 @@ def test_what_is_wrong_is_named_by_the_job(spark: SparkSession, secured_broker: 
         ("foreign", Authority("x").issue("client"), unencrypted),
         ("PBES2", broker.authority.issue("client", password=password), certificate.java_options),
     ):
-        file = tmp_path / f"{name}.pem"
+        file = folder / f"{name}.pem"
         file.write_text("".join(pair))
         stores[name] = replace(certificate, java_options={**options, "kafka.ssl.keystore.location": str(file)})
     login = token.java_options[_LOGIN]
     no_handler = {name: text for name, text in token.java_options.items() if "handler" not in name}
     other_ca = login.replace(str(broker.ca_file), str(broker.other_ca_file))
-    found = {
+    return {
         "password": (changed(plain), ConfigError, "correct user and password in kafka.sasl.jaas.config"),
         "key's password": (changed(certificate), ConfigError, "; correct kafka.ssl.key.password"),
         "expired": (stores["expired"], ConfigError, "a broker refuses a client's certificate"),
@@ -311,11 +314,19 @@ def test_what_is_wrong_is_named_by_the_job(spark: SparkSession, secured_broker: 
             "does not answer",
         ),
     }
-    errors = {fault: java_error(spark, access) for fault, (access, _, _) in found.items()}
-    assert {fault: type(error) for fault, error in errors.items()} == {
-        fault: kind for fault, (_, kind, _) in found.items()
-    }
-    assert [str(errors[fault]) for fault, (_, _, text) in found.items() if text not in str(errors[fault])] == []
+
+
+@pytest.mark.parametrize("fault", in_turn(_JAVA_FAULTS, 4))
+def test_what_is_wrong_is_named_by_the_job(
+    spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path, fault: str
+) -> None:
+    """A refusal ends it; a token that does not come is retried."""
+    ways = wrong_java_ways(secured_broker, tmp_path)
+    assert tuple(ways) == _JAVA_FAULTS
+    access, kind, text = ways[fault]
+    error = java_error(spark, access)
+    assert type(error) is kind
+    assert text in str(error)
 
 
 @pytest.mark.parametrize("skew_s", [pytest.param(-3_700, marks=pytest.mark.soak), -3_610, 3_000])

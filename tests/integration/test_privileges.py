@@ -36,6 +36,7 @@ from tests.support.kafka_job import KafkaJob
 from tests.support.kafka_streams import config_file, created_streams, topic_names, values
 from tests.support.secured_broker import Acl, SecuredBroker
 from tests.support.secured_services import LIMIT_S, Run, SettingsOf, remove_old_shape
+from tests.support.seeds import in_turn
 from tests.support.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -133,11 +134,11 @@ def test_a_writer_of_ones_own_needs_what_is_listed(secured_broker: SecuredBroker
         file = config_file(config, tmp_path / f"{name}.yaml")
         return subprocess.Popen([sys.executable, ROOT / "examples" / "sqlite_writer.py", file, tmp_path / f"{name}.db"])
 
-    for number, missing in enumerate(sorted(acls)):
-        writer = start(acls - {missing}, str(number))
-        try:
-            assert writer.wait(LIMIT_S) != 0, missing
-        finally:
+    writers = {missing: start(acls - {missing}, str(number)) for number, missing in enumerate(acls)}
+    try:
+        assert [missing for missing, writer in writers.items() if writer.wait(LIMIT_S) == 0] == []
+    finally:
+        for writer in writers.values():
             writer.kill()
     assert values(secured_broker.open_servers, created.topics.flushes) == []
     writer = start(acls, "all")
@@ -222,7 +223,7 @@ def test_replay_works_with_the_documented_acls_and_names_a_missing_one(
 
 
 @pytest.mark.parametrize("how", ["start", "recovery", "batch"])
-@pytest.mark.parametrize("role", [role for _, role in documented_acls("track")])
+@pytest.mark.parametrize("role", in_turn([role for _, role in documented_acls("track")]))
 def test_track_names_the_missing_acl(
     spark: SparkSession, secured_broker: SecuredBroker, secured_job: KafkaJob, tmp_path: Path, how: str, role: str
 ) -> None:
