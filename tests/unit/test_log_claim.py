@@ -155,7 +155,7 @@ class World:
 def test_no_append_follows_a_newer_claim_and_no_checkpoint_knows_less_than_it_says(tmp_path: Path) -> None:
     """Random writers on two checkpoints, against a model that compares whole logs."""
     refused = accepted = 0
-    for seed in range(25):
+    for seed in range(12):
         path = str(tmp_path / str(seed))
         create_shape_log(path)
         world = World(path, Random(seed))  # noqa: S311  reproducible
@@ -163,8 +163,8 @@ def test_no_append_follows_a_newer_claim_and_no_checkpoint_knows_less_than_it_sa
             world.step()
         refused += world.refused
         accepted += len(world.accepted)
-    assert refused > 20
-    assert accepted > 60
+    assert refused > 10
+    assert accepted > 30
 
 
 def _meanwhile(table: DeltaTable, action: Callable[[], object]) -> Any:
