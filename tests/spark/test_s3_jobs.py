@@ -34,6 +34,7 @@ from tests.support.job_folder import JobFolder
 from tests.support.object_store import store_options
 from tests.support.racing_commits import as_log_rows, snapshot_frame
 from tests.support.s3_session import s3_store
+from tests.support.seeds import in_turn
 from tests.support.store_faults import store_faults
 from tests.support.store_jobs import (
     GARBAGE,
@@ -62,31 +63,21 @@ def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     return undisturbed_job(spark, tmp_path_factory.mktemp("undisturbed"))
 
 
-def test_killed_driver_continues_on_a_store(
-    spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path
+@pytest.mark.parametrize("story", in_turn(["killed", "stale"]))
+def test_another_driver_continues_on_a_store(
+    spark: SparkSession,
+    undisturbed: JobFolder,
+    proxy: FaultyProxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    story: str,
 ) -> None:
-    """Its acks and dead letters are those of a job on a disk that was never killed."""
-    killed_driver_continues(spark, undisturbed, Tracked(undisturbed, tmp_path, s3_store(proxy.port), "killed"))
-
-
-@pytest.mark.long
-def test_killed_writer_continues_on_a_store(spark: SparkSession, proxy: FaultyProxy, tmp_path: Path) -> None:
-    """Each change is in the log once; nor does a lost answer to a table's creation end the start."""
-    job = Written(tmp_path, s3_store(proxy.port), "writer")
-    proxy.add(Fault(r"PUT .*writer(/|%2F)log(_shapes)?/_delta_log/0{20}\.json", RESET, takes_effect=True, times=2))
-    kill("killed_writer", "between append and notification", 1, job.file)
-    assert proxy.left() == 0
-    job.run(spark)
-    job.require_everything()
-
-
-@pytest.mark.long
-def test_stale_driver_on_a_store_adds_nothing_to_what_its_successor_has_acknowledged(
-    spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A second job does everything, on the same checkpoint, while the first is in the middle of a batch."""
-    job = Tracked(undisturbed, tmp_path, s3_store(proxy.port), "stale")
-    stale_driver_adds_nothing(spark, undisturbed, job, monkeypatch)
+    """After a kill, and beside a stale driver in mid-batch, its acks and dead letters are those of a job on a disk."""
+    job = Tracked(undisturbed, tmp_path, s3_store(proxy.port), story)
+    if story == "killed":
+        killed_driver_continues(spark, undisturbed, job)
+    else:
+        stale_driver_adds_nothing(spark, undisturbed, job, monkeypatch)
 
 
 def test_faults_of_a_store_change_nothing(
@@ -102,21 +93,34 @@ def test_faults_of_a_store_change_nothing(
 
 
 @pytest.mark.long
-def test_faults_of_a_store_add_and_lose_no_row(spark: SparkSession, proxy: FaultyProxy, tmp_path: Path) -> None:
-    """The same faults, for the writers' job: each row is in the log once, and all of them were notified."""
-    job = Written(tmp_path, s3_store(proxy.port), "row_faults")
-    proxy.add(*store_faults("row_faults", "log|log_shapes"))
-    job.run(spark)
+@pytest.mark.parametrize("is_killed", in_turn([True, False]))
+def test_each_change_is_in_a_log_on_a_store_once(
+    spark: SparkSession,
+    proxy: FaultyProxy,
+    tmp_path: Path,
+    is_killed: bool,  # noqa: FBT001  a parameter
+) -> None:
+    """And all are notified: after a kill, and with the same faults. A lost answer to a creation ends no start."""
+    job = Written(tmp_path, s3_store(proxy.port), f"writer{is_killed}")
+    if is_killed:
+        log = r"writerTrue(/|%2F)log(_shapes)?"
+        proxy.add(Fault(rf"PUT .*{log}/_delta_log/0{{20}}\.json", RESET, takes_effect=True, times=2))
+        kill("killed_writer", "between append and notification", 1, job.file)
+    else:
+        proxy.add(*store_faults("writerFalse", "log|log_shapes"))
+        job.run(spark)
     assert proxy.left() == 0
+    if is_killed:
+        job.run(spark)
     job.require_everything()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("status", [403, 400], ids=["RequestTimeTooSkewed", "ExpiredToken"])
+@pytest.mark.parametrize("status", in_turn([403, 400]))
 def test_refused_signature_ends_the_job_with_the_stores_reason(
     spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path, status: int
 ) -> None:
-    """A clock that is wrong, and keys that have expired, at the table and at the checkpoint; then it continues."""
+    """A clock that is wrong (403), or keys that have expired (400), at table and checkpoint; then it continues."""
     name = f"refused{status}"
     job = Tracked(undisturbed, tmp_path, s3_store(proxy.port), name)
     for request in (rf"PUT .*{name}/acks/_delta_log/\d{{19}}3\.json", rf"PUT .*{name}/checkpoint/offsets"):
