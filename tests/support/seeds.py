@@ -48,7 +48,10 @@ def in_turn(options: Sequence[object], count: int = 1) -> list[ParameterSet]:
 
 
 def every(count: int, nth: int) -> pytest.MarkDecorator:
-    """For a test that every ``count``-th commit tries; with the others it is for the soak."""
+    """For a test that every ``count``-th commit tries; with the others it is for the soak.
+
+    Options of such a test that are ``in_turn``, too, are all tried only if their number has no factor in common.
+    """
     return pytest.mark.long if turn() % count == nth else pytest.mark.soak
 
 
