@@ -12,6 +12,8 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import Connection, rows
 from tests.support.new_server import running_server
 
+_MOST_WAL_FILES: Final = 12
+"""Of 16 MB each: tests copy a server's files."""
 _FILES: Final = ("postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf")
 # What databases share, and a test may have changed: the roles and settings that are not dropped with those it created.
 _SHARED: Final = """
@@ -55,7 +57,8 @@ class KeptServer:
 
     def _is_as_new(self, server: LocalPostgres) -> bool:
         try:
-            if _own(server) != self._as_new[:-1]:
+            wal_files = [*(server.data / "pg_wal").glob("0*")]
+            if _own(server) != self._as_new[:-1] or len(wal_files) > _MOST_WAL_FILES:
                 return False
             with closing(server.connect(dbname="template1")) as session:
                 _empty(session)
