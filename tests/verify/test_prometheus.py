@@ -133,70 +133,50 @@ def test_no_alert_fires_while_all_is_well(watched: _Watched) -> None:
         time.sleep(0.5)
 
 
-def test_alert_fires_when_the_ack_is_stuck_and_clears_when_it_moves(watched: _Watched) -> None:
+def test_alerts_fire_when_the_ack_is_stuck_and_the_slot_fills_and_is_lost(watched: _Watched) -> None:
+    """The stuck ack's clears when it moves."""
     watched.job = replace(stalled_job(_now_ms()), dead_letters=0)
     watched.prometheus.wait_for("FlushtrackerAckStuck", firing=True)
     assert watched.prometheus.firing() == {"FlushtrackerAckStuck"}
-    watched.job = _idle_job()
-    watched.prometheus.wait_for("FlushtrackerAckStuck", firing=False)
-
-
-def test_alert_fires_when_the_slot_fills_and_is_lost(watched: _Watched) -> None:
     watched.capturing = _capturing(retained_bytes=9_000_000_000, wal_status="unreserved")
+    watched.job = _idle_job()
     for alert in ("FlushtrackerSlotRetained", "FlushtrackerSlotUnreserved"):
         watched.prometheus.wait_for(alert, firing=True)
+    watched.prometheus.wait_for("FlushtrackerAckStuck", firing=False)
     watched.capturing = _capturing(wal_status="lost")
     watched.prometheus.wait_for("FlushtrackerSlotLost", firing=True)
     watched.capturing = _capturing()
     wait_until(lambda: not watched.prometheus.firing(), "nothing fires any more", 60)
 
 
-def test_alert_fires_when_the_job_is_dead_and_clears_when_it_is_back(watched: _Watched) -> None:
-    """Capture goes on publishing, so what the job leaves is noticed as well."""
-    watched.track.kill()
-    for alert in ("FlushtrackerTargetDown", "FlushtrackerGap"):
-        watched.prometheus.wait_for(alert, firing=True)
-    assert watched.prometheus.firing() == {"FlushtrackerTargetDown", "FlushtrackerGap"}
-    watched.track.start()
+def test_alerts_fire_when_programs_are_dead_or_do_not_work(watched: _Watched) -> None:
+    """For each program by its own alert, which clears when it works again.
+
+    Capture goes on publishing, so what a dead job leaves is noticed as well; and what one leaves that ends at each
+    start, as after a gap.
+    """
+
+    def wait_for_alone(*alerts: str) -> None:
+        for alert in alerts:
+            watched.prometheus.wait_for(alert, firing=True)
+        assert watched.prometheus.firing() == {*alerts}
+
+    programs = watched.track, watched.write, watched.serve
+    for program in programs:
+        program.kill()
+    wait_for_alone("FlushtrackerTargetDown", "FlushtrackerGap", "FlushtrackerWriterDown", "FlushtrackerServeDown")
+    for program in programs:
+        program.start()
     wait_until(lambda: not watched.prometheus.firing(), "nothing fires any more", 60)
-
-
-def test_alert_fires_when_the_writers_are_dead_and_when_a_batch_hangs(watched: _Watched) -> None:
-    """Each by its own alert."""
-    watched.write.kill()
-    watched.prometheus.wait_for("FlushtrackerWriterDown", firing=True)
-    watched.write.start()
-    watched.prometheus.wait_for("FlushtrackerWriterDown", firing=False)
+    watched.is_job_working = False
     watched.writing = _writing(batch_running_since_ms=_now_ms())
-    watched.prometheus.wait_for("FlushtrackerWriterStuck", firing=True)
-    assert watched.prometheus.firing() == {"FlushtrackerWriterStuck"}
-    watched.writing = _writing()
-    watched.prometheus.wait_for("FlushtrackerWriterStuck", firing=False)
-
-
-def test_alert_fires_when_the_server_of_shapes_is_dead_or_blind_or_its_clients_get_errors(watched: _Watched) -> None:
-    """Each by its own alert."""
-    watched.serve.kill()
-    watched.prometheus.wait_for("FlushtrackerServeDown", firing=True)
-    watched.serve.start()
-    watched.prometheus.wait_for("FlushtrackerServeDown", firing=False)
     watched.serving = shapes_served(_now_ms(), problem="the storage is away")
-    watched.prometheus.wait_for("FlushtrackerServeBehind", firing=True)
-    assert watched.prometheus.firing() == {"FlushtrackerServeBehind"}
+    wait_for_alone("FlushtrackerGap", "FlushtrackerWriterStuck", "FlushtrackerServeBehind")
+    watched.is_job_working, watched.writing = True, _writing()
     watched.serving = shapes_served(_now_ms(), answers=(AnswerCount(200, 54_000), AnswerCount(503, 6_000)))
-    watched.prometheus.wait_for("FlushtrackerServeErrors", firing=True)
-    assert watched.prometheus.firing() == {"FlushtrackerServeErrors"}
+    wait_for_alone("FlushtrackerServeErrors")
     watched.serving = shapes_served(_now_ms())
     watched.prometheus.wait_for("FlushtrackerServeErrors", firing=False)
-
-
-def test_alert_fires_when_the_job_is_up_but_takes_nothing(watched: _Watched) -> None:
-    """As after a gap, where it ends at each start."""
-    watched.is_job_working = False
-    watched.prometheus.wait_for("FlushtrackerGap", firing=True)
-    assert watched.prometheus.firing() == {"FlushtrackerGap"}
-    watched.is_job_working = True
-    watched.prometheus.wait_for("FlushtrackerGap", firing=False)
 
 
 def test_every_query_of_the_dashboard_has_an_answer(watched: _Watched) -> None:
