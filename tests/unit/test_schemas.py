@@ -27,7 +27,7 @@ from tests.support.event_mutations import (
 from tests.support.event_oracle import NotAnEventError, parse_json
 from tests.support.seeds import seeds
 
-_EVENTS: Final = 4_000
+_EVENTS: Final = 1_500
 _FOLDER: Final = Path(__file__).parents[2] / "docs" / "schemas"
 _READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
     "fragments": FragmentEvent.from_json,
