@@ -1,6 +1,6 @@
 """A source whose server is restored, or replaced in other ways than by pg_upgrade: what capture says, and followers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,11 +11,13 @@ from flushtracker.local.postgres import LocalPostgres
 from tests.support.local_loop import LocalLoop
 from tests.support.major_upgrade import old_server, system_id
 from tests.support.moved_server import Archived, dumped, end_subscription, replicated, subscribed
+from tests.support.seeds import in_turn
 from tests.support.source_history import TABLES, SourceHistory
 from tests.support.waiting import wait_until
 
 _CREATE_SLOT = "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')"
 _DEADLINE_S = 120
+_WAYS = {"dump": dumped, "logical replication": replicated, "pg_createsubscriber": subscribed}
 
 pytestmark = pytest.mark.long
 
@@ -49,7 +51,7 @@ def refusal_to_create(loop: LocalLoop) -> str:
     return loop.rig.log().splitlines()[-1]
 
 
-@pytest.mark.parametrize("how", ["base backup", "copy of the files"])
+@pytest.mark.parametrize("how", in_turn(("base backup", "copy of the files")))
 def test_a_recovery_to_a_point_in_time_is_refused_and_heals_as_a_new_epoch(
     loop: LocalLoop, postgres_folder: Path, how: str
 ) -> None:
@@ -84,14 +86,12 @@ def test_a_recovery_to_a_point_in_time_is_refused_and_heals_as_a_new_epoch(
     history.finish()
 
 
-@pytest.mark.parametrize(
-    "make", [dumped, replicated, subscribed], ids=["dump", "logical replication", "pg_createsubscriber"]
-)
+@pytest.mark.parametrize("how", in_turn([*_WAYS]))
 def test_a_server_that_has_the_rows_of_another_one_continues_its_shapes(
     loop: LocalLoop,
     postgres_folder: Path,
     servers: ExitStack,
-    make: Callable[[LocalPostgres, Path], LocalPostgres],
+    how: str,
 ) -> None:
     """With ``--upgraded-from``, by the difference, which has what nobody captured on either server.
 
@@ -100,6 +100,7 @@ def test_a_server_that_has_the_rows_of_another_one_continues_its_shapes(
     history = SourceHistory(loop, postgres_folder, 12)
     old = loop.rig.server
     before = system_id(old)
+    make = _WAYS[how]
     if make is dumped:
         stop_capture(loop)
         history.change()
