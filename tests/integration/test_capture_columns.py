@@ -190,7 +190,7 @@ def test_stored_generated_columns_that_are_published_are_part_of_a_shape(rig: Ca
 
 
 @pytest.mark.parametrize("setting", [("none", "stored"), ("stored", "none")], ids=" to ".join)
-@pytest.mark.parametrize("down", [False, True], ids=["while running", "while down"])
+@pytest.mark.parametrize("down", in_turn([False, True]))
 def test_shapes_end_when_generated_columns_are_published_from_then_on(
     rig: CaptureRig,
     setting: tuple[str, str],

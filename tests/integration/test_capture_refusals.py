@@ -11,6 +11,7 @@ import yaml
 
 from flushtracker.postgres.slot import check_server
 from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
+from tests.support.seeds import in_turn
 
 _WITH_TWO_PHASE: Final = """
 SELECT pg_drop_replication_slot('shapes'), pg_create_logical_replication_slot('shapes', 'pgoutput', false, true)
@@ -47,7 +48,7 @@ def test_a_publication_dropped_while_running_stops_capture(rig: CaptureRig) -> N
     assert "there is no publication" in capture.failure()
 
 
-@pytest.mark.parametrize("down", [False, True], ids=["while running", "while down"])
+@pytest.mark.parametrize("down", in_turn([False, True]))
 @pytest.mark.parametrize(
     "statements",
     [
