@@ -51,7 +51,7 @@ TRACKED: Final = ("fragments", "flushes")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("program", ["topics", "capture"])
+@pytest.mark.parametrize("program", in_turn(("topics", "capture")))
 def test_what_is_wrong_with_the_connection_to_kafka_is_named(
     settings_of: SettingsOf, tmp_path: Path, run: Run, program: str, fault: str
 ) -> None:
