@@ -9,7 +9,7 @@ from xdist.remote import Producer
 
 from flushtracker.delta.log.table import create_shape_log
 from tests.support.schedule import Durations, LongestFirst, sort_longest_first
-from tests.support.seeds import first_seed
+from tests.support.seeds import first_seed, turn
 
 # A JVM of a test lives for seconds or minutes, and would use more CPU time to compile itself well than it saves.
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    return f"random histories: FLUSHTRACKER_SEED={first_seed()} repeats those of this run"
+    return f"FLUSHTRACKER_SEED={first_seed()} FLUSHTRACKER_TURN={turn()} repeats the histories and choices of this run"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,6 +1,7 @@
-"""Seeds of random histories: the same in every run, unless ``FLUSHTRACKER_SEED`` is another number.
+"""What differs from run to run: seeds of random histories, and what is tried in turn of things that are alike.
 
-``make soak`` takes new ones. The head of a test run prints the first one, with which a run repeats its histories.
+The seeds are the same in every run, unless ``FLUSHTRACKER_SEED`` is another number; ``make soak`` takes new ones. Whose
+turn it is follows from the commit, unless ``FLUSHTRACKER_TURN`` is a number. The head of a test run prints both.
 """
 
 import os
@@ -25,6 +26,8 @@ def first_seed() -> int:
 @cache
 def turn() -> int:
     """The beginning of the commit's hash; 0 without a commit."""
+    if chosen := os.environ.get("FLUSHTRACKER_TURN"):
+        return int(chosen)
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=8", "HEAD"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return int(done.stdout.strip()[:8], 16) if done.returncode == 0 else 0
