@@ -2,7 +2,7 @@
 
 A file's tests stay together, so that what it builds once is built once. A test that takes seconds is by itself, unless
 its file has a fixture for all of it. ``tests/durations.json`` has the seconds of both; ``pytest --write-durations``
-writes it after a run. What is not in it counts as short, and still runs.
+writes it after a run, and leaves the tests whose turn it was not. What is not in it counts as short, and still runs.
 """
 
 import json
@@ -22,18 +22,23 @@ _ALONE_S: Final = 4.0
 
 @cache
 def kept_durations() -> Mapping[str, float]:
-    """Seconds, by test where it is by itself, and else by file."""
+    """Seconds, by test function where it is by itself, and else by file."""
     kept: dict[str, float] = json.loads(KEPT.read_text())
     return kept
 
 
 def unit_of(nodeid: str) -> str:
     """What one worker runs in a row: a test by itself, or the rest of its file."""
-    return nodeid if nodeid in kept_durations() else nodeid.partition("::")[0]
+    return nodeid if _function_of(nodeid) in kept_durations() else nodeid.partition("::")[0]
+
+
+def _function_of(nodeid: str) -> str:
+    """Without the parameters, of which each commit may have others."""
+    return nodeid.partition("[")[0]
 
 
 def sort_longest_first(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: (-kept_durations().get(unit := unit_of(item.nodeid), 0.0), unit))
+    items.sort(key=lambda item: (-kept_durations().get(_function_of(unit := unit_of(item.nodeid)), 0.0), unit))
 
 
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]
@@ -53,15 +58,21 @@ class Durations:
         self._seconds[report.nodeid] += report.duration
 
     def pytest_sessionfinish(self) -> None:
-        KEPT.write_text(json.dumps(durations_to_keep(self._seconds), indent=0) + "\n")
+        run = {_function_of(nodeid) for nodeid in self._seconds}
+        kept = {name: each for name, each in kept_durations().items() if "::" in name and name not in run}
+        kept |= durations_to_keep(self._seconds)
+        KEPT.write_text(json.dumps(dict(sorted(kept.items())), indent=0) + "\n")
 
 
 def durations_to_keep(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Those of long tests by themselves, and the sum of the others of a file."""
+    """Those of long tests, by the longest of its parameters, and the sum of the others of a file."""
     kept: dict[str, float] = defaultdict(float)
     for nodeid, duration in seconds.items():
-        file = nodeid.partition("::")[0]
-        kept[nodeid if duration >= _ALONE_S and not _builds_once(file) else file] += duration
+        file, function = nodeid.partition("::")[0], _function_of(nodeid)
+        if duration >= _ALONE_S and not _builds_once(file):
+            kept[function] = max(kept[function], duration)
+        else:
+            kept[file] += duration
     return {name: round(total, 1) for name, total in sorted(kept.items()) if total >= 1}
 
 
