@@ -165,6 +165,9 @@ def test_a_slot_that_was_advanced_by_someone_else_is_refused(rig: CaptureRig) ->
     rig.execute_and_wait(INSERT_USER)
     rig.acknowledge_all()
     capture.stop()
+    # The server may find the connection closed a moment later.
+    active = "SELECT 1 FROM pg_replication_slots WHERE active"
+    rig.wait(lambda: not rig.server.execute(active), "the slot is free")
     rig.server.execute(INSERT_USER, "SELECT pg_replication_slot_advance('shapes', pg_current_wal_lsn())")
     failure = rig.start().failure()
     assert failure.startswith("SlotError")
