@@ -2,7 +2,7 @@
 
 import sys
 
-from flushtracker.cli import main
+from flushtracker.cli import run
 
 if __name__ == "__main__":
-    sys.exit(main(["track", *sys.argv[1:]]))
+    run(["track", *sys.argv[1:]])

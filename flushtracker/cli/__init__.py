@@ -1,23 +1,29 @@
 """The command ``flushtracker``: its subcommands, their arguments, and the exit codes of each.
 
 A subcommand's program is imported only when it runs. So ``--help`` needs no Spark, and each program only its own extra.
-``jobs/*.py`` call :func:`main` with the name of their subcommand.
+A process calls :func:`run`; ``jobs/*.py`` with the name of their subcommand.
 """
 
 import argparse
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from flushtracker import __version__
 from flushtracker.cli.commands import COMMANDS, Command
 from flushtracker.cli.store_once import StoreOnce
+from flushtracker.process.process_end import end_process
 from flushtracker.process.program import run_program
 
 _DESCRIPTION: Final = """\
 The largest LSN that a PostgreSQL replication slot may confirm while many
 writers flush at their own pace.
 """
+
+
+def run(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run :func:`main`, and end the process with its exit code."""
+    end_process(main(argv))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -26,6 +26,7 @@ from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.process.process_end import end_process
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
@@ -97,3 +98,4 @@ if __name__ == "__main__":
         os.fsync = lambda _: None  # type: ignore[assignment]
     for line in write(Path(sys.argv[1])):
         print(line, flush=True)  # noqa: T201
+    end_process(0)

@@ -6,7 +6,7 @@ A fault for ``flushtracker conformance-loop`` to find: the ack is the last commi
 import sys
 from collections.abc import Mapping
 
-from flushtracker.cli import main
+from flushtracker.cli import run
 
 if __name__ == "__main__":
     if "track" in sys.argv:
@@ -20,4 +20,4 @@ if __name__ == "__main__":
             acknowledge(driver, changed or acks, batch_id)
 
         AckDriver._acknowledge = acknowledge_all  # type: ignore[assignment, method-assign]
-    sys.exit(main())
+    run()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn
 
-from flushtracker.cli import main
+from flushtracker.cli import run
 from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.spark import job_run
 from tests.support.object_store import store_options
@@ -33,4 +33,4 @@ def _hang(_table: AckTable, *_rows: AckRow) -> NoReturn:
 if __name__ == "__main__":
     job_run.STOP_TIMEOUT_S = float(sys.argv[1])  # type: ignore[misc]  # final, but for this program
     AckTable.append = _hang  # type: ignore[method-assign, assignment]  # the point of this program
-    sys.exit(main(["track", *sys.argv[2:]]))
+    run(["track", *sys.argv[2:]])

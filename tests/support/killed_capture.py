@@ -11,7 +11,7 @@ from typing import Final
 
 from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.outbox import Outbox
-from flushtracker.cli import main
+from flushtracker.cli import run
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.replication_stream import ReplicationStream
@@ -39,4 +39,4 @@ POINTS: Final[KillPoints] = {
 
 if __name__ == "__main__":
     arm(POINTS | PUBLICATION_POINTS, sys.argv[1], int(sys.argv[2]), _die)
-    sys.exit(main(["capture", *sys.argv[3:]]))
+    run(["capture", *sys.argv[3:]])

@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import Final
 
-from flushtracker.cli import main
+from flushtracker.cli import run
 from flushtracker.delta.acks.table import AckTable
 from flushtracker.jobs.track.driver import AckDriver
 from tests.support.kill_points import KillPoints, arm
@@ -29,4 +29,4 @@ POINTS: Final[KillPoints] = {
 
 if __name__ == "__main__":
     arm(POINTS, sys.argv[1], int(sys.argv[2]), _die)
-    sys.exit(main(["track", *sys.argv[3:]]))
+    run(["track", *sys.argv[3:]])

@@ -10,7 +10,7 @@ import sys
 from functools import partial
 from typing import Final
 
-from flushtracker.cli import main
+from flushtracker.cli import run
 from flushtracker.jobs.write import query
 from flushtracker.jobs.write.driver import WriteDriver
 from flushtracker.jobs.write.stored_rows import store_function
@@ -26,4 +26,4 @@ POINTS: Final[KillPoints] = {
 if __name__ == "__main__":
     query.store_function = partial(store_function, few_bytes=0)  # type: ignore[attr-defined]
     arm(POINTS, sys.argv[1], int(sys.argv[2]), lambda: os.killpg(0, signal.SIGKILL))
-    sys.exit(main(["write", *sys.argv[3:]]))
+    run(["write", *sys.argv[3:]])

@@ -29,6 +29,7 @@ from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.process.process_end import end_process
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.definition import ShapeDefinition
@@ -156,3 +157,4 @@ if __name__ == "__main__":
     ack_table.COMPACT_EVERY = registry_table.COMPACT_EVERY = dead_letter_table.COMPACT_EVERY = 5  # type: ignore[misc]
     for line in ROLES[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3])):
         print(line, flush=True)  # noqa: T201
+    end_process(0)

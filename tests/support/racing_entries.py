@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.process.process_end import end_process
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.object_store import AZURE_ACCOUNT, AZURE_CONTAINER, azure_options, google_options, store_options
@@ -63,3 +64,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    end_process(0)

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from flushtracker.cli import main
+from flushtracker.cli import run
 from flushtracker.delta.acks.table import AckRow, AckTable
 
 _append = AckTable.append
@@ -23,4 +23,4 @@ def _signalled_append(table: AckTable, *rows: AckRow) -> int:
 
 if __name__ == "__main__":
     AckTable.append = _signalled_append  # type: ignore[method-assign, assignment]  # the point of this program
-    sys.exit(main(["track", *sys.argv[2:]]))
+    run(["track", *sys.argv[2:]])

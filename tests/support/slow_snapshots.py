@@ -8,7 +8,7 @@ import time
 from itertools import count
 from typing import Final
 
-from flushtracker.cli import main
+from flushtracker.cli import run
 from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.jobs.snapshot import published_attempt
 from flushtracker.kafka.publisher import KafkaPublisher
@@ -33,4 +33,4 @@ publish = KafkaPublisher.publish
 if __name__ == "__main__":
     published_attempt.CHARACTERS_PER_EVENT = 300  # type: ignore[misc]
     KafkaPublisher.publish = slow_publish  # type: ignore[method-assign,assignment]
-    sys.exit(main(sys.argv[1:-1]))
+    run(sys.argv[1:-1])

@@ -16,6 +16,7 @@ from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.records import record_of
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES
+from flushtracker.process.process_end import end_process
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
@@ -96,4 +97,4 @@ def run(folder: Path, bootstrap_servers: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run(Path(sys.argv[1]), sys.argv[2]))
+    end_process(run(Path(sys.argv[1]), sys.argv[2]))

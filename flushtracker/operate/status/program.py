@@ -28,12 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.reconfigure(errors="replace")
     config = load_capture_config(arguments.config)
     view = SlotView(config, _job_urls(arguments, config), for_upgrade=arguments.safe_to_upgrade)
-    exit_code = _Printer(view, arguments).run()
-    if view.is_waiting:
-        # A thread waits in a library. If it returned during interpreter shutdown, the process would abort.
-        sys.stdout.flush()
-        os._exit(exit_code)
-    return exit_code
+    return _Printer(view, arguments).run()
 
 
 def _job_urls(arguments: argparse.Namespace, config: CaptureConfig) -> tuple[str, ...]:

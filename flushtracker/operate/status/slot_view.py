@@ -107,13 +107,6 @@ class SlotView:
             capture=None if self._capture_question is None else self._capture_question.answer(),
         )
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a query is still running."""
-        is_job_open = any(question.is_open for question in self._program_questions.values())
-        questions = (self._slot_question, self._acks_question, self._registry_question, self._capture_question)
-        return is_job_open or any(question is not None and question.is_open for question in questions)
-
     def _of_capture(self) -> Question[CaptureStatus] | None:
         """Capture itself, at its own ``status.listen``, if the file says which port that is."""
         status = self._config.status

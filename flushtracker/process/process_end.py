@@ -1,0 +1,28 @@
+"""``end_process``: the end of a process whose libraries have threads of their own."""
+
+import atexit
+import os
+import sys
+import threading
+from typing import NoReturn
+
+_UNWRITTEN = 120
+"""Python's own exit code of a process whose last output cannot be written."""
+
+
+def end_process(exit_code: int) -> NoReturn:
+    """End this process as Python does, but without finalizing the interpreter.
+
+    Threads of pyarrow and deltalake let go of a Python object at any time, long after the call that made it. While the
+    interpreter is finalized, Python before 3.14 ends such a thread in the middle of C++ or Rust, which aborts the
+    process (exit code 134 or 139), although the program has done all of its work.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except (OSError, ValueError):
+        exit_code = _UNWRITTEN
+    os._exit(exit_code)
