@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -50,6 +51,13 @@ class _Files:
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._folder}/{name}")
+
+
+@pytest.fixture(autouse=True)
+def chosen_file_manager(spark: SparkSession) -> Iterator[None]:
+    """What a test chooses is not the choice of the others of this session."""
+    yield
+    spark.conf.unset(FILE_MANAGER)
 
 
 def test_a_batch_writes_each_file_of_its_checkpoint_with_one_request(
@@ -196,7 +204,6 @@ def test_another_query_of_the_session_may_have_its_checkpoint_elsewhere(spark: S
         query = written.trigger(availableNow=True).start(str(tmp_path / "copy"), "parquet")
         assert query.awaitTermination(120)
     assert spark.read.parquet(str(tmp_path / "copy")).count() == 7
-    spark.conf.unset(FILE_MANAGER)
 
 
 def test_file_manager_fits_the_checkpoint_unless_one_was_chosen(spark: SparkSession, tmp_path: Path) -> None:
@@ -211,4 +218,3 @@ def test_file_manager_fits_the_checkpoint_unless_one_was_chosen(spark: SparkSess
     spark.conf.set(FILE_MANAGER, "com.example.Chosen")
     choose_file_manager(spark, "s3a://bucket/c")
     assert spark.conf.get(FILE_MANAGER) == "com.example.Chosen"
-    spark.conf.unset(FILE_MANAGER)
