@@ -11,8 +11,8 @@ READY  := $(VENV)/.ready
 # What `make test` and `make long` run.
 TESTS  ?= flushtracker tests/unit tests/spark tests/integration
 
-# A test for each core: more only make those that run whole loops wait for each other. The longest begin first.
-WORKERS  ?= 2
+# One more than two cores: most tests wait at times, and whole loops bear no more. The longest begin first.
+WORKERS  ?= 3
 TOGETHER := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 # How much `make soak` plays.
@@ -55,7 +55,7 @@ run: java $(READY) jars ## replay the recorded WAL, write and track its shapes s
 demo: java $(READY) jars brokerjars warmup ## run PostgreSQL, Kafka, capture, tracker and writers here, with a live view; Ctrl-C stops and verifies
 	@$(BIN)/flushtracker demo
 
-test: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run the tests, two at a time, all but the long ones; SPARK=4.0 or 4.1 on that Spark
+test: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run the tests, three at a time, all but the long ones; SPARK=4.0 or 4.1 on that Spark
 	$(BIN)/python -m pytest $(TOGETHER) -m "not soak and not long" $(TESTS)
 
 long: java $(READY) jars brokerjars serverjars s3jars s3server warmup ## run the tests of minutes: whole lives of the loop under kills, further histories

@@ -59,7 +59,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
             *("jobs.snapshot", "kafka", "monitoring", "process", "spark"),
         }
     ),
-    "jobs.warmup": frozenset({"cli", "errors", "events", "jvm", "kafka", "local", "shapes", "wal"}),
+    "jobs.warmup": frozenset({"cli", "errors", "events", "jvm", "kafka", "local", "process", "shapes", "wal"}),
     "operate": frozenset({*PURE, "delta.log", "kafka", "process"}),
     "operate.report": frozenset({*PURE, "delta.acks", "event_files"}),
     "operate.shapes": frozenset({*PURE, "capture", "disk_sync", "kafka", "postgres"}),
