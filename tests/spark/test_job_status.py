@@ -93,7 +93,7 @@ def test_a_job_tells_over_http_what_holds_its_ack_now(spark: SparkSession, tmp_p
         assert told.state_bytes > 0
         assert told.batch_ms > 0
     assert process.status() is None
-    assert job.ack_lsns(source.name) == {0: 1998}
+    assert [*job.ack_lsns(source.name).values()] == [1998]  # A batch may have found the empty file of flushes alone.
     with running(spark, job) as again:
         assert replace(again.wait_for("c"), events=0) == replace(status, events=0)
         job.write([source.removed("c", 2000)])
