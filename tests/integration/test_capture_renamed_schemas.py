@@ -23,7 +23,7 @@ _LEAF: Final = "CREATE TABLE app.t_a PARTITION OF app.t FOR VALUES FROM (0) TO (
 
 @pytest.fixture(scope="module", params=["packaged", "system"])
 def kept(request: pytest.FixtureRequest) -> Iterator[KeptServer]:
-    """Of each version at hand."""
+    """A server of each installed version."""
     with closing(KeptServer(system_binaries() if request.param == "system" else None)) as kept:
         yield kept
 

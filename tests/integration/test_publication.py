@@ -41,9 +41,9 @@ def server() -> Iterator[LocalPostgres]:
 
 @pytest.fixture
 def postgres(server: LocalPostgres) -> LocalPostgres:
-    """The module's server, with a slot, and tables of which none is published; what a test before it left is gone.
+    """The module's server, with a slot and tables that are not published, and nothing from earlier tests.
 
-    A server notices a little later that a stream is closed, and then lets go of the slot.
+    A server releases the slot of a closed stream with some delay.
     """
     wait_until(lambda: not any(pid for (pid,) in server.execute(HOLDER)), "nobody reads the slot", timeout_s=120)
     server.execute(*_RESET, *TABLES, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")

@@ -242,7 +242,7 @@ async def follow(proxied: Proxied, clients: int, changes: int) -> list[tuple[int
 
 
 def check_events(proxied: Proxied, port: int, path: str, shape: str) -> None:
-    """An event arrives while its answer goes on."""
+    """An event arrives before the answer ends."""
     first = proxied.get(f"{path}offset=-1", port=port)
     query = f"offset=10_0&live=true&live_sse=true&handle={first.headers['electric-handle']}"
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:

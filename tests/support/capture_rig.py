@@ -78,7 +78,7 @@ class RunningCapture:
 
 @dataclass
 class _ReadTopic:
-    """The values that a topic holds, as far as it was read, and its first and next Kafka offset by partition."""
+    """What was read of a topic: its values, and by partition its first Kafka offset and the next one to read."""
 
     begins: dict[int, int]
     ends: dict[int, int] = field(default_factory=dict)

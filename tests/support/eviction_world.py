@@ -1,4 +1,4 @@
-"""Shapes that flush and stall on a disk of a given size, and the policy that evicts them."""
+"""What capture and the job report while a shape holds the slot, as an eviction policy is given it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Tables of acks and of the registry that a test fills, or lets fail."""
+"""A catalog of three tables, for capture without a server."""
 
 from collections.abc import Iterable
 from dataclasses import replace

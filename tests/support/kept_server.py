@@ -1,6 +1,6 @@
-"""``KeptServer``: a server for many tests, each of which finds it as initdb makes it.
+"""``KeptServer``: one server for many tests. Each test finds it as initdb leaves it.
 
-To make it so again takes a tenth of what the copy of a server's files takes.
+A reset takes a tenth of the time that a copy of a server's files takes.
 """
 
 from contextlib import ExitStack, closing
@@ -28,7 +28,7 @@ SELECT string_agg(a::text, ' ' ORDER BY a::text) FROM (
 
 
 class KeptServer:
-    """A server of PostgreSQL 15 or newer, or after one that is no longer as new, another one; close it when done.
+    """A server of PostgreSQL 15 or newer; one that cannot be reset is replaced. Close it when done.
 
     ``binaries`` are those of :class:`LocalPostgres`.
     """
@@ -40,14 +40,14 @@ class KeptServer:
         self._as_new: list[object] = []
 
     def take(self) -> LocalPostgres:
-        """A running server without anything in it."""
+        """A running, empty server."""
         if self._server is None:
             self._server = self._stack.enter_context(running_server(self._binaries))
             self._as_new = [*_own(self._server), _shared(self._server)]
         return self._server
 
     def give_back(self) -> None:
-        """Drop all databases, slots and roles; stop the server if it was restarted or configured, or is not as new."""
+        """Drop all databases, slots and roles; stop a server that was restarted or configured, or is not empty then."""
         if self._server is not None and not self._is_as_new(self._server):
             self.close()
 
