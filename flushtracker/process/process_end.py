@@ -4,9 +4,9 @@ import atexit
 import os
 import sys
 import threading
-from typing import NoReturn
+from typing import Final, NoReturn
 
-_UNWRITTEN = 120
+_UNWRITTEN: Final = 120
 """Python's own exit code of a process whose last output cannot be written."""
 
 

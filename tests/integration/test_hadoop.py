@@ -15,6 +15,7 @@ from flushtracker.cli import main
 from tests.support.hadoop_cluster import HadoopCluster
 from tests.support.job_folder import JobFolder
 from tests.support.racing_entries import racing_programs_replace_no_commit
+from tests.support.recorded_workload import RECORDING_OPTIONS
 from tests.support.seeds import every
 from tests.support.spark_cluster import DEADLINE_S
 from tests.support.store_jobs import (
@@ -30,7 +31,6 @@ from tests.support.store_tables import log_is_claimed_appended_merged_and_read
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
-_RECORDING: Final = ("--recording", str(_ROOT / "tests" / "recording"), "--shapes", str(_ROOT / "conf" / "shapes.yaml"))
 _TIMEOUT_S: Final = 480
 
 
@@ -93,7 +93,7 @@ def test_stale_driver_on_hdfs_adds_nothing_to_what_its_successor_has_acknowledge
 @every(4, 2)
 def test_killed_executor_of_the_writers_on_yarn_loses_nothing(hadoop: HadoopCluster, tmp_path: Path) -> None:
     """The log, its registry and the checkpoint are on HDFS; the killed executor's tasks run again elsewhere."""
-    assert main(["replay", *_RECORDING, "--out", str(tmp_path)]) == 0
+    assert main(["replay", *RECORDING_OPTIONS, "--out", str(tmp_path)]) == 0
     place = f"{hadoop.hdfs}/writers"
     example = (_ROOT / "conf" / "write_replay.yaml").read_text()
     for own, other in (
@@ -122,4 +122,4 @@ def test_killed_executor_of_the_writers_on_yarn_loses_nothing(hadoop: HadoopClus
     assert driver.wait(_TIMEOUT_S) == 0, hadoop.log_of(driver)
     assert _commits(f"{place}/log") > before
     assert killed not in hadoop.executor_pids()
-    assert main(["verify", "--log", f"{place}/log", *_RECORDING]) == 0
+    assert main(["verify", "--log", f"{place}/log", *RECORDING_OPTIONS]) == 0

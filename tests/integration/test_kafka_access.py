@@ -32,6 +32,7 @@ from tests.support.documented_acls import acls_of
 from tests.support.kafka_access import WAYS, Access, create_access
 from tests.support.kafka_job import IMPATIENT, KafkaJob
 from tests.support.kafka_streams import config_file, created_streams, records
+from tests.support.recorded_workload import RECORDING_OPTIONS
 from tests.support.sample_source import SampleSource
 from tests.support.secret_watch import SecretWatch, new_secret
 from tests.support.secured_broker import SecuredBroker
@@ -46,7 +47,6 @@ from tests.support.write_folder import WriteFolder
 pytestmark = pytest.mark.long
 
 ROOT: Final = Path(__file__).parents[2]
-RECORDING: Final = ("--recording", f"{ROOT}/tests/recording", "--shapes", f"{ROOT}/conf/shapes.yaml")
 TRACKED: Final = ("fragments", "flushes")
 LIFETIME_S: Final = 4
 """Short enough that tokens are renewed, and long enough that a slow machine gets one in time."""
@@ -118,7 +118,7 @@ def test_topics_and_replay_work(
     config = replace(streams, bootstrap_servers=access.servers, options=SecretOptions(access.options))
     file = str(config_file(config, tmp_path / "kafka.yaml"))
     assert main(["topics", "--config", file, "--verbose"]) == 0
-    assert main(["replay", *RECORDING, "--kafka", file, "--verbose"]) == 0
+    assert main(["replay", *RECORDING_OPTIONS, "--kafka", file, "--verbose"]) == 0
     assert records(secured_broker.open_servers, names["fragments"])
     assert "secret-" not in "".join(capfd.readouterr())
 

@@ -24,14 +24,13 @@ from flushtracker.spark import kafka_streams
 from tests.support.ack_rows import AckRows
 from tests.support.brokers import Broker
 from tests.support.kafka_job import IMPATIENT, KafkaJob
-from tests.support.recorded_workload import SOURCE, recorded_batches
+from tests.support.recorded_workload import RECORDING_OPTIONS, SOURCE, recorded_batches
 from tests.support.sample_source import SampleSource
 from tests.support.second_broker import NODE_ID, second_broker
 from tests.support.simulated_job import SimulatedJob
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
-_RECORDING: Final = ("--recording", f"{_ROOT}/tests/recording", "--shapes", f"{_ROOT}/conf/shapes.yaml")
 _DEADLINE_S: Final = 90
 _PARTS: Final = 5
 _AWAY: Final = "127.0.0.1:9"
@@ -136,7 +135,7 @@ def test_replayed_recording_is_written_tracked_and_reported(
         f"trigger: available_now\n"
     )
     assert main(["topics", "--config", str(kafka), "--create"]) == 0
-    assert main(["replay", *_RECORDING, "--kafka", str(kafka)]) == 0
+    assert main(["replay", *RECORDING_OPTIONS, "--kafka", str(kafka)]) == 0
     caplog.set_level(logging.INFO)
     write_shapes(spark, load_write_config(writers), Event())
     track_flushes(spark, load_config(config), Event())

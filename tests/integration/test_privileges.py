@@ -34,13 +34,13 @@ from tests.support.capture_rig import CaptureRig
 from tests.support.documented_acls import acls_of, documented_acls
 from tests.support.kafka_job import KafkaJob
 from tests.support.kafka_streams import config_file, created_streams, topic_names, values
+from tests.support.recorded_workload import RECORDING_OPTIONS
 from tests.support.secured_broker import Acl, SecuredBroker
 from tests.support.secured_services import LIMIT_S, Run, SettingsOf, remove_old_shape
 from tests.support.seeds import in_turn
 from tests.support.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
-RECORDING: Final = ("--recording", str(ROOT / "tests" / "recording"), "--shapes", str(ROOT / "conf" / "shapes.yaml"))
 
 
 def topics_of(rig: CaptureRig) -> dict[str, str]:
@@ -217,7 +217,7 @@ def test_replay_works_with_the_documented_acls_and_names_a_missing_one(
         acls = acls - {(operation, name)} | {("DESCRIBE", name)}
     options = SecretOptions(secured_broker.create_user(acls).options(secured_broker.ca_file))
     secured = replace(created, bootstrap_servers=secured_broker.servers, options=options)
-    code, line = run("replay", *RECORDING, "--kafka", str(config_file(secured, tmp_path / "kafka.yaml")))
+    code, line = run("replay", *RECORDING_OPTIONS, "--kafka", str(config_file(secured, tmp_path / "kafka.yaml")))
     assert code == (0 if name is None else 6)
     assert (" shapes took part; " if name is None else f"; allow this user {operation} on topic {name}") in line
 

@@ -48,6 +48,7 @@ def test_the_slot_waits_for_the_right_writer_under_kills(loop: TwoWriterLoop, po
     The slot never passes what a shape's own writer has not stored, and reaches the end after the kill.
     """
     rig, writers, job = loop.rig, loop.two, loop.job
+    assert _PASSES.keys() == POINTS.keys()
     capture = rig.start_process()
     writers.behind = behind
     job.start(point, _PASSES[point])

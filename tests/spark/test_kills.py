@@ -74,15 +74,17 @@ def test_killed_driver_continues_from_its_checkpoint(
 def _begun(spark: SparkSession, undisturbed: JobFolder, root: Path, batches: int) -> JobFolder:
     """A job that has done the first batches only; the rest is there to be read."""
     job = JobFolder(root)
-    for stream in ("fragments", "flushes"):
-        for file in sorted((undisturbed.root / stream).iterdir())[:batches]:
-            shutil.copy2(file, root / stream)
+    _publish(undisturbed, job, slice(batches))
     job.run(spark)
     assert job.acks() == undisturbed.acks()[:batches]
-    for stream in ("fragments", "flushes"):
-        for file in sorted((undisturbed.root / stream).iterdir())[batches:]:
-            shutil.copy2(file, root / stream)
+    _publish(undisturbed, job, slice(batches, None))
     return job
+
+
+def _publish(undisturbed: JobFolder, job: JobFolder, part: slice) -> None:
+    for stream in ("fragments", "flushes"):
+        for file in sorted((undisturbed.root / stream).iterdir())[part]:
+            shutil.copy2(file, job.root / stream)
 
 
 def test_checkpoint_restored_from_an_old_backup_acks_nothing_twice(

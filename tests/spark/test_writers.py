@@ -24,7 +24,7 @@ from tests.support.killed_writer import POINTS
 from tests.support.seeds import in_turn
 from tests.support.shape_transactions import SOURCE, Transactions
 from tests.support.write_folder import WriteFolder
-from tests.support.write_load import _FILES, Load
+from tests.support.write_load import FILES, Load
 
 
 def _require_durable(job: WriteFolder, load: Load) -> None:
@@ -47,7 +47,7 @@ def test_each_change_is_in_the_log_once_and_each_shape_is_notified(undisturbed: 
     """Transactions that several batches write are whole in the end; a notification comes after its rows."""
     job, load = undisturbed
     load.check(job)
-    assert len(job.notified()) == _FILES
+    assert len(job.notified()) == FILES
 
 
 @pytest.mark.parametrize(("point", "passes"), [*zip(POINTS, [0, 1, 2, 1], strict=True)])

@@ -5,7 +5,6 @@ from random import Random
 
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.tracking.aligned_tracker import AlignedTracker
-from flushtracker.wal.log_offset import LogOffset
 from tests.support.random_wal import Case
 from tests.support.wal_history import Event
 
@@ -32,7 +31,3 @@ def random_order(rng: Random, case: Case) -> Iterator[Event]:
             place, flush = next(flushes, (-1, None))
         yield from case.stream[index : index + 1]
     yield from case.history.last_flushes()
-
-
-def flush(tracker: AlignedTracker, shape_id: str, op: int, tx: int = 100) -> int | None:
-    return tracker.handle_flush_notification(shape_id, LogOffset(tx, op), now_ms=0)

@@ -12,7 +12,7 @@ EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
 """A transaction is written as many seconds after this as its LSN."""
 _COMMITTED: Final = [datetime(year, 7, 1, tzinfo=timezone.utc) for year in (1, 1970, 2000, 9999)]
 """When it was committed, as a replication origin sets it: nothing may depend on it."""
-_NO_MERGES: Final = MergeSettings(merge_files=1000)
+NO_MERGES: Final = MergeSettings(merge_files=1000)
 
 
 def dated(rows: list[Row]) -> list[Row]:
@@ -26,7 +26,7 @@ def dated(rows: list[Row]) -> list[Row]:
     ]
 
 
-def upkeep_of(log: str, seconds: float, settings: MergeSettings = _NO_MERGES, **retain: Any) -> ShapeLogUpkeep:
+def upkeep_of(log: str, seconds: float, settings: MergeSettings = NO_MERGES, **retain: Any) -> ShapeLogUpkeep:
     kept = Retain(timedelta(seconds=seconds), **{"least_dropped": 1, **retain})
     return ShapeLogUpkeep(log, f"{log}_shapes", settings=settings, retain=kept)
 

@@ -14,12 +14,12 @@ from tests.support.folded_log import dated
 from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, JoinedWorld, completed
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 
-_TRANSACTIONS: Final = 20
+TRANSACTIONS: Final = 20
 Answer = list[tuple[str | None, ...]]
 
 
 def entries(definitions: list[ShapeDefinition]) -> list[ShapeEntry | TableEntry]:
-    """Of the shapes, and of all tables, as capture publishes them."""
+    """The registry entries of the shapes and of all tables, as capture publishes them."""
     columns = tuple(ColumnBinding(number, name, 23, -1, 0) for number, name in enumerate(COLUMNS, 1))
     tables = [TableEntry(SOURCE, TableBinding(n, (SCHEMA, name), ("id",), columns)) for n, name in enumerate(TABLES, 1)]
     shapes = [ShapeEntry(SOURCE, each, 1 + TABLES.index(each.table[1]), LogOffset(9, 0)) for each in definitions]
@@ -27,7 +27,7 @@ def entries(definitions: list[ShapeDefinition]) -> list[ShapeEntry | TableEntry]
 
 
 JOINED_TABLES: Final = {"users": '"main"."tasks"', "offices": '"main"."projects"'}
-"""Of :func:`joined_shape`, by the names that docs/shape_log.md has for them."""
+"""The tables of :func:`joined_shape`, by their names in docs/shape_log.md."""
 
 
 def joined_shape(membership: str, partitioned: Collection[str] = ()) -> ShapeDefinition:
@@ -49,7 +49,7 @@ def rows_of(part: RoutedFragment) -> list[dict[str, object]]:
 
 
 def played(
-    log: str, world: JoinedWorld, definitions: list[ShapeDefinition], count: int = _TRANSACTIONS
+    log: str, world: JoinedWorld, definitions: list[ShapeDefinition], count: int = TRANSACTIONS
 ) -> list[tuple[int, dict[str, Answer]]]:
     """Append random transactions; each with the answers after it."""
     router, answers = world.router(definitions), []

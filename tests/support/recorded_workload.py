@@ -14,11 +14,12 @@ from tests.support.simulated_job import SimulatedJob
 from tests.support.simulated_writers import SimulatedWriters
 from tests.support.wal_history import Event
 
-RECORDING = Path(__file__).parent.parent / "recording"
-PUBLISHED = {("public", name) for name in ("users", "orders", "order_items", "audit", "events_p0", "events_p1")}
-
 SOURCE: Final = "recording/1/shapes"
 _ROOT: Final = Path(__file__).parents[2]
+RECORDING: Final = _ROOT / "tests" / "recording"
+RECORDING_OPTIONS: Final = ("--recording", str(RECORDING), "--shapes", str(_ROOT / "conf" / "shapes.yaml"))
+"""With which ``replay`` and ``verify`` take it."""
+PUBLISHED: Final = {("public", name) for name in ("users", "orders", "order_items", "audit", "events_p0", "events_p1")}
 
 
 def recorded_batches(ticks_per_batch: int) -> tuple[list[list[Event]], int]:

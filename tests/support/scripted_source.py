@@ -166,7 +166,7 @@ def removals(source: Source) -> list[FlushNotification]:
     return [each for each in found if each.type == "removed"]
 
 
-class _KilledError(Exception):
+class KilledError(Exception):
     """The process was killed."""
 
 
@@ -182,7 +182,7 @@ class CompactedTopics(FakePublisher):
         self, topic: str, key: str | bytes, value: str | bytes | None, on_confirmed: Callable[[], None] | None = None
     ) -> None:
         if self.records_left == 0:
-            raise _KilledError
+            raise KilledError
         self.records_left -= 1
         super().publish(topic, key, value, on_confirmed)
         if value is None:

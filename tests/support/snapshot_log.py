@@ -23,14 +23,13 @@ from flushtracker.errors import ConfigError, SinkError, SnapshotMissingError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot, aligned
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.folded_log import EPOCH
 from tests.support.log_follower import Follower, fold_strictly
 from tests.support.sample_registry import register, wanted_entry
 from tests.support.shape_log_rows import SOURCE, Row, append, arrow, snapshot_rows
 from tests.support.snapshot_world import XIDS, SnapshotWorld, Table, apply, table_after
 
 _NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
-_EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
-"""A transaction is committed as many seconds after this as its LSN."""
 _SETTINGS: Final = MergeSettings(merge_files=2, files_per_run=2, least_file_bytes=1)
 _FIRST_XIDS: Final = (100, 3 * XIDS - 12, XIDS + XIDS // 2 - 12)
 
@@ -119,7 +118,7 @@ class Play:
             upkeep._retention = Retention(upkeep._table, upkeep._files, retain)
         last = max((int(str(row["tx_offset"])) for row in self.appended), default=0)
         with suppress(SinkError):
-            self.folds += upkeep.run(_EPOCH + timedelta(seconds=last)).folded_shapes
+            self.folds += upkeep.run(EPOCH + timedelta(seconds=last)).folded_shapes
         for snapshot in last_snapshots(DeltaTable(self.log)).values():
             self.taken_as.setdefault(snapshot.attempt, self.snapshots[-1].attempt)
 
@@ -223,7 +222,7 @@ class _KilledFiles(LogFiles):
 
 
 def _commit_time(row: Row) -> datetime | None:
-    return _EPOCH + timedelta(seconds=int(str(row["tx_offset"]))) if row["operation"] == "commit" else None
+    return EPOCH + timedelta(seconds=int(str(row["tx_offset"]))) if row["operation"] == "commit" else None
 
 
 def by_id(rows: list[dict[str, Any]]) -> Table:

@@ -7,7 +7,7 @@ from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_transactions import Transactions
 from tests.support.write_folder import WriteFolder
 
-_FILES = 4
+FILES = 4
 
 
 class Load:
@@ -16,11 +16,11 @@ class Load:
     def __init__(self, seed: int = 1) -> None:
         rng = random.Random(seed)  # noqa: S311  a reproducible test load
         self.shapes = {shape_id: Transactions(shape_id, rng) for shape_id in ("a", "b", "c")}
-        self.files: list[list[ShapeChangesEvent]] = [[] for _ in range(_FILES)]
+        self.files: list[list[ShapeChangesEvent]] = [[] for _ in range(FILES)]
         for stream in self.shapes.values():
             stream.grow(12)
             events = list(stream.events(list(stream.items)))
-            cuts = sorted(rng.sample(range(1, len(events)), _FILES - 1))
+            cuts = sorted(rng.sample(range(1, len(events)), FILES - 1))
             for number, (start, end) in enumerate(zip([0, *cuts], [*cuts, len(events)], strict=True)):
                 self.files[number] += events[start:end]
 

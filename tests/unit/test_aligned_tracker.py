@@ -6,11 +6,15 @@ from hypothesis import given, note
 
 from flushtracker.tracking.aligned_tracker import AlignedTracker
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.aligned_orders import flush, handle, random_order
+from tests.support.aligned_orders import handle, random_order
 from tests.support.exact_ack import Delivered
 from tests.support.random_wal import RANDOMS, Case, cases
 
 Sent = dict[str, LogOffset | None]
+
+
+def flush(tracker: AlignedTracker, shape_id: str, op: int, tx: int = 100) -> int | None:
+    return tracker.handle_flush_notification(shape_id, LogOffset(tx, op), now_ms=0)
 
 
 @given(cases(resends=3, writers=("log",)), RANDOMS)

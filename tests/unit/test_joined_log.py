@@ -18,7 +18,7 @@ from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.folded_log import folded
 from tests.support.joined_history import SCHEMA, TABLES, JoinedWorld, random_case
-from tests.support.joined_log import _TRANSACTIONS, entries, joined_shape, played, rows_at
+from tests.support.joined_log import TRANSACTIONS, entries, joined_shape, played, rows_at
 from tests.support.joined_partitions import partitioned_case
 from tests.support.sample_registry import register
 from tests.support.shape_log_rows import SOURCE, append, commit, item
@@ -49,7 +49,7 @@ def test_a_reader_has_the_query_of_every_commit_also_after_a_fold(
         return count
 
     assert compare(0) > _SAMPLE
-    middle = answers[_TRANSACTIONS // 2][0]
+    middle = answers[TRANSACTIONS // 2][0]
     assert folded(log, 0, middle + 1) == len(definitions)
     assert compare(middle)
 

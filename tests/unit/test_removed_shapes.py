@@ -11,7 +11,7 @@ from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.fake_world import shape_entry
-from tests.support.scripted_source import LSN, NAME, ROOT, LongLivedSource, Source, _KilledError, removals
+from tests.support.scripted_source import LSN, NAME, ROOT, KilledError, LongLivedSource, Source, removals
 
 
 def test_a_removal_is_published_again_only_until_the_slot_is_confirmed_past_it() -> None:
@@ -91,7 +91,7 @@ def test_the_topics_keep_only_what_somebody_may_need(seed: int) -> None:
                     source.confirmed_lsn += rng.choice([0, 600])
                     source.tables.ends_at = max(source.tables.ends_at, source.confirmed_lsn)
                     source.subscriptions.removed.condense(source.confirmed_lsn)
-        except _KilledError:
+        except KilledError:
             source.restart()
         source.note_removed()
         if rng.random() < 0.2:

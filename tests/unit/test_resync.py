@@ -16,7 +16,7 @@ from flushtracker.shapes.event_router import EventRouter
 from flushtracker.wal.changes import Column, Commit, Insert, Relation, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.fake_world import shape_entry
-from tests.support.scripted_source import LSN, NAME, LongLivedSource, Source, _KilledError, removals
+from tests.support.scripted_source import LSN, NAME, KilledError, LongLivedSource, Source, removals
 
 _RELATION = Relation(7, *NAME, "default", (Column("id", 25, is_key=True),))
 
@@ -240,7 +240,7 @@ def test_no_removal_completes_what_a_later_incarnation_is_sent(seed: int) -> Non
                 case _:
                     source.confirmed_lsn = min(source.confirmed_lsn + rng.choice([0, 1, 600]), source.tables.ends_at)
                     source.subscriptions.removed.condense(source.confirmed_lsn)
-        except _KilledError:
+        except KilledError:
             source.note()
             source.restart()
         if rng.random() < 0.2:

@@ -24,7 +24,7 @@ from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from tests.support.folded_log import _NO_MERGES, EPOCH, changes, dated, folded, upkeep_of
+from tests.support.folded_log import EPOCH, NO_MERGES, changes, dated, folded, upkeep_of
 from tests.support.sample_registry import register, shape_entry
 from tests.support.seeds import in_turn
 from tests.support.shape_log_rows import RandomLog, Row, append, arrow, snapshot_rows
@@ -239,7 +239,7 @@ def test_single_shapes_may_keep_their_history_for_another_time(log: str) -> None
     for shape_id in ("a", "b", "c"):
         append(log, changes(1, 100, 10, shape_id))
     only = Retain(None, {"a": timedelta(seconds=50)}, least_dropped=1)
-    upkeep = ShapeLogUpkeep(log, f"{log}_shapes", settings=_NO_MERGES, retain=only)
+    upkeep = ShapeLogUpkeep(log, f"{log}_shapes", settings=NO_MERGES, retain=only)
     assert upkeep.run(EPOCH + timedelta(seconds=100)).folded_shapes == 1
     both = {"b": timedelta(days=1)}
     assert folded(log, 40, 100, shapes=both) == 2
