@@ -140,12 +140,21 @@ class PlayedFile:
             if added or refused:
                 delayed = time.monotonic() + _DELAY_S
             self._require_running()
-            if self._sessions.are_open and time.monotonic() > delayed:
-                return
+            if time.monotonic() > delayed:
+                if self._sessions.are_open:
+                    return
+                # Capture delays shapes until the slot is past what was published too late for them.
+                self.acknowledge()
+                delayed = time.monotonic() + _DELAY_S
             if time.monotonic() > deadline:
                 ids = ", ".join(each.id for each in pending)
                 raise NotAddedError(f"shapes are not added: {ids}; {self._capture.log()[-500:]}")
             time.sleep(_PAUSE_S)
+
+    def acknowledge(self) -> None:
+        """Acknowledge all that is published."""
+        if self._capture.has_source:
+            self._rig.acknowledge(self._judge.published_lsn)
 
     def _addable(self) -> list[PlayedShape]:
         """The pending shapes, without those that wait until somebody else publishes their tables."""

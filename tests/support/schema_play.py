@@ -93,7 +93,7 @@ class SchemaPlay:
             "stop": lambda _: self._capture.stop(),
             "kill": self._kill,
             "terminate": lambda _: self._capture.disconnect(self._session),
-            "acknowledge": lambda _: self._acknowledge(),
+            "acknowledge": lambda _: self._file.acknowledge(),
             "check": lambda _: self._check(),
         }
         self.counts["histories"] += 1
@@ -147,10 +147,6 @@ class SchemaPlay:
     def _kill(self, step: Step) -> None:
         point, passes = step.how.rsplit("/", 1)
         self._capture.kill(point, int(passes))
-
-    def _acknowledge(self) -> None:
-        if self._capture.has_source:
-            self._rig.acknowledge(self._judge.published_lsn)
 
     def _check(self) -> None:
         self._file.note_wal_end()
