@@ -8,7 +8,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 
 from flushtracker.delta.log.table import create_shape_log
-from tests.support.schedule import Durations, LongestFirst, sort_longest_first
+from tests.support.schedule import Durations, LongestFirst, mark_long, sort_longest_first
 from tests.support.seeds import first_seed, turn
 
 # A JVM of a test lives for seconds or minutes, and would use more CPU time to compile itself well than it saves.
@@ -40,7 +40,9 @@ def pytest_report_header() -> str:
     return f"FLUSHTRACKER_SEED={first_seed()} FLUSHTRACKER_TURN={turn()} repeats the histories and choices of this run"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_long(items)
     if hasattr(config, "workerinput"):
         sort_longest_first(items)
 

@@ -128,7 +128,6 @@ def test_a_temporary_slot_is_refused(postgres: LocalPostgres) -> None:
             read_slot(control, "s")
 
 
-@pytest.mark.long
 def test_a_slot_that_was_created_on_a_standby_continues_after_its_promotion(
     rig: CaptureRig, postgres_folder: Path
 ) -> None:
@@ -162,7 +161,6 @@ def test_a_slot_that_was_created_on_a_standby_continues_after_its_promotion(
         capture.stop()
 
 
-@pytest.mark.long
 def test_heartbeats_do_not_end_the_capture_of_a_standby(
     rig: CaptureRig, postgres_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

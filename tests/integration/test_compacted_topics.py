@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from contextlib import closing
 
-import pytest
-
 from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.outbox import Outbox
@@ -45,7 +43,6 @@ class KafkaSource(Source):
         self.subscriptions = Subscriptions("7/1/s", entries, self.outbox, self.tables, confirmed_lsn, delayed)
 
 
-@pytest.mark.long
 def test_compaction_leaves_nothing_of_removed_shapes_but_short_entries(
     broker: Broker, topic_name: Callable[[str], str]
 ) -> None:

@@ -139,7 +139,6 @@ def composed(tmp_path: Path, postgres: LocalPostgres) -> Iterator[_Composed]:
         parts.close()
 
 
-@pytest.mark.long
 def test_everything_that_compose_starts_does_the_whole_job(composed: _Composed, postgres: LocalPostgres) -> None:
     """Tables with rows, topics, capture, both jobs and the snapshots; then a change, until it is acknowledged."""
     postgres.execute(*(ROOT / "conf/compose_tables.sql").read_text().split(";\n")[:-1])

@@ -42,7 +42,6 @@ def failed_rules(output: str) -> list[str]:
     return re.findall(r"^FAIL  (\w+)", output, re.MULTILINE)
 
 
-@pytest.mark.long
 def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
     """On a broker that the command starts, as a newcomer would; the report has a line for each rule.
 
@@ -58,7 +57,6 @@ def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("faulty", in_turn([*PLAIN, AIMED[0]], 4))
-@pytest.mark.long
 def test_a_writer_that_breaks_a_rule_fails_by_that_rule(faulty: FaultyWriter, kafka: Path, tmp_path: Path) -> None:
     """And by no other, but for consequences."""
     _assert_found(faulty, tmp_path, "--kafka", str(kafka), "--kills", str(faulty.kills), "--seeds", "1")

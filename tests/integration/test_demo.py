@@ -147,7 +147,6 @@ def demo(postgres_folder: Path) -> Iterator[RunningDemo]:
     running.kill()
 
 
-@pytest.mark.long
 def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(demo: RunningDemo) -> None:
     """The whole loop: what had been written when capture started is acknowledged, then confirmed to the server."""
 

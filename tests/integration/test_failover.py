@@ -68,7 +68,6 @@ def wait_for_switch(rig: CaptureRig, timeline: int) -> None:
     rig.wait(is_recorded, f"timeline {timeline}", 90)
 
 
-@pytest.mark.long
 def test_promotions_under_load_lose_and_repeat_nothing(rig: CaptureRig, pair: FailoverPair) -> None:
     """Primaries are killed at any moment, and the next standby is at the address of the first one."""
     rng = random.Random(1)  # noqa: S311  a reproducible history

@@ -112,7 +112,6 @@ class JoinedStory:
         return count
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", range(_SEEDS))
 def test_shapes_with_subqueries_are_their_queries_at_every_commit(loop: LocalLoop, seed: int) -> None:
     """Added before and between transactions, with snapshots of all of their tables; over restarts of capture."""
@@ -134,7 +133,6 @@ def test_shapes_with_subqueries_are_their_queries_at_every_commit(loop: LocalLoo
     assert story.compared() > 3 * _TRANSACTIONS
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", range(_SEEDS))
 def test_shapes_with_subqueries_on_partitioned_tables_are_their_queries(loop: LocalLoop, seed: int) -> None:
     """Rows move between partitions, and these are truncated, dropped, detached and attached, also while it is down."""

@@ -44,8 +44,6 @@ from tests.support.token_endpoint import TokenEndpoint
 from tests.support.waiting import wait_until
 from tests.support.write_folder import WriteFolder
 
-pytestmark = pytest.mark.long
-
 ROOT: Final = Path(__file__).parents[2]
 TRACKED: Final = ("fragments", "flushes")
 LIFETIME_S: Final = 4

@@ -239,7 +239,6 @@ def test_broker_that_stays_unavailable_ends_the_job(
     assert f"Kafka at {_AWAY} does not answer" in caplog.text
 
 
-@pytest.mark.long
 def test_outage_on_a_quiet_topic_is_over_when_the_broker_answers(
     spark: SparkSession, killable_broker: LocalBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -255,7 +254,6 @@ def test_outage_on_a_quiet_topic_is_over_when_the_broker_answers(
         wait_until(lambda: "broker available again" in caplog.text, "the end of the outage", _DEADLINE_S)
 
 
-@pytest.mark.long
 def test_partition_whose_leader_stays_away_ends_the_job(
     spark: SparkSession, killable_broker: LocalBroker, tmp_path: Path
 ) -> None:

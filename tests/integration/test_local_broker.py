@@ -44,7 +44,6 @@ def first_value(servers: str, topic: str) -> bytes | str | None:
         consumer.close()
 
 
-@pytest.mark.long
 def test_a_killed_broker_restarts_with_its_data_on_its_port(tmp_path: Path) -> None:
     """Here by a later program, which creates it for the same folder. Topics may accept large messages."""
     value = os.urandom(20 << 20)

@@ -135,7 +135,6 @@ def ids(rig: CaptureRig, table: str) -> list[int]:
     return sorted(number for (number,) in rig.server.execute(f"SELECT id FROM {table}"))  # noqa: S608  a constant
 
 
-@pytest.mark.long
 def test_the_source_continues_over_an_upgrade_that_has_kept_the_slot(
     rig: CaptureRig, servers: ExitStack, postgres_folder: Path
 ) -> None:
@@ -184,7 +183,6 @@ def test_the_source_continues_over_an_upgrade_that_has_kept_the_slot(
     assert f"{first} on server" in rig.start().failure()
 
 
-@pytest.mark.long
 def test_what_commits_after_the_mark_makes_pg_upgrade_refuse(
     rig: CaptureRig, servers: ExitStack, postgres_folder: Path
 ) -> None:
@@ -206,7 +204,6 @@ def test_what_commits_after_the_mark_makes_pg_upgrade_refuse(
     assert published_ids(rig, "users") == ids(rig, "users")
 
 
-@pytest.mark.long
 def test_a_capture_of_the_old_server_after_its_seal_ends_the_proof(
     rig: CaptureRig, servers: ExitStack, postgres_folder: Path
 ) -> None:
@@ -285,7 +282,6 @@ def test_an_upgraded_server_is_no_source_of_its_own(rig: CaptureRig, servers: Ex
     assert f"{first}/1 on server {after}" in rig.start().failure()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("old_version", [16])
 def test_from_a_version_whose_slots_pg_upgrade_does_not_keep_all_shapes_begin_again(
     rig: CaptureRig, servers: ExitStack, postgres_folder: Path

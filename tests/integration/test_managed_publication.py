@@ -126,7 +126,6 @@ def test_the_table_of_the_last_shape_leaves_the_publication(rig: CaptureRig) -> 
     stop(process)
 
 
-@pytest.mark.long
 def test_a_shape_that_replaces_another_one_keeps_its_table_published(rig: CaptureRig) -> None:
     """Its snapshot and its changes have all; the table is not taken out and added again."""
     rig.define(shape("users"), shape("one", "public.t"))

@@ -19,8 +19,6 @@ _CREATE_SLOT = "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')"
 _DEADLINE_S = 120
 _WAYS = {"dump": dumped, "logical replication": replicated, "pg_createsubscriber": subscribed}
 
-pytestmark = pytest.mark.long
-
 
 @pytest.fixture
 def postgres(postgres_folder: Path) -> Iterator[LocalPostgres]:

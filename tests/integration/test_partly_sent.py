@@ -43,7 +43,7 @@ def ids_in_log(rig: CaptureRig, shape_id: str, contained: MvccSnapshot | None, f
     return sorted([*first, *found])
 
 
-@pytest.mark.parametrize("is_prepared", [False, pytest.param(True, marks=pytest.mark.long)], ids=["open", "prepared"])
+@pytest.mark.parametrize("is_prepared", [False, True], ids=["open", "prepared"])
 def test_rows_that_were_written_before_their_table_was_published_are_not_lost(
     rig: CaptureRig, caplog: pytest.LogCaptureFixture, *, is_prepared: bool
 ) -> None:
@@ -85,7 +85,6 @@ def test_rows_that_were_written_before_their_table_was_published_are_not_lost(
     assert ids_in_log(rig, "log", None, set()) == [11]
 
 
-@pytest.mark.long
 def test_a_table_that_was_published_before_the_transaction_began_is_not_waited_for(rig: CaptureRig) -> None:
     """Of all tables, or by itself; also after a transaction was waited for, and by a partition's root."""
     rig.server.execute("CREATE TABLE root (id int PRIMARY KEY) PARTITION BY RANGE (id)")

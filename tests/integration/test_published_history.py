@@ -101,7 +101,6 @@ def define(rig: CaptureRig, count: int) -> list[str]:
     return [each["id"] for each in added]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", range(_SEEDS))
 def test_every_state_of_a_writer_is_one_of_the_table(publishing: PublishingRig, seed: int) -> None:
     """Whatever is killed: the job in the middle of attempts, and the writer. In the end its rows are the queries'."""

@@ -231,7 +231,6 @@ def test_a_record_over_the_limit_of_all_topics_is_refused_at_once(config: KafkaC
         publisher.flush(1)
 
 
-@pytest.mark.long
 def test_a_partition_that_lacks_replicas_is_named(
     killable_broker: LocalBroker, tmp_path: Path, topic_name: TopicName
 ) -> None:

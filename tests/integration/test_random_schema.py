@@ -21,7 +21,7 @@ _STAGES: Final = [
     pytest.param((18, [0]), id="18"),
     pytest.param((18, [1]), id="18, another", marks=pytest.mark.soak),
     # Another one with another commit; ``soak_schema`` plays on all.
-    pytest.param(_OLDER[turn() % 4], id="older", marks=pytest.mark.long),
+    pytest.param(_OLDER[turn() % 4], id="older"),
 ]
 """Versions, and the histories that are played there, as numbers from the first seed on."""
 _REPLAYS: Final = int(os.environ.get("FLUSHTRACKER_SCHEMA_REPLAYS", "60"))

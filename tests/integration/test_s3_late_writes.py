@@ -86,7 +86,6 @@ def test_commit_that_arrives_after_its_number_was_cleaned_up_is_not_read() -> No
         _require(options, [1, *range(3, 10)])
 
 
-@pytest.mark.long
 def test_pointer_to_a_checkpoint_that_arrives_late_is_not_followed() -> None:
     """The checkpoint that it names was deleted, with the commits after it, because there are later ones."""
     with _store() as (s3, proxy, options):
@@ -102,7 +101,6 @@ def test_pointer_to_a_checkpoint_that_arrives_late_is_not_followed() -> None:
         _require(options, [1, *range(3, 10)])
 
 
-@pytest.mark.long
 def test_deletion_that_arrives_late_deletes_nothing_else() -> None:
     """Names are never used again."""
     with _store() as (s3, proxy, options):

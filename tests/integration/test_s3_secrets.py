@@ -90,7 +90,6 @@ def test_server_shows_no_secret_of_its_storage(s3: S3Server, tmp_path: Path) -> 
     watch.require_no_secret(tmp_path)
 
 
-@pytest.mark.long
 def test_snapshot_shows_no_secret_of_its_storage(s3: S3Server, postgres: LocalPostgres, tmp_path: Path) -> None:
     """Neither the job nor its executors, which write the rows; nor do errors of the store change anything."""
     postgres.execute("CREATE TABLE users (id int PRIMARY KEY)", "ALTER TABLE users REPLICA IDENTITY FULL")

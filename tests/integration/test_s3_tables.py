@@ -134,7 +134,6 @@ def test_lost_answer_to_the_creation_of_a_table_ends_nothing(s3: S3Server, statu
     assert len(RegistryTable(f"{folder}/shapes", options, create=True).written()) == 1
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(1, further=1))
 def test_random_faults_lose_no_ack_and_no_row(s3: S3Server, seed: int) -> None:
     """Of every kind, and late requests: what an append has said to be durable is there, and nothing twice.
@@ -316,7 +315,6 @@ def _ack(lsn: int) -> AckRow:
     return AckRow(SOURCE, lsn, lsn, lsn, 0, None, None, _NOW)
 
 
-@pytest.mark.long
 def test_one_look_is_for_all_who_wait_for_a_cut(
     s3: S3Server, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

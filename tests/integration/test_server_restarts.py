@@ -18,8 +18,6 @@ from tests.support.insert_load import InsertLoad, acknowledge_some, published_id
 from tests.support.major_upgrade import old_server
 from tests.support.server_versions import binaries_of, runs_here
 
-pytestmark = pytest.mark.long
-
 _ROUNDS: Final = 2
 _NEEDS_X86: Final = pytest.mark.skipif(not runs_here(), reason="the server is built for 64-bit x86 Linux")
 _SHUTTING_DOWN: Final = "LOG:  shutting down"

@@ -86,7 +86,6 @@ def flushes(rig: CaptureRig) -> list[tuple[str, str]]:
     return [(event.shape_id, event.writer) for event in map(FlushNotification.from_json, rig.values("flushes"))]
 
 
-@pytest.mark.long
 def test_another_writer_confirms_nothing_of_what_write_has_not_stored(
     rig: CaptureRig, track: Callable[[], None], tmp_path: Path
 ) -> None:

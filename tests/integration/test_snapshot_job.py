@@ -244,7 +244,6 @@ def test_stop_during_an_attempt_leaves_nothing_behind(
     assert rig.rows("all") == []
 
 
-@pytest.mark.long
 def test_killed_job_loses_only_the_attempt_that_runs(
     rig: SnapshotRig, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -156,7 +156,6 @@ def test_the_wal_is_flushed_without_waiting_for_a_standby(postgres: LocalPostgre
         assert rows(connection, insert_lsn) == before
 
 
-@pytest.mark.long
 def test_a_standby_does_not_tell_what_is_visible_on_its_primary(
     rig: CaptureRig, postgres_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

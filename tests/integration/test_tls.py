@@ -182,7 +182,6 @@ def test_capture_works_and_shows_no_secret(
     watch.require_no_secret(tmp_path)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("case", in_turn(("right password", "wrong password")))
 def test_job_works_and_shows_no_secret(
     secured_broker: SecuredBroker, secured_job: KafkaJob, tmp_path: Path, case: str

@@ -42,7 +42,6 @@ def start() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
         driver.wait()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("shared", ["checkpoint and ack table", pytest.param("ack table", marks=pytest.mark.soak)])
 def test_one_of_two_drivers_ends_and_the_other_continues(
     spark: SparkSession, broker: Broker, tmp_path: Path, start: Callable[[Path], subprocess.Popen[bytes]], shared: str

@@ -28,7 +28,6 @@ def test_mutated_conditions_are_refused_or_mean_what_they_mean_on_the_server(pos
     _compare_mutated(postgres, ("default", "C", "pg_unicode_fast"))
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not runs_here(), reason="the servers are built for 64-bit x86 Linux")
 @pytest.mark.parametrize("version", in_turn([14, 15, 16, 17]))
 def test_mutated_conditions_mean_the_same_on_each_version(version: int) -> None:

@@ -16,7 +16,6 @@ from tests.support.whole_loop import Part, WholeLoop
 _KILLED: tuple[Part, ...] = ("tracker", "writers", "capture")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("servers", in_turn(["oldest", "newest"] if runs_here() else ["newest"]))
 def test_what_the_loop_decides_under_kills_is_what_the_models_allow(
     postgres_folder: Path, broker: Broker, servers: str

@@ -119,7 +119,6 @@ def job(
     return KafkaWriter(created_streams(broker.bootstrap_servers, topic_name), tmp_path / "job")
 
 
-@pytest.mark.long
 def test_expired_records_are_a_gap_for_their_shape_and_the_others_go_on(
     spark: SparkSession, job: KafkaWriter, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -146,7 +145,6 @@ def test_expired_records_are_a_gap_for_their_shape_and_the_others_go_on(
     assert job.notified()[-1] == ("lost", LogOffset.last_of(max(lost.items)))
 
 
-@pytest.mark.long
 def test_cut_never_passes_a_removal_that_was_deleted_before_it_was_read(
     spark: SparkSession, job: KafkaWriter, caplog: pytest.LogCaptureFixture
 ) -> None:

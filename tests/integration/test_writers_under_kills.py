@@ -39,7 +39,6 @@ def loop(
         yield loop
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("point", in_turn([*POINTS]))
 @pytest.mark.parametrize("behind", in_turn(["log", "own"]))
 def test_the_slot_waits_for_the_right_writer_under_kills(loop: TwoWriterLoop, point: str, behind: str) -> None:

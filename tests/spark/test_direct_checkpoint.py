@@ -173,7 +173,6 @@ def test_unfinished_file_is_not_there(spark: SparkSession, proxy: FaultyProxy) -
     assert [files.read(f"state/{number}.delta") for number in range(2)] == [None, None]
 
 
-@pytest.mark.long
 def test_checkpoint_with_renamed_files_is_continued_and_back(
     spark: SparkSession, proxy: FaultyProxy, tmp_path: Path
 ) -> None:

@@ -18,7 +18,6 @@ from tests.support.shape_log_rows import RandomLog, append
 from tests.support.waiting import wait_until
 
 
-@pytest.mark.long
 def test_spark_sql_has_the_rows_of_a_busy_log(spark: SparkSession, tmp_path: Path) -> None:
     """While the log is appended to, merged, folded and snapshotted again, past 2**32 transactions."""
     read = spark_rows(spark)
@@ -41,7 +40,6 @@ def test_spark_sql_folds_every_operation(spark: SparkSession, tmp_path: Path) ->
         assert read(log, version, "users", column) == found
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("membership", in_turn(["IN", "NOT IN"]))
 def test_spark_sql_joins_the_tables_of_a_shape_with_subqueries(
     spark: SparkSession, tmp_path: Path, membership: str

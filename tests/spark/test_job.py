@@ -69,7 +69,6 @@ def test_missing_jars_are_exit_code_2(tmp_path: Path) -> None:
     assert re.match(r"flushtracker track: FLUSHTRACKER_JARS is .* is missing.*\n$", done.stderr)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("options", in_turn([(), ("--verbose",)]))
 def test_gap_is_exit_code_3_with_a_traceback_only_when_verbose(tmp_path: Path, options: tuple[str, ...]) -> None:
     """The last line states the error; Spark's and Python's own output is shown only on request."""
@@ -153,7 +152,6 @@ def _is_group_alive(group: int) -> bool:
     return True
 
 
-@pytest.mark.long
 def test_spark_submit_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
     """There the JVM is the parent: it alone receives the signal, and it prints Python's output to its stdout."""
     job = JobFolder(tmp_path)

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 import yaml
 
 ROOT: Final = Path(__file__).parents[2]
@@ -14,7 +13,6 @@ _BEFORE_ANY_LOG: Final = "WARNING: Using incubator modules:"
 """The JVM itself prints this, before it has read any configuration."""
 
 
-@pytest.mark.long
 def test_every_line_of_a_job_and_of_spark_is_an_object(tmp_path: Path) -> None:
     """With --verbose Spark has something to say; the job ends with the place of a fragment that is none."""
     streams = {role: str(tmp_path / role) for role in ("fragments", "flushes")}

@@ -110,7 +110,6 @@ def test_checkpoint_on_s3_without_the_jars_is_refused_at_once(tmp_path: Path) ->
     assert f"FLUSHTRACKER_JARS is {jars}: s3/" in output
 
 
-@pytest.mark.long
 def test_no_secret_of_a_storage_is_seen_anywhere(tmp_path: Path) -> None:
     """Neither in the output, nor in a file, nor in the command line of the JVM that gets it."""
     folder = JobFolder(tmp_path / "job")

@@ -54,7 +54,6 @@ class Race:
             process.wait()
 
 
-@pytest.mark.long
 def test_no_commit_replaces_another(tmp_path: Path) -> None:
     """Writer, snapshots, upkeep, acks, registry and dead letters: each row that was appended is there once."""
     race = Race(tmp_path)

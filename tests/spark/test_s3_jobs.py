@@ -92,7 +92,6 @@ def test_faults_of_a_store_change_nothing(
     assert job.dead_letters() == GARBAGE
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("is_killed", in_turn([True, False]))
 def test_each_change_is_in_a_log_on_a_store_once(
     spark: SparkSession,
@@ -115,7 +114,6 @@ def test_each_change_is_in_a_log_on_a_store_once(
     job.require_everything()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("status", in_turn([403, 400]))
 def test_refused_signature_ends_the_job_with_the_stores_reason(
     spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path, status: int

@@ -101,7 +101,6 @@ def test_spark_refuses_what_the_other_reader_refuses(spark: SparkSession, log: s
         SparkShapeLogReader(spark, log).read_rows("users")
 
 
-@pytest.mark.long
 def test_appends_by_spark_go_on_during_upkeep(spark: SparkSession, log: str) -> None:
     """Neither fails because of the other, no row is lost or there twice, and each reads the other's checkpoints."""
     DeltaTable(log).alter.set_table_properties({"delta.checkpointInterval": "3"})
@@ -145,7 +144,6 @@ def test_appends_by_spark_go_on_during_upkeep(spark: SparkSession, log: str) -> 
     assert ordered(rows_there) == ordered(here.read_rows(shape_id).rows.to_pylist())
 
 
-@pytest.mark.long
 def test_spark_reads_snapshots_as_the_other_reader_does(spark: SparkSession, tmp_path: Path) -> None:
     """Of a random table, early and late, taken again, merged; after every bound, and among many open transactions."""
     log = str(tmp_path / "log")
@@ -183,7 +181,6 @@ def test_spark_refuses_a_shape_without_its_snapshot(spark: SparkSession, log: st
         SparkShapeLogReader(spark, log).read_log("users", Position(SOURCE, 9, 0))
 
 
-@pytest.mark.long
 def test_spark_continues_by_the_difference_as_the_other_reader_does(spark: SparkSession, tmp_path: Path) -> None:
     """Of shapes that begin again, with other columns, and whose slots are lost; from positions of any time."""
     log, positions, healed = str(tmp_path / "log"), list[Position](), 0
@@ -255,7 +252,6 @@ def net_changes(spark: SparkSession, log: str) -> Counter[str]:
     return +found
 
 
-@pytest.mark.long
 def test_streaming_readers_get_each_appended_row_once(spark: SparkSession, log: str, tmp_path: Path) -> None:
     """Across merges, and deletions of removed shapes' logs; the change data feed leaves the rows of the table."""
     DeltaTable(log).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})

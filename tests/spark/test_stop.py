@@ -46,7 +46,6 @@ def test_batch_that_takes_too_long_is_interrupted(
     assert job.acks() == [(source.name, 0, 2000)]
 
 
-@pytest.mark.long
 def test_stop_while_the_ack_table_hangs_ends_the_job_and_its_jvm(tmp_path: Path) -> None:
     """Whatever waits for the storage is given up; the next start reruns the batch."""
     job = JobFolder(tmp_path)

@@ -37,7 +37,6 @@ def _failed_run(tmp_path: Path) -> tuple[WriteFolder, Load, UnsyncedDisk]:
     return job, load, disk
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("names", in_turn([False, True]))
 def test_what_is_notified_survives_a_power_failure(
     spark: SparkSession,

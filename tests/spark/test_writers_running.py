@@ -169,7 +169,6 @@ def _peak_kib(process: Path) -> int:
     return int(line.split()[1])
 
 
-@pytest.mark.long
 def test_large_transaction_is_written_with_flat_memory_and_never_read_in_part(
     spark: SparkSession, tmp_path: Path
 ) -> None:

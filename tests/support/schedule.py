@@ -1,8 +1,9 @@
-"""On several workers: which tests stay together, and that the longest begin first, by a kept file of durations.
+"""Which tests are ``long``, which share a worker, and that the longest begin first, by a kept file of durations.
 
-A file's tests stay together, so that what it builds once is built once. A test that takes seconds is by itself, unless
-its file has a fixture for all of it. ``tests/durations.json`` has the seconds of both; ``pytest --write-durations``
-writes it after a run, and leaves the tests whose turn it was not. What is not in it counts as short, and still runs.
+A file's tests share a worker, so that what the file builds once is built once. A test that takes seconds is by itself,
+unless its file has a fixture for the whole file. ``tests/durations.json`` has the seconds of both; ``pytest
+--write-durations`` writes it after a run, and keeps those of the tests that did not run. A test without a duration
+counts as short.
 """
 
 import json
@@ -18,6 +19,9 @@ from xdist.scheduler import LoadScopeScheduling
 _ROOT: Final = Path(__file__).parent.parent.parent
 KEPT: Final = _ROOT / "tests" / "durations.json"
 _ALONE_S: Final = 4.0
+_LONG_S: Final = 8.0
+_LONG_FILE_S: Final = 30.0
+"""For the tests of a file that builds something once."""
 
 
 @cache
@@ -30,6 +34,18 @@ def kept_durations() -> Mapping[str, float]:
 def unit_of(nodeid: str) -> str:
     """What one worker runs in a row: a test by itself, or the rest of its file."""
     return nodeid if _function_of(nodeid) in kept_durations() else nodeid.partition("::")[0]
+
+
+def is_long(nodeid: str) -> bool:
+    unit = unit_of(nodeid)
+    seconds = kept_durations().get(_function_of(unit), 0.0)
+    return seconds >= (_LONG_S if "::" in unit else _LONG_FILE_S) and ("::" in unit or _builds_once(unit))
+
+
+def mark_long(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_long(item.nodeid):
+            item.add_marker(pytest.mark.long)
 
 
 def _function_of(nodeid: str) -> str:

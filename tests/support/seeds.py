@@ -55,7 +55,7 @@ def every(count: int, nth: int) -> pytest.MarkDecorator:
 
     Options of such a test that are ``in_turn``, too, are all tried only if their number has no factor in common.
     """
-    return pytest.mark.long if turn() % count == nth else pytest.mark.soak
+    return pytest.mark.in_turn if turn() % count == nth else pytest.mark.soak
 
 
 def play_until(play: Callable[[int], Mapping[str, int]], seed: int, *names: str) -> None:

@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.bench import serving
 
 ROOT = Path(__file__).parent.parent.parent
@@ -16,7 +14,6 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
 
 
-@pytest.mark.long
 def test_every_bench_runs_and_prints_its_tables() -> None:
     """Runs the smallest sizes: otherwise nobody notices a broken bench until it is needed."""
     done = bench("--quick")

@@ -104,7 +104,6 @@ def test_a_client_that_reads_nothing_delays_nobody() -> None:
         assert get(server) == STATUS.to_json()
 
 
-@pytest.mark.long
 def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its connection would be there until it goes: there is no room to write into it, so nothing happens to it."""
     monkeypatch.setitem(http_server.LIMITS, "channel_timeout", 1)

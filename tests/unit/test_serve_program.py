@@ -88,7 +88,6 @@ def test_server_tells_operators_what_its_clients_get(tmp_path: Path, log: str) -
         server.process.wait()
 
 
-@pytest.mark.long
 def test_slow_and_malformed_clients_are_cut_off(server: Process) -> None:
     """They get a 400, or nothing; others are answered meanwhile, and their number is limited."""
     slow = server.open()

@@ -126,7 +126,6 @@ def faster_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shape_log_upkeep, "VACUUM_EVERY", 20)
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("faster_clock")
 def test_files_do_not_accumulate_over_many_days(tmp_path: Path) -> None:
     """What was replaced is deleted after the retention, and the table's log stays short."""

@@ -22,7 +22,6 @@ def _search(cases: list[Case], *, exact: bool = True) -> tuple[int, int]:
     return sum(scope.states for scope in scopes), sum(scope.histories for scope in scopes)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("part", in_turn(range(4)))
 def test_two_fragments_of_two_transactions_and_a_lost_checkpoint(part: int) -> None:
     cases = list(all_cases(1, 2, 2, losses=1))
@@ -38,7 +37,6 @@ def test_two_fragments_of_two_transactions_and_a_lost_checkpoint(part: int) -> N
     )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("part", in_turn(range(4)))
 def test_two_shapes_and_a_resend(part: int) -> None:
     cases = list(all_cases(2, 2, 1, resends=1))

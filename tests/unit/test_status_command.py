@@ -98,7 +98,6 @@ def test_job_that_hangs_does_not_delay_the_rest(command: StatusCommand, monkeypa
         assert own.seconds < 4
 
 
-@pytest.mark.long
 def test_postgres_that_hangs_is_left_in_time(command: StatusCommand) -> None:
     """Its kernel accepts the connection, and no process answers; nor does the job, nor the storage of the acks."""
     with raw_server() as postgres, raw_server() as job, silent_object_store() as (_, options):
