@@ -41,6 +41,8 @@ LOG_FOLDER: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
 COMMIT_ID: Final = "flushtracker: commit"
 """The key of a commit's own id among its notes."""
+ACTION_COUNT: Final = "flushtracker: actions"
+"""The key of the number of lines that follow a commit's notes, by which a commit is known to be whole."""
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """deltalake would delete commits right after it has written the checkpoint that replaces them."""
 
@@ -74,9 +76,9 @@ class Commits:
         """
         if folder := local_folder(table.table_uri):
             sync_files(Path(folder), [action.path for action in actions if isinstance(action, AddAction)])
-        before, commit_id = table.version(), uuid.uuid4().hex
-        notes = {**(note or {}), COMMIT_ID: commit_id}
-        properties = CommitProperties(notes, max_commit_retries=retries, app_transactions=list(transactions))
+        before, commit_id, transactions = table.version(), uuid.uuid4().hex, list(transactions)
+        notes = {**(note or {}), COMMIT_ID: commit_id, ACTION_COUNT: str(len(actions) + len(transactions))}
+        properties = CommitProperties(notes, max_commit_retries=retries, app_transactions=transactions)
         try:
             table.create_write_transaction(
                 list(actions),

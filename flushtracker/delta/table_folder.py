@@ -18,7 +18,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector
 
 from flushtracker.config.storage_path import local_folder
-from flushtracker.delta.commits import LOG_FOLDER, Commits
+from flushtracker.delta.commits import ACTION_COUNT, LOG_FOLDER, Commits
 from flushtracker.delta.data_file import buffered, now_ms
 from flushtracker.delta.storage import storage_reason
 from flushtracker.delta.torn_log import set_torn_end_aside
@@ -36,6 +36,9 @@ _INCOMPLETE_MS: Final = 86_400_000
 """Much longer than writing a file takes."""
 
 _TRIED: Final = ".flushtracker-tried"
+
+_CREATION_ACTIONS: Final = "2"
+"""The protocol and the metadata."""
 
 
 class TableFolder:
@@ -76,7 +79,7 @@ class TableFolder:
                 storage_options=self._options,
                 # deltalake would add its own first commit after another process's, with which the other's next
                 # commit would conflict.
-                commit_properties=CommitProperties(max_commit_retries=0),
+                commit_properties=CommitProperties({ACTION_COUNT: _CREATION_ACTIONS}, max_commit_retries=0),
                 # Ours is none of Delta's.
                 raise_if_key_not_exists=False,
             )

@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flushtracker.delta.commits import LAST_CHECKPOINT
+from flushtracker.delta.commits import ACTION_COUNT, LAST_CHECKPOINT
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +65,13 @@ def _content(path: Path) -> bytes:
 
 
 def _is_commit(content: bytes) -> bool:
+    """Whether the commit is whole. One that ends after a line may lack files that replace those it removes."""
     try:
         lines = [json.loads(line) for line in content.splitlines() if line.strip()]
-    except ValueError:
+        notes = [line["commitInfo"] for line in lines if "commitInfo" in line]
+        return len(lines) > max((int(each.get(ACTION_COUNT, 0)) for each in notes), default=0)
+    except (ValueError, TypeError, AttributeError):
         return False
-    return bool(lines) and all(isinstance(line, dict) for line in lines)
 
 
 def _is_parquet(content: bytes) -> bool:

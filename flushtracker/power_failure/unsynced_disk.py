@@ -76,6 +76,7 @@ class UnsyncedDisk:
     def leave_names(self, target: Path, seed: int) -> None:
         """Put the state into ``target`` that has all names, and of each content that was not synced a random part.
 
+        Some parts end with a line: the next one is missing, and nothing else shows it.
         Nothing may write to the folder meanwhile.
         """
         chance = random.Random(seed)  # noqa: S311  a reproducible state
@@ -84,7 +85,8 @@ class UnsyncedDisk:
             for path in sorted(self.root.rglob("*")):
                 if stat.S_ISREG(path.lstat().st_mode):
                     left, content = target / path.relative_to(self.root), path.read_bytes()
-                    part = chance.choice([0, len(content), chance.randint(0, len(content))])
+                    part = chance.randint(0, len(content))
+                    part = chance.choice([0, len(content), part, content.rfind(b"\n", 0, part) + 1])
                     synced = self._content(path.stat().st_ino)
                     left.write_bytes(content[:part] if synced is None else synced)
 

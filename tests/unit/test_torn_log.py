@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from flushtracker.delta import registry_table
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.table import create_shape_log
+from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import SinkError
+from tests.support.sample_registry import shape_entry
 
 _SOURCE = "7301/1/shapes"
 
@@ -45,6 +48,31 @@ def test_torn_last_versions_are_set_aside(
     assert "torn by a power failure, set aside" in caplog.text
     assert (log / f".torn-{4:020}.json").exists()
     assert DeltaTable(str(tmp_path)).version() == 2
+
+
+def test_a_merge_that_is_torn_after_a_line_loses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its lines is whole, but the files that it removes are not replaced."""
+    monkeypatch.setattr(registry_table, "COMPACT_EVERY", 5)
+    table = RegistryTable(str(tmp_path), create=True)
+    for shape in "abcde":
+        table.append([shape_entry(shape).to_json()], datetime.now(timezone.utc))
+    merge = _version(tmp_path / "_delta_log", 6)
+    text = merge.read_text()
+    assert text.count('"remove"') == 5
+    for lines in range(len(text.splitlines())):
+        merge.write_text("\n".join(text.splitlines()[:lines]))
+        entries = RegistryTable(str(tmp_path), create=True).entries()
+        assert [shape for _, _, shape in sorted(entries.entries)] == list("abcde")
+
+
+def test_a_creation_that_is_torn_after_a_line_is_repeated(tmp_path: Path) -> None:
+    log = _acks(tmp_path / "whole", count=0)
+    text = _version(log, 0).read_text()
+    for lines in range(len(text.splitlines())):
+        folder = tmp_path / f"{lines}"
+        (folder / "_delta_log").mkdir(parents=True)
+        _version(folder / "_delta_log", 0).write_text("\n".join(text.splitlines()[:lines]))
+        assert AckTable(str(folder)).last_ack(_SOURCE) is None
 
 
 def test_torn_version_before_others_is_left_for_a_person(tmp_path: Path) -> None:
