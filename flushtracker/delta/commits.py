@@ -13,6 +13,10 @@ On a network's file system, such as NFS, closing a file sends it to the server, 
 
 The answer to a commit may be lost: an error after it took effect, or a retry that meets the commit itself, and takes it
 for another one's. So each commit has an id of its own, and after an error the table's log says whether it is there.
+
+If it is not, a commit to a store is tried again, because the client repeats no conditional write whose connection was
+reset. It is tried from the version that it was made for, so it conflicts with others' commits as before, and with an
+earlier try that arrives late: only commits are repeated that conflict with themselves.
 """
 
 import logging
@@ -32,7 +36,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.data_file import now_ms
-from flushtracker.delta.storage import storage_reason
+from flushtracker.delta.storage import StoreRetry, asked, refresh, storage_reason
 from flushtracker.disk_sync import sync, sync_files
 
 logger = logging.getLogger(__name__)
@@ -79,22 +83,30 @@ class Commits:
         before, commit_id, transactions = table.version(), uuid.uuid4().hex, list(transactions)
         notes = {**(note or {}), COMMIT_ID: commit_id, ACTION_COUNT: str(len(actions) + len(transactions))}
         properties = CommitProperties(notes, max_commit_retries=retries, app_transactions=transactions)
-        try:
-            table.create_write_transaction(
-                list(actions),
-                "append",
-                table.schema(),
-                commit_properties=properties,
-                post_commithook_properties=_NO_HOOKS,
-            )
-        except (DeltaError, OSError) as error:
-            if not _is_committed(table, before, commit_id):
-                raise
-            logger.warning(
-                "commit took effect in spite of an error uri=%s reason=%s", table.table_uri, storage_reason(error)
-            )
+        # Without an app transaction, deltalake would commit again behind an earlier try that arrives late.
+        is_repeatable, retry = bool(transactions) or retries == 0, StoreRetry(table.table_uri)
+        while True:
+            try:
+                table.create_write_transaction(
+                    list(actions),
+                    "append",
+                    table.schema(),
+                    commit_properties=properties,
+                    post_commithook_properties=_NO_HOOKS,
+                )
+                break
+            except (DeltaError, OSError) as error:
+                reason = storage_reason(error)
+                if _is_committed(table, before, commit_id):
+                    logger.warning("commit took effect in spite of an error uri=%s reason=%s", table.table_uri, reason)
+                    break
+                if isinstance(error, CommitFailedError) or not is_repeatable or not retry.pause():
+                    raise
+            logger.warning("commit tried again after an error uri=%s reason=%s", table.table_uri, reason)
+            # Otherwise it would not conflict with what others have committed meanwhile.
+            asked(table.table_uri, lambda: table.load_as_version(before))
         # deltalake leaves the table at the version before.
-        table.update_incremental()
+        refresh(table)
         self.sync(table)
         self._checkpoint_if_due(table)
 
@@ -122,7 +134,7 @@ class Commits:
         """
         versions = [(each.app_id, each.version) for each in transactions]
         for _ in range(_ATTEMPTS):
-            table.update_incremental()
+            refresh(table)
             if any((table.transaction_version(app_id) or 0) >= version for app_id, version in versions):
                 return False
             active = set(pa.table(table.get_add_actions())["path"].to_pylist())

@@ -15,7 +15,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
-from flushtracker.delta.storage import storage_reason
+from flushtracker.delta.storage import StoreRetry, storage_reason
 from flushtracker.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ _SCHEMES: Final = ("s3://", "s3a://")
 _TRIED: Final = ".flushtracker-tried-"
 _LOCKED: Final = "AWS_S3_LOCKING_PROVIDER"
 """deltalake's option for a lock of the user's in place of conditional writes."""
+
+TIMEOUT: Final = timedelta(seconds=10)
 
 _OPTIONS: Final = {
     "AWS_ENDPOINT_URL",
@@ -51,7 +53,7 @@ def require_conditional_writes(key: str, uri: str, storage_options: Mapping[str,
     if not uri.startswith(_SCHEMES) or _LOCKED in options:
         return
     try:
-        is_refused = _is_second_write_refused(_store(uri, options))
+        is_refused = _is_second_write_refused(uri, _store(uri, options))
     except (BaseError, OSError, ValueError) as error:
         logger.warning(
             "it is unknown whether the object store has conditional writes uri=%s reason=%s", uri, storage_reason(error)
@@ -66,28 +68,37 @@ def require_conditional_writes(key: str, uri: str, storage_options: Mapping[str,
 
 def _store(uri: str, options: Mapping[str, str]) -> S3Store:
     config = {name.lower(): value for name, value in options.items() if name in _OPTIONS}
-    limit = timedelta(seconds=10)
     store: S3Store = S3Store.from_url(
         uri,
         # Not every store deletes several objects in one request.
         config=cast("S3Config", {**config, "disable_bulk_delete": "true"}),
-        client_options={"allow_http": True, "timeout": limit, "connect_timeout": limit},
-        retry_config={"max_retries": 3, "retry_timeout": limit},
+        client_options={"allow_http": True, "timeout": TIMEOUT, "connect_timeout": TIMEOUT},
+        retry_config={"max_retries": 3, "retry_timeout": TIMEOUT},
     )
     return store
 
 
-def _is_second_write_refused(store: S3Store) -> bool:
+def _is_second_write_refused(uri: str, store: S3Store) -> bool:
     name = _TRIED + uuid.uuid4().hex
     try:
         # The answer to the first one may be lost, and its retry be refused.
-        with suppress(AlreadyExistsError):
-            obstore.put(store, name, b"1", mode="create")
-        try:
-            obstore.put(store, name, b"2", mode="create")
-        except AlreadyExistsError:
-            return True
-        return False
+        _put_new(uri, store, name, b"1")
+        return not _put_new(uri, store, name, b"2")
     finally:
         with suppress(BaseError, OSError):
             obstore.delete(store, name)
+
+
+def _put_new(uri: str, store: S3Store, name: str, content: bytes) -> bool:
+    """Put an object on the condition that there is none; false if there is one, maybe by an earlier try."""
+    retry = StoreRetry(uri)
+    while True:
+        try:
+            obstore.put(store, name, content, mode="create")
+        except (BaseError, OSError) as error:  # noqa: PERF203  each round is a request
+            if isinstance(error, AlreadyExistsError):
+                return False
+            if not retry.pause():
+                raise
+        else:
+            return True

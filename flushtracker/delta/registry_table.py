@@ -27,7 +27,7 @@ from flushtracker.delta.commits import Commits
 from flushtracker.delta.compaction import compact
 from flushtracker.delta.data_file import write_file
 from flushtracker.delta.fence import Fence
-from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
+from flushtracker.delta.storage import asked, missing_columns, refresh, storage_reason, table_rows
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable
 from flushtracker.errors import DecodeError, SinkError
@@ -81,7 +81,7 @@ class RegistryTable:
             self._table = (
                 self._folder.open_or_create(SCHEMA, CONFIGURATION)
                 if create
-                else DeltaTable(uri, storage_options=self._options)
+                else asked(uri, lambda: DeltaTable(uri, storage_options=self._options))
             )
             self._storage = DeltaStorageHandler(self._table.table_uri, self._options)
         except TableNotFoundError as error:
@@ -116,7 +116,7 @@ class RegistryTable:
 
     def _refresh(self) -> None:
         try:
-            self._table.update_incremental()
+            refresh(self._table)
         except (DeltaError, OSError) as error:
             raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
 

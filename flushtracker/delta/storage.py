@@ -1,4 +1,4 @@
-"""What all Delta tables share: rows by SQL, column checks, and a storage error on one line.
+"""What all Delta tables share: rows by SQL, column checks, a storage error on one line, and further tries of requests.
 
 Rows are read by the query engine of the deltalake package, not through a pyarrow dataset: a dataset calls back into
 Python from its own threads, and a program that exits at that moment aborts. Of 200 programs that read three rows and
@@ -6,17 +6,67 @@ exited, 12 aborted on a busy machine; with the query engine none did.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Final
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from flushtracker.config.storage_path import local_folder
+
+_T = TypeVar("_T")
 
 _NAME: Final = "rows"
 _REASON_LENGTH: Final = 400
 
+RETRIES: Final = 2
+PAUSE_S: Final = 1.0
+_RETRIED_S: Final = 60.0
+"""Longer than a request's timeout, and shorter than the store's client tries by itself while nothing answers."""
+
 _SMALL_BATCHES: Final = {"datafusion.execution.batch_size": 1024, "datafusion.execution.target_partitions": 1}
 """Rows may be large, and each partition holds a batch."""
+
+
+class StoreRetry:
+    """Further tries of a request that has failed, to the store that has ``uri``; on a disk there are none.
+
+    The store's client repeats most requests itself, but neither a conditional write whose connection is reset or
+    silent, nor a listing that breaks off.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._left = RETRIES if local_folder(uri) is None else 0
+        self._until_s = time.monotonic() + _RETRIED_S
+
+    def pause(self) -> bool:
+        """Wait for the next try; false if there is none."""
+        self._left -= 1
+        if self._left < 0 or time.monotonic() > self._until_s:
+            return False
+        time.sleep(PAUSE_S)
+        return True
+
+
+def asked(uri: str, request: Callable[[], _T]) -> _T:
+    """What ``request`` returns, which only reads from the store that has ``uri``; it may be called again.
+
+    Raises ``DeltaError`` or ``OSError``.
+    """
+    retry = StoreRetry(uri)
+    while True:
+        try:
+            return request()
+        except (DeltaError, OSError) as error:  # noqa: PERF203  each round is a request
+            if isinstance(error, TableNotFoundError) or not retry.pause():
+                raise
+
+
+def refresh(table: DeltaTable) -> None:
+    """Open the table at its last version; raises ``DeltaError`` or ``OSError``."""
+    asked(table.table_uri, table.update_incremental)
 
 
 def table_rows(table: DeltaTable, selected: Iterable[str], condition: str = "TRUE") -> pa.Table:

@@ -20,7 +20,8 @@ from pyarrow.fs import FileSelector
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.commits import ACTION_COUNT, LOG_FOLDER, Commits
 from flushtracker.delta.data_file import buffered, now_ms
-from flushtracker.delta.storage import storage_reason
+from flushtracker.delta.storage import StoreRetry, asked, storage_reason
+from flushtracker.delta.table_version import require_writable
 from flushtracker.delta.torn_log import set_torn_end_aside
 from flushtracker.disk_sync import make_folder
 from flushtracker.errors import SinkError, listed, printable
@@ -63,6 +64,7 @@ class TableFolder:
         if log is not None:
             set_torn_end_aside(log)
         if table := self.table():
+            require_writable(table, self._kind, self._uri)
             return table
         foreign = foreign_names(self.names())
         # Another process may have created the table after the first look, and have written to it.
@@ -70,34 +72,38 @@ class TableFolder:
             raise SinkError(not_empty(self._kind, self._key, self._uri, foreign))
         if log is not None:
             make_folder(log)
-        try:
-            table = DeltaTable.create(
-                self._uri,
-                Schema.from_arrow(schema),
-                mode="ignore",
-                configuration=configuration,
-                storage_options=self._options,
-                # deltalake would add its own first commit after another process's, with which the other's next
-                # commit would conflict.
-                commit_properties=CommitProperties({ACTION_COUNT: _CREATION_ACTIONS}, max_commit_retries=0),
-                # Ours is none of Delta's.
-                raise_if_key_not_exists=False,
-            )
-        except (DeltaError, OSError) as error:
-            # Another process was first, or the answer to this commit was lost. Either way there is a table to open.
-            created = None
-            with suppress(DeltaError, OSError):
-                created = self.table()
-            if created is None:
-                raise
-            logger.info(
-                "opened the table in spite of an error at its creation uri=%s reason=%s",
-                self._uri,
-                storage_reason(error),
-            )
-            table = created
+        table = self._created(schema, configuration)
         Commits().sync(table)
         return table
+
+    def _created(self, schema: pa.Schema, configuration: Mapping[str, str | None]) -> DeltaTable:
+        retry = StoreRetry(self._uri)
+        while True:
+            try:
+                return DeltaTable.create(
+                    self._uri,
+                    Schema.from_arrow(schema),
+                    mode="ignore",
+                    configuration=configuration,
+                    storage_options=self._options,
+                    # deltalake would add its own first commit after another process's, with which the other's next
+                    # commit would conflict.
+                    commit_properties=CommitProperties({ACTION_COUNT: _CREATION_ACTIONS}, max_commit_retries=0),
+                    # Ours is none of Delta's.
+                    raise_if_key_not_exists=False,
+                )
+            except (DeltaError, OSError) as error:
+                reason = storage_reason(error)
+                # Another process was first, or the answer to this commit was lost: then there is a table to open.
+                with suppress(DeltaError, OSError):
+                    if table := self.table():
+                        logger.info(
+                            "opened the table in spite of an error at its creation uri=%s reason=%s", self._uri, reason
+                        )
+                        return table
+                if not retry.pause():
+                    raise
+            logger.warning("table is created again after an error uri=%s reason=%s", self._uri, reason)
 
     def delete_old_files(self, table: DeltaTable) -> int:
         """Delete data files that are past the retention and not part of the table; returns their number.
@@ -142,7 +148,7 @@ class TableFolder:
         """The open table, if there is one; raises ``DeltaError`` or ``OSError``."""
         # is_deltatable() holds Python's lock until the storage answers.
         try:
-            return DeltaTable(self._uri, storage_options=self._options)
+            return asked(self._uri, lambda: DeltaTable(self._uri, storage_options=self._options))
         except TableNotFoundError:
             return None
 
@@ -167,7 +173,8 @@ class TableFolder:
             storage = DeltaStorageHandler(self._uri, self._options)
         except TableNotFoundError:  # a folder on this machine that does not exist
             return []
-        infos = storage.get_file_info_selector(FileSelector("", allow_not_found=True, recursive=False))
+        selector = FileSelector("", allow_not_found=True, recursive=False)
+        infos = asked(self._uri, lambda: storage.get_file_info_selector(selector))
         return [info.path for info in infos]
 
 

@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.Map;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataOutputStream;
@@ -126,9 +127,15 @@ public class DirectCheckpointFiles extends FileSystemBasedCheckpointFileManager 
 
         /** Returns if the store has this file, and only its answer was lost. */
         private void requireOwn(IOException error) throws IOException {
-            byte[] found;
+            byte[] found = null;
             try {
-                found = system.getXAttr(path, "header." + WRITER);
+                Map headers = system.getXAttrs(path);
+                for (Object name : headers.keySet()) {
+                    // The names of HTTP have no case, and a store or proxy may change it.
+                    if (("header." + WRITER).equalsIgnoreCase((String) name)) {
+                        found = (byte[]) headers.get(name);
+                    }
+                }
             } catch (IOException missing) {
                 throw error;
             }

@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 from deltalake import DeltaTable
 
+from flushtracker.delta import storage
 from flushtracker.delta.acks import table as ack_table
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.delta.acks.table import AckRow, AckTable
@@ -32,6 +33,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each third version has a checkpoint, and each sixth is compacted."""
     monkeypatch.setitem(ack_table.CONFIGURATION, "delta.checkpointInterval", "3")
     monkeypatch.setattr(ack_table, "COMPACT_EVERY", 6)
+    monkeypatch.setattr(storage, "PAUSE_S", 0.0)
 
 
 @contextmanager
@@ -75,13 +77,13 @@ def test_commit_that_arrives_after_its_number_was_cleaned_up_is_not_read() -> No
         first = AckTable(_URI, _impatient(options))
         first.fence_others()
         first.append(_ack(1))
-        proxy.add(Fault(r"PUT .*/_delta_log/\d{20}\.json", HELD))
+        proxy.add(Fault(r"PUT .*/_delta_log/\d{20}\.json", HELD, times=storage.RETRIES + 1))
         with pytest.raises(SinkError, match="timed out"):
             first.append(_ack(2))
         _append(s3, options, 9)
         reader = AckReader(_URI, options)
         assert reader.last_ack(SOURCE) == 9
-        assert [status for _, status in proxy.release()] == [_OK]
+        assert min(status for _, status in proxy.release()) == _OK
         assert reader.last_ack(SOURCE) == 9
         _require(options, [1, *range(3, 10)])
 

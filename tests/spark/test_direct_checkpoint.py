@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -22,6 +22,8 @@ from tests.support.job_folder import JobFolder
 from tests.support.object_store import store_options
 from tests.support.s3_session import s3_store
 from tests.support.sample_source import SampleSource
+from tests.support.seeds import in_turn
+from tests.support.store_faults import WAYS, failing
 
 _MANY: Final = 100
 _PRICES: Final = {"GET": "read", "HEAD": "read", "LIST": "list", "PUT": "write", "POST": "write", "DELETE": "delete"}
@@ -37,17 +39,35 @@ def proxy(running_proxy: FaultyProxy) -> FaultyProxy:
 class _Files:
     """The file manager of one folder, as Spark calls it."""
 
-    def __init__(self, spark: SparkSession, name: str) -> None:
+    def __init__(self, spark: SparkSession, name: str, settings: Mapping[str, str] | None = None) -> None:
         self._jvm: Any = spark.sparkContext._jvm
         self._folder = f"s3a://bucket/{name}"
         self.read = HadoopFiles(spark, self._folder).read
-        hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
+        hadoop: Any = self._jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration())  # type: ignore[union-attr]
+        for key, value in (settings or {}).items():
+            hadoop.set(key, value)
         self._manager = self._jvm.flushtracker.DirectCheckpointFiles(self._path(""), hadoop)  # type: ignore[union-attr]
 
     def begin(self, name: str, content: bytes, *, replaces: bool = False) -> Any:
         stream = self._manager.createAtomic(self._path(name), replaces)
         stream.write(bytearray(content))
         return stream
+
+    def exists(self, name: str) -> bool:
+        return bool(self._manager.exists(self._path(name)))
+
+    def opened(self, name: str) -> bytes:
+        stream = self._manager.open(self._path(name))
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+
+    def names(self, name: str) -> list[str]:
+        return sorted(str(each.getPath().getName()) for each in self._manager.list(self._path(name)))
+
+    def delete(self, name: str) -> None:
+        self._manager.delete(self._path(name))
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._folder}/{name}")
@@ -161,6 +181,41 @@ def test_failed_write_is_an_error_and_leaves_nothing(
         files.begin("offsets/7", b"content", replaces=replaces).close()
     assert proxy.left() < _MANY
     assert files.read("offsets/7") is None
+
+
+@pytest.fixture
+def impatient(spark: SparkSession) -> Iterator[dict[str, str]]:
+    """Settings of a client of its own that waits for a second; others wait for minutes."""
+    jvm: Any = spark.sparkContext._jvm
+    shortest = jvm.org.apache.hadoop.fs.s3a.impl.AWSClientConfig
+    shortest.setMinimumOperationDuration(jvm.java.time.Duration.ofSeconds(1))
+    yield {"fs.s3a.connection.timeout": "1s", "fs.s3a.impl.disable.cache": "true"}
+    shortest.resetMinimumOperationDuration()
+
+
+@pytest.mark.parametrize("way", in_turn([*WAYS]))
+def test_request_for_a_file_of_a_checkpoint_that_fails_once_is_no_error(
+    spark: SparkSession, proxy: FaultyProxy, impatient: dict[str, str], way: str
+) -> None:
+    """Each request that Spark makes, whether or not the store has it; what arrives late changes nothing."""
+    files = _Files(spark, f"ways{[*WAYS].index(way)}", impatient)
+    for name, replaces in (("offsets/7", False), ("state/7.delta", True)):
+        with failing(proxy, f"PUT .*{name}", way):
+            files.begin(name, b"content", replaces=replaces).close()
+        assert files.read(name) == b"content"
+    with failing(proxy, "PUT .*state/7", way):
+        files.begin("state/7.delta", b"again", replaces=True).close()
+    # S3A takes half of an answer for an error of the store, and the query ends; the next start reads it again.
+    read_way = "reset before" if way == "half" else way
+    with failing(proxy, "HEAD .*state/7", read_way):
+        assert files.exists("state/7.delta")
+    with failing(proxy, "GET .*state/7", read_way):
+        assert files.opened("state/7.delta") == b"again"
+    with failing(proxy, "GET .*list-type", way):
+        assert files.names("state") == ["7.delta"]
+    with failing(proxy, "DELETE .*offsets/7", way):
+        files.delete("offsets/7")
+    assert [files.read("offsets/7"), files.read("state/7.delta")] == [None, b"again"]
 
 
 def test_unfinished_file_is_not_there(spark: SparkSession, proxy: FaultyProxy) -> None:

@@ -7,6 +7,7 @@ its own, because deltalake holds Python's lock while it waits for an answer. Eac
 """
 
 import http.client
+import io
 import json
 import re
 import socket
@@ -23,6 +24,7 @@ from typing import Any, ClassVar, Final
 
 RESET: Final = 0
 HELD: Final = -1
+HALF: Final = -2
 _ANSWER: Final = b"<Error><Code>%s</Code><Message>told to fail</Message></Error>"
 _CODES: Final = {500: b"InternalError", 503: b"SlowDown", 403: b"RequestTimeTooSkewed", 400: b"ExpiredToken"}
 
@@ -32,7 +34,8 @@ class Fault:
     """What happens to the next ``times`` requests whose method and path ``request`` matches.
 
     ``takes_effect``: the server gets the request, and only its answer is lost. ``status``: what is answered instead, or
-    :data:`RESET` for a connection that is reset; ``None``: the server's answer, after ``delay_s``.
+    :data:`RESET` for a connection that is reset; :data:`HALF`: the server's answer, which breaks off; ``None``: all of
+    it, after ``delay_s``.
 
     :data:`HELD`: nothing is answered, and nothing is forwarded before :meth:`FaultyProxy.release`: the request arrives
     late, when its client may have given up long ago. With ``takes_effect`` it is forwarded at once, and never answered.
@@ -165,10 +168,14 @@ class Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.status == HELD:
             self._hold(body, takes_effect=fault.takes_effect)
             return
-        answer = self._forward(body) if fault is None or fault.status is None or fault.takes_effect else None
+        is_answered = fault is None or fault.status in {None, HALF}
+        answer = self._forward(body) if is_answered or (fault is not None and fault.takes_effect) else None
         if fault is None or fault.status is None:
             assert answer is not None
             self._answer(*answer)
+        elif fault.status == HALF:
+            assert answer is not None
+            self._break_off(*answer)
         elif fault.status == RESET:
             self._reset()
         else:
@@ -249,10 +256,21 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
         self.send_response_only(status)
         for name, value in headers:
-            self.send_header(name, value)
+            # The names have no case, and a client must not go by that of its own request.
+            self.send_header(name.title(), value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+    def _break_off(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        """Send half of the content, or if there is none, half of the headers."""
+        client, self.wfile = self.wfile, io.BytesIO()
+        self._answer(status, headers, content)
+        whole, self.wfile = self.wfile.getvalue(), client
+        missing = len(content) if content and self.command != "HEAD" else len(whole)
+        client.write(whole[: len(whole) - max(missing // 2, 1)])
+        client.flush()
+        self.close_connection = True
 
     def _reset(self) -> None:
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from flushtracker.delta import dead_letter_table
+from flushtracker.delta import dead_letter_table, storage
 from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.dead_letter_table import DeadLetterTable
@@ -33,8 +33,10 @@ from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 
 _NOW: Final = datetime(2026, 1, 2, tzinfo=timezone.utc)
 _COMMIT: Final = r"PUT .*/_delta_log/\d{20}\.json"
-_ACCEPTED: Final = 200
-_REFUSED: Final = 412
+_TRIES: Final = storage.RETRIES + 1
+_REFUSED: Final = [412] * _TRIES
+_ACCEPTED: Final = [200, *_REFUSED[1:]]
+"""Once."""
 _ACKS: Final = "s3://bucket/acks"
 
 
@@ -144,6 +146,12 @@ def _column(uri: str, options: Any, name: str, condition: str = "TRUE") -> list[
     return sorted(values)
 
 
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pauses between tries."""
+    monkeypatch.setattr(storage, "PAUSE_S", 0.0)
+
+
 @contextmanager
 def _store() -> Iterator[tuple[FaultyProxy, dict[str, str]]]:
     with running_store() as (port, _), faulty_proxy(port) as proxy:
@@ -152,16 +160,21 @@ def _store() -> Iterator[tuple[FaultyProxy, dict[str, str]]]:
 
 @contextmanager
 def _given_up(program: type[_Program]) -> Iterator[tuple[FaultyProxy, dict[str, str]]]:
-    """A program has written 1, and given up while its commit of 2 is on its way."""
+    """A program has written 1, and given up while all tries of its commit of 2 are on their way."""
     with _store() as (proxy, options):
         first = program(options | {"timeout": "1s"})
         first.start()
         first.write(1)
-        proxy.add(Fault(_COMMIT, HELD))
+        proxy.add(Fault(_COMMIT, HELD, times=_TRIES))
         with pytest.raises(SinkError, match="timed out"):
             first.write(2)
-        assert proxy.held() == 1
+        assert proxy.held() == _TRIES
         yield proxy, options
+
+
+def _answers(proxy: FaultyProxy) -> list[int]:
+    """What the store answers to all tries of the commit, which arrive now."""
+    return sorted(status for _, status in proxy.release())
 
 
 @each_program
@@ -172,7 +185,7 @@ def test_commit_that_arrives_after_others_is_refused(name: str) -> None:
         second = program(options)
         second.start()
         second.write(3)
-        assert [status for _, status in proxy.release()] == [_REFUSED]
+        assert _answers(proxy) == _REFUSED
         second.write(4)
         assert program.numbers(options) == [1, 3, 4]
 
@@ -182,7 +195,7 @@ def test_commit_that_arrives_before_the_next_start_is_found_then(name: str) -> N
     """The next program writes the same again, as it does after a crash, and it is there once."""
     program = _PROGRAMS[name]
     with _given_up(program) as (proxy, options):
-        assert [status for _, status in proxy.release()] == [_ACCEPTED]
+        assert _answers(proxy) == _ACCEPTED
         second = program(options)
         second.start()
         second.write(2)
@@ -201,7 +214,7 @@ def test_commit_that_arrives_between_look_and_commit_of_the_next_is_there_once(
 
         def commit_late(commits: Commits, *arguments: Any, **named: Any) -> None:
             monkeypatch.undo()
-            assert [status for _, status in proxy.release()] == [_ACCEPTED]
+            assert _answers(proxy) == _ACCEPTED
             handle(commits, *arguments, **named)
 
         monkeypatch.setattr(Commits, "commit", commit_late)

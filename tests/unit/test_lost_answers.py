@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from flushtracker.delta import dead_letter_table
+from flushtracker.delta import dead_letter_table, storage
 from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.dead_letter_table import DeadLetterTable
@@ -44,6 +44,12 @@ _CREATE: Final[Mapping[str, Callable[[str, dict[str, str]], object]]] = {
     "shapes": lambda uri, options: RegistryTable(uri, options, create=True),
     "letters": lambda uri, options: DeadLetterTable(uri, options).has("query", 7),
 }
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pauses between tries."""
+    monkeypatch.setattr(storage, "PAUSE_S", 0.0)
 
 
 @contextmanager
@@ -78,7 +84,7 @@ def test_table_is_opened_after_a_lost_answer_to_its_creation(name: str, how: str
 def test_creation_that_never_arrived_is_an_error(name: str) -> None:
     """No table is taken for created because it was sent; the next start creates it."""
     with _store() as (proxy, options):
-        proxy.add(Fault(_COMMIT, RESET))
+        proxy.add(Fault(_COMMIT, RESET, times=storage.RETRIES + 1))
         with pytest.raises(SinkError, match="cannot be opened"):
             _CREATE[name](f"s3://bucket/{name}", options)
         assert proxy.left() == 0
@@ -165,7 +171,7 @@ def test_commit_that_never_arrived_is_an_error() -> None:
     with _store() as (proxy, options):
         acks = AckTable("s3://bucket/acks", options)
         acks.fence_others()
-        proxy.add(Fault(_COMMIT, RESET))
+        proxy.add(Fault(_COMMIT, RESET, times=storage.RETRIES + 1))
         with pytest.raises(SinkError, match="cannot be written"):
             acks.append(_ack(100))
         assert proxy.left() == 0

@@ -30,7 +30,7 @@ from flushtracker.delta.commits import Commits
 from flushtracker.delta.compaction import compact
 from flushtracker.delta.data_file import write_file
 from flushtracker.delta.fence import Fence
-from flushtracker.delta.storage import missing_columns, storage_reason
+from flushtracker.delta.storage import missing_columns, refresh, storage_reason
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable
 from flushtracker.errors import SinkError, listed
@@ -131,7 +131,7 @@ class AckTable:
 
     def _refresh(self) -> None:
         try:
-            self._table.update_incremental()
+            refresh(self._table)
         except (DeltaError, OSError) as error:
             raise self._error("read", error) from error
         require_readable(self._table, "ack table", self.uri)

@@ -20,7 +20,7 @@ from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log.table import unreadable, unwritable
-from flushtracker.delta.storage import committer, literal, query_rows
+from flushtracker.delta.storage import committer, literal, query_rows, refresh
 from flushtracker.errors import SinkError
 from flushtracker.wal.log_offset import LogOffset
 
@@ -133,7 +133,7 @@ class LogClaim:
 
     def _last_version(self) -> int:
         try:
-            self._table.update_incremental()
+            refresh(self._table)
             return self._versions.get(self._table, APP_ID) or 0
         except (DeltaError, OSError) as error:
             raise unreadable(self._table.table_uri, error) from error

@@ -17,6 +17,7 @@ from flushtracker.delta.commits import Commits
 from flushtracker.delta.log.table import open_shape_log, unwritable
 from flushtracker.delta.new_commits import NewCommits
 from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.delta.storage import refresh
 from flushtracker.errors import SinkError
 
 # The app ids are persisted, so neither can change.
@@ -59,7 +60,7 @@ class CutLog:
         self._registry.entries()
         registry = self._registry.table_id
         try:
-            self._table.update_incremental()
+            refresh(self._table)
             before = registry_row(self._version, registry)
             if not self._registry.has_row_of(before):
                 raise SinkError(

@@ -24,7 +24,7 @@ from flushtracker.delta.data_file import WrittenFile, read_blocks, write_blocks
 from flushtracker.delta.log.columns import SEARCHED
 from flushtracker.delta.log.snapshots import REPLACED_APP_ID, end_rows, last_snapshots
 from flushtracker.delta.log.table import unwritable
-from flushtracker.delta.storage import literal
+from flushtracker.delta.storage import literal, refresh
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.shape_snapshot import ShapeKey, ShapeSnapshot
 
@@ -79,7 +79,7 @@ class LogFiles:
 
     def current(self) -> list[LogFile]:
         """The files of the table's newest version."""
-        self._table.update_incremental()
+        refresh(self._table)
         return [
             LogFile(
                 path=row["path"],
@@ -208,7 +208,7 @@ class LogFiles:
     def _try_append(self, condition: str, following: _Following) -> CommitFailedError | None:
         """Commit once; returns the error if upkeep folds, or deletes the log of a removed shape, at that moment."""
         try:
-            self._table.update_incremental()
+            refresh(self._table)
             actions = following(last_snapshots(self._table, condition))
             if actions:
                 self._commits.commit(self._table, actions, [self.next_snapshot()])

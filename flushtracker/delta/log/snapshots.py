@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.table import open_shape_log, unreadable
-from flushtracker.delta.storage import literal, query_rows
+from flushtracker.delta.storage import literal, query_rows, refresh
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeKey, ShapeSnapshot
 from flushtracker.wal.log_offset import LogOffset
 
@@ -90,7 +90,7 @@ class SnapshotsTaken:
         Raises ``SinkError`` or ``DecodeError``.
         """
         try:
-            self._table.update_incremental()
+            refresh(self._table)
             version = self._table.transaction_version(REPLACED_APP_ID)
         except (DeltaError, OSError) as error:
             raise unreadable(self._log, error) from error
