@@ -14,6 +14,7 @@ from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.row_files import RowFiles
 from flushtracker.delta.storage import missing_columns, storage_reason
 from flushtracker.delta.table_folder import TableFolder, foreign_names, not_empty
+from flushtracker.delta.table_version import require_writable
 from flushtracker.errors import SinkError
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,8 @@ class DeadLetterTable:
             ) from error
         if foreign and table is None:
             raise SinkError(not_empty(KIND, _KEY, self._uri, foreign))
+        if table:
+            require_writable(table, KIND, self._uri)
         if table and (missing := missing_columns(table, SCHEMA.names)):
             raise SinkError(
                 f"{self._uri} is a Delta table without the columns {missing}, so it is not a {KIND}; "
