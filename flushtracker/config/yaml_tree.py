@@ -4,6 +4,7 @@ The nodes are never turned into objects. So no tag can construct anything, an al
 and each value keeps its line.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ _MAX_LEVELS: Final = 50
 """Without a limit, PyYAML takes time quadratic in the number of open brackets, and recurses for each level."""
 _SHOWN_LENGTH: Final = 60
 _FACT_LENGTH: Final = 200
+_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,15 @@ class _TooDeepError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Counts open brackets and indentations while it splits the text into tokens, before any recursion."""
+    """Counts open brackets and indentations while it splits the text into tokens, before any recursion.
+
+    Encoders of JSON write a character beyond U+FFFF as two escapes, which YAML takes for two characters.
+    """
+
+    def scan_flow_scalar(self, style: str) -> yaml.ScalarToken:
+        token = super().scan_flow_scalar(style)
+        token.value = _PAIR.sub(lambda found: found[0].encode("utf-16", "surrogatepass").decode("utf-16"), token.value)
+        return token
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803  PyYAML's name
         super().fetch_flow_collection_start(TokenClass)

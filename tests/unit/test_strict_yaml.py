@@ -1,5 +1,6 @@
 """Reading YAML strictly: each refusal names the file, the line and the key."""
 
+import json
 import time
 from pathlib import Path
 
@@ -91,6 +92,14 @@ def test_a_value_that_is_not_text_is_refused_with_its_kind(tmp_path: Path, value
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, f"first: 1\nkey: {value}\n").text("key")
     assert shown(tmp_path, caught) == f"x.yaml line 2: {fact}"
+
+
+def test_a_character_that_json_writes_as_two_escapes_is_one(tmp_path: Path) -> None:
+    """In a key, too, so a file that a JSON encoder has written is read as it was meant."""
+    names = {"a\U0001f600": "x\U0001f600\U0010ffff", "b": "\U00010000 and \u20ac"}
+    text = json.dumps({"names": names})
+    assert "\\ud83d\\ude00" in text
+    assert read(tmp_path, text).mapping("names").scalars() == names
 
 
 @pytest.mark.parametrize(
