@@ -2,12 +2,13 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Event
 from typing import Final
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flushtracker.config.job_config import QueryConfig
@@ -19,6 +20,7 @@ from flushtracker.spark.query_progress import has_read_everything
 
 logger = logging.getLogger(__name__)
 
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _POLL_S: Final = 0.2
 _COMMIT_TIMEOUT_S: Final = 30.0
 _PAUSE_S: Final = 2.0
@@ -67,6 +69,17 @@ class BrokerRetry:
             logger.warning("%s; retrying for up to %.0f s more", error, self._retry_timeout_s - elapsed_s)
             self._logged_s = now_s
         self._stop.wait(_PAUSE_S)
+
+
+@contextmanager
+def shuffling(spark: SparkSession, partitions: int) -> Iterator[None]:
+    """A query that starts in the block has so many shuffle partitions; other queries of the session keep theirs."""
+    before = spark.conf.get(_PARTITIONS)
+    spark.conf.set(_PARTITIONS, str(partitions))
+    try:
+        yield
+    finally:
+        spark.conf.set(_PARTITIONS, str(before))
 
 
 def start_query(

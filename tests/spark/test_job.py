@@ -192,12 +192,22 @@ def test_changed_shuffle_partitions_are_reported_as_ineffective(
     for _ in range(2):
         job.run(spark)
     assert "shuffle_partitions" not in caplog.text
-    spark.conf.set("spark.sql.shuffle.partitions", "3")
-    try:
-        job.run(spark)
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", "2")
+    config = job.config()
+    track_flushes(spark, replace(config, state=replace(config.state, shuffle_partitions=3)), Event())
     assert "shuffle_partitions stays 2, as in the checkpoint; to change it to 3, restart capture" in caplog.text
+
+
+def test_job_on_a_session_of_ones_own_has_the_partitions_of_its_configuration(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """And other queries of the session keep theirs."""
+    job = JobFolder(tmp_path)
+    job.write([SampleSource().transaction(2000, "a")])
+    config, before = job.config(), spark.conf.get("spark.sql.shuffle.partitions")
+    track_flushes(spark, replace(config, state=replace(config.state, shuffle_partitions=3)), Event())
+    assert {path.name for path in (tmp_path / "checkpoint/state/0").iterdir() if path.is_dir()} >= {"0", "1", "2"}
+    assert not (tmp_path / "checkpoint/state/0/3").exists()
+    assert spark.conf.get("spark.sql.shuffle.partitions") == before != "3"
 
 
 def test_changed_shape_groups_are_refused_when_only_flushes_were_read(spark: SparkSession, tmp_path: Path) -> None:

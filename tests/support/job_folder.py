@@ -64,7 +64,7 @@ class JobFolder:
     ) -> JobConfig:
         return JobConfig(
             self.transport(max_files_per_trigger),
-            StateConfig(str(self.root / "checkpoint"), shape_groups),
+            StateConfig(str(self.root / "checkpoint"), shape_groups, shuffle_partitions=2),
             SinkConfig(str(self.root / "acks"), str(self.root / "dead_letters")),
             StallConfig(),
             trigger_ms,

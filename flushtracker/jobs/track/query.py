@@ -23,7 +23,7 @@ from flushtracker.spark.committed_state import last_commit
 from flushtracker.spark.event_streams import open_streams
 from flushtracker.spark.hadoop_files import checkpoint_path
 from flushtracker.spark.kafka_streams import KafkaEventStreams
-from flushtracker.spark.query_run import BrokerRetry, await_end, start_query
+from flushtracker.spark.query_run import BrokerRetry, await_end, shuffling, start_query
 from flushtracker.spark.transaction_watch import TransactionWatch
 
 logger = logging.getLogger(__name__)
@@ -89,10 +89,11 @@ def _run(
     checkpoint = checkpoint_path(config.state.checkpoint)
     streams = open_streams(spark, config.transport)
     starts = CheckpointOrigin(spark, checkpoint, REMEDIES).open(streams.identity())
-    state = read_committed_reports(spark, checkpoint, config.state.shape_groups)
-    acks.fence_others()
-    if last_commit(spark, checkpoint) != state.batch_id:
+    with shuffling(spark, config.state.shuffle_partitions):
         state = read_committed_reports(spark, checkpoint, config.state.shape_groups)
+        acks.fence_others()
+        if last_commit(spark, checkpoint) != state.batch_id:
+            state = read_committed_reports(spark, checkpoint, config.state.shape_groups)
     driver = AckDriver(acks, DeadLetters(config.sink.dead_letters, config.sink.storage_options), status)
     driver.restore(state)
     settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
@@ -100,7 +101,8 @@ def _run(
     reports = rows.groupBy("source", "shape_group").applyInPandasWithState(
         state_function(settings), OUTPUT_SCHEMA, STATE_SCHEMA, "update", "NoTimeout"
     )
-    query = start_query("track_flushes", reports, driver, checkpoint, config.trigger_ms)
+    with shuffling(spark, config.state.shuffle_partitions):
+        query = start_query("track_flushes", reports, driver, checkpoint, config.trigger_ms)
     logger.info("query started checkpoint=%s after_batch_id=%d acks=%s", checkpoint, state.batch_id, config.sink.acks)
     try:
         watch = TransactionWatch(spark, config.transport, status.note_open_transactions)
