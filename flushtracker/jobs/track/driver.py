@@ -109,8 +109,7 @@ class AckDriver(BatchDriver):
         events: Counter[str] = Counter()
         for row in reports:
             events[row["source"]] += row["events"]
-        for source in sorted(events):
-            self._log_batch(source, batch_id, events[source], started)
+        self._log_batch(batch_id, events, len(acks), started)
         return events
 
     def _acknowledge(self, acks: Mapping[str, int], batch_id: int) -> None:
@@ -133,16 +132,20 @@ class AckDriver(BatchDriver):
             acked_at=datetime.now(timezone.utc),
         )
 
-    def _log_batch(self, source: str, batch_id: int, events: int, started: float) -> None:
-        tracker = self.trackers[source]
-        blocking = next(iter(tracker.holders), None)
-        logger.info(
-            "batch done batch_id=%d source=%s ack_lsn=%s pending_shapes=%d blocking_shape=%s events=%d ms=%d",
-            batch_id,
-            source,
-            format_lsn(tracker.ack_lsn) if tracker.ack_lsn >= 0 else "none",
-            tracker.pending_shapes,
-            blocking.shape_id if blocking else "none",
-            events,
-            (time.monotonic() - started) * 1000,
-        )
+    def _log_batch(self, batch_id: int, events: Mapping[str, int], advanced: int, started: float) -> None:
+        """One line, whose numbers are those of all sources of the batch if there are several."""
+        ms, count = int((time.monotonic() - started) * 1000), sum(events.values())
+        if len(events) > 1:
+            pending = sum(self.trackers[source].pending_shapes for source in events)
+            logger.info(
+                "batch done batch_id=%d sources=%d acks_advanced=%d pending_shapes=%d events=%d ms=%d",
+                *(batch_id, len(events), advanced, pending, count, ms),
+            )
+        for source in events if len(events) == 1 else ():
+            tracker = self.trackers[source]
+            blocking = next(iter(tracker.holders), None)
+            logger.info(
+                "batch done batch_id=%d source=%s ack_lsn=%s pending_shapes=%d blocking_shape=%s events=%d ms=%d",
+                *(batch_id, source, format_lsn(tracker.ack_lsn) if tracker.ack_lsn >= 0 else "none"),
+                *(tracker.pending_shapes, blocking.shape_id if blocking else "none", count, ms),
+            )
