@@ -1,7 +1,8 @@
 """Writes what spark-submit ships to a cluster: ``python -m flushtracker.spark.dist DIR``.
 
 ``DIR/flushtracker.zip`` is for ``--py-files``: this package and sortedcontainers, the only package besides pandas,
-pyarrow and deltalake that executors import. ``DIR/jars/`` holds the jars for ``--jars``.
+pyarrow and deltalake that executors import. ``DIR/jars/`` holds the jars for ``--jars``. ``DIR/log4j2.properties`` is
+for executors whose log nobody rolls.
 """
 
 import shutil
@@ -15,6 +16,7 @@ from typing import Final
 from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.jvm.jars import SPARK_JARS
 
+_LOG_CONFIG: Final = Path(__file__).with_name("log4j2_executors.properties")
 _PACKAGES: Final = ("flushtracker", "sortedcontainers")
 # The oldest time that the format can hold. All files get it, so that the zip is reproducible.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
@@ -22,7 +24,7 @@ _MODE: Final = 0o644 << 16
 
 
 def write_dist(folder: Path) -> None:
-    """Write the zip and the jars, replacing those of an earlier call.
+    """Write the zip, the jars and the log's configuration, replacing those of an earlier call.
 
     Raises:
         ConfigError: a jar or a package is missing, or the folder cannot be written.
@@ -37,6 +39,7 @@ def write_dist(folder: Path) -> None:
             if path.resolve() != (jars / path.name).resolve():  # FLUSHTRACKER_JARS may name the folder itself.
                 shutil.copyfile(path, jars / path.name)
         write_zip(folder / "flushtracker.zip")
+        shutil.copyfile(_LOG_CONFIG, folder / "log4j2.properties")
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror or error}; name another folder") from error
 

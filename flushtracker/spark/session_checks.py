@@ -19,6 +19,12 @@ _NO_CONNECT: Final = (
 )
 
 
+_NO_CLUSTER_MODE: Final = (
+    "this job's driver runs in cluster mode, where nothing starts it again, and its configuration is elsewhere: start "
+    "it in client mode, which is spark-submit's default"
+)
+
+
 def refuse_connect(settings: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> None:
     """Raise ``ConfigError`` if pyspark would connect to a remote Spark, before it tries to."""
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
@@ -33,12 +39,19 @@ def require_fitting(session: SparkSession) -> None:
     """Check what has started, which on a cluster is what that has.
 
     Raises:
-        ConfigError: it is a session of Spark Connect, a Spark that this release has no jars for, one without Delta, or
-            one with the Delta of another Spark.
+        ConfigError: it is a session of Spark Connect, a driver in cluster mode, a Spark that this release has no jars
+            for, one without Delta, or one with the Delta of another Spark.
     """
     if not isinstance(session, SparkSession):
         raise ConfigError(f"pyspark has connected to a remote Spark: {_NO_CONNECT}")
     require_delta(supported_minor(session.version), _delta_jar(session))
+    require_client_mode(session.sparkContext.getConf().get("spark.submit.deployMode"))
+
+
+def require_client_mode(deploy_mode: str | None) -> None:
+    """Raise ``ConfigError`` for a driver that the cluster has started somewhere."""
+    if deploy_mode == "cluster":
+        raise ConfigError(_NO_CLUSTER_MODE)
 
 
 def require_delta(minor: str, jar: str | None) -> None:

@@ -64,6 +64,7 @@ def test_jars_of_an_earlier_build_are_removed(tmp_path: Path, monkeypatch: pytes
     write_dist(tmp_path / "dist")
     assert sorted(path.name for path in (tmp_path / "dist/jars").iterdir()) == sorted(SPARK_JARS.names())
     assert (tmp_path / "dist/flushtracker.zip").exists()
+    assert "RollingFile" in (tmp_path / "dist/log4j2.properties").read_text()
 
 
 def test_program_reports_in_one_line_what_is_missing(

@@ -10,7 +10,7 @@ from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.spark_config import SparkConfig
 from flushtracker.errors import ConfigError
 from flushtracker.spark.session import start_session
-from flushtracker.spark.session_checks import refuse_connect, require_delta, require_fitting
+from flushtracker.spark.session_checks import refuse_connect, require_client_mode, require_delta, require_fitting
 
 _NO_CONNECT = (
     "Spark Connect and serverless Spark cannot run this job, whose driver calls the JVM and holds its batches: start "
@@ -78,3 +78,11 @@ def test_delta_of_another_spark_is_refused() -> None:
 def test_delta_that_may_fit_is_accepted(jar: str) -> None:
     """That of this Spark, and one whose name does not say for which it is."""
     require_delta("4.2", jar)
+
+
+def test_a_driver_in_cluster_mode_is_refused_by_name() -> None:
+    """Rather than run where nothing starts it again. On a standalone cluster Spark itself refuses that of Python."""
+    require_client_mode(None)
+    require_client_mode("client")
+    with pytest.raises(ConfigError, match=r"start it in client mode, which is spark-submit's default$"):
+        require_client_mode("cluster")
