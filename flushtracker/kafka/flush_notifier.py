@@ -78,6 +78,11 @@ class FlushNotifier:
         self._offsets[key] = max(offset, self._offsets.get(key, offset))
         self._waiting.add(key)
 
+    def forget(self, source: str, shape_id: str) -> None:
+        """The shape was removed, and what was recorded of it has been published: its offset is not kept any more."""
+        if (source, shape_id) not in self._waiting:
+            self._offsets.pop((source, shape_id), None)
+
     def publish(self) -> None:
         """Pass what was recorded to the client, which sends it in the background; does not wait for confirmation.
 

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.change_columns import ChangeColumns
@@ -13,6 +13,14 @@ from flushtracker.shape_log.transaction_builder import TransactionBuilder, Write
 from flushtracker.shape_log.write_loop import FlushLimits, WriteLoop
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.names import LOG_WRITER
+
+UNKNOWN_LSN: Final = 1
+"""Where a shape was removed whose record is of a release that did not keep that."""
+
+
+_CHUNK_BITS: Final = 32
+_MOST_APART: Final = 1 << 30
+"""So many incarnations have chunks of their own, however many there are."""
 
 
 class LogEnd(NamedTuple):
@@ -25,7 +33,7 @@ class LogEnd(NamedTuple):
 
 @dataclass(slots=True)
 class ShapeWriter:
-    """The writer of one shape: its builder, its loop, its incarnation, and whether that has been removed.
+    """The writer of one shape: its builder, its loop, its incarnation, and up to which LSN that was removed, if it was.
 
     The transactions of an incarnation are above all of the one before. So the cursor and the offsets go on, whatever is
     resent or already in the log, and the first event that is next is a start.
@@ -33,14 +41,21 @@ class ShapeWriter:
 
     builder: TransactionBuilder
     loop: WriteLoop = field(default_factory=WriteLoop)
-    is_removed: bool = False
+    removed_lsn: int | None = None
     incarnation: int = 1
+
+    @property
+    def is_removed(self) -> bool:
+        return self.removed_lsn is not None
 
     def begin(self, incarnation: int) -> bool:
         """Begin a later incarnation, unless it has begun; what is held back of the one before is dropped."""
         if incarnation <= self.incarnation:
             return False
-        self.incarnation, self.is_removed = incarnation, False
+        self.incarnation, self.removed_lsn = incarnation, None
+        if self.builder.cursor is None:
+            # The one before may have been forgotten, and its chunks are not to be repeated.
+            self.loop.chunk = max(self.loop.chunk, min(incarnation - 1, _MOST_APART) << _CHUNK_BITS)
         self._drop_held()
         return True
 
@@ -70,18 +85,22 @@ class ShapeWriter:
             return False
         return cursor.op_offset < OP_INFINITY and cursor.tx_offset < event.last_log_offset.tx_offset
 
-    def handle_entry(self, entry: ShapeEntry) -> None:
+    def handle_entry(self, entry: ShapeEntry) -> bool:
         """Take the registry entry of the shape's incarnation: its limits, or its end, which drops what is buffered.
 
         It ends when it is removed, or another writer has taken it over. A late entry of an earlier incarnation changes
-        nothing.
+        nothing. Returns whether the shape has ended now.
         """
         if entry.definition.incarnation < self.incarnation:
-            return
+            return False
         self.loop.limits = FlushLimits.of(entry.definition.flush)
+        was_removed = self.is_removed
         if entry.removed_at is not None or entry.definition.writer != LOG_WRITER:
-            self.is_removed = True
+            # No transaction of an incarnation that another writer has taken over is above the start of the next.
+            end = entry.starts_after if entry.removed_at is None else entry.removed_at
+            self.removed_lsn = max(end.tx_offset, UNKNOWN_LSN)
             self._drop_held()
+        return self.is_removed and not was_removed
 
     def resume_at(self, end: LogEnd) -> None:
         """Drop what the log already has, which may be more than this writer knows of, but never less."""
@@ -113,7 +132,7 @@ class ShapeWriter:
             # Only a later incarnation has its number there.
             (loop.chunk, loop.chunk_bytes, *([self.incarnation] if self.incarnation > 1 else [])),
             (limits.flush_bytes, limits.interval_ms, limits.chunk_bytes),
-            int(self.is_removed),
+            self.removed_lsn or 0,
         ]
         if len(loop.buffer) or len(self.builder.items):
             items = [
@@ -126,7 +145,7 @@ class ShapeWriter:
     @classmethod
     def unpack(cls, packed: bytes, write_unit: WriteUnit) -> "ShapeWriter":
         """Read the output of :meth:`pack`."""
-        cursor, offsets, (chunk, chunk_bytes, *incarnation), limits, is_removed, *held = json.loads(packed)
+        cursor, offsets, (chunk, chunk_bytes, *incarnation), limits, removed_lsn, *held = json.loads(packed)
         items, rows, since_ms = held or ([], [], 0)
         kept = (
             (*offset, operation, key, row_json(value), row_json(old_value))
@@ -143,4 +162,4 @@ class ShapeWriter:
             *(FlushLimits(*limits), seen, seen_txn, persisted, persisted_txn),
             *(chunk, chunk_bytes, buffer, buffer.payload_bytes, since_ms),
         )
-        return cls(builder, loop, bool(is_removed), *incarnation)
+        return cls(builder, loop, removed_lsn or None, *incarnation)

@@ -2,6 +2,11 @@
 
 Events of a batch may come in any order: a shape's are taken in the order of their offsets. What a writer has done by
 the end of the batch is one :class:`ShapeBatch` for each shape that an event reached, or whose interval has passed.
+
+A removed shape is kept as long as changes of it may arrive. The caller knows up to which LSN all changes of the source
+were taken, and none will be published again. The shapes that were removed up to there are forgotten; one LSN is kept in
+their place. What arrives at or below it of a shape that is not known is of a forgotten one, and ignored: changes of all
+others up to there have been taken, so these are known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,15 +18,20 @@ from flushtracker.errors import StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.change_columns import ChangeColumns
 from flushtracker.shape_log.row_columns import RowColumns
-from flushtracker.shape_log.shape_writer import LogEnd, ShapeWriter
+from flushtracker.shape_log.shape_writer import UNKNOWN_LSN, LogEnd, ShapeWriter
 from flushtracker.shape_log.transaction_builder import TransactionBuilder, WriteUnit
 from flushtracker.shape_log.write_loop import notifiable
-from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.names import LOG_WRITER
 
 _VERSION: Final = b"\x02"
 """Also for the hash that divides shapes into groups: a state of version 1 has them in other groups."""
 _START_OVER: Final = "start with a new one and a resend"
+_FORGOTTEN: Final = ""
+"""No shape's id. Its record, of a removed shape, has the LSN of all that were forgotten; older releases can read it."""
+_LIVE: Final = b",0]"
+"""How the record of a live shape ends, unless it holds something."""
+_UNKNOWN: Final = b",%d]" % UNKNOWN_LSN
 _COUNT: Final = Struct("<I")
 _SIZES: Final = Struct("<II")
 """Of a record's name in UTF-8, and of the record; both follow."""
@@ -33,11 +43,14 @@ class WriterSettings:
 
     With ``hold``, each shape keeps its own limits across batches; without, each batch is flushed as a whole. ``ends``:
     where the logs ended when the job started, by source and shape, as far as the state may not know it.
+    ``removed_until``: by source, an LSN up to which all shapes were removed of which an earlier release has kept only
+    that they were.
     """
 
     write_unit: WriteUnit = "txn_fragment"
     hold: bool = False
     ends: Mapping[tuple[str, str], LogEnd] = field(default_factory=dict)
+    removed_until: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -71,26 +84,33 @@ class WriterGroup:
     """
 
     def __init__(self, source: str, settings: WriterSettings, packed: bytes | None = None) -> None:
-        self._source = source
+        self.source = source
         self._settings = settings
         self._records = {} if packed is None else _read_records(packed)
         self._writers: dict[str, ShapeWriter] = {}
+        forgotten = self._records.pop(_FORGOTTEN, None)
+        self.forgotten_lsn = -1 if forgotten is None else self._removed_lsn(forgotten)
+        """What arrives up to this LSN of a shape that is not known is ignored."""
+        self.ended: list[str] = []
+        """The shapes that entries of the last batch have ended."""
 
     def handle_batch(
-        self, changes: Iterable[ChangeColumns], entries: Iterable[ShapeEntry], now_ms: int
+        self, changes: Iterable[ChangeColumns], entries: Iterable[ShapeEntry], now_ms: int, taken_lsn: int = -1
     ) -> list[ShapeBatch]:
         """Take a batch's events; ``now_ms`` is the batch's time.
+
+        ``taken_lsn``: all changes up to there were in the batches before, and none of them is published again.
 
         Shapes of other writers are theirs: nothing of them is taken, stored or notified. Only that one has taken over a
         shape of the log matters: its entry ends the shape here.
         """
         batches: dict[str, ShapeBatch] = {}
-        for entry in entries:
-            if entry.definition.writer != LOG_WRITER and not self._has(entry.definition.id):
-                continue
-            self._begin(entry.definition.id, entry.definition.incarnation, batches)
-            self._writer(entry.definition.id).handle_entry(entry)
+        self.ended = []
+        self._forget(taken_lsn)
+        self._handle_entries(entries, batches)
         for event in sorted((each for each in changes if each.writer == LOG_WRITER), key=_offset):
+            if not self._has(event.shape_id) and event.last_log_offset.tx_offset <= self.forgotten_lsn:
+                continue
             # An event may arrive before the entry that announces it.
             self._begin(event.shape_id, event.incarnation, batches)
             writer = self._writer(event.shape_id)
@@ -108,8 +128,39 @@ class WriterGroup:
                 batch.notified = notifiable(persisted)
         return [batch for _, batch in sorted(batches.items())]
 
+    def _handle_entries(self, entries: Iterable[ShapeEntry], batches: dict[str, ShapeBatch]) -> None:
+        for entry in entries:
+            shape_id = entry.definition.id
+            if not self._has(shape_id) and (entry.definition.writer != LOG_WRITER or self._is_of_forgotten(entry)):
+                continue
+            self._begin(shape_id, entry.definition.incarnation, batches)
+            if self._writer(shape_id).handle_entry(entry):
+                self.ended.append(shape_id)
+
     def _has(self, shape_id: str) -> bool:
         return shape_id in self._writers or shape_id in self._records
+
+    def _is_of_forgotten(self, entry: ShapeEntry) -> bool:
+        """Whether the entry is a late one; a shape that was added since may start just at the LSN."""
+        if entry.removed_at is None:
+            return entry.starts_after.tx_offset < self.forgotten_lsn
+        return entry.removed_at.tx_offset <= self.forgotten_lsn
+
+    def _forget(self, taken_lsn: int) -> None:
+        """Forget the shapes that were removed up to there. O(shapes), if the LSN has risen."""
+        if taken_lsn <= self.forgotten_lsn:
+            return
+        self._pack_all()
+        self.forgotten_lsn = taken_lsn
+        ended = [shape_id for shape_id, record in self._records.items() if not record.endswith(_LIVE)]
+        for shape_id in ended:
+            if 0 < self._removed_lsn(self._records[shape_id]) <= taken_lsn:
+                del self._records[shape_id]
+
+    def _removed_lsn(self, record: bytes) -> int:
+        """0 if the shape is live."""
+        lsn = ShapeWriter.unpack(record[1:], self._settings.write_unit).removed_lsn
+        return self._settings.removed_until.get(self.source, OP_INFINITY) if lsn == UNKNOWN_LSN else lsn or 0
 
     def _begin(self, shape_id: str, incarnation: int, batches: dict[str, ShapeBatch]) -> None:
         if self._writer(shape_id).begin(incarnation):
@@ -150,17 +201,25 @@ class WriterGroup:
             for shape_id, writer in writers.items()
         }
 
+    @property
+    def has_unknown_ends(self) -> bool:
+        """Whether a shape was removed of which only that is known."""
+        return any(record.endswith(_UNKNOWN) for record in self._records.values())
+
     def pack(self) -> bytes:
         """All writers as bytes."""
         self._pack_all()
-        return _VERSION + _pack_records(self._records)
+        if self.forgotten_lsn < 0:
+            return _VERSION + _pack_records(self._records)
+        forgotten = ShapeWriter(TransactionBuilder(self._settings.write_unit), removed_lsn=self.forgotten_lsn)
+        return _VERSION + _pack_records({_FORGOTTEN: b"\x00" + forgotten.pack(), **self._records})
 
     def _writer(self, shape_id: str) -> ShapeWriter:
         writer = self._writers.get(shape_id)
         if writer is None:
             record, unit = self._records.get(shape_id), self._settings.write_unit
             writer = ShapeWriter(TransactionBuilder(unit)) if record is None else ShapeWriter.unpack(record[1:], unit)
-            end = self._settings.ends.get((self._source, shape_id))
+            end = self._settings.ends.get((self.source, shape_id))
             if end is not None:
                 writer.resume_at(end)
             self._writers[shape_id] = writer

@@ -20,12 +20,14 @@ from flushtracker.delta.log.reader import ShapesRead, read_shapes
 from flushtracker.errors import BrokerError, CutMissingError, StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
-from flushtracker.jobs.write import cuts
-from flushtracker.jobs.write.query import write_shapes
+from flushtracker.jobs.write import cuts, taken_changes
+from flushtracker.jobs.write.query import _committed_writers, write_shapes
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.records import record_of
+from flushtracker.shape_log.writer_group import Durable
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.spark.hadoop_files import checkpoint_path
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
 from tests.support.deleted_records import delete_compacted, delete_records
@@ -74,17 +76,23 @@ class KafkaWriter:
         self.folder.run(spark, **{"transport": self.config().transport, "flushes": self.config().flushes, **changes})
 
     @contextmanager
-    def noting_cuts(self, spark: SparkSession, checkpoint: str = "checkpoint") -> Iterator[None]:
-        """Write until the block ends, with cuts by the acks of :meth:`ack`."""
-        config, stop = replace(self.config(), trigger_ms=200, acks=self._acks), Event()
-        state = replace(config.state, checkpoint=str(self.folder.root / checkpoint))
+    def running(self, spark: SparkSession, **changes: Any) -> Iterator[None]:
+        """Write until the block ends, with these changes of the configuration."""
+        config, stop = replace(self.config(), trigger_ms=200, **changes), Event()
         with ThreadPoolExecutor(1) as pool:
-            ended = pool.submit(write_shapes, spark, replace(config, state=state), stop)
+            ended = pool.submit(write_shapes, spark, config, stop)
             try:
                 yield
             finally:
                 stop.set()
                 ended.result(60)
+
+    @contextmanager
+    def noting_cuts(self, spark: SparkSession, checkpoint: str = "checkpoint") -> Iterator[None]:
+        """Write until the block ends, with cuts by the acks of :meth:`ack`."""
+        state = replace(self.config().state, checkpoint=str(self.folder.root / checkpoint))
+        with self.running(spark, acks=self._acks, state=state):
+            yield
 
     @property
     def _acks(self) -> str:
@@ -217,3 +225,49 @@ def test_checkpoint_of_other_topics_or_of_another_way_to_flush_is_refused(
     job.streams = created_streams(job.streams.bootstrap_servers, topic_name)
     with pytest.raises(StateError, match=r"was made for source.shape_changes shape_changes-"):
         job.run(spark)
+
+
+def test_nothing_is_left_of_removed_shapes_once_all_before_their_end_is_taken(
+    spark: SparkSession, job: KafkaWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only then, and not when it is read that they were removed. What is late of them changes nothing."""
+    monkeypatch.setattr(taken_changes, "PERIOD_S", 0.2)
+    going_on, count = Transactions("goes on"), 200
+    going_on.grow(1)
+    gone = [Transactions(f"gone {number}") for number in range(count)]
+    entries = [
+        ShapeEntry(SOURCE, ShapeDefinition(each.shape_id, ("public", "t"), snapshot=False), 1, LogOffset(900, 0))
+        for each in (going_on, *gone)
+    ]
+    for each in gone:
+        each.grow(1)
+    end = LogOffset(max(lsn for each in gone for lsn in each.items) + 10, 0)
+    removed = [replace(entry, removed_at=end) for entry in entries[1:]]
+    changes = [event for each in (going_on, *gone) for event in each.events(list(each.items))]
+    job.write([*entries, *changes])
+    job.run(spark)
+    with job.running(spark):
+        job.write(removed)
+        going_on.grow(1)
+        job.write(going_on.events([max(going_on.items)]))
+        wait_until(lambda: job.folder.log_rows("goes on") == going_on.expected_rows(), "the next transaction", 60)
+    assert len(_known(spark, job)) == 1 + count
+    rows = sum(len(job.folder.log_rows(each.shape_id)) for each in gone[:3])
+    with job.running(spark):
+        job.write(entry.condensed() for entry in removed)
+
+        def is_forgotten() -> bool:
+            # A group forgets with its next event, and each of these shapes' groups gets one.
+            job.write([*removed, *changes])
+            return len(_known(spark, job)) == 1
+
+        wait_until(is_forgotten, "the state has forgotten them", 120, pause_s=1.0)
+    assert list(_known(spark, job)) == [(SOURCE, "goes on")]
+    assert sum(len(job.folder.log_rows(each.shape_id)) for each in gone[:3]) == rows
+    assert job.folder.log_rows("goes on") == going_on.expected_rows()
+
+
+def _known(spark: SparkSession, job: KafkaWriter) -> Mapping[tuple[str, str], Durable]:
+    """The shapes in the state of the last committed batch."""
+    config = job.config()
+    return _committed_writers(spark, checkpoint_path(config.state.checkpoint), config).durable

@@ -46,7 +46,8 @@ class PlainWriter:
         self.seen, self.seen_txn, self.persisted, self.persisted_txn = (LogOffset(*each) for each in offsets)
         self.chunk, self.chunk_bytes, self.incarnation = [*chunk, 1][:3]
         self.limits = FlushLimits(*limits)
-        self.is_removed = bool(removed)
+        self.removed: int = removed
+        """Up to which LSN, 0 if it is live."""
         self.items = [LogItem(LogOffset(*offset), *rest) for offset, *rest in items]
         self.buffer = [LogRow(*row) for row in rows]
         self.flushed: list[LogRow] = []
@@ -60,7 +61,7 @@ class PlainWriter:
                 [self.chunk, self.chunk_bytes, self.incarnation][: 2 + (self.incarnation > 1)],
                 [limits.flush_bytes, limits.interval_ms, limits.chunk_bytes],
             ),
-            int(self.is_removed),
+            self.removed,
         ]
         if self.buffer or self.items:
             items = [[item.offset, item.operation, item.key, item.value, item.old_value] for item in self.items]
@@ -112,13 +113,15 @@ class PlainWriter:
             return
         self.limits = FlushLimits.of(entry.definition.flush)
         if entry.removed_at is not None:
-            self.is_removed = True
+            self.removed = entry.removed_at.tx_offset
             self.drop()
 
     def begin(self, incarnation: int, batch: PlainBatch) -> bool:
         if incarnation <= self.incarnation:
             return False
-        self.is_removed, self.incarnation, batch.begun = False, incarnation, incarnation
+        self.removed, self.incarnation, batch.begun = 0, incarnation, incarnation
+        if self.cursor is None:
+            self.chunk = max(self.chunk, min(incarnation - 1, 2**30) * 2**32)
         self.drop()
         return True
 
@@ -141,8 +144,10 @@ class PlainWriter:
 class PlainGroup:
     """The writers of a group; ``records`` are those of its state, each after one byte."""
 
-    def __init__(self, source: str, settings: WriterSettings, records: Mapping[str, bytes]) -> None:
-        self._source, self._settings = source, settings
+    def __init__(
+        self, source: str, settings: WriterSettings, records: Mapping[str, bytes], forgotten_lsn: int = -1
+    ) -> None:
+        self._source, self._settings, self._forgotten_lsn = source, settings, forgotten_lsn
         self.writers = {shape_id: PlainWriter(record[1:]) for shape_id, record in records.items()}
         self._resumed: set[str] = set()
 
@@ -154,17 +159,22 @@ class PlainGroup:
         return writer
 
     def handle_batch(
-        self, changes: Iterable[ShapeChangesEvent], entries: Iterable[ShapeEntry], now_ms: int
+        self,
+        changes: Iterable[ShapeChangesEvent],
+        entries: Iterable[ShapeEntry],
+        now_ms: int,
+        taken_lsn: int = -1,
     ) -> list[PlainBatch]:
         """As that of ``WriterGroup``."""
         batches: dict[str, PlainBatch] = {}
-        for entry in entries:
-            self._begin(entry.definition.id, entry.definition.incarnation, batches)
-            self._writer(entry.definition.id).enter(entry)
+        self._forget(taken_lsn)
+        self._enter(entries, batches)
         for event in sorted(changes, key=lambda each: (each.last_log_offset, each.follows)):
+            if event.shape_id not in self.writers and event.last_log_offset.tx_offset <= self._forgotten_lsn:
+                continue
             self._begin(event.shape_id, event.incarnation, batches)
             writer = self._writer(event.shape_id)
-            if writer.is_removed or event.incarnation < writer.incarnation:
+            if writer.removed or event.incarnation < writer.incarnation:
                 continue
             self._take(writer, event, batches.setdefault(event.shape_id, PlainBatch(event.shape_id)), now_ms)
         held = [shape_id for shape_id, writer in self.writers.items() if writer.buffer]
@@ -183,6 +193,20 @@ class PlainGroup:
                 inside = LogOffset(tx, op - 1) if op else LogOffset(tx - 1, 0)
                 batch.notified = LogOffset(tx, op) if op == OP_INFINITY or tx < 0 else inside
         return [batch for _, batch in sorted(batches.items())]
+
+    def _forget(self, taken_lsn: int) -> None:
+        if taken_lsn > self._forgotten_lsn:
+            self._forgotten_lsn = taken_lsn
+            self.writers = {name: each for name, each in self.writers.items() if not 0 < each.removed <= taken_lsn}
+
+    def _enter(self, entries: Iterable[ShapeEntry], batches: dict[str, PlainBatch]) -> None:
+        for entry in entries:
+            shape_id, end, start = entry.definition.id, entry.removed_at, entry.starts_after
+            is_late = start.tx_offset < self._forgotten_lsn if end is None else end.tx_offset <= self._forgotten_lsn
+            if shape_id not in self.writers and is_late:
+                continue
+            self._begin(shape_id, entry.definition.incarnation, batches)
+            self._writer(shape_id).enter(entry)
 
     def _begin(self, shape_id: str, incarnation: int, batches: dict[str, PlainBatch]) -> None:
         batch = PlainBatch(shape_id)
@@ -207,19 +231,23 @@ class CheckedGroup(WriterGroup):
 
     def __init__(self, source: str, settings: WriterSettings, packed: bytes | None = None) -> None:
         super().__init__(source, settings, packed)
-        self._plain = PlainGroup(source, settings, dict(self._records))
+        self._plain = PlainGroup(source, settings, dict(self._records), self.forgotten_lsn)
 
     def handle_events(
-        self, changes: Iterable[ShapeChangesEvent], entries: Iterable[ShapeEntry], now_ms: int
+        self,
+        changes: Iterable[ShapeChangesEvent],
+        entries: Iterable[ShapeEntry],
+        now_ms: int,
+        taken_lsn: int = -1,
     ) -> list[PlainBatch]:
         """As ``handle_batch``."""
         events, entries = list(changes), list(entries)
         columns = [_columns(event) for event in events]
         found = [
             PlainBatch(batch.shape_id, [*batch.rows], batch.notified, batch.is_resend, batch.gap, batch.begun)
-            for batch in self.handle_batch(columns, entries, now_ms)
+            for batch in self.handle_batch(columns, entries, now_ms, taken_lsn)
         ]
-        assert found == self._plain.handle_batch(events, entries, now_ms)
+        assert found == self._plain.handle_batch(events, entries, now_ms, taken_lsn)
         return found
 
     def pack(self) -> bytes:

@@ -24,10 +24,10 @@ class Transactions:
     _ending_elsewhere: set[int] = field(default_factory=set)
     """The transactions whose last change is not the shape's: however they are cut, the commit has its offset."""
 
-    def grow(self, count: int) -> None:
-        """Add transactions with one to six items."""
+    def grow(self, count: int, above: int = 0) -> None:
+        """Add transactions with one to six items, that commit above an LSN."""
         for _ in range(count):
-            lsn = max(self.items, default=1000) + self.rng.randint(50, 90)
+            lsn = max(above, *self.items, 1000) + self.rng.randint(50, 90)
             ops = sorted(self.rng.sample(range(0, 40, 2), self.rng.randint(1, 6)))
             # An update that splits has a second item, at an odd offset.
             ops = sorted({*ops, *(op + 1 for op in ops if self.rng.random() < 0.2)})

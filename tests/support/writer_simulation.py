@@ -21,12 +21,13 @@ from flushtracker.delta.log.claim import LogClaim, LogRows
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.jobs.write.log_ends import LogEnds, known_ends, last_rows, unknown_ends
+from flushtracker.jobs.write.log_ends import CommittedWriters, LogEnds, known_ends, last_rows, unknown_ends
+from flushtracker.jobs.write.taken_changes import TakenChanges, TopicLooks
 from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.transaction_builder import WriteUnit
 from flushtracker.shape_log.write_loop import notifiable
-from flushtracker.shape_log.writer_group import Durable, WriterGroup, WriterSettings
+from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.plain_writer import CheckedGroup
@@ -148,10 +149,11 @@ class Writers:
 
     def __init__(self, simulation: "WriterSimulation", checkpoint: Checkpoint, step: Callable[[], None]) -> None:
         self._simulation, self.checkpoint, self.log = simulation, checkpoint, simulation.log
-        durable: dict[Key, Durable] = {}
-        for packed in checkpoint.states[-1]:
-            group = WriterGroup(SOURCE, simulation.settings, packed)
-            durable |= {(SOURCE, shape_id): each for shape_id, each in group.durable().items()}
+        self._taken = TakenChanges()
+        committed = CommittedWriters(checkpoint.batch_id, lambda shape_id: str(_group(shape_id)))
+        for number, packed in enumerate(checkpoint.states[-1]):
+            committed.add(str(number), WriterGroup(SOURCE, simulation.settings, packed))
+        durable = committed.durable
         step()
         self.claim = Claim(self.log)
         rows: LogRows = last_rows(durable)
@@ -160,7 +162,7 @@ class Writers:
         ends = checkpoint.ends
         if not self.claim.knows(checkpoint.claim, checkpoint.batch_id):
             ends = self.log.ends()
-        ends = unknown_ends(ends, durable)
+        ends = unknown_ends(ends, committed)
         checkpoint.claim, checkpoint.ends = number, ends
         step()
         simulation.notify({key: notifiable(offset) for key, offset in known_ends(ends, durable).items()})
@@ -187,12 +189,14 @@ class Writers:
             changes = [record for record in mine if isinstance(record, ShapeChangesEvent)]
             entries = [record for record in mine if isinstance(record, ShapeEntry)]
             group = CheckedGroup(SOURCE, self.settings, packed)
-            for batch in group.handle_events(rng.sample(changes, len(changes)), entries, now_ms):
+            before_lsn, taken_lsn = group.forgotten_lsn, self._taken.lsns.get(SOURCE, -1)
+            for batch in group.handle_events(rng.sample(changes, len(changes)), entries, now_ms, taken_lsn):
                 rows[batch.shape_id] = batch.rows
                 if batch.begun is not None:
                     begun[batch.shape_id] = batch.begun
                 if batch.notified is not None:
                     durable[SOURCE, batch.shape_id] = batch.notified
+            self._simulation.counts["forgotten"] += group.forgotten_lsn > before_lsn
             states.append(group.pack())
         step()
         if begun:
@@ -208,7 +212,15 @@ class Writers:
         step()
         self._simulation.notify(durable)
         step()
+        self._taken.note(record for record in records if isinstance(record, ShapeEntry))
         checkpoint.states.append(tuple(states))
+
+    def look(self) -> None:
+        """What the thread that looks for taken changes does at times."""
+        topic, checkpoint = len(self._simulation.topic), self.checkpoint
+        read = checkpoint.plans[checkpoint.batch_id + 1]
+        if self._taken.is_pending:
+            self._taken.advance(TopicLooks(lambda: {"topic": {0: topic}}, lambda: {"topic": {0: read}}))
 
 
 def _group(shape_id: str) -> int:
@@ -232,8 +244,13 @@ class WriterSimulation:
         self.removed: set[str] = set()
         self.notified: dict[str, LogOffset] = {}
         self.counts = dict.fromkeys(
-            ("batches", "kills", "fenced", "restored", "refused", "gaps", "resynced", "rows"), 0
+            ("batches", "kills", "fenced", "restored", "refused", "gaps", "resynced", "condensed", "forgotten", "rows"),
+            0,
         )
+        self._confirmed_lsn = 0
+        """The slot's: nothing below it is sent again, and what commits from now on is above it."""
+        self._ends: dict[str, LogOffset] = {}
+        """Where the last removed incarnation of a shape ended."""
         self._sent: dict[str, list[int]] = {shape_id: [] for shape_id in SHAPES}
         """Of the shape's last incarnation."""
         self._ended: dict[str, int] = dict.fromkeys(SHAPES, 0)
@@ -261,7 +278,7 @@ class WriterSimulation:
         stream = self.shapes[shape_id]
         if shape_id in self.removed:
             return
-        stream.grow(self.rng.randint(1, 3))
+        stream.grow(self.rng.randint(1, 3), self._confirmed_lsn)
         self._send(shape_id, self._unsent(shape_id))
 
     def _unsent(self, shape_id: str) -> list[int]:
@@ -286,7 +303,7 @@ class WriterSimulation:
         stream = self.shapes[shape_id]
         confirmed = stream.confirmed(self.notified.get(shape_id, LogOffset.before_all()))
         stream.restart()
-        from_lsn = self.rng.choice([0, confirmed])
+        from_lsn = self.rng.choice([self._confirmed_lsn, max(confirmed, self._confirmed_lsn)])
         if shape_id not in self.removed:
             again = [lsn for lsn in self._sent[shape_id] if lsn > from_lsn]
             self.topic += stream.events(again)
@@ -304,14 +321,29 @@ class WriterSimulation:
         shape_id = self.rng.choice(SHAPES)
         stream = self.shapes[shape_id]
         if shape_id not in self.removed:
-            stream.grow(2)
+            stream.grow(2, self._confirmed_lsn)
             self._send(shape_id, self._unsent(shape_id), lose=True)
 
     def _remove(self) -> None:
         shape_id = self.rng.choice(SHAPES)
         if shape_id not in self.removed and len(self.removed) < len(SHAPES) - 1:
             self.removed.add(shape_id)
-            self.topic.append(self._entry(shape_id, FlushPolicy(), removed_at=LogOffset(10**6, 0)))
+            self._ends[shape_id] = LogOffset(max([1000, self._confirmed_lsn, *self.shapes[shape_id].items]) + 10, 0)
+            self._put_anywhere(self._entry(shape_id, FlushPolicy(), self._ends[shape_id]))
+
+    def _condense(self) -> None:
+        """The slot is confirmed past the end of a removed shape: the others have stored all that is below."""
+        for shape_id in sorted(self.removed):
+            end = self._ends[shape_id]
+            for name in set(SHAPES) - self.removed:
+                stream, stored = self.shapes[name], self.notified.get(name, LogOffset.before_all())
+                sent = [lsn for lsn in stream.items if self._ended[name] < lsn <= end.tx_offset]
+                if any(lsn > stream.confirmed(stored) for lsn in sent):
+                    break
+            else:
+                self._confirmed_lsn = max(self._confirmed_lsn, end.tx_offset + 1)
+                self._put_anywhere(self._entry(shape_id, FlushPolicy(), end).condensed())
+                self.counts["condensed"] += 1
 
     def _resync(self) -> None:
         """A removed shape begins again; events of its incarnation may be read before its entries, old ones after."""
@@ -323,12 +355,19 @@ class WriterSimulation:
         self._ended[shape_id] = max(self.shapes[shape_id].items, default=0)
         self._sent[shape_id] = []
         entry = self._entry(shape_id, FlushPolicy())
+        self._put_anywhere(entry)
+        self.counts["resynced"] += 1
+
+    def _put_anywhere(self, entry: ShapeEntry) -> None:
+        """The two topics have no order: whatever is read of one, the other may be read earlier or later."""
         if self.rng.random() < 0.5:
             self.topic.append(entry)
-        else:
-            # The two topics have no order: whatever is read of one, the other may be read earlier or later.
-            self.topic.insert(self.rng.randint(self._read(), len(self.topic)), entry)
-        self.counts["resynced"] += 1
+            return
+        shape_id = entry.definition.id
+        before = [
+            n for n, each in enumerate(self.topic, 1) if isinstance(each, ShapeEntry) and _shape_of(each) == shape_id
+        ]
+        self.topic.insert(self.rng.randint(max(self._read(), *before), len(self.topic)), entry)
 
     def _read(self) -> int:
         """How much of the topic any checkpoint has planned to read."""
@@ -338,7 +377,8 @@ class WriterSimulation:
     def _entry(self, shape_id: str, limits: FlushPolicy, removed_at: LogOffset | None = None) -> ShapeEntry:
         incarnation = self.shapes[shape_id].incarnation
         definition = ShapeDefinition(shape_id, ("public", "t"), flush=limits, incarnation=incarnation)
-        return ShapeEntry(SOURCE, definition, 1, LogOffset(900, 0), removed_at)
+        start = LogOffset(max(900, self._confirmed_lsn), 0)
+        return ShapeEntry(SOURCE, definition, 1, start, removed_at)
 
     # Processes and checkpoints
 
@@ -361,6 +401,7 @@ class WriterSimulation:
             self._now_ms += self.rng.choice([10, 150, 2000])
             writers.run_batch(self.rng.randint(first, len(self.topic)), self._now_ms, self.rng, step)
             self.counts["batches"] += 1
+            writers.look()
             if self._current is not writers:
                 del writers.checkpoint.states[-1]  # Fenced, it would not commit more than this batch.
         except _KilledError:
@@ -440,7 +481,10 @@ class WriterSimulation:
 
     def _finish(self) -> None:
         self.notified.clear()  # The tracker has lost its checkpoint: what is resent must be said again.
+        self._current = None  # A start repeats what is not resent.
         self._restart_capture()
+        late = [record for record in self.topic if _shape_of(record) in self.removed]
+        self.topic += self.rng.sample(late, min(3, len(late)))
         self._now_ms += 100_000
         for _ in range(3):
             if self._current is None or self._current.checkpoint is not self._checkpoint:
@@ -455,6 +499,9 @@ class WriterSimulation:
             assert [row[:3] for row in rows] == replace(stream, items=sent).expected_rows(), shape_id
             if rows:
                 assert self.notified[shape_id] == rows[-1][:2], f"{shape_id} is notified up to {self.notified}"
+        for number, packed in enumerate(self._checkpoint.states[-1]):
+            for shape_id, known in WriterGroup(SOURCE, self.settings, packed).durable().items():
+                assert known.is_removed == (shape_id in self.removed), f"group {number} has {shape_id}"
         for rows in self.log.rows.values():
             chunks = [row.chunk for row in rows]
             assert chunks == sorted(chunks), "a chunk goes back"
@@ -467,7 +514,8 @@ _WEIGHTS: Final = {
     "restart_capture": 4,
     "repeat": 4,
     "lose": 2,
-    "remove": 2,
+    "remove": 3,
+    "condense": 12,
     "resync": 4,
     "take_over": 6,
     "backup": 4,

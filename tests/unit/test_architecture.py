@@ -77,7 +77,7 @@ MAY_IMPORT: Final = {**PURE, **ADAPTERS, **PROGRAMS}
 
 THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "sortedcontainers": frozenset({"tracking"}),
-    "numpy": frozenset({"tracking", "jobs.track", "jobs.write"}),
+    "numpy": frozenset({"tracking", "jobs.track", "jobs.write", "spark"}),
     "yaml": frozenset({"config"}),
     "ruamel": frozenset({"operate.shapes"}),
     "orjson": frozenset({"events"}),
@@ -90,7 +90,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     ),
     "pyspark": frozenset({"spark", "jobs.track", "jobs.write", "jobs.snapshot"}),
     "py4j": frozenset({"spark"}),
-    "pandas": frozenset({"jobs.track", "jobs.write", "delta.log"}),
+    "pandas": frozenset({"jobs.track", "jobs.write", "delta.log", "spark"}),
     "rich": frozenset({"operate.report", "demo"}),
     "uvicorn": frozenset({"serve"}),
     "waitress": frozenset({"monitoring"}),

@@ -282,3 +282,22 @@ def test_what_an_ack_has_confirmed_is_done_and_the_rest_is_as_before() -> None:
     assert sorted(views) == ["orders", "users"]
     holders = (PendingShape(LogOffset(199, 0), "users", 50, 1), PendingShape(LogOffset(299, 0), "orders", 7, 1))
     assert group.report() == GroupReport(2, LogOffset(300, 0), holders)
+
+
+def test_nothing_is_left_of_shapes_that_have_come_and_gone() -> None:
+    """A thousand at a time, half of them removed while they are pending, until there were 20,000."""
+    packed, sizes, lsn = ShapeGroup(LogOffset.before_all()).pack(), list[int](), 1000
+    for first in range(0, 20_000, 1000):
+        shape_ids = [f"shape {number}" for number in range(first, first + 1000)]
+        removed = [ShapeFlush(shape_id, LogOffset(lsn + 10, 0), is_removal=True) for shape_id in shape_ids]
+        flushes = [flush(shape_id, lsn) for shape_id in shape_ids[::2]]
+        sent = [commit(shape_id, lsn) for shape_id in shape_ids]
+        for fragments, others in ((sent, flushes), ([], removed), ([commit("goes on", lsn + 20)], [])):
+            group = ShapeGroup.unpack(packed)
+            apply_batch(group, fragments, others, now_ms=7, max_pending=4096)
+            packed = group.pack()
+            sizes.append(len(packed))
+        lsn += 100
+    assert max(sizes) < 2 * max(sizes[:3])
+    assert [view for view in shapes_of(ShapeGroup.unpack(packed)) if view != "goes on"] == []
+    assert len(packed) < 400

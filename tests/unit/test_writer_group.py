@@ -279,3 +279,126 @@ def test_shape_that_another_writer_takes_over_ends_here_and_may_come_back(write_
     (back,) = group.handle_batch(events, [_entry_of("log", 3)], 0)
     assert (back.begun, back.gap) == (3, None)
     assert len(back.rows)
+
+
+_COUNT = 20_000
+
+
+def _one_row(shape_id: str, lsn: int, *, start: bool = True, incarnation: int = 1) -> ShapeChangesEvent:
+    item = LogItem(LogOffset(lsn, 0), "insert", "k", {})
+    commit = Commit("2026-01-02T03:04:05Z", 1)
+    offsets = LogOffset(lsn - 50, 0), LogOffset(lsn, 0)
+    return ShapeChangesEvent(
+        SOURCE,
+        shape_id,
+        7,
+        *offsets,
+        start=start,
+        has_begin=True,
+        commit=commit,
+        items=(item,),
+        incarnation=incarnation,
+    )
+
+
+def _entry_at(shape_id: str, start: int, end: int | None = None, incarnation: int = 1) -> ShapeEntry:
+    definition = ShapeDefinition(shape_id, ("public", "t"), incarnation=incarnation)
+    removed_at = None if end is None else LogOffset(end, 0)
+    return ShapeEntry(SOURCE, definition, 1, LogOffset(start, 0), removed_at)
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_nothing_is_left_of_shapes_that_have_come_and_gone(hold: bool) -> None:  # noqa: FBT001  a parameter of the test
+    """A thousand at a time; what each batch has to read and write does not grow with those before."""
+    settings = WriterSettings(hold=hold)
+    packed, sizes, lsn = WriterGroup(SOURCE, settings).pack(), list[int](), 1000
+    for first in range(0, _COUNT, 1000):
+        shape_ids = [f"shape {number}" for number in range(first, first + 1000)]
+        for changes, end, taken_lsn in ((True, None, -1), (False, lsn + 10, -1), (False, None, lsn + 20)):
+            group = WriterGroup(SOURCE, settings, packed)
+            entries = [] if taken_lsn > 0 else [_entry_at(shape_id, lsn - 100, end) for shape_id in shape_ids]
+            events = [ChangeColumns.of(_one_row(shape_id, lsn)) for shape_id in shape_ids] if changes else []
+            group.handle_batch(events, entries, 0, taken_lsn)
+            assert len(group.ended) == (1000 if end else 0)
+            packed = group.pack()
+            sizes.append(len(packed))
+        lsn += 100
+    assert max(sizes) < 3 * sizes[0]
+    assert len(packed) < 200
+    assert WriterGroup(SOURCE, settings, packed).durable() == {}
+
+
+def test_late_events_of_a_forgotten_shape_change_nothing() -> None:
+    """A duplicate, a change that a frozen capture still sends, and an entry that is read again."""
+    group = CheckedGroup(SOURCE, WriterSettings())
+    group.handle_events([_one_row("a", 1000)], [_entry_at("a", 900)], 0)
+    group.handle_events([], [_entry_at("a", 900, 1010)], 0)
+    assert group.handle_events([], [], 0, taken_lsn=1009) == []
+    assert group.durable()["a"].is_removed
+    group.handle_events([], [], 0, taken_lsn=1010)
+    packed = group.pack()
+    for again in (group, CheckedGroup(SOURCE, WriterSettings(), packed)):
+        late = [_one_row("a", 1000), _one_row("a", 1000, start=False)]
+        assert again.handle_events(late, [_entry_at("a", 900), _entry_at("a", 900, 1010)], 0) == []
+        assert again.pack() == packed
+
+
+def test_other_shapes_are_what_they_were_when_one_is_forgotten() -> None:
+    """One that is live, one that was removed later, and one that is added at that place."""
+    group = CheckedGroup(SOURCE, WriterSettings())
+    names = ("live", "gone", "later")
+    group.handle_events([_one_row(name, 1000) for name in names], [_entry_at(name, 900) for name in names], 0)
+    group.handle_events([], [_entry_at("gone", 900, 1010), _entry_at("later", 900, 1500)], 0)
+    again = CheckedGroup(SOURCE, WriterSettings(), group.pack())
+    again.handle_events([], [], 0, taken_lsn=1020)
+    assert {name: known.is_removed for name, known in again.durable().items()} == {"live": False, "later": True}
+    events = [replace(_one_row("live", 1050), start=False), _one_row("new", 1060), _one_row("later", 1060)]
+    live, new = again.handle_events(events, [_entry_at("new", 1020)], 0)
+    assert [(each.shape_id, each.gap, each.notified) for each in (live, new)] == [
+        ("live", None, LogOffset.last_of(1050)),
+        ("new", None, LogOffset.last_of(1060)),
+    ]
+
+
+def test_forgotten_shape_begins_again_with_chunks_of_its_own() -> None:
+    """Chunks rise within a shape's log, and of those before nothing is known; its next incarnation is marked."""
+    group = CheckedGroup(SOURCE, WriterSettings())
+    policy = FlushPolicy(chunk_bytes=1)
+    entry = replace(_entry_at("a", 900), definition=ShapeDefinition("a", ("public", "t"), flush=policy))
+    (first,) = group.handle_events([_one_row("a", 1000)], [entry], 0)
+    group.handle_events([], [_entry_at("a", 900, 1010)], 0)
+    group.handle_events([], [], 0, taken_lsn=1010)
+    (again,) = group.handle_events([_one_row("a", 1100, incarnation=2)], [_entry_at("a", 1010, incarnation=2)], 0)
+    assert again.begun == 2
+    assert max(row.chunk for row in first.rows) < min(row.chunk for row in again.rows)
+
+
+def test_shape_that_another_writer_has_taken_over_is_forgotten_too() -> None:
+    """No transaction of the log's incarnation is above the start of the next one, which another writer has."""
+    group = WriterGroup(SOURCE, WriterSettings())
+    group.handle_batch([ChangeColumns.of(_one_row("a", 1000))], [_entry_at("a", 900)], 0)
+    group.handle_batch([], [replace(_entry_of("own", 2), starts_after=LogOffset(1010, 0))], 0)
+    assert group.ended == ["a"]
+    group.handle_batch([], [], 0, taken_lsn=1009)
+    assert group.durable()["a"].is_removed
+    group.handle_batch([], [], 0, taken_lsn=1010)
+    assert group.durable() == {}
+
+
+def test_removed_shapes_of_an_earlier_release_are_forgotten_once_all_of_them_ended_below() -> None:
+    """It has kept that they were removed, and not where."""
+    group = WriterGroup(SOURCE, WriterSettings())
+    group.handle_batch([], [_entry_at("a", 900, 1010)], 0)
+    packed = group.pack()
+    # Each record begins with the sizes of its parts.
+    older = packed.replace(b",1010]", b",1]").replace(len(packed[5 + 8 + 1 :]).to_bytes(4, "little"), b"XXXX")
+    older = older.replace(b"XXXX", (len(packed[5 + 8 + 1 :]) - 3).to_bytes(4, "little"))
+    assert not group.has_unknown_ends
+    unknown = WriterGroup(SOURCE, WriterSettings(), older)
+    assert unknown.has_unknown_ends
+    unknown.handle_batch([], [], 0, taken_lsn=5000)
+    assert list(unknown.durable()) == ["a"]
+    for taken_lsn, expected in ((1019, ["a"]), (1020, [])):
+        known = WriterGroup(SOURCE, WriterSettings(removed_until={SOURCE: 1020}), older)
+        known.handle_batch([], [], 0, taken_lsn)
+        assert list(known.durable()) == expected

@@ -17,6 +17,7 @@ from flushtracker.config.streams import FRAGMENTS
 from flushtracker.errors import DecodeError, FlushtrackerError, NewerEventError
 from flushtracker.events.strict_json import VERSION, offset_json
 from flushtracker.jobs.track.rows import Unreadable
+from flushtracker.spark.output_frames import output_frame
 from flushtracker.spark.workers import ERROR, spare_imports
 from flushtracker.tracking.chain_links import ChainLinks
 from flushtracker.tracking.fragment_chain import FragmentChain
@@ -94,8 +95,8 @@ def state_function(settings: GroupSettings) -> Callable[[Any, _Frames, GroupStat
 
     def handle(key: tuple[str, str], frames: _Frames, state: GroupState) -> Iterator[pd.DataFrame]:
         spare_imports()
-        for rows in handle_group(key, frames, state, settings):
-            yield pd.DataFrame(rows, columns=OutputRow._fields)
+        for rows in filter(None, handle_group(key, frames, state, settings)):
+            yield output_frame(rows, OutputRow._fields)
 
     return handle
 

@@ -21,10 +21,13 @@ from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.row_files import RowFiles
 from flushtracker.errors import FlushtrackerError
-from flushtracker.jobs.write.group_state import BEGUN, ENTRY, FILE, LOG_ROWS, SHAPE
+from flushtracker.events.registry_events import parse_registry_entry
+from flushtracker.jobs.write.group_state import BEGUN, ENDED, ENTRY, FILE, LOG_ROWS, SHAPE
 from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
 from flushtracker.jobs.write.notifier import Notifier
 from flushtracker.jobs.write.packed_rows import unpacked
+from flushtracker.jobs.write.taken_changes import TakenChanges
+from flushtracker.jobs.write.taken_lsns import as_property
 from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.committed_state import Remedies
 from flushtracker.spark.workers import raise_first_error
@@ -53,8 +56,16 @@ class WriteDriver(BatchDriver):
     ``status`` gets what is durable and notified.
     """
 
-    def __init__(self, tables: LogTables, notifier: Notifier, first_batch_id: int, status: LiveWriteStatus) -> None:
+    def __init__(
+        self,
+        tables: LogTables,
+        notifier: Notifier,
+        first_batch_id: int,
+        status: LiveWriteStatus,
+        taken: TakenChanges | None = None,
+    ) -> None:
         super().__init__(REMEDIES, status)
+        self.taken = TakenChanges() if taken is None else taken
         self._status = status
         self.expected_batch_id = first_batch_id
         self._first_batch_id = first_batch_id
@@ -79,6 +90,8 @@ class WriteDriver(BatchDriver):
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Append what the groups return, then notify it; if a group returns an error, do neither."""
         started = time.monotonic()
+        if self.taken.lsns:
+            batch.sparkSession.sparkContext.setLocalProperty(*as_property(self.taken.lsns))
         reports = batch.collect()
         shapes = [row for row in reports if row["kind"] == SHAPE]
         entries = [row["value"] for row in reports if row["kind"] == ENTRY]
@@ -96,12 +109,14 @@ class WriteDriver(BatchDriver):
             self.append(files, batch_id)
         appended = time.monotonic()
         notified = self.notify(shapes)
+        self._forget(row for row in reports if row["kind"] == ENDED)
         self._log_gaps(shapes)
         self._status.note_written(written_batches(shapes))
         self._status.note_gaps(self._gaps)
         if entries:
             # The next append would read them.
             self._status.registry = self._tables.registry.entries()
+            self.taken.note(map(parse_registry_entry, entries))
         logger.log(
             # With `flush: hold` there are batches without events.
             logging.INFO if shapes or entries else logging.DEBUG,
@@ -142,6 +157,11 @@ class WriteDriver(BatchDriver):
             self._notifier.flushed(row["source"], row["shape_id"], LogOffset(row["tx_offset"], row["op_offset"]))
         self._notifier.flush()
         return len(durable)
+
+    def _forget(self, ended: Iterable[Row]) -> None:
+        for row in ended:
+            self._notifier.forget(row["source"], row["shape_id"])
+            self._gaps.pop((row["source"], row["shape_id"]), None)
 
     def _log_gaps(self, shapes: Iterable[Row]) -> None:
         """Warn of each new gap once, and log when it has been closed."""

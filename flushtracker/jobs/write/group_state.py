@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
-import numpy as np
 import pandas as pd
 from pyspark.sql import types as T  # noqa: N812 (the name that Spark's own documentation gives it)
 from pyspark.sql.streaming.state import GroupState
@@ -14,10 +13,12 @@ from flushtracker.errors import DecodeError, FlushtrackerError, NewerEventError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.jobs.write.packed_rows import PACKED_ROWS, pack_rows
 from flushtracker.jobs.write.rows import NO_SHAPE
+from flushtracker.jobs.write.taken_lsns import taken_lsn
 from flushtracker.process.clock import AgeClock
 from flushtracker.shape_log.change_columns import ChangeColumns, read_changes
 from flushtracker.shape_log.row_columns import RowColumns
 from flushtracker.shape_log.writer_group import ShapeBatch, WriterGroup, WriterSettings
+from flushtracker.spark.output_frames import output_frame
 from flushtracker.spark.workers import ERROR, spare_imports
 from flushtracker.wal.log_offset import LogOffset
 
@@ -28,6 +29,7 @@ FILE: Final = "file"
 # Of one shape: what is durable now (-1 if nothing is notified), the number of its rows, the time of its last commit.
 SHAPE: Final = "shape"
 ENTRY: Final = "entry"  # `value` is a registry entry
+ENDED: Final = "ended"  # a shape was removed, or another writer has taken it over
 BEGUN: Final = "begun"  # `value` is the later incarnation of a shape that has begun
 
 OUTPUT_SCHEMA: Final = T.StructType(
@@ -45,7 +47,7 @@ OUTPUT_SCHEMA: Final = T.StructType(
         T.StructField("packed", T.BinaryType()),
     ]
 )
-"""No number is ever null: pandas would turn the column into floats and round the LSNs."""
+_NAMES: Final = OUTPUT_SCHEMA.names
 
 STATE_SCHEMA: Final = T.StructType(
     [
@@ -86,7 +88,7 @@ def write_function(
             raise _misread(source)
         group = WriterGroup(source, settings, bytes(state.get[0]) if state.exists else None)
         now_ms = state.getCurrentProcessingTimeMs()
-        batches = group.handle_batch(changes, [entry for _, entry in entries], now_ms)
+        batches = group.handle_batch(changes, [entry for _, entry in entries], now_ms, taken_lsn(source))
         state.update((group.pack(), shape_groups))
         if settings.hold and (due_ms := group.next_due_ms()) is not None:
             state.setTimeoutDuration(max(1, due_ms - now_ms))
@@ -95,6 +97,7 @@ def write_function(
         reports += [
             _row(BEGUN, source, batch.shape_id, value=str(batch.begun)) for batch in batches if batch.begun is not None
         ]
+        reports += [_row(ENDED, source, shape_id) for shape_id in group.ended]
         return _frames(chain(_log_rows(source, batches), _entry_rows(source, entries), reports))
 
     return handle_group
@@ -197,11 +200,6 @@ def _row(  # noqa: PLR0913  a row has many columns; all but the first by name
 
 
 def _frames(rows: Iterable[_Row]) -> Iterator[pd.DataFrame]:
-    """The rows as frames. With arrays, pandas need not look at each value."""
     rest = iter(rows)
     while some := list(islice(rest, _FRAME_ROWS)):
-        arrays = {}
-        for field, column in zip(OUTPUT_SCHEMA.fields, zip(*some, strict=True), strict=True):
-            kind = np.int64 if isinstance(field.dataType, T.LongType) else np.object_
-            arrays[field.name] = np.array([*column], kind)
-        yield pd.DataFrame(arrays, copy=False)
+        yield output_frame(some, _NAMES)

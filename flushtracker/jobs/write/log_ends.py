@@ -5,7 +5,8 @@ With a new checkpoint, the state knows of no rows at all.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from pyspark.sql import SparkSession
@@ -15,7 +16,7 @@ from flushtracker.delta.log.claim import LogRows
 from flushtracker.errors import SinkError, StateError
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_writer import LogEnd
-from flushtracker.shape_log.writer_group import Durable
+from flushtracker.shape_log.writer_group import Durable, WriterGroup
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.wal.log_offset import LogOffset
@@ -24,6 +25,33 @@ _FILE: Final = "log_ends.json"
 
 LogEnds: TypeAlias = dict[tuple[str, str], LogEnd]
 """By source and shape."""
+
+
+@dataclass(slots=True)
+class CommittedWriters:
+    """What the state of batch ``batch_id`` knows of all shapes: how far each is durable, and which were forgotten.
+
+    ``group_of``: the name of the group that a shape is in.
+    """
+
+    batch_id: int
+    group_of: Callable[[str], str]
+    durable: dict[tuple[str, str], Durable] = field(default_factory=dict)
+    has_unknown_ends: bool = False
+    """Whether it has shapes of which an earlier release has kept only that they were removed."""
+    _forgotten: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def add(self, shape_group: str, group: WriterGroup) -> None:
+        """Add the state of a group."""
+        self.durable |= {(group.source, shape_id): each for shape_id, each in group.durable().items()}
+        self.has_unknown_ends |= group.has_unknown_ends
+        self._forgotten[group.source, shape_group] = group.forgotten_lsn
+
+    def has(self, key: tuple[str, str], end: LogOffset) -> bool:
+        """Whether a shape is durable up to ``end``, or was removed there, and has been forgotten."""
+        if key in self.durable:
+            return end <= self.durable[key].offset
+        return end.tx_offset <= self._forgotten.get((key[0], self.group_of(key[1])), -1)
 
 
 def read_log_ends(spark: SparkSession, log: str) -> LogEnds:
@@ -55,10 +83,9 @@ def read_log_ends(spark: SparkSession, log: str) -> LogEnds:
     }
 
 
-def unknown_ends(ends: LogEnds, durable: Mapping[tuple[str, str], Durable]) -> LogEnds:
+def unknown_ends(ends: LogEnds, committed: CommittedWriters) -> LogEnds:
     """The ends past what the state knows to be durable; of a removed shape, too, as it may have begun again."""
-    nothing = Durable(LogOffset.before_all(), is_removed=False)
-    return {key: end for key, end in ends.items() if end.last_offset > durable.get(key, nothing).offset}
+    return {key: end for key, end in ends.items() if not committed.has(key, end.last_offset)}
 
 
 def last_rows(durable: Mapping[tuple[str, str], Durable]) -> LogRows:

@@ -26,6 +26,9 @@ class Notifier(Protocol):
     def flush(self) -> None:
         """Publish what was collected; it is durable when this returns."""
 
+    def forget(self, source: str, shape_id: str) -> None:
+        """The shape was removed: nothing of it is collected, and nothing more will be of this incarnation."""
+
     def close(self) -> None:
         """Publish nothing more, and free what is held."""
 
@@ -53,6 +56,9 @@ class FilesNotifier:
             for (source, shape_id), offset in sorted(self._pending.items())
         )
         self._pending.clear()
+
+    def forget(self, source: str, shape_id: str) -> None:
+        """See :class:`Notifier`."""
 
     def close(self) -> None:
         """See :class:`Notifier`."""

@@ -22,20 +22,31 @@ from flushtracker.jobs.write.cuts import cuts_thread
 from flushtracker.jobs.write.driver import REMEDIES, LogTables, WriteDriver
 from flushtracker.jobs.write.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, write_function
 from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
-from flushtracker.jobs.write.log_ends import KeptEnds, LogEnds, known_ends, last_rows, read_log_ends, unknown_ends
+from flushtracker.jobs.write.log_ends import (
+    CommittedWriters,
+    KeptEnds,
+    LogEnds,
+    known_ends,
+    last_rows,
+    read_log_ends,
+    unknown_ends,
+)
 from flushtracker.jobs.write.notifier import open_notifier
 from flushtracker.jobs.write.rows import NO_SHAPE, to_write_rows
 from flushtracker.jobs.write.stored_rows import store_function
+from flushtracker.jobs.write.taken_changes import TakenThread
+from flushtracker.jobs.write.topic_looks import topic_looks
 from flushtracker.monitoring.status_server import serving
 from flushtracker.shape_log.write_loop import notifiable
-from flushtracker.shape_log.writer_group import Durable, WriterGroup, WriterSettings
+from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import read_state_rows
 from flushtracker.spark.event_streams import EventStreams, open_streams
 from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
 from flushtracker.spark.kafka_streams import KafkaEventStreams
-from flushtracker.spark.query_run import BrokerRetry, await_end, start_query
+from flushtracker.spark.query_run import BrokerRetry, await_end, shuffling, start_query
 from flushtracker.spark.recovery_plan import RecoveryPlan
+from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.spark.transaction_watch import TransactionWatch
 from flushtracker.spark.workers import task_attempts
 from flushtracker.wal.log_offset import LogOffset
@@ -91,13 +102,14 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
     # The state has timers only with `flush: hold`, so Spark cannot read a state of one setting with the other.
     identity = {**streams.identity(), "log": f"{log} ({table.metadata().id})", "flush": config.flush}
     CheckpointOrigin(spark, checkpoint, REMEDIES).open(identity)
-    batch_id, durable = _committed_writers(spark, checkpoint, config)
+    with shuffling(spark, config.state.shuffle_partitions):
+        committed = _committed_writers(spark, checkpoint, config)
     claim = LogClaim(table)
-    ends = _claim_log(spark, checkpoint, log, claim, batch_id, durable)
+    ends = _claim_log(spark, checkpoint, log, claim, committed)
     registry.fence_others()
     with closing(open_notifier(config)) as notifier:
         # Notify again how far each shape is durable: the previous process may not have done so.
-        known = known_ends(ends, durable)
+        known = known_ends(ends, committed.durable)
         notifier.start({key: notifiable(offset) for key, offset in known.items()})
         status.note_written(_durable_now(known))
         if config.status is not None:
@@ -105,8 +117,9 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         options = config.sink.storage_options
         files = row_files(table, options)
         tables = LogTables(files, claim, LogFiles(table, dict(options)), registry)
-        driver = WriteDriver(tables, notifier, batch_id + 1, status)
-        settings = WriterSettings(config.write_unit, hold=config.flush == "hold", ends=ends)
+        driver = WriteDriver(tables, notifier, committed.batch_id + 1, status)
+        removed_until = registry.entries().ended_until() if committed.has_unknown_ends else {}
+        settings = WriterSettings(config.write_unit, config.flush == "hold", ends, removed_until)
         rows = to_write_rows(streams.read(RecoveryPlan()), config.state.shape_groups)
         written = rows.groupBy("source", "shape_group").applyInPandasWithState(
             write_function(settings, config.state.shape_groups),
@@ -115,8 +128,9 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         )
         stored = written.mapInArrow(store_function(files, task_attempts(spark)), OUTPUT_SCHEMA)
         snapshots = _snapshots(spark, config, status)
-        query = start_query("write_shapes", stored, driver, checkpoint, config.trigger_ms)
-        logger.info("query started checkpoint=%s after_batch_id=%d log=%s", checkpoint, batch_id, log)
+        with shuffling(spark, config.state.shuffle_partitions):
+            query = start_query("write_shapes", stored, driver, checkpoint, config.trigger_ms)
+        logger.info("query started checkpoint=%s after_batch_id=%d log=%s", checkpoint, committed.batch_id, log)
         try:
             with (
                 status.running(query),
@@ -124,6 +138,7 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
                 _shapes(config, status),
                 snapshots,
                 _cuts(spark, config, driver, streams, status),
+                _taken(spark, config, driver, streams),
                 TransactionWatch(spark, config.transport),
             ):
                 await_end(query, driver, stop, config, retry)
@@ -158,6 +173,16 @@ def _cuts(
     return cuts_thread(spark, config, driver, topic_ids, status.note_cuts)
 
 
+def _taken(
+    spark: SparkSession, config: WriteConfig, driver: WriteDriver, streams: EventStreams
+) -> AbstractContextManager[object]:
+    """The thread that finds out when the state can forget removed shapes, for streams in Kafka."""
+    if not isinstance(streams, KafkaEventStreams):
+        return nullcontext()
+    topics = {role: streams.topic_id(role) for role in ROLES}
+    return TakenThread(driver.taken, lambda: topic_looks(spark, config, topics, lambda: driver.done_batch_id))
+
+
 def _snapshots(spark: SparkSession, config: WriteConfig, status: LiveWriteStatus) -> AbstractContextManager[object]:
     """The thread that takes snapshots while the job writes; raises ``ConfigError`` if a package is missing."""
     live = status.snapshots
@@ -174,18 +199,16 @@ def _snapshots(spark: SparkSession, config: WriteConfig, status: LiveWriteStatus
     return SnapshotThread(lambda stop: log_snapshots(spark, snapshots, stop, live=live).run(), live)
 
 
-def _committed_writers(
-    spark: SparkSession, checkpoint: str, config: WriteConfig
-) -> tuple[int, dict[tuple[str, str], Durable]]:
-    """The last committed batch, and how far each shape was durable then."""
+def _committed_writers(spark: SparkSession, checkpoint: str, config: WriteConfig) -> CommittedWriters:
+    """What the state of the last committed batch knows of all shapes."""
     batch_id, rows = read_state_rows(spark, checkpoint, config.state.shape_groups, ["packed"], REMEDIES)
     settings = WriterSettings(config.write_unit)
-    durable: dict[tuple[str, str], Durable] = {}
+    shape_groups = config.state.shape_groups
+    found = CommittedWriters(batch_id, lambda shape_id: str(shape_group_of(shape_id, shape_groups)))
     for row in rows:
         if row["shape_group"] != NO_SHAPE:
-            group = WriterGroup(row["source"], settings, bytes(row["packed"]))
-            durable |= {(row["source"], shape_id): each for shape_id, each in group.durable().items()}
-    return batch_id, durable
+            found.add(row["shape_group"], WriterGroup(row["source"], settings, bytes(row["packed"])))
+    return found
 
 
 def _claim_log(
@@ -193,16 +216,15 @@ def _claim_log(
     checkpoint: str,
     log: str,
     claim: LogClaim,
-    batch_id: int,
-    durable: dict[tuple[str, str], Durable],
+    committed: CommittedWriters,
 ) -> LogEnds:
     """Claim the log; returns the ends of logs that go further than the state knows."""
     kept = KeptEnds(spark, checkpoint)
     before, ends = kept.read()
-    number = claim.take(before, last_rows(durable))
-    if not claim.knows(before, batch_id):
+    number = claim.take(before, last_rows(committed.durable))
+    if not claim.knows(before, committed.batch_id):
         logger.info("reading where the logs end log=%s", log)
         ends = read_log_ends(spark, log)
-    ends = unknown_ends(ends, durable)
+    ends = unknown_ends(ends, committed)
     kept.write(number, ends)
     return ends
