@@ -196,6 +196,24 @@ def test_the_writers_state_is_read_and_written_unchanged() -> None:
     assert batch.rows == [LogRow(1100, 2, "update", '"k"/"1"', '{"id":"1"}', '{"n":"é"}', 8, None, 0)]
 
 
+FORGOTTEN = (
+    b"\x02\x02\x00\x00\x00\x00\x00\x00\x00F\x00\x00\x00"
+    b"\x00[null,[[-1,0],[-1,0],[-1,0],[-1,0]],[0,0],[65536,1000,10485760],1500]"
+    b"\x01\x00\x00\x00F\x00\x00\x00b"
+    b"\x00[null,[[-1,0],[-1,0],[-1,0],[-1,0]],[0,0],[65536,1000,10485760],2000]"
+)
+
+
+def test_the_lsn_in_place_of_forgotten_shapes_is_read_and_written_unchanged() -> None:
+    """And that at which a shape was removed."""
+    group = CheckedGroup("s", WriterSettings(), FORGOTTEN)
+    assert (group.forgotten_lsn, group.pack()) == (1500, FORGOTTEN)
+    group.handle_events([], [], 0, taken_lsn=1999)
+    assert list(group.durable()) == ["b"]
+    group.handle_events([], [], 0, taken_lsn=2000)
+    assert (group.forgotten_lsn, group.durable()) == (2000, {})
+
+
 # What a development version wrote: its report named one shape, and its writers' shapes were in groups of another hash.
 OLD_REPORT = (
     '{"pending_shapes": 1, "last_sent": [100, 4], "last_flushed": [99, 0], "since_ms": 0, "blocking_shape": "users", '
