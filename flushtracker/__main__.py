@@ -1,5 +1,10 @@
-"""``python -m flushtracker``: the command, from wherever the package is."""
+"""``python -m flushtracker``, and the command: from wherever the package is."""
 
-from flushtracker.cli import run
+from flushtracker.process.early_interrupt import end_at_interrupt
 
-run()
+end_at_interrupt()
+
+from flushtracker.cli import run  # noqa: E402  imports take time
+
+if __name__ == "__main__":
+    run()

@@ -32,6 +32,7 @@ from flushtracker.cli.arguments import (
     check_track,
 )
 from flushtracker.errors import ConfigError
+from flushtracker.process.early_interrupt import end_at_interrupt, raise_at_interrupt
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Command:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Import the program and run it; raises ``ConfigError`` if one of its packages is not installed."""
+        end_at_interrupt()
         try:
             program = import_module(self.program)
         except ModuleNotFoundError as error:
@@ -61,6 +63,8 @@ class Command:
             if not self.extra or package == "flushtracker":
                 raise
             raise ConfigError(f"{package} is not installed; run: pip install 'flushtracker[{self.extra}]'") from error
+        finally:
+            raise_at_interrupt()
         exit_code: int = program.run(arguments)
         return exit_code
 
@@ -99,8 +103,9 @@ runbook says how it continues after a major upgrade of the server.
 """,
         """0 stopped by SIGTERM or Ctrl-C, or done with --before-upgrade; 1
 unexpected error; 2 the configuration, the shapes or the topics; 3 the stream
-cannot be read; 5 the ack table; 6 Kafka; 7 PostgreSQL, including a slot that is
-lost or whose history differs; 9 another capture reads the slot
+cannot be read; 4 another capture has claimed the source; 5 the ack table; 6
+Kafka; 7 PostgreSQL, including a slot that is lost or whose history differs; 9
+another capture reads the slot
 """,
         add_capture,
     ),

@@ -1,0 +1,69 @@
+"""Ctrl-C while a program is imported: it ends it, each time, and shows no traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from flushtracker.process.early_interrupt import end_at_interrupt, raise_at_interrupt
+
+_DEADLINE_S: Final = 120.0
+_SIGINT_BIT: Final = 1 << (signal.SIGINT - 1)
+
+
+def catches_interrupt(pid: int) -> bool:
+    """Whether the process has a handler of its own for SIGINT, as Python's."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (caught,) = (line.split()[1] for line in lines if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) & _SIGINT_BIT)
+
+
+def wait_until_caught(process: "subprocess.Popen[str]", *, is_caught: bool) -> None:
+    deadline = time.monotonic() + _DEADLINE_S
+    while process.poll() is None and catches_interrupt(process.pid) != is_caught:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.05, 0.1, 0.2, 0.4])
+def test_ctrl_c_while_capture_is_imported_ends_it(after_s: float, tmp_path: Path) -> None:
+    """It was lost, or a traceback, where it came in the middle of an import."""
+    command = [sys.executable, "-m", "flushtracker", "capture", "--config", str(tmp_path / "missing.yaml")]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    wait_until_caught(process, is_caught=True)
+    wait_until_caught(process, is_caught=False)
+    assert process.poll() is None
+    deadline = time.monotonic() + after_s
+    while time.monotonic() < deadline and process.poll() is None:
+        pass
+    process.send_signal(signal.SIGINT)
+    _, shown = process.communicate(timeout=_DEADLINE_S)
+    # 2: it was so late that the configuration had been found missing, or the handler was capture's own.
+    assert process.returncode in (-signal.SIGINT, 2)
+    assert "Traceback" not in shown
+    assert "KeyboardInterrupt" not in shown
+
+
+def test_an_ignored_interrupt_stays_ignored() -> None:
+    """As of a job in the background of a script, which the terminal's Ctrl-C does not concern."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        end_at_interrupt()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        raise_at_interrupt()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_interrupts_are_exceptions_again_once_a_program_runs() -> None:
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    end_at_interrupt()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    raise_at_interrupt()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
