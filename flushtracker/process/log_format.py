@@ -8,7 +8,6 @@ value can add a field or pass for another one.
 import logging
 import math
 import re
-import sys
 from collections.abc import Iterator
 from copy import copy
 from datetime import datetime, timezone
@@ -33,18 +32,17 @@ def log_formatter(log_format: LogFormat) -> logging.Formatter:
 
 
 def program_line(
-    name: str, message: str, log_format: LogFormat, *, exit_code: int | None = None, traceback: bool = False
+    name: str, message: str, log_format: LogFormat, *, exit_code: int | None = None, traceback: str | None = None
 ) -> str:
     """A message of the program ``name`` to its user outside the log, such as why it exits with ``exit_code``.
 
-    ``traceback`` adds that of the current exception, in JSON. Takes no lock, so that it can be written while a thread
-    hangs.
+    A ``traceback`` is added in JSON. Takes no lock, so that it can be written while a thread hangs.
     """
     if log_format == "text":
         return printable(f"{name}: {message}")
     level = logging.INFO if exit_code is None else logging.ERROR
-    record = logging.LogRecord(name, level, "", 0, "%s", (message,), sys.exc_info() if traceback else None)
-    record.exit_code = exit_code
+    record = logging.LogRecord(name, level, "", 0, "%s", (message,), None)
+    record.exit_code, record.exc_text = exit_code, traceback
     return _JsonFormatter().format(record)
 
 

@@ -30,12 +30,30 @@ def run_program(name: str, program: Callable[[], int], *, verbose: bool, log_for
         return 130
     except Exception as error:  # noqa: BLE001  the user gets one line, not a traceback
         if verbose and log_format == "text":
-            traceback.print_exc()
+            print(traceback_of(error), end="", file=sys.stderr)
         known = isinstance(error, FlushtrackerError)
         message = str(error) if known else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         exit_code = error.exit_code if isinstance(error, FlushtrackerError) else 1
-        print(program_line(name, message, log_format, exit_code=exit_code, traceback=verbose), file=sys.stderr)
+        shown = traceback_of(error) if verbose else None
+        print(program_line(name, message, log_format, exit_code=exit_code, traceback=shown), file=sys.stderr)
         return exit_code
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of an error and of its causes, without the texts of other packages' errors.
+
+    These quote what they were given, such as a value of the configuration that stands for a secret.
+    """
+    parts = []
+    while True:
+        text = f": {error}" if isinstance(error, FlushtrackerError) else ""
+        kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        parts.append(f"Traceback (most recent call last):\n{frames}{kind}{text}\n")
+        before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if before is None:
+            return "\nwhich led to:\n\n".join(reversed(parts))
+        error = before
 
 
 def print_status(name: str, line: str, log_format: LogFormat = "text") -> None:

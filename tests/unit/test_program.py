@@ -8,6 +8,7 @@ from threading import Thread
 import pytest
 
 from flushtracker.errors import ConfigError
+from flushtracker.process.log_format import LogFormat
 from flushtracker.process.program import StopFlag, run_program
 
 
@@ -69,6 +70,29 @@ except ZeroDivisionError:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30)
     assert done.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_traceback_shows_no_text_of_another_packages_error(
+    log_format: LogFormat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What has a value of the configuration, which a message shows as ${PASSWORD}, may be quoted there."""
+
+    secret = "hunter" + str(2)
+
+    def program() -> int:
+        try:
+            int(secret)
+        except ValueError as error:
+            raise ConfigError("port is '${PASSWORD}', which is no number") from error
+        return 0
+
+    assert run_program("flushtracker x", program, verbose=True, log_format=log_format) == 2
+    shown = capsys.readouterr().err
+    assert "hunter2" not in shown
+    assert "ValueError" in shown
+    assert "in program" in shown
+    assert "ConfigError: port is '${PASSWORD}', which is no number" in shown
 
 
 def test_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
