@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import partial
 from threading import Event, Lock
 from typing import Final, NoReturn
@@ -286,6 +287,13 @@ class KafkaPublisher:
 
     def _describe_rejected(self, record: "_RejectedRecord") -> str:
         topic = record.topic
+        if record.error.code() == KafkaError.INVALID_TIMESTAMP:
+            now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            return (
+                f"topic {topic} rejects a record because of its time: the clock of this machine says {now}. Correct "
+                "this clock, or the brokers'; or raise the topic's message.timestamp.after.max.ms or "
+                "message.timestamp.before.max.ms; and start again"
+            )
         if record.error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
             remedy = missing_acl(record.error, "WRITE", f"topic {topic}") or "; fix that"
             return f"topic {topic} rejects a record: {self._errors.masked(record.error)}{remedy} and start again"
