@@ -2,19 +2,23 @@
 
 Since PostgreSQL 17 a standby copies the failover slots of its primary. A copy disappears at a promotion as long as it
 is *temporary*, which nobody notices on the primary; it becomes persistent once the slot has advanced past where the
-copy began. So the standbys must be asked, and capture knows those among the hosts of its connection.
+copy began. A server that was the primary before keeps its own slot, and no copy replaces that. So the standbys must be
+asked, and capture knows those among the hosts of its connection. One with a lasting copy is enough; but a host that is
+another primary is always told.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final
 
+from psycopg2 import sql
 from psycopg2.extensions import quote_ident
 
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import Connection, limit_statements, rows
 
 _STATEMENT_TIMEOUT_S: Final = 5.0
+_OTHER_PRIMARY: Final = "is another primary"
 FAILOVER_SINCE: Final = 170_000
 """The first version of PostgreSQL that copies slots to standbys."""
 # The slot as JSON, because older servers have no such column.
@@ -24,11 +28,14 @@ SELECT pg_is_in_recovery(), (SELECT to_jsonb(s)->>'failover' FROM pg_replication
   EXISTS (SELECT FROM pg_replication_slots WHERE slot_type = 'physical')
 """
 _UNCONNECTED: Final = """
-SELECT trim(name) FROM unnest(string_to_array(%s, ',')) AS name WHERE NOT EXISTS (
-  SELECT FROM pg_replication_slots s WHERE s.slot_name = trim(name) AND s.slot_type = 'physical' AND s.active)
+SELECT trim(name), s.slot_name IS NOT NULL FROM unnest(string_to_array(%s, ',')) AS name
+LEFT JOIN pg_replication_slots s ON s.slot_name = trim(name) AND s.slot_type = 'physical'
+WHERE s.active IS NOT TRUE
 """
 _STANDBY: Final = """
-SELECT pg_is_in_recovery(), (SELECT synced AND NOT temporary FROM pg_replication_slots WHERE slot_name = %s),
+SELECT pg_is_in_recovery(),
+  (SELECT CASE WHEN NOT synced THEN 'own' WHEN temporary THEN 'temporary' ELSE 'lasting' END
+    FROM pg_replication_slots WHERE slot_name = %s),
   coalesce(current_setting('sync_replication_slots', true), 'off'), current_setting('hot_standby_feedback'),
   current_setting('primary_slot_name')
 """
@@ -63,17 +70,20 @@ def _primary_lacks(connection: Connection, slot: str, failover: str, listed: str
         yield f"slot {slot} is no failover slot; stop capture, and over a replication connection: {statement}"
     if not listed:
         yield "synchronized_standby_slots is empty on the primary: it may send capture what no standby has"
-    for (name,) in rows(connection, _UNCONNECTED, (listed,)):
-        yield f"no standby uses slot {name} of synchronized_standby_slots, for which the primary waits"
+    for name, exists in rows(connection, _UNCONNECTED, (listed,)):
+        lack = f"no standby uses slot {name} of synchronized_standby_slots, for which the primary waits"
+        # A copy of another primary's settings, as by pg_basebackup and pg_rewind, names slots that are there.
+        create = f"SELECT pg_create_physical_replication_slot({_literal(connection, name)})"
+        yield lack if exists else f"{lack}, and which does not exist: {create}, or take it out of the setting"
 
 
 def _standbys_lack(
     hosts: list[dict[str, str]], slot: str, connect: Callable[[Mapping[str, str]], Connection]
 ) -> list[str]:
-    """Empty if one of the standbys has a copy of the slot that survives its promotion."""
+    """Other primaries; and what each standby lacks, unless one has a copy of the slot that survives its promotion."""
     if not hosts:
         return ["no standby was asked: name all hosts in postgres.connection"]
-    lacks = []
+    primaries, lacks, is_one_ready = [], [], False
     for host in hosts:
         name = f"{host['host']} port {host.get('port', '5432')}"
         try:
@@ -81,9 +91,12 @@ def _standbys_lack(
         except PostgresError as error:
             reason = f"does not answer: {error}"
         if reason is None:
-            return []
-        lacks.append(f"standby {name} {reason}")
-    return lacks
+            is_one_ready = True
+        elif reason == _OTHER_PRIMARY:
+            primaries.append(f"{name} {reason}")
+        else:
+            lacks.append(f"standby {name} {reason}")
+    return primaries if is_one_ready else [*primaries, *lacks]
 
 
 def _standby_lacks(
@@ -91,17 +104,27 @@ def _standby_lacks(
 ) -> str | None:
     with closing(connect(host)) as connection:
         limit_statements(connection, statement_timeout_s=_STATEMENT_TIMEOUT_S, lock_timeout_s=_STATEMENT_TIMEOUT_S)
-        ((is_standby, is_persistent, *settings),) = rows(connection, _STANDBY, (slot,))
+        ((is_standby, copy, *settings),) = rows(connection, _STANDBY, (slot,))
+        drop = f"SELECT pg_drop_replication_slot({_literal(connection, slot)})"
     if not is_standby:
-        return "is another primary"
+        return _OTHER_PRIMARY
+    if copy == "own":
+        return (
+            f"has a slot {slot} of its own, as one that was the primary, which no copy replaces; drop it there: {drop}"
+        )
     # First: without them, it may have a copy that is no longer kept up to date.
     if unset := list(_unset(*settings)):
         return f"lacks {' and '.join(unset)}"
-    if is_persistent:
+    if copy == "lasting":
         return None
-    if is_persistent is None:
+    if copy is None:
         return f"has no copy of slot {slot}: check its log, and that primary_conninfo names a dbname"
     return f"has a temporary copy of slot {slot}, which a promotion drops: it becomes persistent as acks advance"
+
+
+def _literal(connection: Connection, name: str) -> str:
+    """A text as a literal of SQL."""
+    return sql.Literal(name).as_string(connection)
 
 
 def _unset(sync_replication_slots: str, hot_standby_feedback: str, primary_slot_name: str) -> Iterator[str]:

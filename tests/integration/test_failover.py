@@ -20,7 +20,7 @@ from flushtracker.postgres.failover_lacks import failover_lacks
 from flushtracker.postgres.slot import create_slot
 from tests.support.brokers import Broker
 from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, shape
-from tests.support.failover_pair import FailoverPair
+from tests.support.failover_pair import FailoverPair, create_slot_on_standby
 from tests.support.insert_load import InsertLoad, acknowledge_some, published_ids, stored_ids
 from tests.support.seeds import every
 from tests.support.waiting import wait_until
@@ -161,6 +161,37 @@ def test_capture_says_what_its_slot_lacks_to_survive_a_failover(pair: FailoverPa
         empty, unset = failover_lacks(control, pair.options, "shapes", connect) or ()
         assert empty.startswith("synchronized_standby_slots is empty on the primary")
         assert unset.endswith("lacks sync_replication_slots = on and hot_standby_feedback = on")
+
+
+def test_a_slot_of_a_demoted_primary_is_named_and_the_statement_makes_room_for_the_copy(pair: FailoverPair) -> None:
+    """The server makes no copy in its place, however far the primary's slot advances."""
+    with closing(pair.primary.connect()) as control:
+        standby = pair.add_standby()
+        create_slot_on_standby(pair.primary, standby)
+        assert create_slot(control, "shapes", failover=True)
+        (reason,) = failover_lacks(control, pair.options, "shapes", connect) or ()
+        own = f"standby {HOST} port {standby.port} has a slot shapes of its own, as one that was the primary"
+        assert reason.startswith(own)
+        standby.execute(reason.rpartition("drop it there: ")[2])
+        has_copy = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'shapes' AND synced"
+        wait_until(lambda: standby.execute(has_copy), "a copy", 120)
+        (reason,) = failover_lacks(control, pair.options, "shapes", connect) or ("nothing",)
+        assert own not in reason
+
+
+def test_a_setting_that_came_along_with_a_copy_names_the_statement_for_its_slot(pair: FailoverPair) -> None:
+    """pg_basebackup and pg_rewind bring synchronized_standby_slots; until that slot is there, capture gets nothing."""
+    pair.primary.stop()
+    pair.primary.settings["synchronized_standby_slots"] = "gone"
+    pair.primary.start()
+    with closing(pair.primary.connect()) as control:
+        assert create_slot(control, "shapes", failover=True)
+        first, *_ = failover_lacks(control, pair.options, "shapes", connect) or ()
+        _, _, rest = first.partition("and which does not exist: ")
+        statement = rest.removesuffix(", or take it out of the setting")
+        rows(control, statement)
+        first, *_ = failover_lacks(control, pair.options, "shapes", connect) or ()
+    assert first == "no standby uses slot gone of synchronized_standby_slots, for which the primary waits"
 
 
 def test_a_copy_that_a_promotion_would_drop_is_named(pair: FailoverPair) -> None:
