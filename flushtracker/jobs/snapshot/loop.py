@@ -183,10 +183,14 @@ class SnapshotLoop:
         for failure in added:
             alike.setdefault((failure.reason, failure.tries), []).append(failure)
         for (reason, tries), failures in alike.items():
+            # A server that is away for a while, as at a promotion, is nothing that somebody has to correct.
+            is_away = isinstance(outcome.failed[failures[0].shape_id], PostgresUnavailableError)
+            will_retry = self._config.trigger_ms is not None
             wait = (
                 "none" if self._config.trigger_ms is None else seconds_text((failures[0].retry_at_ms - now_ms()) / 1000)
             )
-            logger.error(
+            logger.log(
+                logging.WARNING if is_away and will_retry else logging.ERROR,
                 "snapshot failed table=%s tries=%d retry_in=%s shapes=%s: %s",
                 *(table, tries, wait, listed([failure.shape_id for failure in failures], 10), reason),
             )
