@@ -34,10 +34,10 @@ from flushtracker.wal.source_name import SourceName
 
 def run(arguments: argparse.Namespace) -> int:
     """Capture until SIGTERM or Ctrl-C."""
-    log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO, arguments.log_format)
-    config = load_capture_config(arguments.config)
     stop = StopFlag()
     set_on_signals(stop)
+    log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO, arguments.log_format)
+    config = load_capture_config(arguments.config)
     if arguments.create:
         succession = Succession(arguments.new_epoch, arguments.upgraded_from)
         say = partial(print_status, "flushtracker capture", log_format=arguments.log_format)
@@ -90,8 +90,8 @@ def _check_new_slot(config: CaptureConfig, connection: Connection, succession: S
 
 
 def _missing_roles(config: KafkaConfig, admin: TopicAdmin) -> list[str]:
-    """The roles without a topic; raises ``ConfigError`` if a topic that exists is wrong."""
-    facts = admin.facts(ROLES)
+    """The roles without a topic, also of snapshots if named; raises ``ConfigError`` if a topic that exists is wrong."""
+    facts = admin.facts()
     if faults := faults_of(config, {role: topic for role, topic in facts.items() if topic is not None}):
         raise ConfigError(f"{'; '.join(faults)}. `flushtracker topics` checks topics")
     return [role for role, topic in facts.items() if topic is None]

@@ -9,7 +9,7 @@ import pytest
 from flushtracker.cli import main
 from flushtracker.errors import SlotError
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.kafka.topic_rules import ROLES
+from flushtracker.kafka.topic_rules import ROLES, SNAPSHOT_ROLES
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.slot import create_slot
@@ -56,6 +56,16 @@ def test_everything_is_created_once_and_found_the_second_time(rig: CaptureRig) -
     ]
     assert create(rig) == 0, rig.log()
     assert rig.log().count("created ") == 3
+
+
+def test_the_topics_for_snapshots_are_created_where_they_are_named(
+    rig: CaptureRig, topic_name: Callable[[str], str]
+) -> None:
+    """Although capture itself reads neither: the programs that do would only miss them."""
+    rig.settings["kafka"]["topics"] |= {role: topic_name(role) for role in SNAPSHOT_ROLES}
+    assert create(rig) == 0, rig.log()
+    assert "created topics for fragments, flushes, shapes, shape_changes, snapshots, snapshots_taken" in rig.log()
+    assert None not in TopicAdmin(rig.config.kafka).facts().values()
 
 
 def test_a_slot_that_is_gone_is_not_created_again_unless_all_shapes_begin_again(rig: CaptureRig) -> None:
