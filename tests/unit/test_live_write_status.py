@@ -19,8 +19,8 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.jobs.write.background import ShapesThread
 from flushtracker.jobs.write.driver import written_batches
 from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
-from flushtracker.jobs.write.shape_counts import count_shapes
-from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.jobs.write.shape_counts import count_shapes, with_own_flushes
+from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.status.write_status import SourceShapes, WriteStatus, WrittenSource
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.random_status import NAMES
@@ -174,6 +174,20 @@ def test_shapes_are_counted_as_the_tables_have_them() -> None:
         ("x", "its column was dropped"),
     ]
     assert (found["t"].live, found["t"].without_snapshot) == (1, ("a",))
+
+
+def test_shapes_whose_flush_is_not_used_are_named() -> None:
+    """Their bytes and interval say nothing with ``flush: batch``; the size of a chunk does, and others are not ours."""
+
+    def flushing(shape_id: str, **policy: int) -> ShapeEntry:
+        found = entry(shape_id)
+        return replace(found, definition=replace(found.definition, flush=FlushPolicy(**policy)))
+
+    other = flushing("other", bytes=1)
+    other = replace(other, definition=replace(other.definition, writer="own"))
+    gone = replace(flushing("gone", bytes=1), removed_at=LogOffset(1000, 0))
+    entries = [entry("a"), flushing("b", interval_ms=5), flushing("c", bytes=7), flushing("d", chunk_bytes=9)]
+    assert with_own_flushes(registry(*entries, other, gone)) == ["b", "c"]
 
 
 def test_document_of_a_hundred_thousand_shapes_is_small(live: LiveWriteStatus) -> None:

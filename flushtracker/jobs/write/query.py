@@ -15,7 +15,7 @@ from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.files import LogFiles
 from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.errors import BrokerError, ConfigError, DecodeError, NewerEventError
+from flushtracker.errors import BrokerError, ConfigError, DecodeError, NewerEventError, listed
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.jobs.write.background import SNAPSHOT_PERIOD_S, ShapesThread, SnapshotThread, UpkeepThread
 from flushtracker.jobs.write.cuts import cuts_thread
@@ -33,6 +33,7 @@ from flushtracker.jobs.write.log_ends import (
 )
 from flushtracker.jobs.write.notifier import open_notifier
 from flushtracker.jobs.write.rows import NO_SHAPE, to_write_rows
+from flushtracker.jobs.write.shape_counts import with_own_flushes
 from flushtracker.jobs.write.stored_rows import store_function
 from flushtracker.jobs.write.taken_changes import TakenThread
 from flushtracker.jobs.write.topic_looks import topic_looks
@@ -112,8 +113,11 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         known = known_ends(ends, committed.durable)
         notifier.start({key: notifiable(offset) for key, offset in known.items()})
         status.note_written(_durable_now(known))
+        known_shapes = registry.entries()
         if config.status is not None:
-            status.registry = registry.entries()
+            status.registry = known_shapes
+        if config.flush == "batch" and (ignored := with_own_flushes(known_shapes)):
+            logger.warning("flush: batch uses neither bytes nor interval of these shapes shape_ids=%s", listed(ignored))
         options = config.sink.storage_options
         files = row_files(table, options)
         tables = LogTables(files, claim, LogFiles(table, dict(options)), registry)

@@ -1,4 +1,4 @@
-"""``count_shapes``: the shapes of each source, for the status: how many, which ended, which have no snapshot yet."""
+"""What the registry says of shapes, for the status and the log: how many, which ended, which have no snapshot yet."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -25,6 +25,16 @@ def count_shapes(registry: Registry, snapshots: Mapping[ShapeKey, int]) -> dict[
         if isinstance(entry, ShapeEntry) and entry.definition.writer == LOG_WRITER:
             (live if entry.removed_at is None else ended)[entry.source].append(entry)
     return {source: _counted(live[source], ended[source], snapshots) for source in sorted({*live, *ended})}
+
+
+def with_own_flushes(registry: Registry) -> list[str]:
+    """The ids of the live shapes that say when to flush by bytes or time, which ``flush: batch`` does not use."""
+    return sorted(
+        entry.definition.id
+        for entry in registry.entries.values()
+        if isinstance(entry, ShapeEntry) and entry.definition.writer == LOG_WRITER and entry.removed_at is None
+        if (entry.definition.flush.bytes, entry.definition.flush.interval_ms) != (None, None)
+    )
 
 
 def _counted(live: list[ShapeEntry], ended: list[ShapeEntry], snapshots: Mapping[ShapeKey, int]) -> SourceShapes:
