@@ -21,6 +21,7 @@
     │   └── BrokerUnavailableError                Kafka did not answer in time; retry later
     ├── PostgresError                    exit 7   PostgreSQL refuses a request
     │   ├── PostgresUnavailableError              the server is unreachable at the moment; retry later
+    │   │   └── ReconnectError                        the next connection must ask for other messages
     │   ├── SlotError                             the slot disagrees with the published and acked history
     │   │   └── LostSlotError                     the server has given up the slot
     │   └── SlotHeldError                exit 9   another process reads the slot
@@ -137,6 +138,14 @@ class PostgresError(FlushtrackerError):
 
 class PostgresUnavailableError(PostgresError):
     """The server is unreachable, or closed the connection; a later retry may succeed."""
+
+
+class ReconnectError(PostgresUnavailableError):
+    """The next connection must receive logical messages (``with_messages``), or need not receive them any more."""
+
+    def __init__(self, message: str, *, with_messages: bool = False) -> None:
+        super().__init__(message)
+        self.with_messages = with_messages
 
 
 class SlotError(PostgresError):

@@ -11,7 +11,7 @@ TRUNCATE of all partitions that is yet to arrive.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Protocol
 
@@ -47,6 +47,9 @@ class Tables(Transactions, PublishableTables, Protocol):
 
         One with subqueries is followed by itself with each of its other tables.
         """
+
+    def unreadable_tables(self, oids: Collection[int]) -> Collection[int]:
+        """Those of the tables of which something has a name that is not UTF-8, so that the catalog cannot be read."""
 
     def ancestors(self, oid: int, xid: int) -> frozenset[int]:
         """The OIDs of a table's partitioned ancestors, as of the committed transaction ``xid``."""
@@ -90,6 +93,8 @@ class BoundTables:
         # and of these the ones whose changes may still come.
         self._left: set[tuple[int, int]] = set()
         self._leaving: dict[tuple[int, int], PartitionEntry] = {}
+        self._connected_at = -1
+        """Unless it is known that nothing is lost, the end of the WAL when the connection began."""
 
     def connect(self, server: Tables, confirmed_lsn: int) -> None:
         """Continue with queries over a new connection, which sends from ``confirmed_lsn`` on."""
@@ -104,12 +109,34 @@ class BoundTables:
                 if entry.left_at is not None and (entry.lost_with is None or entry.lost_with >= confirmed_lsn):
                     self._leave(entry)
             self._map_all(oid)
+        if self.is_any_unlost():
+            self._connected_at = self._server.wal_end()
         self._request_transaction()
 
     def _request_transaction(self) -> None:
         """Have the server send the transaction with which tables lose partitions, if some have yet to."""
-        if any(entry.lost_with is None for entry in self._leaving.values()):
+        if self.is_any_unlost():
             self._server.emit_transaction()
+
+    def is_any_unlost(self) -> bool:
+        """Whether a table has yet to lose a partition, with the next transaction."""
+        return any(entry.lost_with is None for entry in self._leaving.values())
+
+    def has_lost_since(self, lsn: int) -> bool:
+        """Whether a table has lost a partition with a transaction that commits at ``lsn`` or later."""
+        return any((entry.lost_with or -1) >= lsn for entry in self.partition_entries)
+
+    def must_lose_with_nothing(self, lsn: int) -> bool:
+        """Whether a transaction without changes, which commits at ``lsn``, is one with which partitions are lost.
+
+        One that a connection before may have passed over, as it had no messages, must not become one of them: what was
+        published since says that there is none. Only where the entry says so already was it published as one.
+        """
+        return any(
+            entry.lost_with == lsn
+            or (entry.lost_with is None and entry.left_at is not None and max(entry.left_at, self._connected_at) <= lsn)
+            for entry in self._leaving.values()
+        )
 
     def _leave(self, entry: PartitionEntry) -> None:
         key = entry.table_oid, entry.binding.oid
@@ -191,15 +218,22 @@ class BoundTables:
             del self._leaving[key]
         return past
 
-    def lose(self, lsn: int) -> list[PartitionEntry]:
+    def lose(self, lsn: int, *, is_empty: bool) -> list[PartitionEntry]:
         """The partitions that tables lose with the transaction that commits at ``lsn``.
 
         That is the first one after each was found to have left: every change of it as the table's partition committed
         earlier. Its entry may be lost until the transaction is confirmed: then the server sends the transaction again.
+        Not so one that ``is_empty``, but for messages: only by its entry is it found again.
         """
+        placed = []
         for key, entry in self._leaving.items():
             if entry.lost_with is None and entry.left_at is not None and entry.left_at <= lsn:
                 lost = self._leaving[key] = self._tables[key[0]].entries[key[1]] = replace(entry, lost_with=lsn)
+                placed.append(lost)
+        if is_empty and placed:
+            self._outbox.publish_entries(placed)
+        else:
+            for lost in placed:
                 self._outbox.publish_entry(lost)
         return [entry for _, entry in sorted(self._leaving.items()) if entry.lost_with == lsn]
 
@@ -239,6 +273,15 @@ class BoundTables:
             entries.insert(0, TableEntry(self._source, base))
         known = {**({} if table is None else table.entries), **{entry.binding.oid: entry for entry in changed}}
         return entries, BoundTable(self._source, base, known, None if table is None else table.read_at)
+
+    def unmap_others(self, live: Set[int]) -> None:
+        """Route no partition's changes as a table's that is not among the ``live`` ones, which have shapes.
+
+        Another table is mapped again when it is recorded for its next shape.
+        """
+        for oid in self._map.tables - live:
+            for partition in tuple(self._map.of(oid)):
+                self._map.discard(oid, partition)
 
     def join(self, table: int, partition: int, lsn: int) -> bool:
         """Route changes of a partition as the table's from the transaction that commits at ``lsn`` on.

@@ -11,6 +11,7 @@ from flushtracker.capture.capture_config import Intervals
 from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.eviction.evictor import Evictor
+from flushtracker.capture.needed_messages import check_messages
 from flushtracker.capture.shapes_file_reader import ShapesFileReader
 from flushtracker.capture.silence_limit import SilenceLimit
 from flushtracker.capture.standby_status import StatusSender
@@ -130,7 +131,10 @@ class CaptureConnection:
             now = datetime.now(timezone.utc).replace(tzinfo=None)
             self._collector.publish_keepalive(now.isoformat(timespec="microseconds") + "Z")
         if self._shape_checks.is_due(now_s):
+            # First: what the last check has found has had time to get a transaction.
+            check_messages(self._collector, self._source.status, has_messages=self._stream.has_messages)
             self._subscriptions.tables.check()
+            self._collector.check_relations(self._tables)
             self._subscriptions.starts.prune()
             self._subscriptions.removed.condense(self._source.status.flushed_lsn)
             self._apply_shapes(shapes)

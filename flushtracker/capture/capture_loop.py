@@ -19,8 +19,8 @@ from flushtracker.capture.capture_connection import CaptureConnection
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.continuity import SlotPositions
 from flushtracker.capture.eviction.evictor import Evictor
-from flushtracker.capture.history_check import ResendCheck
 from flushtracker.capture.live_status import LiveStatus
+from flushtracker.capture.needed_messages import require_messages
 from flushtracker.capture.prior_state import Succession
 from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.shapes_file_reader import ShapesFileReader
@@ -31,7 +31,7 @@ from flushtracker.capture.source_opening import SourceOpening
 from flushtracker.capture.standby_status import StandbyStatus, StatusSender
 from flushtracker.capture.upgrade_drain import UpgradeDrain
 from flushtracker.delta.acks.reader import AckReader
-from flushtracker.errors import BrokerUnavailableError, LostSlotError, PostgresUnavailableError
+from flushtracker.errors import BrokerUnavailableError, LostSlotError, PostgresUnavailableError, ReconnectError
 from flushtracker.kafka.publisher import STOP_TIMEOUT_S, KafkaPublisher
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.monitoring.peers import StatusPeer
@@ -76,6 +76,8 @@ class CaptureLoop:
         self._before_upgrade = before_upgrade
         self._stop = stop
         self._takeover = SlotTakeover(config.postgres.slot, waits=waits)
+        # Whether the next connection has messages.
+        self._with_messages = False
         self._refused = RefusedShapes()
         self._shapes = ShapesFileReader(config.shapes, config.intervals.shapes_ms / 1000, stop.wait, self._refused)
         self._publisher = KafkaPublisher(config.kafka, stop)
@@ -145,6 +147,9 @@ class CaptureLoop:
             started = time.monotonic()
             try:
                 self._capture()
+            except ReconnectError as error:
+                self._with_messages = error.with_messages
+                logger.info("connecting again messages=%s reason=%s", error.with_messages, error)
             except PostgresUnavailableError as error:
                 if not self.has_answered:
                     raise
@@ -169,7 +174,9 @@ class CaptureLoop:
             stream = connections.enter_context(closing(ReplicationStream(postgres.connection)))
             identity = stream.identify_system()
             history = stream.timeline_history(identity.timeline)
-            self._takeover.start(partial(stream.start, postgres.slot, postgres.publication), identity.pid, control)
+            start = partial(stream.start, postgres.slot, postgres.publication, messages=self._with_messages)
+            self._takeover.start(start, identity.pid, control)
+            self._with_messages = False
             confirmed_lsn = read_held_slot(control, postgres.slot, identity.pid).confirmed_lsn
             tables.hold_slot(identity.pid)
             tables.standby_timeline = identity.timeline if was_standby else None
@@ -201,12 +208,12 @@ class CaptureLoop:
             if source.subscriptions is None and not self._shapes.wait_until_steady():
                 return
             subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load, self._opening.holder)
-            converter, last = self._converter(), source.last_transaction
+            require_messages(subscriptions.tables, confirmed_lsn, has_messages=stream.has_messages)
             drop_seals(control, postgres.slot)
             # What the slot had confirmed before an upgrade is acknowledged, and followed by what it sends now.
             follows_lsn = confirmed_lsn if last_ack is None else min(confirmed_lsn, last_ack + 1)
-            check = None if last is None else ResendCheck(source.name, last, follows_lsn, last_ack)
-            collector = Collector(source.name, follows_lsn, subscriptions, source.outbox, converter, check)
+            check = source.resend_check(follows_lsn, last_ack, has_messages=stream.has_messages)
+            collector = Collector(source.name, follows_lsn, subscriptions, source.outbox, self._converter(), check)
             logger.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
             self._status.handle_start(subscriptions, collector.counts)
             connection = CaptureConnection(source, collector, stream, sender, tables, intervals)

@@ -14,7 +14,7 @@ from flushtracker.capture.carried_entries import carried_entries, carried_public
 from flushtracker.capture.continuity import SlotPositions, check_claimed, check_continues, check_slot, check_upgraded
 from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.capture.event_limit import EventLimit
-from flushtracker.capture.history_check import check_positions
+from flushtracker.capture.history_check import ResendCheck, check_positions
 from flushtracker.capture.lost_starts import lost_starts, moved_partitions
 from flushtracker.capture.outbox import Outbox, Publisher
 from flushtracker.capture.prior_state import PriorState
@@ -200,6 +200,13 @@ class CapturedSource:
             raise SlotError(f"source {self.name}: the shape registry has no table for {listed(unbound)}: {_RESTORE}")
         self.status = status
         status.handle_published(self._published_lsn)
+
+    def resend_check(self, follows_lsn: int, last_ack: int | None, *, has_messages: bool) -> ResendCheck | None:
+        """The check of what a connection sends from ``follows_lsn`` on; ``None`` if nothing was published before."""
+        last = self.last_transaction
+        if last is None:
+            return None
+        return ResendCheck(self.name, last, follows_lsn, last_ack, has_messages=has_messages)
 
     def begin(
         self, tables: Tables, confirmed_lsn: int, load_shapes: Callable[[], ShapesFile], holder: str

@@ -10,6 +10,11 @@ that a table received before it became a partition do not belong to the root's s
 For the same reasons, the columns of a row that are decoded are those that shapes read when its transaction began, or
 when its relation was described again since.
 
+A transaction without changes of published tables is not published, so that it does not matter whether the server sends
+it: it does only for its messages, which any role may write, and capture asks for them only at times
+(``needed_messages``). One of two kinds is published: with which a table loses a partition, and which an earlier
+connection published last.
+
 A row that no topic accepts does not stop the stream: the shapes that it is too large for are ended (``event_limit``).
 Neither does text that is not UTF-8, which PostgreSQL before 16 may send of a value of type "char": the shapes
 that read the column are ended, whether or not the row is theirs.
@@ -17,6 +22,7 @@ that read the column are ended, whether or not the row is theirs.
 
 from collections.abc import Callable, Iterator, Sequence
 
+from flushtracker.capture.described_relations import DescribedRelations, RelationCatalog
 from flushtracker.capture.history_check import ResendCheck, TransactionIdentity
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.subscriptions import Subscriptions
@@ -27,7 +33,7 @@ from flushtracker.wal.changes import Commit, Relation, TransactionFragment
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
-from flushtracker.wal.pgoutput import Begin, CommitMessage, RelationMessage, RowMessage, decode
+from flushtracker.wal.pgoutput import Begin, CommitMessage, RelationMessage, RowMessage, TruncateMessage, decode
 
 
 class ChangeCounts:
@@ -87,18 +93,28 @@ class Collector:
         self._source = source
         self._sequencer = FragmentSequencer(source, confirmed_lsn, max_event_bytes=outbox.limit.max_event_bytes)
         self._resend_check = resend_check
+        # A transaction of which only the begin has arrived; and the last one that has changes, or is published anyway.
+        self._begun: TransactionIdentity | None = None
         self._open: TransactionIdentity | None = None
+        self.last_empty_lsn = -1
+        """Where the last transaction without changes commits that was published on this connection."""
         self._published_lsn = confirmed_lsn - 1
         self._keepalive_lsn = confirmed_lsn
-        self._described: set[int] = set()
+        self._described = DescribedRelations()
         # The relations for which the converter knows what to read in the open transaction.
         self._narrowed: set[int] = set()
         subscriptions.router.forget_open_transaction()
+        subscriptions.on_removed = self._sequencer.forget
 
     @property
     def is_resend_checked(self) -> bool:
         """Whether the server is known to continue what was published: until then, nothing may be confirmed to it."""
         return self._resend_check is None or not self._resend_check.is_pending
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a part of a transaction has arrived."""
+        return self._converter.in_transaction
 
     def handle_message(self, wal_lsn: int, data: bytes) -> None:
         """Handle one message of the output plugin."""
@@ -117,6 +133,16 @@ class Collector:
             self._resend_check.handle_keepalive(wal_end)
         self.subscriptions.starts.handle_keepalive(wal_end)
         self._keepalive_lsn = max(self._keepalive_lsn, wal_end)
+        self._forget_relations(wal_end)
+
+    def check_relations(self, catalog: RelationCatalog) -> None:
+        """Forget tables that were dropped; call it at intervals."""
+        self._described.check(catalog)
+
+    def _forget_relations(self, lsn: int) -> None:
+        """Forget tables that no transaction changes from ``lsn`` on, which is past all that were received."""
+        for oid in self._described.take_gone(lsn):
+            self._converter.forget(oid)
 
     def publish_keepalive(self, commit_timestamp: str) -> bool:
         """Publish how far the server has sent, if that is past what was published; returns whether it was."""
@@ -130,6 +156,8 @@ class Collector:
     def _fragments(self, data: bytes) -> tuple[TransactionFragment, ...]:
         """The fragments that the message completes."""
         message = decode(data)
+        if self._begun is not None and isinstance(message, (RowMessage, RelationMessage, TruncateMessage)):
+            self._open_transaction(self._begun)
         if isinstance(message, RowMessage):
             if self._is_unwanted(message.relation_id):
                 self._converter.skip_row()
@@ -138,12 +166,31 @@ class Collector:
                 self._narrow(message.relation_id)
             return self._row_fragments(message)
         if isinstance(message, Begin):
-            self._begin(TransactionIdentity(message.final_lsn, message.xid, message.commit_timestamp))
+            self._begun = TransactionIdentity(message.final_lsn, message.xid, message.commit_timestamp)
+            self.subscriptions.starts.handle_transaction(message.final_lsn, message.xid)
         elif isinstance(message, RelationMessage):
             self._handle_relation(message.relation)
         elif isinstance(message, CommitMessage):
-            return (*self._lose_partitions(), *self._converter.handle(message))
+            return self._commit(message)
         return self._converter.handle(message)
+
+    def _commit(self, message: CommitMessage) -> tuple[TransactionFragment, ...]:
+        begun = self._begun
+        if begun is not None and not self._must_publish(begun):
+            self._begun = None
+            self._converter.handle(message)
+            # Everything that commits before this end has been sent.
+            self.handle_keepalive(message.end_lsn)
+            return ()
+        if begun is not None:
+            self._open_transaction(begun)
+            self.last_empty_lsn = begun.lsn
+        return (*self._lose_partitions(is_empty=begun is not None), *self._converter.handle(message))
+
+    def _must_publish(self, empty: TransactionIdentity) -> bool:
+        """Whether a transaction without changes is published."""
+        is_resent = self._resend_check is not None and self._resend_check.is_due(empty)
+        return is_resent or self.subscriptions.tables.must_lose_with_nothing(empty.lsn)
 
     def _row_fragments(self, message: RowMessage) -> tuple[TransactionFragment, ...]:
         """The fragments that a row completes, which is decoded without the text that cannot be."""
@@ -156,9 +203,11 @@ class Collector:
                 self.subscriptions.tables.handle_unreadable(message.relation_id, error.column, self._open)
                 self._converter.leave_out(message.relation_id, error.column)
 
-    def _lose_partitions(self) -> Iterator[TransactionFragment]:
+    def _lose_partitions(self, *, is_empty: bool) -> Iterator[TransactionFragment]:
         """Add the partitions that tables lose with the open transaction, as its last changes."""
-        for table_oid, partition in self.subscriptions.tables.lost_partitions(self._open.lsn) if self._open else ():
+        if self._open is None:
+            return
+        for table_oid, partition in self.subscriptions.tables.lost_partitions(self._open.lsn, is_empty=is_empty):
             yield from self._converter.lose_partition(table_oid, partition)
 
     def _is_unwanted(self, relation_id: int) -> bool:
@@ -171,13 +220,13 @@ class Collector:
             self._converter.read_only(relation_id, self.subscriptions.router.columns_read(relation_id))
             self._narrowed.add(relation_id)
 
-    def _begin(self, transaction: TransactionIdentity) -> None:
-        self._open = transaction
+    def _open_transaction(self, transaction: TransactionIdentity) -> None:
+        self._begun, self._open = None, transaction
         self._narrowed.clear()
+        self._forget_relations(transaction.lsn)
         if self._resend_check is not None:
             self._resend_check.handle_transaction(transaction)
         self.subscriptions.tables.handle_begin(transaction.lsn)
-        self.subscriptions.starts.handle_transaction(transaction.lsn, transaction.xid)
         if self.last_transaction is None or transaction.lsn > self.last_transaction.lsn:
             self.last_transaction = transaction
 

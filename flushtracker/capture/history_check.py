@@ -9,7 +9,7 @@ which says that there was none. Otherwise the history is a different one.
 
 from dataclasses import dataclass
 
-from flushtracker.errors import SlotError
+from flushtracker.errors import PostgresError, ReconnectError, SlotError
 from flushtracker.wal.lsn import format_lsn
 
 _NEW_EPOCH = (
@@ -57,12 +57,22 @@ class ResendCheck:
     """Checks that ``last``, the last transaction published, is resent unchanged, unless the slot was confirmed past it.
 
     None may come between it and ``acknowledged_lsn``, up to which all transactions were published.
+
+    A transaction that has nothing but messages is not sent without them. So where ``last`` does not come on a
+    connection that does not have messages (``has_messages``), it is looked for on one that has them.
     """
 
     def __init__(
-        self, source: str, last: TransactionIdentity, confirmed_lsn: int, acknowledged_lsn: int | None = None
+        self,
+        source: str,
+        last: TransactionIdentity,
+        confirmed_lsn: int,
+        acknowledged_lsn: int | None = None,
+        *,
+        has_messages: bool = True,
     ) -> None:
         self._source = source
+        self._has_messages = has_messages
         self.last = last
         self._acknowledged_lsn = -1 if acknowledged_lsn is None else acknowledged_lsn
         self._expected = confirmed_lsn <= last.lsn
@@ -72,21 +82,39 @@ class ResendCheck:
         """Whether the transaction has yet to be resent."""
         return self._expected
 
+    def is_due(self, transaction: TransactionIdentity) -> bool:
+        """Whether this is the transaction that has yet to be resent."""
+        return self._expected and transaction == self.last
+
     def handle_transaction(self, transaction: TransactionIdentity) -> None:
-        """A transaction begins; raises ``SlotError`` if it was not in the history that was published."""
+        """A transaction begins.
+
+        Raises:
+            SlotError: it was not in the history that was published.
+            ReconnectError: that is not known without messages.
+        """
         if self.last.lsn < transaction.lsn <= self._acknowledged_lsn:
             acknowledged = format_lsn(self._acknowledged_lsn)
             raise self._error(f"sends {transaction}, although all up to {acknowledged} is acknowledged without it")
         if not self._expected or transaction.lsn < self.last.lsn:
             return
+        if transaction.lsn > self.last.lsn:
+            raise self._missing(f"sends {transaction} in its place")
         if transaction != self.last:
             raise self._error(f"sends {transaction} in its place")
         self._expected = False
 
     def handle_keepalive(self, wal_end: int) -> None:
-        """Everything up to ``wal_end`` has been sent; raises ``SlotError`` if the expected transaction was not."""
+        """Everything up to ``wal_end`` has been sent; raises as :meth:`handle_transaction` if ``last`` was not."""
         if self._expected and wal_end > self.last.lsn:
-            raise self._error(f"has sent everything up to {format_lsn(wal_end)} without it")
+            raise self._missing(f"has sent everything up to {format_lsn(wal_end)} without it")
+
+    def _missing(self, fact: str) -> PostgresError:
+        if self._has_messages:
+            return self._error(fact)
+        return ReconnectError(
+            f"{self.last} was published and not sent again, so it may be of messages alone", with_messages=True
+        )
 
     def _error(self, fact: str) -> SlotError:
         return SlotError(

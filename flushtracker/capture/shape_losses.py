@@ -90,6 +90,12 @@ class ShapeLosses:
                 )
         return reasons
 
+    def by_unreadable_name(self, table: int) -> Reasons:
+        """All shapes on a table of which something has a name that is not UTF-8, in a SQL_ASCII database."""
+        name = ".".join(self._tables[table].table)
+        reason = f"table {name}, or one of its columns, partitions and types, has a name that is not UTF-8"
+        return {entry.definition.id: reason for entry in self._registry.live_on(table)}
+
     def _that_get(self, table: int, transaction: TransactionIdentity) -> Iterator[ShapeEntry]:
         """The live shapes on a table that changes of ``transaction`` are routed to."""
         live = self._registry.live_on(table)

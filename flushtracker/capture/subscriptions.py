@@ -27,7 +27,7 @@ knows it, and routes resent transactions to the same shapes as the first time.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -93,6 +93,8 @@ class Subscriptions:
         """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
         self.ended: tuple[EndedShape, ...] = ()
         """The first of the shapes that are defined and have ended, by id; for any thread."""
+        self.on_removed: Callable[[str], object] = lambda _: None
+        """Called with the id of each shape that changes are no longer routed to."""
         self._delayed = DelayedShapes() if delayed is None else delayed
         self.refused = self._delayed.refused
         for entry in self._registry.live:
@@ -364,6 +366,7 @@ class Subscriptions:
     def _remove(self, entries: Collection[ShapeEntry]) -> None:
         for entry in entries:
             self.router.remove_shape(entry.definition.id)
+            self.on_removed(entry.definition.id)
             self.starts.forget(entry.definition.id)
             self.removed.publish(entry)
         _log_changed("removed", entries)

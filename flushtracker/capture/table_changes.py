@@ -49,6 +49,9 @@ class TableChanges:
     def check(self) -> None:
         """Compare every table with what its shapes were bound to, and end those that cannot be kept."""
         self._check(self._registry.table_oids)
+        live = self._registry.table_oids
+        self._tables.unmap_others(live)
+        self._router.keep_types({oid for table in live for oid in user_types(self._tables[table].types)})
 
     def check_of(self, shape_ids: Collection[str]) -> bool:
         """Compare the tables of shapes with the catalog, and return whether anything differs; shapes may have ended."""
@@ -64,13 +67,25 @@ class TableChanges:
         for table, partition in self._tables.handle_begin(lsn):
             self._router.drop_partition(table, partition)
 
-    def lost_partitions(self, lsn: int) -> Iterator[tuple[int, Relation]]:
+    def is_any_unlost(self) -> bool:
+        """Whether a table has yet to lose a partition, with the next transaction."""
+        return self._tables.is_any_unlost()
+
+    def has_lost_since(self, lsn: int) -> bool:
+        """Whether a table has lost a partition with a transaction that commits at ``lsn`` or later."""
+        return self._tables.has_lost_since(lsn)
+
+    def must_lose_with_nothing(self, lsn: int) -> bool:
+        """Whether partitions are lost with a transaction without changes that commits at ``lsn``."""
+        return self._tables.must_lose_with_nothing(lsn)
+
+    def lost_partitions(self, lsn: int, *, is_empty: bool) -> Iterator[tuple[int, Relation]]:
         """The partitions that tables lose with the transaction that commits at ``lsn``, each with the table's OID.
 
         The server does not send DROP and DETACH, so the shapes lose the rows with the first transaction after these
         were noticed. Every transaction that may have changed the partition as one of the table's is before it.
         """
-        for entry in self._tables.lose(lsn):
+        for entry in self._tables.lose(lsn, is_empty=is_empty):
             table, partition = self._tables[entry.table_oid], entry.binding
             logger.info("partition lost table_oid=%s partition=%s", table.oid, ".".join(partition.table))
             columns = tuple(Column(column.name, column.type_oid) for column in table.columns)
@@ -86,6 +101,9 @@ class TableChanges:
         live = self._registry.table_oids
         self._check(table for table in live & oids if not self._tables.has_seen(table, transaction.xid))
         for table in sorted(live & oids):
+            if relation.unreadable_name is not None:
+                self._end_shapes(self._losses.by_unreadable_name(table))
+                continue
             if self._tables.table(table).is_unclear(oid, transaction.lsn):
                 self._end_shapes(self._losses.by_unclear_partition(table, relation, transaction))
             elif self._tables.join(table, oid, transaction.lsn):
@@ -101,6 +119,10 @@ class TableChanges:
             self._end_shapes(self._losses.by_unreadable(table, column, transaction))
 
     def _check(self, oids: Iterable[int]) -> None:
+        oids = set(oids)
+        for oid in self._server.unreadable_tables(oids):
+            self._end_shapes(self._losses.by_unreadable_name(oid))
+            oids.discard(oid)
         for oid, now in self._tables.altered(oids).items():
             if now is None:
                 self._end_shapes(self._losses.by_drop(oid))

@@ -38,9 +38,9 @@ class SequencedFragment:
 class FragmentSequencer:
     """One source's chain, starting at ``confirmed_lsn``, the slot's ``confirmed_flush_lsn``.
 
-    Its state is the offset that the next fragment follows, for each shape that had an event the end of its last, and
-    the shapes of the open transaction that no event has named yet. Create a new sequencer after a reconnect, because
-    the server resends from the confirmed LSN.
+    Its state is the offset that the next fragment follows, for each shape that had an event the end of its last, until
+    :meth:`forget`, and the shapes of the open transaction that no event has named yet. Create a new sequencer after a
+    reconnect, because the server resends from the confirmed LSN.
 
     Metadata events have at most ``max_event_bytes``.
     """
@@ -52,15 +52,18 @@ class FragmentSequencer:
         self._read = self._chain_start
         self._follows = self._chain_start
         self._start = True
-        self._last_of_shape: dict[str, LogOffset] = {}
-        self._incarnations: dict[str, int] = {}
-        """Of the shapes that had an event of a later incarnation than the first."""
+        self._last_of_shape: dict[str, tuple[int, LogOffset]] = {}
+        """With the incarnation that had it."""
         self._unnamed: dict[str, FragmentShape] = {}
 
     @property
     def shapes_with_events(self) -> int:
-        """How many shapes have had an event and were not removed inside a transaction since."""
+        """How many shapes have had an event, and are not forgotten."""
         return len(self._last_of_shape)
+
+    def forget(self, shape_id: str) -> None:
+        """A shape was removed: it has no more events. The chain of its next incarnation begins anew in any case."""
+        self._last_of_shape.pop(shape_id, None)
 
     def sequence(self, fragment: TransactionFragment, routed: Iterable[RoutedFragment]) -> SequencedFragment:
         """Return the events of ``fragment``, given the parts that :meth:`EventRouter.route` returned for it.
@@ -80,7 +83,7 @@ class FragmentSequencer:
         events = self._metadata(fragment, routed)
         for part in routed:
             if part.removed:
-                self._last_of_shape.pop(part.shape_id, None)
+                self.forget(part.shape_id)
         return SequencedFragment(events, tuple(self._linked(part) for part in routed if not part.removed))
 
     def _metadata(self, fragment: TransactionFragment, routed: Iterable[RoutedFragment]) -> tuple[FragmentEvent, ...]:
@@ -118,11 +121,11 @@ class FragmentSequencer:
         return tuple(parts)
 
     def _linked(self, part: RoutedFragment) -> ShapeChangesEvent:
-        last = self._last_of_shape.get(part.shape_id)
-        if part.incarnation != self._incarnations.get(part.shape_id, 1):
+        incarnation, last = self._last_of_shape.get(part.shape_id, (part.incarnation, None))
+        if part.incarnation != incarnation:
             # Its chain begins anew; that of the incarnation before has ended.
-            self._incarnations[part.shape_id], last = part.incarnation, None
-        self._last_of_shape[part.shape_id] = part.last_log_offset
+            last = None
+        self._last_of_shape[part.shape_id] = part.incarnation, part.last_log_offset
         return shape_changes(self._source, part, self._chain_start if last is None else last, start=last is None)
 
 

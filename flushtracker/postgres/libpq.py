@@ -4,6 +4,7 @@
 """
 
 import ctypes
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from psycopg2 import _psycopg
@@ -19,6 +20,8 @@ _copied: Final = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_s
     ("PyBytes_FromStringAndSize", ctypes.pythonapi)
 )
 _SQLSTATE: Final = ord("C")
+_LARGE_BYTES: Final = 1 << 20
+_HEAD_BYTES: Final = 64
 _ENDED, _FAILED = -1, -2
 _COPY_OUT: Final = 3
 
@@ -51,18 +54,27 @@ class Frames(NamedTuple):
     is_end: bool
 
 
-def read_frames(connection: int, limit: int) -> Frames:
-    """The frames that have arrived, at most ``limit``; raises ``PostgresUnavailableError``."""
+def read_frames(connection: int, limit: int, is_head_enough: Callable[[bytes], bool] = lambda _: False) -> Frames:
+    """The frames that have arrived, at most ``limit``, and at most 1 MiB and one more.
+
+    Of a frame above 1 MiB, ``is_head_enough`` is asked with its first bytes whether they are all that is wanted of it.
+    Raises ``PostgresUnavailableError``.
+    """
     frames: list[bytes] = []
+    read_bytes = 0
     buffer = ctypes.c_void_p()
     # Looked up once: most of what an unwanted change costs is read here.
     get_copy_data, free, reference, copied = _libpq.PQgetCopyData, _libpq.PQfreemem, ctypes.byref(buffer), _copied
     consumed = False
-    while len(frames) < limit:
+    while len(frames) < limit and read_bytes < _LARGE_BYTES:
         size = get_copy_data(connection, reference, 1)
         if size > 0:
-            frames.append(copied(buffer, size))
+            if size > _LARGE_BYTES and is_head_enough(head := copied(buffer, _HEAD_BYTES)):
+                frames.append(head)
+            else:
+                frames.append(copied(buffer, size))
             free(buffer)
+            read_bytes += size
         elif size == 0 and not consumed:
             # Read the socket once; what arrives later is for the next call.
             consumed = True

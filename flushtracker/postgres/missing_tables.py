@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from flushtracker.errors import did_you_mean
@@ -22,9 +23,11 @@ _OBJECTS: Final = """
 SELECT w.schema, w.name, c.relkind FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
 JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """
-# Names that may have been meant, few for each.
+# Names that may have been meant, few for each; as bytes, since those of a SQL_ASCII database may not be UTF-8.
 _NEAR: Final = """
-SELECT w.schema, w.name, o.nspname, o.relname FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
+SELECT w.schema, w.name, convert_to(o.nspname, e.encoding), convert_to(o.relname, e.encoding)
+FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
+CROSS JOIN (SELECT CASE getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END) AS e(encoding)
 CROSS JOIN LATERAL (
   SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
   WHERE c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND NOT starts_with(n.nspname::text, 'pg_')
@@ -44,7 +47,8 @@ def read_missing_tables(connection: Connection, names: Iterable[TableName]) -> d
     unknown = [each for each in wanted if kinds.get(each) not in _KINDS]
     near: dict[TableName, list[TableName]] = defaultdict(list)
     for schema, name, *other in rows(connection, _NEAR, _columns(unknown[:_MOST_HINTS])):
-        near[schema, name].append((other[0], other[1]))
+        with suppress(UnicodeDecodeError):
+            near[schema, name].append((bytes(other[0]).decode(), bytes(other[1]).decode()))
     return {each: _reason(each, kinds.get(each), near[each]) for each in wanted}
 
 

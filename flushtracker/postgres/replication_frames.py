@@ -52,6 +52,11 @@ def decode_frame(frame: bytes) -> Frame:
     )
 
 
+def is_message_of_a_role(frame: bytes) -> bool:
+    """Whether a frame has a logical message of pgoutput, of which nothing is read."""
+    return frame[:1] == b"w" and frame[_HEADER_BYTES : _HEADER_BYTES + 1] == b"M"
+
+
 def encode_status_update(*, written_lsn: int, flushed_lsn: int, now_us: int, reply_requested: bool) -> bytes:
     """The bytes of a standby status update; ``now_us`` counts from 1970.
 

@@ -16,7 +16,7 @@ from flushtracker.postgres.connection import (
     rows,
     translated_errors,
 )
-from flushtracker.postgres.replication_frames import Frame, decode_frame
+from flushtracker.postgres.replication_frames import Frame, decode_frame, is_message_of_a_role
 from flushtracker.postgres.socket_wait import wait_readable
 from flushtracker.wal.lsn import parse_lsn
 from flushtracker.wal.timeline_history import TimelineHistory
@@ -46,6 +46,8 @@ class ReplicationStream:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._connection = connect_for_replication(options)
         self._stream: CopyStream | None = None
+        self.has_messages = False
+        """Whether it was started with messages."""
 
     def identify_system(self) -> SystemIdentity:
         """Identify the server; only before :meth:`start`."""
@@ -67,8 +69,11 @@ class ReplicationStream:
         text = content if isinstance(content, str) else bytes(content).decode(errors="replace")
         return TimelineHistory.parse(timeline, text)
 
-    def start(self, slot: str, publication: str) -> None:
+    def start(self, slot: str, publication: str, *, messages: bool = False) -> None:
         """Start streaming from the slot's ``confirmed_flush_lsn``.
+
+        With ``messages``, also those of ``pg_logical_emit_message``, of up to 1 GB each, which any role may write; and
+        so transactions that have nothing else, which the server leaves out otherwise, but for PostgreSQL 14.
 
         Raises:
             PostgresUnavailableError: another connection still uses the slot, or the server does not answer.
@@ -79,10 +84,10 @@ class ReplicationStream:
             names = quote_ident(publication, cursor).replace("'", "''")
             cursor.start_replication_expert(  # type: ignore[attr-defined]  # a replication cursor
                 f"START_REPLICATION SLOT {quote_ident(slot, cursor)} LOGICAL 0/0 "
-                # Messages are not published, but a transaction that has one is sent, even without other changes.
-                f"(proto_version '1', publication_names '{names}', messages 'true')"
+                f"(proto_version '1', publication_names '{names}', messages '{str(messages).lower()}')"
             )
         self._stream = CopyStream(self._connection)
+        self.has_messages = messages
 
     def read(self) -> list[Frame]:
         """The frames that have arrived, at most 1,000; empty if there are none yet."""
@@ -130,12 +135,12 @@ class CopyStream:
             self._connection = None
 
     def read(self, limit: int) -> list[bytes]:
-        """The frames that have arrived, at most ``limit``; empty if there are none yet."""
+        """The frames that have arrived, at most ``limit`` and 1 MiB and one more; empty if there are none yet."""
         frames: list[bytes] = []
         with self._lock:
             connection = self._attached()
             if self._end is None:
-                frames, is_end = libpq.read_frames(connection, limit)
+                frames, is_end = libpq.read_frames(connection, limit, is_message_of_a_role)
                 if is_end:
                     # libpq reports the end only once, and the frames before it come first.
                     self._end = libpq.end_error(connection) or PostgresUnavailableError(

@@ -4,9 +4,11 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from psycopg2.errors import CharacterNotInRepertoire
+
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.catalog import Catalog
-from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows
+from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows, server_encoding
 from flushtracker.postgres.left_out import LeftOutLog
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.publication_rows import (
@@ -21,6 +23,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.item_key import quoted
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.unpublished import Unpublished
+from flushtracker.shapes.where.server_encoding import SQL_ASCII
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
@@ -89,6 +92,9 @@ ELSE concat(set_config('synchronous_commit', '{commit}', true), pg_logical_emit_
 _EMIT: Final = _TRANSACTION.format(unless="", commit="off")
 _FLUSH: Final = _TRANSACTION.format(unless="WHEN pg_current_wal_flush_lsn() > %s::pg_lsn THEN NULL", commit="off")
 _FLUSH_COMMITS: Final = _TRANSACTION.format(unless="", commit="local")
+_MISSING: Final = """
+SELECT o.oid::bigint FROM unnest(%s::oid[]) AS o(oid) WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = o.oid)
+"""
 _HEARTBEAT: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN false
 ELSE pg_logical_emit_message(false, 'flushtracker', '') IS NOT NULL END
@@ -149,6 +155,10 @@ class ServerTables:
                     "which must not be capture itself"
                 )
             time.sleep(_VISIBILITY_POLL_S)
+
+    def missing_relations(self, oids: Collection[int]) -> frozenset[int]:
+        """Those of the OIDs that no relation of the database has."""
+        return frozenset(oid for (oid,) in rows(self._connection, _MISSING, (list(oids),)))
 
     def is_standby(self) -> bool:
         """Whether the server is in recovery."""
@@ -244,7 +254,29 @@ class ServerTables:
 
     def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
         """The tables with these OIDs as they are now; one that was dropped is left out. Locks no table."""
-        return read_bindings(self._connection, self._name, oids)
+        try:
+            return read_bindings(self._connection, self._name, oids)
+        except PostgresError as error:
+            if not isinstance(error.__cause__, CharacterNotInRepertoire):
+                raise
+            # It came after the last call of unreadable_tables, which the next connection begins with.
+            raise PostgresUnavailableError("a name that is not UTF-8 has come into the catalog") from error
+
+    def unreadable_tables(self, oids: Collection[int]) -> list[int]:
+        """Those of the tables of which something has a name that is not UTF-8, which only SQL_ASCII allows."""
+        if server_encoding(self._connection) != SQL_ASCII or self._is_readable(oids):
+            return []
+        return sorted(oid for oid in oids if not self._is_readable([oid]))
+
+    def _is_readable(self, oids: Collection[int]) -> bool:
+        """Whether the server can send what the catalog has of these tables as UTF-8."""
+        try:
+            read_bindings(self._connection, self._name, oids)
+        except PostgresError as error:
+            if not isinstance(error.__cause__, CharacterNotInRepertoire):
+                raise
+            return False
+        return True
 
     def empty_at(self, oid: int) -> int | None:
         """The end of the WAL, flushed or not, at a moment when the table's file had nothing in it; else ``None``.

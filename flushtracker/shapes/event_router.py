@@ -21,7 +21,7 @@ The cost of a change is a lookup by table, a lookup by the row's values, and a t
 (:mod:`~flushtracker.shapes.shape_index`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError, first_of
@@ -50,8 +50,9 @@ class _Registered:
 class EventRouter:
     """Routes one stream of fragments to shapes.
 
-    One router serves its stream for the lifetime of the process: it remembers what it routed and which ids were used.
-    After a reconnect, call :meth:`forget_open_transaction`.
+    One router serves its stream for the lifetime of the process: it remembers how far it has routed. After a reconnect,
+    call :meth:`forget_open_transaction`. It does not remember removed shapes, but for those of the open transaction:
+    that the id of one stands for its next incarnation alone is for the caller to check, which has their registry.
 
     With ``by_oid``, tables are identified by OID, and the caller keeps ``partitions`` in step with the catalog. Without
     it they are identified by name, and the partitions are those that definitions list.
@@ -77,8 +78,6 @@ class EventRouter:
         self._tables = RoutedTables(self._index_type, by_oid=by_oid)
         self.partitions = self._tables.partitions
         self._registered: dict[str, _Registered] = {}
-        self._removed: dict[str, int] = {}
-        """The last incarnation of each removed shape."""
         self._open: OpenTransaction | None = None
         self._routed_up_to: LogOffset | None = None
         for definition in definitions:
@@ -114,6 +113,10 @@ class EventRouter:
         """Types that are not built in, by OID, as they are now; those set before and not given again stay."""
         self._tables.set_types(types)
 
+    def keep_types(self, oids: Collection[int]) -> None:
+        """Forget all types but these, those of the tables that have shapes."""
+        self._tables.keep_types(oids)
+
     def add_shape(self, definition: ShapeDefinition, starts_after: int = -1, table_oid: int | None = None) -> None:
         """Add a shape, starting with the first transaction above everything routed so far.
 
@@ -122,19 +125,17 @@ class EventRouter:
         definition.
 
         Raises:
-            ShapeError: its ``where`` is refused, its id is in use, or was by this or a later incarnation, or it lists
-                other partitions than another shape on its table.
+            ShapeError: its ``where`` is refused, its id is in use, or it lists other partitions than another shape on
+                its table.
         """
         shape_id = definition.id
-        if shape_id in self._registered or definition.incarnation <= self._removed.get(shape_id, 0):
-            state = "belonged to a removed shape" if shape_id in self._removed else "is in use"
-            raise ShapeError(f"shape {shape_id!r} cannot be added: its id {state}, and ids are never reused")
+        if shape_id in self._registered:
+            raise ShapeError(f"shape {shape_id!r} cannot be added: its id is in use")
         if self._routed_up_to is not None:
             starts_after = max(starts_after, self._routed_up_to.tx_offset)
         oids = {each.table: each.table_oid for each in definition.inner_tables} | {definition.table: table_oid}
         parts = {self._tables.key_of(part, oids.get(part.table)): Shape(part) for part in parts_of(definition)}
         self._registered[shape_id] = _Registered(definition, parts)
-        self._removed.pop(shape_id, None)
         for table, part in parts.items():
             self._tables.add(table, part, starts_after)
 
@@ -150,11 +151,9 @@ class EventRouter:
         """
         registered = self._registered.pop(shape_id, None)
         if registered is None:
-            state = "was already removed" if shape_id in self._removed else "was never added"
-            raise ShapeError(f"shape {shape_id!r} cannot be removed: it {state}")
+            raise ShapeError(f"shape {shape_id!r} cannot be removed: it is not routed")
         for table in registered.parts:
             self._tables.remove(table, shape_id)
-        self._removed[shape_id] = registered.definition.incarnation
         if self._open is not None and shape_id in self._open.shapes:
             self._open.removed[shape_id] = registered.definition.writer
         return self._routed_up_to
@@ -266,14 +265,11 @@ class EventRouter:
         expected = {(table, shape_id) for shape_id, found in self._registered.items() for table in found.parts}
         if routed != expected:
             raise AssertionError(f"the tables have the shapes {routed}, expected {expected}")
-        if both := self._removed.keys() & self._registered.keys():
-            raise AssertionError(f"{sorted(both)} are both removed and routed")
         current = self._open
         # A later incarnation gets nothing of the transaction in which the one before was removed.
-        if (
-            current is not None
-            and not current.shapes & self._removed.keys() <= current.removed.keys() <= current.shapes
-        ):
+        if current is None:
+            return
+        if not current.shapes - self._registered.keys() <= current.removed.keys() <= current.shapes:
             raise AssertionError(f"{sorted(current.removed)} are marked removed in the open transaction")
 
 

@@ -4,7 +4,7 @@ Tables are identified by their OIDs, because names change: after a schema is ren
 Without a catalog, as in a replay, they are identified by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -49,6 +49,11 @@ class PartitionMap:
         else:
             del self._tables[partition]
         self._last = None
+
+    @property
+    def tables(self) -> Set[TableKey]:
+        """The tables that have partitions."""
+        return self._joined.keys()
 
     def tables_of(self, partition: TableKey) -> tuple[TableKey, ...]:
         """The tables that it is a partition of; empty for any other table."""

@@ -4,7 +4,7 @@ A change of a partition is one of each table that it is a partition of. With a c
 otherwise by name, and the partitions are those that definitions list.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from flushtracker.errors import ShapeError
@@ -78,6 +78,11 @@ class RoutedTables:
         self._types.update(changed)
         for shapes in self._tables.values() if changed else ():
             shapes.handle_types()
+
+    def keep_types(self, oids: Collection[int]) -> None:
+        """Forget all types but these, those of the tables that have shapes."""
+        for oid in self._types.keys() - set(oids):
+            del self._types[oid]
 
     def has_shapes_on(self, table: TableKey) -> bool:
         """Whether a change of ``table`` may concern any shape."""

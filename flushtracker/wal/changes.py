@@ -91,6 +91,14 @@ class Relation:
     def key_columns(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns if column.is_key)
 
+    @property
+    def unreadable_name(self) -> str | None:
+        """What has a name that is not UTF-8, for messages, such as ``its column 3``; ``None`` if all names are."""
+        if not _is_text(self.schema + self.name):
+            return "it"
+        numbers = (number for number, column in enumerate(self.columns, 1) if not _is_text(column.name))
+        return next((f"its column {number}" for number in numbers), None)
+
     def with_types(self, types: Mapping[int, UserType]) -> "Relation":
         """The relation with the types of its columns that are among ``types``, by OID."""
         if not any(column.type_oid in types for column in self.columns):
@@ -143,6 +151,12 @@ class Truncate:
 
 Change: TypeAlias = Insert | Update | Delete | Truncate
 
+
+def _is_text(name: str) -> bool:
+    """Whether a name from pgoutput is UTF-8: other bytes are kept as surrogates."""
+    return name.isascii() or not any("\udc80" <= character <= "\udcff" for character in name)
+
+
 CHANGE_BYTES: Final = 80
 """Counted for each change, for its numbers, its operation, and the name of its table, which its key repeats."""
 
@@ -152,6 +166,8 @@ def change_bytes(change: Change) -> int:
 
     It is the bytes of its values in UTF-8, ``relation_row_bytes`` for each of its rows, and :data:`CHANGE_BYTES`.
     """
+    if isinstance(change, Truncate):
+        return CHANGE_BYTES
     per_row = relation_row_bytes(change.relation)
     match change:
         case Insert():
@@ -161,8 +177,6 @@ def change_bytes(change: Change) -> int:
         case Update():
             size = CHANGE_BYTES + per_row + values_bytes(change.new)
             return size if change.old is None else size + per_row + values_bytes(change.old)
-        case Truncate():
-            return CHANGE_BYTES
 
 
 def relation_row_bytes(relation: Relation) -> int:

@@ -88,6 +88,8 @@ class FragmentConverter:
         self._max_batch_size = max_batch_size
         self._max_batch_bytes = max_batch_bytes
         self._max_tx_size = max_tx_size
+        self._relations: dict[int, Relation] = {}
+        # Of those that have had a row to read since they were described.
         self._readers: dict[int, RowReader] = {}
         self._transaction: _TransactionBuffer | None = None
         self.committed_changes = 0
@@ -114,12 +116,13 @@ class FragmentConverter:
             case TruncateMessage(relation_ids):
                 return self._truncate(self._open_transaction("Truncate"), relation_ids)
             case RelationMessage(relation):
-                self._readers[relation.relation_id] = RowReader(relation)
+                self._relations[relation.relation_id] = relation
+                self._readers.pop(relation.relation_id, None)
             case Begin():
                 self._begin(message)
             case CommitMessage():
                 return (self._commit(self._open_transaction("Commit"), message),)
-        # An Origin, a Type and a LogicalMessage change no table.
+        # Other messages change no table.
         return ()
 
     def read_only(self, relation_id: int, columns: Collection[str] | None) -> None:
@@ -132,6 +135,11 @@ class FragmentConverter:
     def leave_out(self, relation_id: int, column: str) -> None:
         """Do not decode this column of the relation's rows, not even if it is in the key, up to :meth:`read_only`."""
         self._reader(relation_id).leave_out(column)
+
+    def forget(self, relation_id: int) -> None:
+        """The relation is gone: unless it is described again, a change of it is refused."""
+        self._relations.pop(relation_id, None)
+        self._readers.pop(relation_id, None)
 
     def lose_partition(self, table_oid: int, partition: Relation) -> tuple[TransactionFragment, ...]:
         """Add to the open transaction that a table has lost a partition, which the server does not send.
@@ -178,12 +186,18 @@ class FragmentConverter:
             raise DecodeError(f"pgoutput {kind} arrived outside a transaction; {_RECONNECT}")
         return self._transaction
 
-    def _reader(self, relation_id: int) -> RowReader:
-        reader = self._readers.get(relation_id)
-        if reader is None:
+    def _relation(self, relation_id: int) -> Relation:
+        relation = self._relations.get(relation_id)
+        if relation is None:
             raise DecodeError(
                 f"pgoutput change of relation {relation_id} arrived without a Relation message before it; {_RECONNECT}"
             )
+        return relation
+
+    def _reader(self, relation_id: int) -> RowReader:
+        reader = self._readers.get(relation_id)
+        if reader is None:
+            reader = self._readers[relation_id] = RowReader(self._relation(relation_id))
         return reader
 
     def _begin(self, begin: Begin) -> None:
@@ -220,7 +234,7 @@ class FragmentConverter:
     ) -> tuple[TransactionFragment, ...]:
         fragments: list[TransactionFragment] = []
         for relation_id in relation_ids:
-            truncate = Truncate(self._reader(relation_id).relation, transaction.next_offset())
+            truncate = Truncate(self._relation(relation_id), transaction.next_offset())
             fragments += self._add(transaction, truncate, change_bytes(truncate))
         return tuple(fragments)
 

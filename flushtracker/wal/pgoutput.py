@@ -7,6 +7,10 @@ the relation of a row and checking the order of messages is left to :mod:`~flush
 The bytes are untrusted. Each read is checked against the end of the message, each flag against the values defined in
 version 1, and a message must end with its last field. Any violation raises a ``DecodeError`` with the message's type
 and the byte's position; it never shows a row's values.
+
+What any role may write, on tables that no shape has, must stop nothing. So origins, types and logical messages, which
+change no table, are not read past their first byte. And a name that is not UTF-8, as a SQL_ASCII database may have, is
+kept with its bytes as surrogates (:attr:`~flushtracker.wal.changes.Relation.unreadable_name`).
 """
 
 from collections.abc import Callable
@@ -60,36 +64,16 @@ class TruncateMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """The transaction was replicated to this server from the origin ``name``."""
-
-    commit_lsn: int
-    name: str
+class OtherMessage:
+    """An origin, a type, or a message from ``pg_logical_emit_message``, which may arrive outside a transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
-    type_oid: int
-    schema: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class LogicalMessage:
-    """A message from ``pg_logical_emit_message``; a non-transactional one may arrive outside a transaction."""
-
-    transactional: bool
-    lsn: int
-    prefix: str
-    content: bytes
-
-
-Message: TypeAlias = (
-    Begin | CommitMessage | RelationMessage | RowMessage | TruncateMessage | Origin | Type | LogicalMessage
-)
+Message: TypeAlias = Begin | CommitMessage | RelationMessage | RowMessage | TruncateMessage | OtherMessage
 
 _ROW_TYPES: Final[dict[bytes, Literal["Insert", "Update", "Delete"]]] = {b"I": "Insert", b"U": "Update", b"D": "Delete"}
 _ROW_HEADER_BYTES: Final = 5
+_OTHERS: Final = frozenset({b"O", b"Y", b"M"})
+_OTHER: Final = OtherMessage()
 _REPLICA_IDENTITIES: Final[dict[int, Literal["default", "nothing", "full", "index"]]] = {
     ord("d"): "default",
     ord("n"): "nothing",
@@ -111,6 +95,8 @@ def decode(data: bytes) -> Message:
     operation = _ROW_TYPES.get(tag)
     if operation is not None and len(data) >= _ROW_HEADER_BYTES:
         return RowMessage(operation, int.from_bytes(data[1:_ROW_HEADER_BYTES], "big"), data)
+    if tag in _OTHERS:
+        return _OTHER
     known = _MESSAGES.get(tag)
     if known is None:
         raise MessageReader(data, "message", 0).error("one of the types B, C, D, I, M, O, R, T, U and Y")
@@ -169,25 +155,6 @@ def _truncate(reader: MessageReader) -> TruncateMessage:
     return TruncateMessage(ids, cascade=bool(options & 1), restart_identity=bool(options & 2))
 
 
-def _origin(reader: MessageReader) -> Origin:
-    return Origin(reader.lsn("the LSN of the commit at its origin"), reader.string("the origin's name"))
-
-
-def _type(reader: MessageReader) -> Type:
-    return Type(reader.number(U32, "a type OID"), reader.schema(), reader.string("a type name"))
-
-
-def _logical_message(reader: MessageReader) -> LogicalMessage:
-    transactional = reader.flags("flags, 0 or 1", known=1) == 1
-    lsn, prefix = reader.lsn("the message's LSN"), reader.string("a prefix")
-    length = reader.number(U32, "the content's length")
-    start = reader.position
-    reader.position = start + length
-    if reader.position > len(reader.data):
-        raise reader.error(f"{length} bytes of content", start)
-    return LogicalMessage(transactional, lsn, prefix, reader.data[start : reader.position])
-
-
 _MESSAGES: Final[dict[bytes, tuple[str, Callable[[MessageReader], Message]]]] = {
     b"B": ("Begin", _begin),
     b"C": ("Commit", _commit),
@@ -196,7 +163,4 @@ _MESSAGES: Final[dict[bytes, tuple[str, Callable[[MessageReader], Message]]]] = 
     b"U": ("Update", _cut_off_row),
     b"D": ("Delete", _cut_off_row),
     b"T": ("Truncate", _truncate),
-    b"O": ("Origin", _origin),
-    b"Y": ("Type", _type),
-    b"M": ("Message", _logical_message),
 }

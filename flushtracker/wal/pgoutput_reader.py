@@ -79,17 +79,13 @@ class MessageReader:
         return _timestamp_text(self.number(I64, "a commit timestamp"))
 
     def string(self, expected: str) -> str:
-        """Read text up to the next zero byte."""
+        """Read a name up to the next zero byte; bytes that are not UTF-8 become surrogates."""
         start = self.position
         end = self.data.find(0, start)
         if end < 0:
             raise self.error(f"{expected} that ends in a zero byte")
-        try:
-            text = str(self.data[start:end], "utf-8")
-        except UnicodeDecodeError as error:
-            raise self.error(f"{expected} in UTF-8", start + error.start) from error
         self.position = end + 1
-        return text
+        return str(self.data[start:end], "utf-8", "surrogateescape")
 
     def schema(self) -> str:
         # PostgreSQL sends an empty name for pg_catalog.

@@ -39,9 +39,17 @@ _Run: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class RowReader:
-    """Reads the changes of ``relation``, and counts their :func:`~flushtracker.wal.changes.change_bytes`."""
+    """Reads the changes of ``relation``, and counts their :func:`~flushtracker.wal.changes.change_bytes`.
+
+    Raises:
+        DecodeError: a name of the relation is not UTF-8.
+    """
 
     def __init__(self, relation: Relation) -> None:
+        if (what := relation.unreadable_name) is not None:
+            raise DecodeError(
+                f"rows of relation {relation.relation_id} cannot be read: {what} has a name that is not UTF-8"
+            )
         self.relation = relation
         self._names = tuple(column.name for column in relation.columns)
         self._key_columns = relation.key_columns

@@ -70,6 +70,12 @@ def transaction(lsn: int, xid: int) -> list[Frame]:
     return [WalData(lsn, message) for message in messages]
 
 
+def messages_alone(lsn: int, xid: int) -> list[Frame]:
+    """A transaction that changes nothing, and has a message that is not UTF-8."""
+    messages = b"B" + pack(">QqI", lsn, 0, xid), b"M\1\xff", b"C\0" + pack(">QQq", lsn, lsn + 48, 0)
+    return [WalData(lsn, message) for message in messages]
+
+
 def published(source: str, lsn: int, xid: int) -> bytes:
     """A transaction's only fragment, as another process published it."""
     at, commit = LogOffset(lsn, 0), Commit("2000-01-01T00:00:00.000000Z", lsn + 48)
@@ -86,19 +92,21 @@ def shape_entry(shape_id: str, starts_after: int = CONFIRMED, removed_at: int | 
 class Connection:
     """One connection as the test scripts it: its timeline, what the server sends, and then the end of it.
 
-    ``until`` holds when the server may end the connection, and ``at_the_end`` runs just before that;
-    ``while_reading_topics`` runs while capture reads them.
+    ``until`` holds when the server may end the connection, and ``at_the_end`` runs just before that; ``after_frames``
+    runs at each read that finds nothing more, and ``while_reading_topics`` while capture reads them.
     """
 
     timeline: int
     frames: list[Frame] = field(default_factory=list)
     until: Callable[[], object] = lambda: True
     at_the_end: Callable[[], None] = lambda: None
+    after_frames: Callable[[], None] = lambda: None
     while_reading_topics: Callable[[], None] = lambda: None
     is_on_the_same_server: bool = True
     wal_lsn: int = 1_000_000
     switches: tuple[tuple[int, int], ...] = ()
     system_id: str = "7"
+    has_messages: bool = False
     flushed: list[int] = field(default_factory=list)
     """The flush position of each status update."""
 
@@ -109,11 +117,14 @@ class Connection:
         assert timeline == self.timeline
         return TimelineHistory(timeline, self.switches)
 
-    def start(self, slot: str, publication: str) -> None:
+    def start(self, slot: str, publication: str, *, messages: bool) -> None:
         assert (slot, publication) == ("s", "p")
+        self.has_messages = messages
 
     def read(self) -> list[Frame]:
         frames, self.frames = self.frames, []
+        if not frames:
+            self.after_frames()
         if not frames and self.until():
             self.at_the_end()
             raise PostgresUnavailableError("the connection was cut")

@@ -59,6 +59,12 @@ class QuietServer(UnmanagedPublication):
     def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
         return dict.fromkeys(oids, frozenset())
 
+    def missing_relations(self, _oids: Collection[int]) -> frozenset[int]:
+        return frozenset()
+
+    def unreadable_tables(self, _oids: Collection[int]) -> tuple[int, ...]:
+        return ()
+
     def flush_commits(self) -> None:
         pass
 

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from tests.support.fake_world import (
     Connection,
     FakeWorld,
     LiveConnection,
+    messages_alone,
     published,
     shape_entry,
     transaction,
@@ -79,13 +81,31 @@ def test_a_shape_that_another_process_removed_in_between_is_not_routed_to(world:
 
 def test_what_another_process_published_last_must_be_resent(world: FakeWorld) -> None:
     """Otherwise the server has another history than the one that was published, even if ours was resent."""
-    first, second = (
+    first, *others = (
         Connection(1, transaction(2000, 50)),
-        Connection(1, [*transaction(2000, 50), *transaction(4000, 70)]),
+        *(Connection(1, [*transaction(2000, 50), *transaction(4000, 70)]) for _ in range(2)),
     )
     first.at_the_end = lambda: world.topics["fragments"].append(published("7/1/s", 3000, 60))
     with pytest.raises(SlotError, match=r"transaction 60 at 0/BB8 .* was published before, but the server sends"):
-        world.capture(first, second)
+        world.capture(first, *others)
+    assert [each.has_messages for each in (first, *others)] == [False, False, True]
+
+
+def test_what_was_published_last_may_be_a_transaction_of_messages_alone(world: FakeWorld) -> None:
+    """As an earlier release has published all of them. The server sends it only if asked; then it is not needed again.
+
+    Others of that kind are not published, since whether the server sends them depends on the connection.
+    """
+    without = [*transaction(2000, 50), *transaction(4000, 70)]
+    with_all = [*messages_alone(1500, 40), *transaction(2000, 50), *messages_alone(3000, 60), *transaction(4000, 70)]
+    first, second = Connection(1, transaction(2000, 50)), Connection(1, without)
+    first.at_the_end = lambda: world.topics["fragments"].append(published("7/1/s", 3000, 60))
+    third = Connection(1, [*with_all, *messages_alone(5000, 80)], until=lambda: False)
+    last = Connection(1, at_the_end=world.stop.set)
+    third.after_frames = partial(world.acks.update, {"7/1/s": 5047})
+    world.capture(first, second, third, last)
+    assert [each.has_messages for each in (first, second, third, last)] == [False, False, True, False]
+    assert [event.lsn for event in world.fragments() if event.xid is not None] == [2000, 3000, 2000, 2000, 3000, 4000]
 
 
 def test_an_epoch_that_another_process_began_is_continued(world: FakeWorld) -> None:

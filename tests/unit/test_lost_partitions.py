@@ -1,6 +1,7 @@
 """Shapes lose the rows of partitions that are dropped or detached, which the server does not send."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Final
 
@@ -8,12 +9,15 @@ import pytest
 
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.event_limit import EventLimit
+from flushtracker.capture.needed_messages import check_messages, require_messages
 from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.prior_state import last_entries
 from flushtracker.capture.shape_registry import SourceEntries
+from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.errors import ReconnectError
 from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, SourceEntry, TableEntry
-from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after
 from flushtracker.shapes.definition import ShapeDefinition
@@ -23,9 +27,11 @@ from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.fake_publisher import FakePublisher
 from tests.support.fold import fold_items
-from tests.support.partitioned_server import FIRST_LSN, NAME, Leaf, PartitionedServer
+from tests.support.partitioned_server import FIRST_LSN, NAME, Leaf, PartitionedServer, Sent
 
 TOPICS = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
+_EMPTY: Final = 2
+"""The messages of a transaction without changes: its begin and its commit."""
 
 
 class Broker(FakePublisher):
@@ -38,16 +44,23 @@ class Broker(FakePublisher):
         self.durable = len(self.values)
 
     def lose(self, rng: Random) -> None:
-        self.durable = rng.randint(self.durable, len(self.values))
-        del self.values[self.durable :]
+        """Each topic loses any of its own last records."""
+        rest = self.values[self.durable :]
+        for name in sorted({topic for topic, _ in rest}):
+            places = [place for place, (topic, _) in enumerate(rest) if topic == name]
+            for place in reversed(places[rng.randint(0, len(places)) :]):
+                del rest[place]
+        self.values[self.durable :] = rest
+        self.durable = len(self.values)
         self.unconfirmed.clear()
 
 
 class Play:
     """A server, and capture with a shape of all rows and one that excludes most."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, has_messages: bool = True) -> None:
         self.rng = Random(seed)  # noqa: S311  reproducible
+        self.always_has_messages = has_messages
         self.server = PartitionedServer()
         self.publisher = Broker()
         self.confirmed_lsn = FIRST_LSN
@@ -65,11 +78,21 @@ class Play:
         self.outbox = Outbox(self.publisher, TOPICS, self.published.append, EventLimit(1 << 20, 1 << 20))
         self.subscriptions = Subscriptions("7/1/s", entries, self.outbox, self.server, self.confirmed_lsn)
 
-    def connect(self) -> None:
+    def connect(self, *, with_messages: bool = False) -> None:
         """Connect again, after an ack of any transaction that was published."""
+        self.has_messages = with_messages or self.always_has_messages
         confirmed = [lsn + 1 for lsn in self.published if lsn >= self.confirmed_lsn]
         self.confirmed_lsn = self.rng.choice([self.confirmed_lsn, *confirmed])
         self.subscriptions.connect(self.server, self.confirmed_lsn)
+        with suppress(ReconnectError):
+            require_messages(self.subscriptions.tables, self.confirmed_lsn, has_messages=self.has_messages)
+            self._begin_stream()
+            return
+        self.has_messages = True
+        self.subscriptions.connect(self.server, self.confirmed_lsn)
+        self._begin_stream()
+
+    def _begin_stream(self) -> None:
         self.subscriptions.tables.check()
         self.collector = Collector(
             "7/1/s", self.confirmed_lsn, self.subscriptions, self.outbox, FragmentConverter(2), None
@@ -98,10 +121,19 @@ class Play:
                     self.next += 1
                 if self.next == len(self.server.sent):
                     return
-                self.rest = list(self.server.sent[self.next].messages)
-                self.next += 1
+                sent, self.next = self.server.sent[self.next], self.next + 1
+                if len(sent.messages) == _EMPTY and not self.has_messages:
+                    self._pass(sent)
+                    continue
+                self.rest = list(sent.messages)
             self.collector.handle_message(0, self.rest.pop(0))
             self.subscriptions.router.check_invariants()
+
+    def _pass(self, sent: Sent) -> None:
+        """The server does not send a transaction without changes, and at times says that it is past it."""
+        if self.rng.random() < 0.5:
+            self.collector.handle_keepalive(sent.lsn + 48)
+            self.collector.publish_keepalive("2000-01-01T00:00:00.000000Z")
 
     def settle(self) -> None:
         """Capture looks at the catalog, and receives everything."""
@@ -109,6 +141,17 @@ class Play:
         self.subscriptions.tables.check()
         self.receive()
         self.publisher.confirm()
+        self.check_messages()
+        self.receive()
+        self.publisher.confirm()
+
+    def check_messages(self) -> None:
+        """Connect again if the connection should have messages, or need not."""
+        try:
+            check_messages(self.collector, StandbyStatus(self.confirmed_lsn), has_messages=self.has_messages)
+        except ReconnectError as error:
+            if error.with_messages or not self.always_has_messages:
+                self.connect(with_messages=error.with_messages)
 
     def insert(self, leaf: Leaf) -> str:
         self.keys += 1
@@ -135,8 +178,19 @@ class Play:
             cursor = cursor_after(event) if position == "next" else cursor
         return [found[offset] for offset in sorted(found)]
 
+    def check_fragments(self) -> None:
+        """What the tracker has gone past, by a commit or a keepalive, gets no transaction that was not there before."""
+        past, seen = 0, set[int]()
+        for topic, value in self.publisher.values:
+            if topic == "f":
+                event = FragmentEvent.from_json(value)
+                assert event.xid is None or event.lsn > past or event.lsn in seen
+                seen.add(event.lsn)
+                past = max(past, event.lsn)
+
     def check(self) -> None:
         """Compare both shapes with the table's partitions."""
+        self.check_fragments()
         for shape_id in ("all", "one"):
             assert self.reason(shape_id) is None
             expected = {
@@ -193,6 +247,23 @@ def test_a_partition_that_has_left_is_lost_with_the_same_transaction_after_a_cra
     play.settle()
     play.check()
     assert [item.operation for item in play.items("all")].count("truncate_partition") == 1
+
+
+def test_a_loss_in_a_transaction_without_changes_is_recorded_before_that_is_published() -> None:
+    """After a kill, only the record tells that transaction from those without changes that are not published."""
+    play = Play(has_messages=False)
+    (old,) = play.server.partitions
+    play.server.drop(old)
+    play.receive()
+    play.subscriptions.tables.check()
+    assert not play.has_messages
+    play.publisher.log.clear()
+    play.check_messages()
+    assert play.has_messages
+    play.receive()
+    assert [line[:2] for line in play.publisher.log] == ["s ", "co", "c ", "c ", "f "]
+    play.publisher.confirm()
+    play.check()
 
 
 def test_changes_of_a_detached_table_do_not_stay_in_the_shape() -> None:
@@ -252,10 +323,14 @@ def test_a_partition_that_returns_before_it_was_lost_ends_the_shapes() -> None:
     play.check()
 
 
+@pytest.mark.parametrize("has_messages", [False, True])
 @pytest.mark.parametrize("seed", range(150))
-def test_random_rotations_with_crashes_at_any_moment(seed: int) -> None:
-    """Partitions come and go, in and out of capture's sight; at the end, each shape has the rows of the table."""
-    play = Play(seed)
+def test_random_rotations_with_crashes_at_any_moment(seed: int, *, has_messages: bool) -> None:
+    """Partitions come and go, in and out of capture's sight; at the end, each shape has the rows of the table.
+
+    Also if a connection sends no transaction without changes, unless capture asks for these.
+    """
+    play = Play(seed, has_messages=has_messages)
     actions = [*_SERVER, *_CAPTURE]
     for _ in range(play.rng.randint(5, 60)):
         play.rng.choice(actions)(play)
@@ -301,6 +376,7 @@ _CAPTURE: Final[tuple[Callable[[Play], object], ...]] = (
     *[lambda play: play.receive(play.rng.randint(1, 12))] * 4,
     lambda play: play.subscriptions.tables.check(),
     lambda play: play.publisher.confirm(),
+    Play.check_messages,
     Play.connect,
     Play.restart,
 )

@@ -1,0 +1,42 @@
+"""Whether a connection should receive the messages of ``pg_logical_emit_message``, which any role may write.
+
+They are up to 1 GB each, and nobody needs them. But a transaction that changes no published table is sent only if it
+has one, and two things may need such a transaction: a table that has lost a partition while nothing else commits, as
+its shapes lose the rows with a transaction (``bound_tables``); and the last transaction that was published, if it was
+one of these, as it must be sent again (``history_check``). So a connection begins without messages, and is replaced by
+one that has them where either is found; and that by one without, once the slot is confirmed past it.
+"""
+
+from flushtracker.capture.collector import Collector
+from flushtracker.capture.standby_status import StandbyStatus
+from flushtracker.capture.table_changes import TableChanges
+from flushtracker.errors import ReconnectError
+
+
+def require_messages(tables: TableChanges, confirmed_lsn: int, *, has_messages: bool) -> None:
+    """Raise ``ReconnectError`` if a connection that sends from ``confirmed_lsn`` on should have messages at once.
+
+    That is where the transaction with which a partition was lost is sent again. One that is yet to be lost can wait.
+    """
+    if not has_messages and tables.has_lost_since(confirmed_lsn):
+        raise ReconnectError(
+            "a table has lost a partition with a transaction that is not confirmed", with_messages=True
+        )
+
+
+def check_messages(collector: Collector, status: StandbyStatus, *, has_messages: bool) -> None:
+    """Raise ``ReconnectError`` if a connection should have messages, or need not any more; call it at intervals.
+
+    Where transactions commit, they come before the next call, and none is needed that has nothing but messages.
+    """
+    tables = collector.subscriptions.tables
+    if collector.in_transaction:
+        return
+    if not has_messages:
+        if tables.is_any_unlost():
+            raise ReconnectError("a table has lost a partition, and nothing has committed since", with_messages=True)
+        return
+    confirmed_lsn = status.flushed_lsn
+    is_confirmed = collector.last_empty_lsn < confirmed_lsn and not tables.has_lost_since(confirmed_lsn)
+    if collector.is_resend_checked and is_confirmed and not tables.is_any_unlost():
+        raise ReconnectError("messages are needed no longer", with_messages=False)
