@@ -2,6 +2,8 @@
 
 import pytest
 
+from flushtracker.errors import PostgresUnavailableError
+from flushtracker.postgres.connection import postgres_error
 from flushtracker.postgres.connection_refusals import refusal_remedy
 
 AT = 'connection to server at "db" (10.0.0.1), port 5432 failed: '
@@ -75,3 +77,10 @@ def test_a_certificate_that_cannot_be_checked_again_has_all_remedies() -> None:
         "check that sslrootcert has the authority that signed it, that it has the name 127.0.0.1 and that it has not "
         "expired"
     )
+
+
+@pytest.mark.parametrize("sqlstate", ["53100", "53200", "53300"])
+def test_what_the_server_lacks_for_a_while_is_retried(sqlstate: str) -> None:
+    """A full disk and too little memory end capture no more than too many connections do; others have a cause here."""
+    assert isinstance(postgres_error(sqlstate, "could not extend file"), PostgresUnavailableError)
+    assert not isinstance(postgres_error("42501", "permission denied"), PostgresUnavailableError)
