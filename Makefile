@@ -103,12 +103,12 @@ soak: verifytools java $(READY) jars brokerjars serverjars s3jars s3server warmu
 	FLUSHTRACKER_HISTORY_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_source_history.py
 	FLUSHTRACKER_SEED=$$(date +%s) $(BIN)/python -m pytest -m "soak or long" $(TESTS)
 	$(BIN)/python -m pytest -m soak tests/verify
-	$(BIN)/python -m tests.integration.soak_capture
+	$(BIN)/python -m tests.integration.soak_capture --kills 100
 	$(BIN)/python -m tests.integration.soak_tracker
 	$(BIN)/python -m tests.integration.soak_checkpoint
 	$(BIN)/python -m tests.integration.soak_loop --kills $(KILLS)
-	$(BIN)/python -m tests.integration.soak_store --kills $(KILLS)
-	$(BIN)/python -m tests.integration.soak_failover --promotions $(KILLS)
+	$(BIN)/python -m tests.integration.soak_loop --kills-on-s3 $(KILLS)
+	$(BIN)/python -m tests.integration.soak_loop --promotions $(KILLS)
 	$(BIN)/python -m tests.integration.soak_conformance --kills $(KILLS)
 	$(if $(FROM),$(BIN)/python -m tests.integration.soak_upgrade --from $(FROM))
 

@@ -2,15 +2,13 @@
 
 Sometimes the server or the broker is killed too, while capture works. After each kill of capture the tracker restarts,
 sometimes without its checkpoint.
-``python -m tests.integration.soak_capture [--kills 100] [--seed N]`` prints one line per kill, and one for the result.
+``python -m tests.integration.soak_capture --kills 100 [--seed N]`` prints one line per kill, and one for the result.
 """
 
-import argparse
 import random
 import subprocess
-import tempfile
-import time
 import uuid
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from flushtracker.local.postgres import LocalPostgres
 from tests.support.capture_rig import CaptureRig
 from tests.support.closed_loop import ClosedLoop, prepare
 from tests.support.killed_capture import POINTS
+from tests.support.seeded_soak import main
 
 _SERVICE_KILL_CHANCE = 0.2
 """The probability that the server or the broker is killed before capture is."""
@@ -26,23 +25,14 @@ _SERVICE_KILL_CHANCE = 0.2
 _REPEATED_POINTS = [point for point in POINTS if "registry" not in point]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        with LocalPostgres(folder / "server") as server, LocalBroker(folder / "broker") as broker:
-            rig = CaptureRig(server, broker.bootstrap_servers, folder / "rig", lambda topic: f"{topic}-{uuid.uuid4()}")
-            try:
-                _soak(rig, broker, arguments.kills, arguments.seed)
-            finally:
-                rig.close()
+def _soak(folder: Path, kills: int, seed: int) -> None:
+    with LocalPostgres(folder / "server") as server, LocalBroker(folder / "broker") as broker:
+        rig = CaptureRig(server, broker.bootstrap_servers, folder / "rig", lambda topic: f"{topic}-{uuid.uuid4()}")
+        with closing(rig):
+            _kill(rig, broker, kills, seed)
 
 
-def _soak(rig: CaptureRig, broker: LocalBroker, kills: int, seed: int) -> None:
+def _kill(rig: CaptureRig, broker: LocalBroker, kills: int, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311  a reproducible test workload
     killed = {"server": 0, "broker": 0}
     prepare(rig)
@@ -60,7 +50,7 @@ def _soak(rig: CaptureRig, broker: LocalBroker, kills: int, seed: int) -> None:
             killed[name] += process.poll() is None
         loop.run_until(lambda process=process: process.poll() is not None, point)  # type: ignore[misc]  # a default
         if process.returncode != -9:
-            raise SystemExit(f"capture ended with {process.returncode} (seed {seed}): {rig.log()[-2000:]}")
+            raise AssertionError(f"capture ended with {process.returncode}: {rig.log()[-2000:]}")
         loop.tracker.restart(lost_checkpoint=rng.random() < 0.3)
         print(f"kill={number + 1} point={point!r} passes={passes}", flush=True)  # noqa: T201  a program prints
     process = rig.start_process()
@@ -79,4 +69,4 @@ def _published_or_ended(rig: CaptureRig, process: "subprocess.Popen[bytes]", fra
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, {"kills": _soak})

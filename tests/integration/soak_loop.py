@@ -1,35 +1,46 @@
-"""``make soak``: kill every part of the whole loop repeatedly, at random moments under load.
+"""``make soak``: kill parts of the whole loop, or promote its standby, again and again at random moments under load.
 
-Server, broker, capture, tracker and writers are processes, as in production. SIGKILL ends one of them, the two Spark
-drivers most often, and it is started again at once. Meanwhile the slot's ``confirmed_flush_lsn`` is read again and
-again, and after it the shape log, which must have every transaction that the slot has confirmed: in each shape that it
-concerns, with all of its items and its ``commit`` row. Which these are is read from the server's WAL, with
-``test_decoding`` on a slot of its own. No ack may be less than the one before, and the slot may not be past the last.
+Servers, broker, capture, tracker and writers are processes, as in production. Meanwhile the slot's
+``confirmed_flush_lsn`` is read again and again, and after it the shape log, which must have every transaction that the
+slot has confirmed: in each shape that it concerns, with all of its items and its ``commit`` row. Which these are is
+read from the server's WAL, with ``test_decoding`` on a slot of its own. No ack may be less than the one before, and the
+slot, on whichever server, may not be past the last.
 
 The history of some shapes is folded after two seconds: of these, the transactions after the horizon must be there.
 
-After every tenth kill the workload pauses. Then the slot must reach the end of the WAL, no row may be in the log twice,
-folding each log must give the shape's query, and every decision so far must be one that the models allow
+After every tenth fault the workload pauses. Then the slot must reach the end of the WAL, no row may be in the log
+twice, folding each log must give the shape's query, and every decision so far must be one that the models allow
 (:mod:`tests.support.loop_trace`, :mod:`tests.support.log_trace`).
 
-DuckDB, Polars and followers of ours read the shapes all the time, and must have what ``read_shape`` has.
+DuckDB, Polars and followers of ours read the shapes all the time, must have what ``read_shape`` has, and get no change
+that cannot follow.
 
-``python -m tests.integration.soak_loop [--kills 100] [--seed N]`` prints one line per kill, and one for the result. A
+- ``--kills 100``: SIGKILL ends a part, the two Spark drivers most often, and it is started again at once.
+- ``--kills-on-s3 100``: with tables and checkpoints on a server with the API of S3. The programs and the followers find
+  it by the environment's credentials. The checks and the other readers read the files in which it keeps its objects.
+- ``--promotions 100``: SIGKILL ends the primary, and the standby is promoted, to which the slots are synchronised and
+  for which the primary waits. :mod:`tests.support.promotions` has the moments.
+
+``python -m tests.integration.soak_loop --kills 100 [--seed N]`` prints one line per fault, and one for the result. A
 seed repeats the workload and what is killed, not the moments.
 """
 
+import os
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
+from tests.support.failover_pair import FailoverPair
+from tests.support.loop import Loop, Part
 from tests.support.loop_readers import LoopReaders
 from tests.support.loop_watch import LoopWatch
-from tests.support.loop_workload import LoopWorkload
-from tests.support.s3_server import S3Server
+from tests.support.object_store import store_options
+from tests.support.promotions import Promotions
+from tests.support.s3_server import S3Server, running_s3
 from tests.support.seeded_soak import main, report
-from tests.support.whole_loop import Part, WholeLoop
 
 _WEIGHTS: Final[dict[Part, int]] = {"tracker": 3, "writers": 3, "capture": 2, "broker": 1, "server": 1}
 _PROGRESS_CHANCE: Final = 0.6
@@ -38,44 +49,80 @@ _LONGEST_DELAY_S: Final = 8.0
 _REST_EVERY: Final = 10
 
 
-def soak(folder: Path, kills: int, seed: int, store: S3Server | None = None) -> None:
-    """Kill that often; with a ``store``, tables and checkpoints are there."""
+class Faults(Protocol):
+    """What is done to the loop; ``done`` counts it."""
+
+    done: Counter[str]
+
+    def next(self) -> str:
+        """Wait for a moment, and let the next fault happen; returns what was done, in words."""
+
+
+class Kills:
+    """Kills of any part."""
+
+    def __init__(self, loop: Loop, watch: LoopWatch, rng: random.Random) -> None:
+        self._loop, self._watch, self._rng = loop, watch, rng
+        self.done = Counter[str]()
+
+    def next(self) -> str:
+        if self._rng.random() < _PROGRESS_CHANCE:
+            self._watch.await_lsn(self._watch.confirmed_lsn + 1)
+        self._watch.sample_for(self._rng.uniform(0, _LONGEST_DELAY_S))
+        (part,) = self._rng.choices([*_WEIGHTS], [*_WEIGHTS.values()])
+        self._loop.kill(part)
+        self.done[part] += 1
+        return part
+
+
+def _soak(
+    folder: Path,
+    count: int,
+    seed: int,
+    faults: Callable[[Loop, LoopWatch, random.Random], Faults] = Kills,
+    pair: FailoverPair | None = None,
+    store: S3Server | None = None,
+) -> None:
+    """Let so many faults happen."""
     rng = random.Random(seed)  # noqa: S311  reproducible choices
-    flush, write_unit = rng.choice(["batch", "hold"]), rng.choice(["txn", "txn_fragment"])
-    started, killed, reads = time.monotonic(), Counter[str](), Counter[str]()
-    with WholeLoop(folder, flush=flush, write_unit=write_unit, store=store) as loop:
+    writing = {"flush": rng.choice(["batch", "hold"]), "write_unit": rng.choice(["txn", "txn_fragment"])}
+    started, number, reads = time.monotonic(), 0, Counter[str]()
+    with Loop(folder, servers=pair, store=store, settings={"writers": writing}) as loop:
         watch = LoopWatch(loop)
-        report(started, f"seed={seed} flush={flush} write_unit={write_unit}")
-        while killed.total() < kills:
+        play = faults(loop, watch, rng)
+        report(started, f"seed={seed} {writing}")
+        while number < count:
             seed_of_rest = rng.randrange(1 << 30)
             with (
                 LoopReaders(loop.log, watch.source, seed_of_rest, f"{loop.place}/log") as readers,
-                LoopWorkload(lambda: loop.server, seed_of_rest) as workload,
+                loop.workload(seed_of_rest),
             ):
-                for _ in range(min(_REST_EVERY, kills - killed.total())):
-                    if rng.random() < _PROGRESS_CHANCE:
-                        watch.await_lsn(watch.confirmed_lsn + 1)
-                    watch.sample_for(rng.uniform(0, _LONGEST_DELAY_S))
-                    (part,) = rng.choices([*_WEIGHTS], [*_WEIGHTS.values()])
-                    loop.kill(part)
-                    killed[part] += 1
+                for _ in range(min(_REST_EVERY, count - number)):
+                    number, what = number + 1, play.next()
                     readers.raise_failure()
-                    report(started, f"kill={killed.total()} part={part} {watch.counts()}")
-            if workload.failure is not None:
-                raise workload.failure
+                    report(started, f"fault={number} {what} {watch.counts()}")
             outcome = watch.rest()
-            readers.raise_failure()
             readers.check_followers()
             reads.update(readers.reads)
             report(started, f"at rest: {outcome} {watch.counts()} reads={dict(reads)} restarts={readers.restarts}")
         watch.close()
-        assert watch.checked == loop.truth.transactions > kills
-        assert watch.trace.confirming > kills
-        assert watch.horizons or kills < _REST_EVERY, "no log was folded"
+        assert watch.checked == loop.truth.transactions > count
+        assert watch.trace.confirming > count
+        assert watch.horizons or count < _REST_EVERY, "no log was folded"
         assert min(reads[name] for name in ("followers", "duckdb", "polars")) > 0
-    counts = " ".join(f"{part}_kills={killed[part]}" for part in _WEIGHTS)
-    report(started, f"kills={kills} {counts} seed={seed} {watch.counts()}: nothing lost, nothing confirmed early")
+    counts = f"{dict(play.done)} seed={seed} {watch.counts()}"
+    report(started, f"faults={count} {counts}: nothing lost, nothing confirmed early")
+
+
+def _on_s3(folder: Path, kills: int, seed: int) -> None:
+    with running_s3(folder / "store") as store:
+        os.environ.update(store_options(store.port))
+        _soak(folder, kills, seed, store=store)
+
+
+def _promotions(folder: Path, promotions: int, seed: int) -> None:
+    _soak(folder, promotions, seed, Promotions, FailoverPair(folder / "servers"))
 
 
 if __name__ == "__main__":
-    main(__doc__, "kills", soak)
+    main(__doc__, {"kills": _soak, "kills-on-s3": _on_s3, "promotions": _promotions})

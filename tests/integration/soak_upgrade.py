@@ -21,12 +21,13 @@ the longest time without a new ack; of the server, without an answer.
 import argparse
 import random
 import shutil
+import socket
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -34,17 +35,21 @@ from flushtracker.delta.acks.reader import read_ack_history
 from flushtracker.delta.log.reader import read_shape
 from flushtracker.errors import FlushtrackerError
 from flushtracker.wal.lsn import parse_lsn
+from tests.support.capture_rig import shape
 from tests.support.installed_release import CHECKOUT, Release, release_of
 from tests.support.log_follower import Follower, row_texts
+from tests.support.loop import Loop
+from tests.support.loop_settings import Program
 from tests.support.loop_watch import LoopWatch
-from tests.support.loop_workload import LoopWorkload
+from tests.support.loop_workload import MIXED
 from tests.support.seeded_soak import report
-from tests.support.upgrade_loop import Snapshots, UpgradeLoop
 from tests.support.upgrade_readers import HttpFollower, longest_gap, poll_with
 from tests.support.waiting import wait_until
 
 _FOLLOWED: Final = ("orders-23", "audit")
 """Shapes whose history is kept, so that nobody is told to begin again."""
+_ORDER: Final[tuple[Program, ...]] = ("serve", "writers", "snapshots", "tracker", "capture")
+"""In which docs/upgrading.md replaces the programs."""
 _RESTART: Final = "restart"
 _LATER: Final = "downgrade with later shapes"
 _LOAD_S: Final = 5.0
@@ -67,9 +72,9 @@ class Stop:
 class UpgradeRun:
     """A context manager that replaces the programs of a loop, part by part; ``stops`` has what that took."""
 
-    def __init__(self, loop: UpgradeLoop, seed: int) -> None:
+    def __init__(self, loop: Loop, old: Release, url: str, seed: int) -> None:
         self.stops: list[Stop] = []
-        self._loop = loop
+        self._loop, self._old, self._url = loop, old, url
         self._watch = LoopWatch(loop)
         self._rng = random.Random(seed)  # noqa: S311  reproducible
         self._positions = [Follower(str(loop.log), shape_id=shape_id) for shape_id in _FOLLOWED]
@@ -86,11 +91,10 @@ class UpgradeRun:
 
     def play(self, part: str, release: Release, order: Sequence[str]) -> None:
         """Replace the programs one after the other, each by that of the release."""
-        loop, seed = self._loop, self._rng.randrange(1 << 30)
         first = len(self.stops)
         # Of a shape that it does not know, the release before refuses the registry.
-        readers = (CHECKOUT,) if part == _LATER else (loop.old, CHECKOUT)
-        with LoopWorkload(lambda: loop.server, seed) as workload:
+        readers = (CHECKOUT,) if part == _LATER else (self._old, CHECKOUT)
+        with self._loop.workload(self._rng.randrange(1 << 30)):
             self._follow_over_http()
             self._await_progress()
             self._watch.sample_for(_LOAD_S)
@@ -99,11 +103,14 @@ class UpgradeRun:
                 report(self._started, f"{self.stops[-1]} {self._watch.counts()}")
                 for follower in self._positions:
                     poll_with(follower, readers)
-        if workload.failure is not None:
-            raise workload.failure
         outcome = self._watch.rest()
         self._check_followers()
         report(self._started, f"{part}: {outcome}; {len(self.stops) - first} replaced")
+
+    def await_snapshots(self) -> None:
+        """Wait until the shapes that were defined while it runs have the rows that their tables had then."""
+        for each in self._loop.defined[len(self._loop.content.shapes) :]:
+            self._loop.await_snapshot(each["id"])
 
     def _replace(self, part: str, name: str, release: Release) -> Stop:
         begin, has_run = time.time(), self._loop.has(name)
@@ -111,8 +118,8 @@ class UpgradeRun:
         self._follow_over_http()
         refusals = self._through_refusals(self._await_progress)
         end = time.time()
-        self._loop.define_another()
-        refusals += self._through_refusals(self._loop.await_snapshots)
+        self._loop.define(shape(f"another-{len(self._loop.defined)}", "public.users", where="id > 20"))
+        refusals += self._through_refusals(self.await_snapshots)
         refusals += self._through_refusals(lambda: self._watch.sample_for(_LOAD_S))
         seconds = self._stopped_s(name, begin, end) if has_run else 0.0
         return Stop(part, name, seconds, "; ".join(refusals) or None)
@@ -154,7 +161,7 @@ class UpgradeRun:
     def _follow_over_http(self) -> None:
         """Let browsers follow from now on, if there is a server for the first time."""
         if self._loop.has("serve") and not self._browsers:
-            self._browsers = [HttpFollower(self._loop.url, shape_id) for shape_id in _FOLLOWED]
+            self._browsers = [HttpFollower(self._url, shape_id) for shape_id in _FOLLOWED]
             for browser in self._browsers:
                 self._stack.enter_context(browser)
 
@@ -186,25 +193,41 @@ def check_stops(stops: Sequence[Stop]) -> None:
 def soak(folder: Path, revision: str, seed: int) -> None:
     """Upgrade from the commit, go back, and upgrade again."""
     rng = random.Random(seed)  # noqa: S311  reproducible
-    flush, write_unit = rng.choice(["batch", "hold"]), rng.choice(["txn", "txn_fragment"])
-    choices: tuple[Snapshots, ...] = ("auto", "manual")
-    snapshots = rng.choice(choices)
-    old = release_of(revision, folder / "before")
+    writing = {"flush": rng.choice(["batch", "hold"]), "write_unit": rng.choice(["txn", "txn_fragment"])}
+    old, listen = release_of(revision, folder / "before"), f"127.0.0.1:{_own_port()}"
+    order = [name for name in _ORDER if name != "snapshots" or rng.random() < 0.5]
+    known = [shape for shape in MIXED.shapes if not shape.inner or old.has("shapes/where/subqueries.py")]
     with ExitStack() as stack:
-        loop = UpgradeLoop(folder / "loop", old, flush=flush, write_unit=write_unit, snapshots=snapshots)
+        loop = Loop(
+            folder / "loop",
+            replace(MIXED, shapes=known),
+            programs=[name for name in order[::-1] if name != "serve" or old.has("serve")],
+            release=old,
+            settings={"writers": writing, "serve": {"http": {"listen": listen}}},
+        )
         stack.enter_context(loop)
-        run = stack.enter_context(UpgradeRun(loop, seed))
-        run.play("upgrade", CHECKOUT, loop.order)
-        run.play("downgrade", old, loop.order[::-1])
-        run.play("upgrade in reverse", CHECKOUT, loop.order[::-1])
-        run.play(_RESTART, CHECKOUT, loop.order)
-        if loop.later:
-            loop.define_later()
-            run.play(_LATER, old, loop.order[::-1])
+        run = stack.enter_context(UpgradeRun(loop, old, f"http://{listen}/v1/shape", seed))
+        run.play("upgrade", CHECKOUT, order)
+        run.play("downgrade", old, order[::-1])
+        run.play("upgrade in reverse", CHECKOUT, order[::-1])
+        run.play(_RESTART, CHECKOUT, order)
+        if later := [shape.definition for shape in MIXED.shapes if shape not in known]:
+            loop.define(*later)
+            run.await_snapshots()
+            run.play(_LATER, old, order[::-1])
     for stop in run.stops:
         refusal = f": {stop.refusal}" if stop.refusal else ""
         report(time.monotonic(), f"{stop.part}, {stop.program}: {stop.seconds:.1f} s{refusal}")
     check_stops(run.stops)
+
+
+def _own_port() -> int:
+    """A free port that is given to nobody who asks for any: clients call it while there is no server, for minutes."""
+    for port in range(20_000, 30_000):
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)):
+                return port
+    raise AssertionError("no port is free")
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ from flushtracker.errors import PostgresError
 from flushtracker.local.postgres import HOST, SUPERUSER, LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.log_follower import Follower
-from tests.support.resync_loop import SHAPE_ID, ResyncLoop
+from tests.support.loop import Loop
+from tests.support.loop_workload import USERS
 from tests.support.seeds import every
 from tests.support.server_versions import binaries_of, runs_here
 from tests.support.waiting import wait_until
@@ -16,6 +17,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.skipif(not runs_here(), reason="the servers are built for 64-bit x86 Linux")
 
 _DEADLINE_S = 60
+_USERS = USERS.shapes[0].id
 
 
 def standby_of(primary: LocalPostgres, folder: Path) -> LocalPostgres:
@@ -45,20 +47,20 @@ def test_followers_continue_over_a_promotion_that_has_no_slot(
     postgres_folder: Path, broker: Broker, version: int
 ) -> None:
     """With ``--create --new-epoch``: by the difference; also what the failover has lost, and nobody captured."""
-    loop = ResyncLoop(postgres_folder, broker, LocalPostgres(postgres_folder / "old", binaries=binaries_of(version)))
-    with loop:
-        loop.wait(loop.is_current, "the first snapshot")
+    server = LocalPostgres(postgres_folder / "old", binaries=binaries_of(version))
+    with Loop(postgres_folder, USERS, servers=server, running_broker=broker) as loop:
+        loop.wait(lambda: loop.is_current(_USERS), "the first snapshot")
         primary = loop.server
         standby = standby_of(primary, postgres_folder / "standby")
         try:
-            follower = Follower(str(loop.log), short_lived=True, shape_id=SHAPE_ID)
+            follower = Follower(str(loop.log), short_lived=True, shape_id=_USERS)
             primary.execute("UPDATE public.users SET n = -n WHERE id % 5 = 0")
             loop.wait(lambda: loop.has_followed(follower), "changes of the primary")
             wait_for_replay(primary, standby)
             standby.stop()
             primary.execute("INSERT INTO public.users VALUES (1000, 1)", "DELETE FROM public.users WHERE id = 7")
             loop.wait(lambda: loop.has_followed(follower), "what the failover loses")
-            loop._processes["capture"].kill()
+            loop.end("capture")
             primary.kill()
             standby.start()
             standby.execute("SELECT pg_promote()")

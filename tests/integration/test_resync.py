@@ -1,6 +1,8 @@
 """Shapes begin again, with the real server, broker, capture, tracker and writers, and their followers just continue."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -9,9 +11,13 @@ from flushtracker.delta.log.reader import read_shape, read_shape_log
 from flushtracker.local.postgres import free_port
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
-from tests.support.log_follower import Follower
-from tests.support.resync_loop import SHAPE_ID, ResyncLoop
+from tests.support.log_follower import Follower, row_texts
+from tests.support.loop import Loop
+from tests.support.loop_settings import Program
+from tests.support.loop_workload import USERS
 from tests.support.seeds import every
+
+_USERS: Final = USERS.shapes[0].id
 
 
 @every(3, 0)
@@ -23,47 +29,35 @@ def test_a_shape_that_a_schema_change_has_ended_begins_again_under_its_id(
     What was changed while the shape had ended is in its new snapshot, and in no event: a follower gets it with the
     difference, and continues. An older offset is still what was true then.
     """
-    loop = ResyncLoop(postgres_folder, broker)
-    with loop:
-        loop.wait(loop.is_current, "the first snapshot")
+    with Loop(postgres_folder, USERS, running_broker=broker) as loop:
+        loop.wait(lambda: loop.is_current(_USERS), "the first snapshot")
         loop.server.execute("UPDATE public.users SET n = -n WHERE id % 5 = 0")
-        loop.wait(loop.is_current, "the first changes")
-        follower = Follower(str(loop.log), shape_id=SHAPE_ID)
+        loop.wait(lambda: loop.is_current(_USERS), "the first changes")
+        follower = Follower(str(loop.log), shape_id=_USERS)
         assert loop.has_followed(follower)
-        then, rows_then = LogOffset.last_of(follower.poll().tx_offset), loop.expected()
+        then, rows_then = LogOffset.last_of(follower.poll().tx_offset), loop.expected(_USERS)
         loop.server.execute("ALTER TABLE public.users ALTER COLUMN n TYPE bigint")
         loop.server.execute("DELETE FROM public.users WHERE id % 7 = 0")
-        loop.wait(lambda: loop.rig.registry()[SHAPE_ID].removed_at, "the end of the shape")
-        assert main(["resync", SHAPE_ID, "--config", str(loop.rig.config_file), "--yes", "--no-wait"]) == 0
-        assert f"shape {SHAPE_ID} has incarnation 2" in capsys.readouterr().out
+        loop.wait(lambda: loop.rig.registry()[_USERS].removed_at, "the end of the shape")
+        assert main(["resync", _USERS, "--config", str(loop.rig.config_file), "--yes", "--no-wait"]) == 0
+        assert f"shape {_USERS} has incarnation 2" in capsys.readouterr().out
         loop.kill("capture")
-        loop.wait(lambda: loop.rig.registry()[SHAPE_ID].removed_at is None, "its next incarnation")
-        assert loop.rig.registry()[SHAPE_ID].definition.incarnation == 2
+        loop.wait(lambda: loop.rig.registry()[_USERS].removed_at is None, "its next incarnation")
+        assert loop.rig.registry()[_USERS].definition.incarnation == 2
         loop.kill("writers")
         loop.server.execute("INSERT INTO public.users VALUES (1000, 1)")
-        loop.wait(loop.is_current, "the new snapshot, and what follows it")
+        loop.wait(lambda: loop.is_current(_USERS), "the new snapshot, and what follows it")
         loop.wait(lambda: loop.has_followed(follower), "the follower")
-        assert (follower.restarts, len(follower.table)) == (0, len(loop.expected()))
-        before = read_shape(str(loop.log), SHAPE_ID, then).rows.to_pylist()
-        assert sorted((row["id"], row["n"]) for row in before) == sorted(rows_then)
-        later = read_shape_log(str(loop.log), SHAPE_ID).position
+        assert (follower.restarts, len(follower.table)) == (0, len(loop.expected(_USERS)))
+        before = read_shape(str(loop.log), _USERS, then).rows.to_pylist()
+        assert row_texts(before) == rows_then
+        later = read_shape_log(str(loop.log), _USERS).position
         lsn = loop.rig.commit_lsn("INSERT INTO public.users VALUES (1001, 1)")
-        loop.wait(loop.is_current, "a later change")
-        assert [
-            row["key"] for row in read_shape_log(str(loop.log), SHAPE_ID, later).rows.to_pylist() if row["key"]
-        ] == ['"public"."users"/"1001"']
+        loop.wait(lambda: loop.is_current(_USERS), "a later change")
+        assert [row["key"] for row in read_shape_log(str(loop.log), _USERS, later).rows.to_pylist() if row["key"]] == [
+            '"public"."users"/"1001"'
+        ]
         loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past it")
-
-
-class EvictingLoop(ResyncLoop):
-    """Its capture soon evicts a shape that holds the slot."""
-
-    def _start(self) -> None:
-        job = f"127.0.0.1:{free_port()}"
-        self.tracking["status"] = {"listen": job}
-        self.rig.settings["status"] = {"listen": "127.0.0.1:0", "peers": [f"http://{job}"]}
-        self.rig.settings["evict"] = {"remove_after": "2 seconds", "grace": "1 second", "at_least": "1 kB"}
-        super()._start()
 
 
 @every(3, 1)
@@ -71,29 +65,36 @@ def test_a_shape_that_was_evicted_begins_again_and_its_follower_continues(
     postgres_folder: Path, broker: Broker
 ) -> None:
     """Its writer was down. Meanwhile the slot goes on, so what is changed is in no event, and in the new snapshot."""
-    loop = EvictingLoop(postgres_folder, broker)
-    with loop:
-        loop.wait(loop.is_current, "the first snapshot")
-        follower = Follower(str(loop.log), shape_id=SHAPE_ID)
+    job = f"127.0.0.1:{free_port()}"
+    settings: Mapping[Program, Mapping[str, Any]] = {
+        "tracker": {"status": {"listen": job}},
+        "capture": {
+            "status": {"listen": "127.0.0.1:0", "peers": [f"http://{job}"]},
+            "evict": {"remove_after": "2 seconds", "grace": "1 second", "at_least": "1 kB"},
+        },
+    }
+    with Loop(postgres_folder, USERS, running_broker=broker, settings=settings) as loop:
+        loop.wait(lambda: loop.is_current(_USERS), "the first snapshot")
+        follower = Follower(str(loop.log), shape_id=_USERS)
         assert loop.has_followed(follower)
         loop.end("writers")
 
         def is_evicted() -> bool:
             loop.server.execute("UPDATE public.users SET n = n + 1")
-            return loop.rig.registry()[SHAPE_ID].evicted_at_ms is not None
+            return loop.rig.registry()[_USERS].evicted_at_ms is not None
 
         loop.wait(is_evicted, "the eviction")
         lsn = loop.rig.commit_lsn(
             "DELETE FROM public.users WHERE id % 7 = 0", "INSERT INTO public.users VALUES (1000, 1)"
         )
         loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past what the shape lacks")
-        assert main(["resync", SHAPE_ID, "--config", str(loop.rig.config_file), "--yes", "--no-wait"]) == 0
+        assert main(["resync", _USERS, "--config", str(loop.rig.config_file), "--yes", "--no-wait"]) == 0
         loop.start("writers")
         loop.wait(lambda: loop.has_followed(follower), "the follower")
         lsn = loop.rig.commit_lsn("INSERT INTO public.users VALUES (1001, 1)")
-        loop.wait(lambda: loop.has_followed(follower) and loop.is_current(), "a later change")
+        loop.wait(lambda: loop.has_followed(follower) and loop.is_current(_USERS), "a later change")
         loop.wait(lambda: loop.rig.confirmed_lsn() > lsn, "the slot past it")
-        assert (follower.restarts, loop.rig.registry()[SHAPE_ID].definition.incarnation) == (0, 2)
+        assert (follower.restarts, loop.rig.registry()[_USERS].definition.incarnation) == (0, 2)
 
 
 @every(3, 2)
@@ -105,10 +106,9 @@ def test_followers_continue_when_the_server_is_restored_and_when_the_slot_is_los
     Then the slot is dropped, with changes that it has not sent. The follower is stopped meanwhile, and killed parts
     do not matter: it has the rows of the query after each, and gets no change that cannot follow.
     """
-    loop = ResyncLoop(postgres_folder, broker)
-    with loop:
-        loop.wait(loop.is_current, "the first snapshot")
-        follower, behind = (Follower(str(loop.log), short_lived=True, shape_id=SHAPE_ID) for _ in range(2))
+    with Loop(postgres_folder, USERS, running_broker=broker) as loop:
+        loop.wait(lambda: loop.is_current(_USERS), "the first snapshot")
+        follower, behind = (Follower(str(loop.log), short_lived=True, shape_id=_USERS) for _ in range(2))
         assert loop.has_followed(follower)
         assert loop.has_followed(behind)
         original = loop.server
@@ -131,7 +131,7 @@ def test_followers_continue_when_the_server_is_restored_and_when_the_slot_is_los
             loop.wait(lambda: loop.has_followed(follower), "the follower after the restore")
             copy.execute("INSERT INTO public.users VALUES (2000, 2)")
             loop.wait(lambda: loop.has_followed(follower), "a change after the restore")
-            loop.stop_capture()
+            loop.end_capture()
             copy.execute("DELETE FROM public.users WHERE id % 2 = 0", "INSERT INTO public.users VALUES (3000, 3)")
             copy.execute("SELECT pg_drop_replication_slot('shapes')")
             loop.begin_epoch("--create", "--new-epoch")

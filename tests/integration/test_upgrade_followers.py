@@ -11,13 +11,15 @@ import pytest
 from flushtracker.status.upgrade_facts import KEEPS_SLOTS_SINCE
 from tests.support.brokers import Broker
 from tests.support.log_follower import Follower
+from tests.support.loop import DEADLINE_S, Loop
+from tests.support.loop_workload import USERS
 from tests.support.major_upgrade import old_server, system_id, upgraded
-from tests.support.resync_loop import DEADLINE_S, SHAPE_ID, ResyncLoop
 from tests.support.seeds import every
 from tests.support.waiting import wait_until
 
 _DROP_SLOT = "SELECT pg_drop_replication_slot('shapes')"
 _DEADLINE_S = 60
+_USERS = USERS.shapes[0].id
 
 
 @every(8, 0)
@@ -25,14 +27,14 @@ def test_a_follower_continues_over_an_upgrade_that_has_kept_the_slot(
     postgres_folder: Path, broker: Broker, servers: ExitStack
 ) -> None:
     """In the log that it reads, from the same snapshot: no table is read again. Writers are killed meanwhile."""
-    loop = ResyncLoop(postgres_folder, broker, old_server(postgres_folder / "old"))
-    with loop:
-        loop.wait(loop.is_current, "the first snapshot")
+    server = old_server(postgres_folder / "old")
+    with Loop(postgres_folder, USERS, servers=server, running_broker=broker) as loop:
+        loop.wait(lambda: loop.is_current(_USERS), "the first snapshot")
         old, before = loop.server, system_id(loop.server)
-        follower = Follower(str(loop.log), short_lived=True, shape_id=SHAPE_ID)
+        follower = Follower(str(loop.log), short_lived=True, shape_id=_USERS)
         assert loop.has_followed(follower)
         attempt = follower.poll().attempt
-        loop.stop_capture()
+        loop.end_capture()
         old.execute("UPDATE public.users SET n = -n WHERE id % 5 = 0", "DELETE FROM public.users WHERE id = 7")
         process = loop.rig.start_process("flushtracker", "capture", "--before-upgrade")
         assert process.wait(DEADLINE_S) == 0, loop.rig.log()[-2000:]
@@ -59,16 +61,17 @@ def test_a_follower_continues_over_an_upgrade_that_has_not_kept_the_slot(
 
     Capture and the writers are killed meanwhile; capture gets the flag again each time.
     """
-    loop = ResyncLoop(postgres_folder, broker, old_server(postgres_folder / "old", version))
+    server = old_server(postgres_folder / "old", version)
+    loop = Loop(postgres_folder, USERS, servers=server, running_broker=broker)
     rng = random.Random(5)  # noqa: S311  reproducible
     with loop:
-        loop.wait(loop.is_current, "the first snapshot")
+        loop.wait(lambda: loop.is_current(_USERS), "the first snapshot")
         old, before = loop.server, system_id(loop.server)
-        follower, behind = (Follower(str(loop.log), short_lived=True, shape_id=SHAPE_ID) for _ in range(2))
+        follower, behind = (Follower(str(loop.log), short_lived=True, shape_id=_USERS) for _ in range(2))
         assert loop.has_followed(behind)
         old.execute("UPDATE public.users SET n = -n WHERE id % 5 = 0")
         loop.wait(lambda: loop.has_followed(follower), "the first changes")
-        loop.stop_capture()
+        loop.end_capture()
         old.execute(
             "INSERT INTO public.users VALUES (1000, 1)",
             "DELETE FROM public.users WHERE id = 7",

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.brokers import Broker
+from tests.support.loop import Loop, Part
 from tests.support.loop_watch import LoopWatch
-from tests.support.loop_workload import LoopWorkload
-from tests.support.oldest_servers import LoopOnOldestServers
+from tests.support.oldest_servers import oldest_broker, oldest_server
 from tests.support.seeds import in_turn
 from tests.support.server_versions import runs_here
-from tests.support.whole_loop import Part, WholeLoop
 
 _KILLED: tuple[Part, ...] = ("tracker", "writers", "capture")
 
@@ -24,19 +23,25 @@ def test_what_the_loop_decides_under_kills_is_what_the_models_allow(
 
     Every commit to the shape log, and every notification, is a step of that model.
     """
-    loop_of = LoopOnOldestServers if servers == "oldest" else WholeLoop
-    loop = loop_of(postgres_folder, flush="batch", write_unit="txn")
-    loop.shared_broker = None if servers == "oldest" else broker
     with ExitStack() as stack:
+        server = None
+        if servers == "oldest":
+            server = oldest_server(postgres_folder / "server")
+            broker = stack.enter_context(oldest_broker(postgres_folder / "broker"))
+        loop = Loop(
+            postgres_folder,
+            servers=server,
+            running_broker=broker,
+            settings={"writers": {"write_unit": "txn"}},
+        )
         stack.enter_context(loop)
         watch = stack.enter_context(closing(LoopWatch(loop)))
         # Few transactions: what is killed needs the processor to start again.
-        with LoopWorkload(lambda: loop.server, seed=1, longest_pause_s=0.6) as workload:
+        with loop.workload(seed=1, longest_pause_s=0.6):
             for part in _KILLED:
                 watch.await_lsn(watch.confirmed_lsn + 1)
                 loop.kill(part)
             watch.await_lsn(watch.confirmed_lsn + 1)
-        assert workload.failure is None
         watch.rest()
     assert watch.checked == loop.truth.transactions > 0
     assert watch.trace.confirming > len(_KILLED)

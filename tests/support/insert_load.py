@@ -3,34 +3,27 @@
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Event, Thread
+
+import psycopg2
 
 from flushtracker.errors import FlushtrackerError
 from flushtracker.local.postgres import LocalPostgres
+from tests.support.background import Background
 from tests.support.capture_rig import CaptureRig
 
 
-class InsertLoad:
+class InsertLoad(Background):
     """Inserts into ``users`` of whichever server ``server`` returns, in transactions of any size; a context manager."""
 
     def __init__(self, server: Callable[[], LocalPostgres], seed: int) -> None:
+        super().__init__(self._play)
         self._server = server
         self._rng = random.Random(seed)  # noqa: S311  a reproducible load
-        self._stop = Event()
-        self._thread = Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> "InsertLoad":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.01):
+    def _play(self) -> None:
+        while not self.stopping.wait(0.01):
             count = 5_000 if self._rng.random() < 0.02 else self._rng.randrange(1, 5)
-            with suppress(FlushtrackerError):
+            with suppress(FlushtrackerError, psycopg2.Error):
                 self._server().execute(
                     f"INSERT INTO users (region) SELECT 'eu' FROM generate_series(1, {count})"  # noqa: S608  a number
                 )

@@ -3,11 +3,12 @@
 import random
 from dataclasses import dataclass
 from itertools import pairwise
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import Final
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from tests.support.ack_rows import AckRows
+from tests.support.background import Background
 from tests.support.kafka_job import KafkaJob
 from tests.support.sample_source import SampleSource
 from tests.support.simulated_job import SimulatedJob
@@ -26,34 +27,23 @@ class AckFaults:
     backward: int = 0
 
 
-class KafkaLoad:
+class KafkaLoad(Background):
     """A context manager that publishes overlapping transactions over forty shapes, with late and unordered flushes.
 
     Each batch goes through the core before it is published, so the job must never have acknowledged more than
-    :meth:`bound`. ``failure`` is the error that ended the load early, if any.
+    :meth:`bound`.
     """
 
     def __init__(self, job: KafkaJob, seed: int = 1) -> None:
+        super().__init__(self._play)
         self.job = job
         self.source = SampleSource()
-        self.failure: BaseException | None = None
         self.transactions = 0
         self._rng = random.Random(seed)  # noqa: S311  a reproducible test load
         self._core = SimulatedJob(AckRows())
         self._lsn = 2000
         self._unflushed: list[tuple[str, int, int]] = []
         self._lock = Lock()
-        self._stop = Event()
-        self._thread = Thread(target=self._run)
-
-    def __enter__(self) -> "KafkaLoad":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop the load, after all outstanding flushes have been published."""
-        self._stop.set()
-        self._thread.join()
 
     def bound(self) -> int:
         """The greatest LSN that may be acknowledged now; -1 if there is none."""
@@ -62,8 +52,7 @@ class KafkaLoad:
 
     def inspect_acks(self) -> tuple[int, AckFaults]:
         """The last ack, or -1, and the faults of all acks."""
-        if self.failure is not None:
-            raise self.failure
+        self.raise_failure()
         rows = sorted(self.job.ack_rows(), key=lambda row: row["acked_at"])
         acks = [row["ack_lsn"] for row in rows]
         bound = self.bound()
@@ -80,13 +69,11 @@ class KafkaLoad:
         assert faults == AckFaults(), faults
         return ack_lsn
 
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(_PAUSE_S):
-                self._publish(flush_count=len(self._unflushed) * 2 // 3)
-            self._publish(flush_count=-1)
-        except BaseException as error:  # noqa: BLE001  re-raised by inspect_acks
-            self.failure = error
+    def _play(self) -> None:
+        """Until it is stopped; then all outstanding flushes are published."""
+        while not self.stopping.wait(_PAUSE_S):
+            self._publish(flush_count=len(self._unflushed) * 2 // 3)
+        self._publish(flush_count=-1)
 
     def _publish(self, flush_count: int) -> None:
         """Publish a few transactions and ``flush_count`` of the outstanding flushes, or all of them for -1."""

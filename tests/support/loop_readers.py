@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
 from typing import Final
 
 from deltalake import DeltaTable
 
 from flushtracker.delta.log.reader import read_shape
 from flushtracker.errors import ConfigError
+from tests.support.background import Background
 from tests.support.foreign_readers import ForeignReader, duckdb_rows, folded_rows, joined, polars_rows
 from tests.support.log_follower import Follower, row_texts
 from tests.support.loop_workload import JOINED, SHAPES
@@ -27,13 +27,14 @@ _JOINED_TABLES: Final = {"users": '"public"."orders"', "offices": '"public"."use
 """Of the shape with a subquery, by the names that docs/shape_log.md has for them."""
 
 
-class LoopReaders:
-    """A context manager in which a thread reads; ``reads`` counts them, and an error ends the context with it.
+class LoopReaders(Background):
+    """A context manager in which a thread reads; ``reads`` counts them.
 
     The followers read the log at ``uri``, if there is one, and the others its files.
     """
 
     def __init__(self, log: Path, source: str, seed: int, uri: str | None = None) -> None:
+        super().__init__(self._play)
         self.reads = Counter[str]()
         self._log = str(log)
         self._uri = uri or self._log
@@ -44,20 +45,6 @@ class LoopReaders:
             text = joined(word, _JOINED_TABLES)
             self._foreign[name] = (partial(read, source=source), partial(read, source=source, program=text))
         self._followers = list[Follower]()
-        self._stop, self._errors = Event(), list[BaseException]()
-        self._thread = Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> "LoopReaders":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def raise_failure(self) -> None:
-        if self._errors:
-            raise self._errors[0]
 
     @property
     def restarts(self) -> int:
@@ -72,17 +59,12 @@ class LoopReaders:
             expected = read_shape(self._log, follower.shape_id).rows.to_pylist()
             assert row_texts(found) == row_texts(expected), f"a follower of {follower.shape_id} has other rows"
 
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(self._rng.uniform(0, _LONGEST_PAUSE_S)):
-                if self._followers:
-                    self._read()
-                elif DeltaTable.is_deltatable(self._log):
-                    self._followers = [
-                        Follower(self._uri, number % 2 == 0, shape.id) for number, shape in enumerate(SHAPES)
-                    ]
-        except BaseException as error:  # noqa: BLE001  raised in the soak's thread
-            self._errors.append(error)
+    def _play(self) -> None:
+        while not self.stopping.wait(self._rng.uniform(0, _LONGEST_PAUSE_S)):
+            if self._followers:
+                self._read()
+            elif DeltaTable.is_deltatable(self._log):
+                self._followers = [Follower(self._uri, n % 2 == 0, shape.id) for n, shape in enumerate(SHAPES)]
 
     def _read(self) -> None:
         follower = self._rng.choice(self._followers)

@@ -18,10 +18,10 @@ from flushtracker.wal.source_name import SourceName
 from tests.support.capture_rig import SLOT
 from tests.support.confirmation_trace import ConfirmationTrace
 from tests.support.log_trace import TopicLogTrace
+from tests.support.loop import Loop
 from tests.support.loop_trace import LoopTrace
 from tests.support.server_truth import CommittedTransaction
 from tests.support.waiting import wait_until
-from tests.support.whole_loop import WholeLoop
 
 _SOURCE: Final = """
 SELECT (SELECT system_identifier FROM pg_control_system())::text, (SELECT timeline_id FROM pg_control_checkpoint())
@@ -48,14 +48,14 @@ class LoopWatch:
     lead to; so is a shape that is defined later. ``horizons`` has how often the horizon of each fold advanced.
     """
 
-    def __init__(self, loop: WholeLoop) -> None:
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
         ((system_id, timeline),) = loop.server.execute(_SOURCE)
         self.source = str(SourceName(system_id, int(timeline), SLOT))
         self._acks = AckReader(str(loop.rig.acks))
         self.trace = LoopTrace(loop.rig.config.kafka, loop.files / "checkpoint")
         self.log_trace = TopicLogTrace(
-            loop.rig.config.kafka, loop.log, [shape.id for shape in loop.shapes if not shape.inner]
+            loop.rig.config.kafka, loop.log, [shape.id for shape in loop.content.shapes if not shape.inner]
         )
         self._unchecked: list[CommittedTransaction] = []
         self._ack_lsn = -1
@@ -156,7 +156,7 @@ class LoopWatch:
         rows = table_rows(table, columns, condition)
         groups = rows.group_by(["shape_id", "tx_offset", "xid"]).aggregate([("is_commit", "sum"), ([], "count_all")])
         found: dict[tuple[str, int], Held] = {}
-        judged = {shape.id for shape in self._loop.shapes}
+        judged = {shape.id for shape in self._loop.content.shapes}
         for row in groups.to_pylist():
             if row["shape_id"] not in judged:
                 continue

@@ -1,20 +1,21 @@
-"""The workload of the whole loop: tables, the shapes on them, and random transactions from several sessions."""
+"""What the whole loop is about: tables, the shapes on them, and random transactions from several sessions."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Event, Thread
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import psycopg2
 
 from flushtracker.errors import PostgresError
 from flushtracker.local.postgres import LocalPostgres
+from tests.support.background import Background
 from tests.support.capture_rig import run_in_transaction, shape
 from tests.support.truth import Row
 
-TABLES: Final = (
+_TABLES: Final = (
     "CREATE TABLE orders (id serial PRIMARY KEY, bucket int, note text)",
     "ALTER TABLE orders REPLICA IDENTITY FULL",
     "CREATE TABLE users (id int PRIMARY KEY, note text)",
@@ -23,6 +24,8 @@ TABLES: Final = (
 )
 KEY: Final = "id"
 """The key of every table."""
+# Each keepalive is a batch of the tracker, and each look at the ack table takes from the jobs what they need.
+INTERVALS: Final = {"status": "200 ms", "acks": "200 ms", "keepalive": "2 seconds", "shapes": "500 ms"}
 
 
 Matches: TypeAlias = Callable[[Row], bool]
@@ -32,7 +35,8 @@ Matches: TypeAlias = Callable[[Row], bool]
 class LoopShape:
     """A shape on a table of the schema ``public``; ``matches`` says in Python what its ``where`` says in SQL.
 
-    ``inner``: the same of each table that subqueries of it read. Its log has these rows, too.
+    ``inner``: the same of each table that subqueries of it read. Its log has these rows, too. Without ``snapshot`` it
+    lacks what the table has before it begins.
     """
 
     id: str
@@ -40,10 +44,11 @@ class LoopShape:
     matches: Matches = lambda _: True
     fields: dict[str, Any] = field(default_factory=dict)
     inner: Mapping[str, Matches] = field(default_factory=dict)
+    snapshot: bool = False
 
     @property
     def definition(self) -> dict[str, Any]:
-        return shape(self.id, f"public.{self.table}", snapshot=bool(self.inner), **self.fields)
+        return shape(self.id, f"public.{self.table}", snapshot=self.snapshot, **self.fields)
 
     @property
     def logged(self) -> Mapping[str, Matches]:
@@ -56,6 +61,7 @@ JOINED: Final = LoopShape(
     "orders",
     fields={"where": "note IN (SELECT note FROM public.users WHERE id > 7)"},
     inner={"users": lambda row: int(row["id"] or 0) > 7},
+    snapshot=True,
 )
 """Its rows come and go with those of another table, too."""
 SHAPES: Final = (
@@ -77,9 +83,6 @@ SHAPES: Final = (
     LoopShape("audit", "audit", fields={"columns": ["id", "said"], "depends_on": ["users"]}),
     JOINED,
 )
-
-FOLDED: Final = ("orders", "orders-1", "users", JOINED.id)
-"""The shapes of whose history little is kept."""
 
 _STATEMENTS: Final = (
     "INSERT INTO orders (bucket, note) VALUES ({bucket}, 'new')",
@@ -105,45 +108,7 @@ _SESSIONS: Final = 2
 _LONGEST_PAUSE_S: Final = 0.2
 
 
-class LoopWorkload:
-    """A context manager that runs transactions, mostly small ones, from sessions of their own.
-
-    ``server`` returns the server to connect to. A transaction that fails, as by a deadlock or because the server is
-    killed, is given up: what the server made of it, only the server knows. ``failure`` is the error that ended a
-    session, if any.
-    """
-
-    def __init__(
-        self, server: Callable[[], LocalPostgres], seed: int, longest_pause_s: float = _LONGEST_PAUSE_S
-    ) -> None:
-        self.failure: BaseException | None = None
-        self._server = server
-        self._longest_pause_s = longest_pause_s
-        self._stop = Event()
-        self._sessions = [Thread(target=self._run, args=(seed + number,)) for number in range(_SESSIONS)]
-
-    def __enter__(self) -> "LoopWorkload":
-        for session in self._sessions:
-            session.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop after the running transactions."""
-        self._stop.set()
-        for session in self._sessions:
-            session.join()
-
-    def _run(self, seed: int) -> None:
-        rng = random.Random(seed)  # noqa: S311  a reproducible test workload
-        try:
-            while not self._stop.wait(rng.uniform(0, self._longest_pause_s)):
-                with suppress(psycopg2.Error, PostgresError):
-                    run_in_transaction(self._server(), transaction(rng))
-        except BaseException as error:  # noqa: BLE001  kept for the soak to report
-            self.failure = error
-
-
-def transaction(rng: random.Random) -> list[str]:
+def _mixed(rng: random.Random) -> list[str]:
     """The statements of a random transaction; some are rolled back."""
     texts = rng.choices(_STATEMENTS, k=rng.randrange(1, 5))
     if rng.random() < 0.04:
@@ -161,3 +126,97 @@ def transaction(rng: random.Random) -> list[str]:
         )
         for text in texts
     ]
+
+
+def _tpcb(rng: random.Random) -> list[str]:
+    aid, tid, bid, amount = rng.randrange(1, 101), rng.randrange(1, 11), rng.randrange(1, 4), rng.randrange(-5000, 5000)
+    return [
+        f"UPDATE accounts SET abalance = abalance + {amount} WHERE aid = {aid}",  # noqa: S608  numbers
+        f"UPDATE tellers SET tbalance = tbalance + {amount} WHERE tid = {tid}",  # noqa: S608
+        f"UPDATE branches SET bbalance = bbalance + {amount} WHERE bid = {bid}",  # noqa: S608
+        f"INSERT INTO history (delta) VALUES ({amount})",  # noqa: S608
+    ]
+
+
+@dataclass(frozen=True)
+class Content:
+    """Tables, all shapes on them, and what a session does to them.
+
+    A transaction may be given up for an error ``given_up``, as by a deadlock, or because the server is killed: what the
+    server made of it, only the server knows. ``capture`` has settings of capture. ``is_judged``:
+    whether the server keeps the transactions for :mod:`tests.support.server_truth`.
+    """
+
+    tables: Sequence[str]
+    shapes: Sequence[LoopShape]
+    transaction: Callable[[random.Random], list[str]] = lambda _: []
+    given_up: tuple[type[BaseException], ...] = ()
+    capture: Mapping[str, Any] = field(default_factory=dict)
+    retain: Mapping[str, str] = field(default_factory=dict)
+    """Of how little of the history of some shapes is kept."""
+    is_judged: bool = False
+
+
+MIXED: Final = Content(
+    _TABLES,
+    SHAPES,
+    _mixed,
+    (psycopg2.Error, PostgresError),
+    {"max_batch_size": 20},
+    dict.fromkeys(("orders", "orders-1", "users", JOINED.id), "2 seconds"),
+    is_judged=True,
+)
+"""Every shape has all rows of its table, because nothing is written before capture has registered it.
+
+One with a subquery needs a snapshot all the same.
+"""
+USERS: Final = Content(
+    (
+        "CREATE TABLE public.users (id int PRIMARY KEY, n int NOT NULL)",
+        "INSERT INTO public.users SELECT n, n FROM generate_series(1, 50) AS n",
+    ),
+    [LoopShape("whole users", "users", snapshot=True)],
+)
+"""A table that has rows, and a shape that may begin again."""
+TPCB: Final = Content(
+    (
+        "CREATE TABLE accounts (aid int PRIMARY KEY, abalance int NOT NULL)",
+        "CREATE TABLE tellers (tid int PRIMARY KEY, tbalance int NOT NULL)",
+        "CREATE TABLE branches (bid int PRIMARY KEY, bbalance int NOT NULL)",
+        "CREATE TABLE history (hid bigserial PRIMARY KEY, delta int NOT NULL)",
+        "INSERT INTO accounts SELECT n, 0 FROM generate_series(1, 100) AS n",
+        "INSERT INTO tellers SELECT n, 0 FROM generate_series(1, 10) AS n",
+        "INSERT INTO branches SELECT n, 0 FROM generate_series(1, 3) AS n",
+    ),
+    [LoopShape(name, name, snapshot=True) for name in ("accounts", "tellers", "branches", "history")]
+    + [LoopShape("spare branches", "branches", snapshot=True)],
+    _tpcb,
+    capture={"intervals": {**INTERVALS, "keepalive": "1 second"}},
+)
+"""Of four tables each transaction changes one row by the same amount, so at every moment these have the same sum.
+
+The last shape may be removed.
+"""
+
+
+class LoopWorkload(Background):
+    """A context manager that runs transactions, mostly small ones, from sessions of their own.
+
+    ``server`` returns the server to connect to.
+    """
+
+    def __init__(
+        self,
+        server: Callable[[], LocalPostgres],
+        seed: int,
+        content: Content = MIXED,
+        longest_pause_s: float = _LONGEST_PAUSE_S,
+    ) -> None:
+        super().__init__(*(partial(self._play, seed + number) for number in range(_SESSIONS)))
+        self._server, self._content, self._longest_pause_s = server, content, longest_pause_s
+
+    def _play(self, seed: int) -> None:
+        rng = random.Random(seed)  # noqa: S311  a reproducible test workload
+        while not self.stopping.wait(rng.uniform(0, self._longest_pause_s)):
+            with suppress(*self._content.given_up):
+                run_in_transaction(self._server(), self._content.transaction(rng))

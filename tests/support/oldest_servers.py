@@ -5,13 +5,13 @@ The PostgreSQL server is one of :mod:`tests.support.server_versions`, which fetc
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from flushtracker.jvm.ivy_jars import JarSet
 from flushtracker.local.broker import LocalBroker
+from flushtracker.local.postgres import LocalPostgres
 from tests.support.new_server import new_server
 from tests.support.server_versions import binaries_of
-from tests.support.whole_loop import WholeLoop
 
 BROKER_JARS: Final = JarSet(
     ivy_xml=Path(__file__).with_name("oldest_broker_jars.xml"),
@@ -26,12 +26,14 @@ _POSTGRES: Final = 15
 _SETTINGS: Final = {"controller.quorum.voters": "1@127.0.0.1:{controller_port}"}
 
 
-class LoopOnOldestServers(WholeLoop):
-    """The whole loop on Kafka 3.7 and PostgreSQL 15."""
+def oldest_server(folder: Path) -> LocalPostgres:
+    """PostgreSQL 15, with new data; not started yet."""
+    return new_server(folder, binaries_of(_POSTGRES))
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        super().__init__(folder, **settings, server=new_server(folder / "server", binaries_of(_POSTGRES)))
-        self.broker = LocalBroker(folder / "broker", jars=BROKER_JARS, settings=_SETTINGS)
+
+def oldest_broker(folder: Path) -> LocalBroker:
+    """Kafka 3.7; not started yet."""
+    return LocalBroker(folder, jars=BROKER_JARS, settings=_SETTINGS)
 
 
 if __name__ == "__main__":

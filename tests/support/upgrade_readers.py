@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from http.client import HTTPException
 from itertools import pairwise
-from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.serve.handle import Handle
 from flushtracker.shape_log.position import Position
+from tests.support.background import Background
 from tests.support.installed_release import Release
 from tests.support.log_follower import Follower, row_texts
 from tests.support.serve_client import Client, RemoteServer
@@ -54,33 +54,20 @@ def poll_with(follower: Follower, releases: Iterable[Release]) -> None:
         follower.poll()
 
 
-class HttpFollower:
+class HttpFollower(Background):
     """A context manager in which a thread follows a shape over HTTP, and keeps its handle and offset whatever happens.
 
     What it cannot connect to, it asks again, as a browser does. An answer that the client's rules do not allow ends it.
     """
 
     def __init__(self, url: str, shape_id: str) -> None:
+        super().__init__(self._play)
         self.shape_id = shape_id
         self._client = Client({"shape": shape_id})
         self._server = RemoteServer(url, _TIMEOUT_S)
         self.answered = list[float]()
         """When, in seconds since 1970."""
         self._handles = list[Handle]()
-        self._stop, self._errors = Event(), list[BaseException]()
-        self._thread = Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> "HttpFollower":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def raise_failure(self) -> None:
-        if self._errors:
-            raise self._errors[0]
 
     def await_rows(self, expected: list[str]) -> None:
         """Wait until it has these rows; it may have been told to begin again after a TRUNCATE alone."""
@@ -93,12 +80,9 @@ class HttpFollower:
         first, last = self._handles[0], self._handles[-1]
         assert last.is_turn_of(first), f"a client of {self.shape_id} began with {first}, and has {last}"
 
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                asyncio.run(self._follow())
-        except BaseException as error:  # noqa: BLE001  raised in the soak's thread
-            self._errors.append(error)
+    def _play(self) -> None:
+        while not self.stopping.is_set():
+            asyncio.run(self._follow())
 
     async def _follow(self) -> None:
         try:
