@@ -3,6 +3,7 @@
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.brokers import Broker, RunningBroker
-from tests.support.capture_rig import CaptureRig
+from tests.support.capture_rig import CaptureRig, RigOn
 from tests.support.local_loop import LocalLoop
 from tests.support.postgres_server import (  # noqa: F401  fixtures, which pytest must find here
     kept_server,
@@ -61,17 +62,25 @@ def topic_name() -> Callable[[str], str]:
 
 
 @pytest.fixture
-def rig(
-    postgres: LocalPostgres,  # noqa: F811  the fixture
-    broker: Broker,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-) -> Iterator[CaptureRig]:
+def rig_on(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[RigOn]:
+    """Makes a rig on a server, with its files in a folder of this name, and closes it after the test."""
+    rigs = ExitStack()
+
+    def make(server: LocalPostgres, name: str = "", broker: Broker = broker) -> CaptureRig:
+        rig = CaptureRig(server, broker.bootstrap_servers, tmp_path / name, topic_name)
+        rigs.callback(rig.close)
+        return rig
+
+    with rigs:
+        yield make
+
+
+@pytest.fixture
+def rig(postgres: LocalPostgres, rig_on: RigOn) -> CaptureRig:  # noqa: F811  the fixture
     """Topics, publication, slot, and one shape on one table; nothing is captured yet."""
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig = rig_on(postgres)
     rig.create_with_users()
-    yield rig
-    rig.close()
+    return rig
 
 
 @pytest.fixture

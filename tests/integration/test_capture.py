@@ -1,29 +1,23 @@
 """Capture with a real server and a real broker: its events while tables and shapes change."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from flushtracker.kafka.records import flush_keys
 from flushtracker.local.postgres import LocalPostgres
-from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
+from tests.support.capture_rig import CaptureRig, RigOn, run_in_transaction, shape
 from tests.support.kafka_streams import records
 
 USERS = "CREATE TABLE users (id bigint PRIMARY KEY, region text, bio text)"
 
 
 @pytest.fixture
-def rig(
-    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[CaptureRig]:
+def rig(postgres: LocalPostgres, rig_on: RigOn) -> CaptureRig:
     """Topics, publication and slot exist; nothing is captured yet."""
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig = rig_on(postgres)
     rig.create()
-    yield rig
-    rig.close()
+    return rig
 
 
 def test_a_transaction_reaches_the_shapes_it_concerns(rig: CaptureRig) -> None:

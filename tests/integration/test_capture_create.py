@@ -1,8 +1,7 @@
 """``flushtracker capture --create``: what it creates, and that a refusal leaves no slot that keeps WAL."""
 
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -13,8 +12,7 @@ from flushtracker.kafka.topic_rules import ROLES, SNAPSHOT_ROLES
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.slot import create_slot
-from tests.support.brokers import Broker
-from tests.support.capture_rig import ROOT, CaptureRig, shape
+from tests.support.capture_rig import ROOT, CaptureRig, RigOn, shape
 
 USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
 NOTHING = "SELECT 1"
@@ -23,15 +21,12 @@ PUBLICATIONS = "SELECT pubname FROM pg_publication"
 
 
 @pytest.fixture
-def rig(
-    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[CaptureRig]:
+def rig(postgres: LocalPostgres, rig_on: RigOn) -> CaptureRig:
     """A table and a shape on it; no topics, publication or slot."""
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig = rig_on(postgres)
     postgres.execute(USERS)
     rig.define(shape("users"))
-    yield rig
-    rig.close()
+    return rig
 
 
 def create(rig: CaptureRig, *options: str) -> int:

@@ -1,14 +1,11 @@
 """The closed loop while capture, server, broker and tracker are killed: nothing is lost or confirmed early."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.lsn import parse_lsn
-from tests.support.capture_rig import CaptureRig
+from tests.support.capture_rig import CaptureRig, RigOn
 from tests.support.closed_loop import ClosedLoop, prepare
 from tests.support.killed_capture import POINTS
 
@@ -16,14 +13,11 @@ SEED = 20261121
 
 
 @pytest.fixture
-def rig(
-    postgres: LocalPostgres, killable_broker: LocalBroker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[tuple[CaptureRig, LocalBroker]]:
+def rig(postgres: LocalPostgres, killable_broker: LocalBroker, rig_on: RigOn) -> tuple[CaptureRig, LocalBroker]:
     """A rig on a server and a broker that the test may kill."""
-    rig = CaptureRig(postgres, killable_broker.bootstrap_servers, tmp_path, topic_name)
+    rig = rig_on(postgres, broker=killable_broker)
     prepare(rig)
-    yield rig, killable_broker
-    rig.close()
+    return rig, killable_broker
 
 
 def restart_lsn(rig: CaptureRig) -> int:

@@ -1,6 +1,5 @@
 """A transaction much larger than what capture keeps in memory."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,7 @@ import pytest
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.local.postgres import LocalPostgres
 from tests.support.ack_rows import AckRows
-from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
+from tests.support.capture_rig import CaptureRig, RigOn, run_in_transaction, shape
 from tests.support.simulated_job import SimulatedJob
 from tests.support.waiting import wait_until
 
@@ -19,16 +17,13 @@ MAX_GROWTH_KIB = 64 << 10
 
 
 @pytest.fixture
-def rig(
-    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[CaptureRig]:
+def rig(postgres: LocalPostgres, rig_on: RigOn) -> CaptureRig:
     """One table, and a shape that matches every row."""
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig = rig_on(postgres)
     rig.create()
     postgres.execute("CREATE TABLE users (id int PRIMARY KEY, note text)")
     rig.define(shape("users"))
-    yield rig
-    rig.close()
+    return rig
 
 
 def peak_kib(pid: int) -> int:

@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -19,8 +18,7 @@ from flushtracker.postgres.connection import connect, connect_for_replication, r
 from flushtracker.postgres.replication_frames import Frame
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
-from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, shape
+from tests.support.capture_rig import CaptureRig, RigOn, shape
 from tests.support.seeds import in_turn
 
 INSERT = "INSERT INTO users (region) VALUES ('eu')"
@@ -28,18 +26,12 @@ UNPUBLISHED = "INSERT INTO bulk SELECT generate_series(1, 1000000)"
 
 
 @pytest.fixture
-def rig(
-    postgres: LocalPostgres,
-    broker: Broker,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[CaptureRig]:
+def rig(postgres: LocalPostgres, rig_on: RigOn, monkeypatch: pytest.MonkeyPatch) -> CaptureRig:
     """A published table with a shape and one that is not published; capture is impatient."""
     monkeypatch.setattr(silence_limit, "REPLY_REQUEST_S", 0.2)
     monkeypatch.setattr(silence_limit, "SHORTEST_LIMIT_S", 0.2)
     monkeypatch.setattr(server_tables, "LOCK_TIMEOUT_S", 0.3)
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig = rig_on(postgres)
     rig.create_topics()
     postgres.execute(
         "CREATE TABLE users (id serial PRIMARY KEY, region text)",
@@ -48,8 +40,7 @@ def rig(
         "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",
     )
     rig.define(shape("users"))
-    yield rig
-    rig.close()
+    return rig
 
 
 def execute_and_wait(rig: CaptureRig, *statements: str) -> None:

@@ -1,7 +1,7 @@
 """Capture when its server or slot has changed: restarted, restored from a copy, promoted, advanced, or lost."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import system_binaries
 from flushtracker.wal.lsn import format_lsn
 from tests.support.brokers import Broker
-from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
+from tests.support.capture_rig import INSERT_USER, CaptureRig, RigOn, shape
 from tests.support.deleted_records import delete_compacted
 from tests.support.insert_load import published_ids
 from tests.support.new_server import running_server
@@ -102,15 +102,12 @@ def test_unrelated_traffic_does_not_pin_the_slot(rig: CaptureRig) -> None:
 
 
 @pytest.fixture
-def own_broker(
-    rig: CaptureRig, killable_broker: LocalBroker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[tuple[CaptureRig, LocalBroker]]:
+def own_broker(rig: CaptureRig, killable_broker: LocalBroker, rig_on: RigOn) -> tuple[CaptureRig, LocalBroker]:
     """A rig on the same server with a broker that the test may kill."""
-    own_rig = CaptureRig(rig.server, killable_broker.bootstrap_servers, tmp_path / "own", topic_name)
+    own_rig = rig_on(rig.server, "own", killable_broker)
     own_rig.define(shape("users"))
     own_rig.create_topics()
-    yield own_rig, killable_broker
-    own_rig.close()
+    return own_rig, killable_broker
 
 
 def test_status_updates_continue_while_the_brokers_are_unavailable(own_broker: tuple[CaptureRig, LocalBroker]) -> None:

@@ -1,7 +1,6 @@
 """Capture when another server or another capture process takes over while it keeps running."""
 
 import signal
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from flushtracker.postgres.connection import rows
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.slot import create_slot, read_held_slot, read_slot
 from flushtracker.wal.lsn import parse_lsn
-from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, shape
+from tests.support.capture_rig import CaptureRig, RigOn, shape
 from tests.support.failover_pair import create_slot_on_standby, slot_position
 
 USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
@@ -23,26 +21,12 @@ INSERT = "INSERT INTO users (region) VALUES ('eu')"
 
 
 @pytest.fixture
-def rig(
-    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[CaptureRig]:
-    """Topics, publication, slot, and one shape on one table; nothing is captured yet."""
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
-    rig.create()
-    postgres.execute(USERS)
-    rig.define(shape("users"))
-    yield rig
-    rig.close()
-
-
-@pytest.fixture
-def other(rig: CaptureRig, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[CaptureRig]:
+def other(rig: CaptureRig, rig_on: RigOn) -> CaptureRig:
     """A second process for the same slot and topics, with a shapes file of its own."""
-    other = CaptureRig(rig.server, rig.settings["kafka"]["bootstrap_servers"], tmp_path / "other", topic_name)
+    other = rig_on(rig.server, "other")
     other.settings["kafka"] = rig.settings["kafka"]
     other.settings["acks"] = rig.settings["acks"]
-    yield other
-    other.close()
+    return other
 
 
 def routings(rig: CaptureRig) -> dict[int, list[set[str]]]:

@@ -1,27 +1,20 @@
 """What the closed loop's writers and shapes must bear, each as a story without load."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.support.brokers import Broker
-from tests.support.capture_rig import DEADLINE_S, CaptureRig
+from tests.support.capture_rig import DEADLINE_S, CaptureRig, RigOn
 from tests.support.closed_loop import ClosedLoop, copy_of, prepare
 
 _TWO_BUCKETS = "INSERT INTO rows (bucket, note) VALUES (1, 'one'), (2, 'two')"
 
 
 @pytest.fixture
-def rig(
-    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[CaptureRig]:
+def rig(postgres: LocalPostgres, rig_on: RigOn) -> CaptureRig:
     """A rig as the closed loop has it."""
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig = rig_on(postgres)
     prepare(rig)
-    yield rig
-    rig.close()
+    return rig
 
 
 def test_a_shape_has_its_first_rows_although_a_transaction_is_open_when_capture_starts(rig: CaptureRig) -> None:

@@ -2,11 +2,11 @@
 
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Final
 
 import pytest
@@ -14,12 +14,11 @@ import pytest
 from flushtracker.capture import publish_fence
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.events.registry_events import SourceEntry, parse_registry_entry
-from flushtracker.local.postgres import HOST, LocalPostgres
+from flushtracker.local.postgres import HOST
 from flushtracker.postgres.connection import connect, rows
 from flushtracker.postgres.failover_lacks import failover_lacks
 from flushtracker.postgres.slot import create_slot
-from tests.support.brokers import Broker
-from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, shape
+from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, RigOn, shape
 from tests.support.failover_pair import FailoverPair, create_slot_on_standby
 from tests.support.insert_load import InsertLoad, acknowledge_some, published_ids, stored_ids
 from tests.support.seeds import every
@@ -37,17 +36,16 @@ def pair(postgres_folder: Path) -> Iterator[FailoverPair]:
 
 
 @pytest.fixture
-def rig(pair: FailoverPair, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[CaptureRig]:
+def rig(pair: FailoverPair, rig_on: RigOn) -> CaptureRig:
     """Topics, publication, a failover slot and one shape; capture connects to whichever server is the primary."""
-    rig = CaptureRig(pair.primary, broker.bootstrap_servers, tmp_path, topic_name)
+    rig = rig_on(pair.primary)
     rig.create_topics()
     pair.primary.execute("CREATE PUBLICATION shapes FOR ALL TABLES", USERS)
     pair.create_slot()
     rig.define(shape("users"))
     rig.settings["postgres"]["connection"] = pair.options
     rig.settings["kafka"]["retry_timeout"] = "5 seconds"
-    yield rig
-    rig.close()
+    return rig
 
 
 def insert_and_acknowledge(rig: CaptureRig) -> None:
@@ -300,7 +298,7 @@ def test_a_standby_that_is_captured_is_promoted(rig: CaptureRig, postgres_folder
     primary = rig.server
     primary.execute("SELECT pg_drop_replication_slot('shapes')")
     with primary.standby(postgres_folder / "captured") as standby:
-        _create_slot_on(standby, primary)
+        create_slot_on_standby(primary, standby)
         rig.settings["postgres"]["connection"] = dict(standby.options)
         capture = rig.start()
         rig.execute_and_wait(INSERT_USER)
@@ -316,12 +314,3 @@ def test_a_standby_that_is_captured_is_promoted(rig: CaptureRig, postgres_folder
         capture.stop()
         assert {event.source for event in rig.fragments()} == {source}
         assert sorted(published_ids(rig)) == stored_ids(standby)
-
-
-def _create_slot_on(standby: LocalPostgres, primary: LocalPostgres) -> None:
-    create = "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')"
-    created = Thread(target=standby.execute, args=(create,), daemon=True)
-    created.start()
-    while created.is_alive():
-        primary.execute("SELECT pg_log_standby_snapshot()")
-        created.join(0.1)

@@ -5,16 +5,15 @@ when the table becomes a partition of a published one; and no version does for t
 into a published schema. From then on, it sends none of their changes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from flushtracker.events.registry_events import PartitionEntry, parse_registry_entry
-from flushtracker.local.postgres import LocalPostgres
-from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, run_in_transaction, shape
+from tests.support.capture_rig import CaptureRig, RigOn, run_in_transaction, shape
 from tests.support.new_server import new_server
 from tests.support.server_versions import binaries_of, runs_here
 
@@ -25,26 +24,15 @@ _ATTACH: Final = "ALTER TABLE r ATTACH PARTITION p FOR VALUES FROM (0) TO (100)"
 
 
 @pytest.fixture
-def rig_of(
-    postgres_folder: Path, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[Callable[[int], CaptureRig]]:
+def rig_of(postgres_folder: Path, servers: ExitStack, rig_on: RigOn) -> Callable[[int], CaptureRig]:
     """Starts a server of a version, with topics, and a publication without tables."""
-    servers, rigs = list[LocalPostgres](), list[CaptureRig]()
 
     def start(version: int) -> CaptureRig:
-        server = new_server(postgres_folder / "server", binaries_of(version))
-        server.start()
-        servers.append(server)
-        rig = CaptureRig(server, broker.bootstrap_servers, tmp_path, topic_name)
-        rigs.append(rig)
+        rig = rig_on(servers.enter_context(new_server(postgres_folder / "server", binaries_of(version))))
         rig.create_topics()
         return rig
 
-    yield start
-    for rig in rigs:
-        rig.close()
-    for server in servers:
-        server.stop()
+    return start
 
 
 def _capture(rig: CaptureRig, publication: str, *tables: str) -> None:

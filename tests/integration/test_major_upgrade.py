@@ -2,7 +2,6 @@
 
 import random
 import signal
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Event, Thread
@@ -16,8 +15,7 @@ from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.operate.status.slot_view import SlotView
-from tests.support.brokers import Broker
-from tests.support.capture_rig import INSERT_USER, CaptureRig, shape
+from tests.support.capture_rig import INSERT_USER, CaptureRig, RigOn, shape
 from tests.support.major_upgrade import old_server, system_id, upgraded
 from tests.support.waiting import wait_until
 
@@ -53,21 +51,13 @@ def old_version() -> int:
 
 
 @pytest.fixture
-def rig(
-    servers: ExitStack,
-    broker: Broker,
-    postgres_folder: Path,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-    old_version: int,
-) -> Iterator[CaptureRig]:
+def rig(servers: ExitStack, postgres_folder: Path, old_version: int, rig_on: RigOn) -> CaptureRig:
     """A server of the earlier version, which has what :meth:`CaptureRig.create_with_users` creates."""
     old = servers.enter_context(old_server(postgres_folder / "old", old_version))
-    rig = CaptureRig(old, broker.bootstrap_servers, tmp_path, topic_name)
+    rig = rig_on(old)
     rig.settings["kafka"]["retry_timeout"] = "5 seconds"
     rig.create_with_users()
-    yield rig
-    rig.close()
+    return rig
 
 
 def shape_on(table: str) -> dict[str, Any]:

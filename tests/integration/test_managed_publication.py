@@ -2,9 +2,7 @@
 
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -13,8 +11,7 @@ from flushtracker.errors import PostgresError
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from tests.support.brokers import Broker
-from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, shape
+from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, RigOn, shape
 
 PUBLISHED: Final = "SELECT prrelid::regclass::text FROM pg_publication_rel ORDER BY 1"
 TABLE: Final = "CREATE TABLE t (id int PRIMARY KEY, v text)"
@@ -22,15 +19,12 @@ LEGACY: Final = "CREATE TABLE legacy (id int NOT NULL UNIQUE, v text)"
 
 
 @pytest.fixture
-def rig(
-    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[CaptureRig]:
+def rig(postgres: LocalPostgres, rig_on: RigOn) -> CaptureRig:
     """A shape on one of three tables; no topics, publication or slot."""
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig = rig_on(postgres)
     postgres.execute(USERS, TABLE, LEGACY, "INSERT INTO legacy VALUES (1)")
     rig.define(shape("users"))
-    yield rig
-    rig.close()
+    return rig
 
 
 def start(rig: CaptureRig, *options: str) -> "subprocess.Popen[bytes]":

@@ -1,7 +1,5 @@
 """Capture and brokers that accept only 128 KiB: whatever is larger is split, but for a single row."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from subprocess import TimeoutExpired
 
 import pytest
@@ -11,8 +9,7 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.shape_list import is_list
 from tests.support.ack_rows import AckRows
-from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig, shape
+from tests.support.capture_rig import CaptureRig, RigOn, shape
 from tests.support.simulated_job import SimulatedJob
 
 LIMIT = 131_072
@@ -21,17 +18,14 @@ SHAPES = [f"{number}-{'x' * 180}" for number in range(400)]
 
 
 @pytest.fixture
-def rig(
-    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[CaptureRig]:
+def rig(postgres: LocalPostgres, rig_on: RigOn) -> CaptureRig:
     """Topics that were created for small events; a table, many shapes of its key, and one of all columns."""
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig = rig_on(postgres)
     rig.settings["kafka"]["max_event_bytes"] = LIMIT
     rig.create()
     postgres.execute("CREATE TABLE users (id int PRIMARY KEY, note text)")
     rig.define(shape("users"), *(shape(shape_id, columns=["id"]) for shape_id in SHAPES))
-    yield rig
-    rig.close()
+    return rig
 
 
 def insert(first: int, last: int, size: int = 5) -> str:

@@ -5,7 +5,6 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -22,8 +21,7 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.snapshot_export import exported_table
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.table_binding import TableBinding
-from tests.support.brokers import Broker
-from tests.support.capture_rig import DEADLINE_S, CaptureRig, RunningCapture, shape
+from tests.support.capture_rig import DEADLINE_S, CaptureRig, RigOn, RunningCapture, shape
 from tests.support.seeds import seeds
 from tests.support.snapshot_judge import Verdict, judge, transactions
 from tests.support.snapshot_workload import NAMES, TABLES, Workload
@@ -130,17 +128,9 @@ class Stage:
 
 
 @pytest.fixture
-def stage(
-    request: pytest.FixtureRequest,
-    postgres: LocalPostgres,
-    broker: Broker,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest, postgres: LocalPostgres, rig_on: RigOn) -> Stage:
     postgres.execute(*TABLES)
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
-    yield Stage(rig, request.param)
-    rig.close()
+    return Stage(rig_on(postgres), request.param)
 
 
 @pytest.mark.parametrize("stage", seeds(_SEEDS), indirect=True)

@@ -1,16 +1,14 @@
 """Two writers on one slot, one of them in Kafka's transactions, while the tracking job and capture are killed."""
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
-from tests.support.brokers import Broker
-from tests.support.capture_rig import CaptureRig
+from tests.support.capture_rig import CaptureRig, RigOn
 from tests.support.closed_loop import SHAPES, prepare
 from tests.support.killed_job import POINTS
 from tests.support.seeds import in_turn
@@ -28,14 +26,12 @@ _PASSES: Final = {
 
 
 @pytest.fixture
-def loop(
-    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[TwoWriterLoop]:
+def loop(postgres: LocalPostgres, rig_on: RigOn) -> Iterator[TwoWriterLoop]:
     """The closed loop, in which "others" is of the writer ``own``."""
-    rig = CaptureRig(postgres, broker.bootstrap_servers, tmp_path, topic_name)
+    rig = rig_on(postgres)
     prepare(rig)
     rig.define(*({**each, "writer": "own" if each["id"] == "others" else "log"} for each in SHAPES))
-    with closing(rig), closing(TwoWriterLoop(rig, _SEED)) as loop:
+    with closing(TwoWriterLoop(rig, _SEED)) as loop:
         yield loop
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import yaml
 
@@ -34,6 +34,7 @@ from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
+from tests.support.brokers import Broker
 from tests.support.waiting import wait_until
 
 DEADLINE_S: Final = 30.0
@@ -301,6 +302,12 @@ class CaptureRig:
         query = f"SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = '{SLOT}'"  # noqa: S608
         ((lsn,),) = self.server.execute(query)
         return parse_lsn(lsn)
+
+
+class RigOn(Protocol):
+    """The fixture ``rig_on``."""
+
+    def __call__(self, server: LocalPostgres, name: str = "", broker: Broker = ...) -> CaptureRig: ...
 
 
 def shape(shape_id: str, table: str = "public.users", **fields: object) -> dict[str, Any]:
