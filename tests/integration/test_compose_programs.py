@@ -21,11 +21,11 @@ from flushtracker import read_shape
 from flushtracker.delta.acks.reader import AckReader
 from flushtracker.errors import FlushtrackerError
 from flushtracker.local.broker import LocalBroker
-from flushtracker.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.process.guarded_process import GuardedProcess
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import ROOT
-from tests.support.status_program import free_port, get_json
+from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
 
 _DEADLINE_S: Final = 300.0

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from flushtracker.cli import main
 from flushtracker.errors import PostgresError
 from flushtracker.jobs.snapshot.delta_snapshots import log_snapshots
-from flushtracker.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.postgres.connection import connect, connect_for_replication, connect_for_snapshot, rows
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.slot import create_slot, read_slot, read_slot_status
@@ -22,7 +22,6 @@ from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.hostile_schema import MARK, TARGET, create_hostile_schema, shadows_used
 from tests.support.snapshot_rig import SnapshotRig
-from tests.support.status_pages import free_port
 
 TABLES: Final = (
     "CREATE TYPE public.mood AS ENUM ('ok', 'sad')",

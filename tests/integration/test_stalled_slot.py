@@ -16,7 +16,7 @@ from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shapes.shapes_file import read_shapes
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RunningCapture, shape
-from tests.support.stand_in_job import StandInJob
+from tests.support.status_pages import job_page
 from tests.support.waiting import wait_until
 
 DEADLINE_S = 20.0
@@ -51,11 +51,11 @@ class Job:
 
 
 @pytest.fixture
-def job() -> Iterator[tuple[Job, StandInJob]]:
+def job() -> Iterator[tuple[Job, str]]:
     """Everything is pending since an hour ago."""
     said = Job(since_ms=int(time.time() * 1000) - 3_600_000)
-    with StandInJob(said.status) as server:
-        yield said, server
+    with job_page(said.status) as url:
+        yield said, url
 
 
 def write_megabytes(rig: CaptureRig) -> None:
@@ -64,11 +64,11 @@ def write_megabytes(rig: CaptureRig) -> None:
 
 
 def test_a_silent_writers_shape_is_evicted_and_the_slot_advances_but_not_at_an_idle_server(
-    rig: CaptureRig, job: tuple[Job, StandInJob]
+    rig: CaptureRig, job: tuple[Job, str]
 ) -> None:
     """At the idle server the same shape is pending for an hour, and holds 32 MB, and stays."""
-    said, server = job
-    rig.settings["status"] = {"listen": "127.0.0.1:0", "peers": [server.url]}
+    said, url = job
+    rig.settings["status"] = {"listen": "127.0.0.1:0", "peers": [url]}
     rig.settings["evict"] = {"remove_after": "1 second", "grace": "500 ms"}
     rig.define(shape("users"), shape("dead"))
     said.capture = capture = rig.start()

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.slot import system_identifier
 from flushtracker.postgres.upgrade_seal import create_seal
 from flushtracker.status.job_status import SourceStatus
 from tests.support.status_command import StatusCommand
-from tests.support.status_pages import ACK, SEEN, free_port, job_page, job_status
+from tests.support.status_pages import ACK, SEEN, job_page, job_status
 from tests.support.waiting import wait_until
 
 CREATE = "SELECT lsn::text FROM pg_create_logical_replication_slot('shapes', 'pgoutput')"

@@ -13,7 +13,8 @@ from urllib.request import urlopen
 
 import yaml
 
-from tests.support.status_program import free_port, get_json
+from flushtracker.local.postgres import free_port
+from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]

@@ -28,14 +28,17 @@ def job_status(*sources: SourceStatus, at_ms: int = NOW_MS, **others: Any) -> Jo
 
 
 @contextmanager
-def status_page(answer: Callable[[], bytes], *, code: int = 200, path: str = "/status.json") -> Iterator[str]:
+def status_page(
+    answer: Callable[[], bytes], *, code: int = 200, path: str = "/status.json", **headers: str
+) -> Iterator[str]:
     """Serve what ``answer`` returns; yields the base URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = answer()
             self.send_response(code if self.path == path else 404)
-            self.send_header("Content-Length", str(len(body)))
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 
@@ -52,9 +55,9 @@ def status_page(answer: Callable[[], bytes], *, code: int = 200, path: str = "/s
             thread.join()
 
 
-def job_page(status: JobStatus) -> AbstractContextManager[str]:
-    """The page of a job with this status."""
-    return status_page(lambda: json.dumps(status.to_json()).encode())
+def job_page(status: JobStatus | Callable[[], JobStatus]) -> AbstractContextManager[str]:
+    """The page of a job with this status, or with what a call returns at each request."""
+    return status_page(lambda: json.dumps((status() if callable(status) else status).to_json()).encode())
 
 
 @contextmanager
@@ -88,9 +91,3 @@ def raw_server(reply: bytes = b"", *, byte_every_s: float | None = None) -> Iter
         finally:
             done.set()
             thread.join()
-
-
-def free_port() -> int:
-    """A port at which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

@@ -6,7 +6,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -19,20 +18,13 @@ from typing import Any, Final
 from urllib.request import urlopen
 
 from flushtracker.config.status_config import StatusConfig
+from flushtracker.local.postgres import free_port
 from flushtracker.monitoring.status_server import StatusServer
 from flushtracker.status.program_status import ProgramStatus, parse_status
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
 _DEADLINE_S: Final = 30.0
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class StatusProgram:

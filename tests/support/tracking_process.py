@@ -8,10 +8,11 @@ import sys
 from typing import Final
 from urllib.error import URLError
 
+from flushtracker.local.postgres import free_port
 from flushtracker.status.job_status import JobStatus
 from tests.support.capture_rig import ROOT, CaptureRig
 from tests.support.spark_cluster import FAST_START
-from tests.support.status_program import free_port, get_json
+from tests.support.status_program import get_json
 
 _TIMEOUT_S: Final = 60
 

@@ -12,11 +12,11 @@ import pytest
 
 from flushtracker.capture import capture_loop
 from flushtracker.errors import LostSlotError
+from flushtracker.local.postgres import free_port
 from flushtracker.postgres.slot import SlotFacts
 from flushtracker.status.capture_status import SlotStatus
 from tests.support import fake_world
 from tests.support.fake_world import CONFIRMED, Connection, FakeWorld
-from tests.support.status_pages import free_port
 from tests.support.waiting import wait_until
 
 _LOST: Final = 'flushtracker_slot_wal_status{program="capture",slot="s",source="7/1/s",wal_status="lost"} 1.0'

@@ -1,10 +1,8 @@
 """Another program's status: whatever it answers, or does not, what is known of it is kept with its date."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Event, Thread
 from typing import Any, Final
 
 import pytest
@@ -19,37 +17,16 @@ from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.status.program_status import parse_status
 from tests.support.own_time import OwnTime
-from tests.support.status_pages import raw_server
+from tests.support.status_pages import raw_server, status_page
 from tests.support.waiting import wait_until
 
 JOB: Final = JobStatus(1, 1, is_ready=True, sources=(SourceStatus("s", 1, 2, 0, 0, None, ()),))
 CAPTURE: Final = CaptureStatus(1, 1, "s", is_connected=True)
 
 
-@contextmanager
-def answering(body: bytes, status: int = 200, **headers: str) -> Iterator[str]:
-    """The base URL of a server that answers everything with this."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def answering(body: bytes, code: int = 200, **headers: str) -> AbstractContextManager[str]:
+    """The base URL of a server that answers with this."""
+    return status_page(lambda: body, code=code, **headers)
 
 
 def test_a_peers_document_is_kept_with_its_date() -> None:
@@ -94,7 +71,10 @@ def test_another_answer_is_an_error(body: bytes, status: int, error: str) -> Non
 
 def test_a_redirect_is_not_followed() -> None:
     """A peer cannot make the program ask something else."""
-    with answering(json.dumps(JOB.to_json()).encode()) as target, answering(b"", 302, Location=target) as url:
+    with (
+        answering(json.dumps(JOB.to_json()).encode()) as target,
+        answering(b"", 302, Location=f"{target}/status.json") as url,
+    ):
         peer = StatusPeer(url)
         peer.ask()
     assert peer.answer.status is None
@@ -113,30 +93,11 @@ def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch
 def test_a_peer_that_answers_slowly_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes in time, but not the answer."""
     monkeypatch.setattr(peers, "_TIMEOUT_S", 0.3)
-    stop = Event()
-
-    class Slow(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            while not stop.wait(0.05):
-                self.wfile.write(b" ")
-                self.wfile.flush()
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Slow)
-    thread = Thread(target=server.handle_request)
-    thread.start()
-    peer = StatusPeer(f"http://127.0.0.1:{server.server_port}")
-    with OwnTime() as own:
+    with raw_server(b"HTTP/1.1 200 OK\r\n\r\n", byte_every_s=0.05) as port, OwnTime() as own:
+        peer = StatusPeer(f"http://127.0.0.1:{port}")
         peer.ask()
     assert own.seconds < 5
     assert peer.answer.error == "its answer took longer than 0.3 s"
-    stop.set()
-    thread.join()
-    server.server_close()
 
 
 def test_a_peer_whose_header_never_ends_is_told_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from flushtracker.errors import StatusError
+from flushtracker.local.postgres import free_port
 from flushtracker.operate.status.program_status_reader import read_program_status
 from flushtracker.status.capture_status import CaptureStatus
 from tests.support.own_time import OwnTime
-from tests.support.status_pages import HELD, HOLDER, IDLE, free_port, job_page, job_status, raw_server, status_page
+from tests.support.status_pages import HELD, HOLDER, IDLE, job_page, job_status, raw_server, status_page
 
 NO_STATUS = "it is not the status of a flushtracker program, version 1"
 

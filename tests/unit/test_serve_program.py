@@ -12,12 +12,12 @@ from threading import Thread
 import pytest
 
 from flushtracker.delta.log.table import create_shape_log
+from flushtracker.local.postgres import free_port
 from flushtracker.status.program_status import parse_status
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_process import Process, command, configuration
 from tests.support.shape_log_rows import append, commit, item
-from tests.support.status_pages import free_port
 
 _QUERY = "/v1/shape?shape=users"
 

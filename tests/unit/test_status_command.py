@@ -14,6 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 from flushtracker.cli import main
+from flushtracker.local.postgres import free_port
 from flushtracker.operate.status import slot_view
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import Holder
@@ -24,7 +25,6 @@ from tests.support.status_pages import (
     HELD,
     HOLDER,
     NOW_MS,
-    free_port,
     job_page,
     job_status,
     raw_server,

@@ -18,14 +18,14 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from flushtracker.local.postgres import LocalPostgres
+from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.process.guarded_process import GuardedProcess
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from tests.support.browser import browser
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
 from tests.support.status_command import run_here
-from tests.support.status_program import free_port, get_json
+from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
