@@ -86,10 +86,7 @@ def test_a_source_with_acks_and_without_a_registry_is_refused(
     rig: CaptureRig, topic_name: Callable[[str], str]
 ) -> None:
     """Without the registry's topic, it is unknown where the shapes start."""
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    rig.acknowledge_all()
-    capture.stop()
+    rig.capture_once(acknowledges=True)
     rig.settings["kafka"]["topics"] = {role: topic_name(role) for role in rig.settings["kafka"]["topics"]}
     rig.create_topics()
     assert "but no entry in the shape registry" in rig.start().failure()
@@ -121,9 +118,7 @@ def test_a_wrong_password_is_reported_but_not_shown(rig: CaptureRig, monkeypatch
     assert "wrong-secret" not in repr(rig.config)
     monkeypatch.setenv("TEST_PGPASSWORD", "right-secret")
     rig.define()
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    capture.stop()
+    rig.capture_once()
     rig.settings["postgres"]["connection"]["password"] = "plain"  # noqa: S105  that is the test
     with pytest.raises(Exception, match="is in plain text"):
         assert rig.config
@@ -173,9 +168,7 @@ def test_an_emptied_shapes_file_is_refused_while_running_and_at_a_start(
     assert process.wait(60) == 2
     assert refusal in rig.log().splitlines()[-1]
     rig.define(*SHAPES)
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    capture.stop()
+    rig.capture_once()
     assert rig.removals() == {}
     assert len(rig.items("users")) == 2
 

@@ -158,10 +158,7 @@ def test_capture_waits_for_a_slot_that_is_still_in_use(rig: CaptureRig) -> None:
 
 def test_a_slot_that_was_advanced_by_someone_else_is_refused(rig: CaptureRig) -> None:
     """Transactions between the ack and the slot's position are in no shape, and the server never sends them again."""
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    rig.acknowledge_all()
-    capture.stop()
+    rig.capture_once(acknowledges=True)
     # The server may find the connection closed a moment later.
     active = "SELECT 1 FROM pg_replication_slots WHERE active"
     rig.wait(lambda: not rig.server.execute(active), "the slot is free")
@@ -169,21 +166,15 @@ def test_a_slot_that_was_advanced_by_someone_else_is_refused(rig: CaptureRig) ->
     failure = rig.start().failure()
     assert failure.startswith("SlotError")
     assert "another client advanced the slot" in failure
-    capture = rig.start(new_epoch=True)
-    rig.execute_and_wait(INSERT_USER)
-    capture.stop()
+    rig.capture_once(new_epoch=True)
     assert rig.source().endswith("/1/shapes/1")
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    capture.stop()
+    rig.capture_once()
     assert rig.source().endswith("/1/shapes/1")
 
 
 def test_a_lost_slot_is_a_final_error_that_states_what_to_do(rig: CaptureRig) -> None:
     """The server has removed WAL that the slot still needed."""
-    captured_once = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    captured_once.stop()
+    rig.capture_once()
     rig.server.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
     for _ in range(3):
         rig.server.execute("SELECT pg_switch_wal()", INSERT_USER, "CHECKPOINT")
@@ -214,16 +205,11 @@ def test_a_slot_that_is_lost_while_it_is_read_ends_capture(rig: CaptureRig) -> N
 @pytest.mark.parametrize("diverged", [False, True], ids=["behind", "diverged"])
 def test_a_server_restored_from_a_copy_is_refused(rig: CaptureRig, postgres_folder: Path, diverged: bool) -> None:  # noqa: FBT001  a parameter of the test
     """It is behind what was published, or past it with other transactions; a new epoch continues as a new source."""
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    rig.acknowledge_all()
-    capture.stop()
+    rig.capture_once(acknowledges=True)
     rig.server.stop()
     copy = rig.server.copy_to(postgres_folder / "copy")
     rig.server.start()
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER, INSERT_USER)
-    capture.stop()
+    rig.capture_once(INSERT_USER, INSERT_USER)
     copy.settings["max_wal_senders"] = "10"
     with copy:
         if diverged:
@@ -299,9 +285,7 @@ def test_a_restored_server_that_a_reconnect_reaches_is_confirmed_nothing(
 
 def test_a_promoted_standby_with_a_new_slot_is_refused(rig: CaptureRig, postgres_folder: Path) -> None:
     """The slot lacks what was written before it was created; a new epoch goes on, with shapes that begin again."""
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    capture.stop()
+    rig.capture_once()
     first = rig.source()
     with rig.server.standby(postgres_folder / "standby") as standby:
         rig.server.stop()
@@ -309,9 +293,7 @@ def test_a_promoted_standby_with_a_new_slot_is_refused(rig: CaptureRig, postgres
         rig.server = standby
         rig.settings["postgres"]["connection"] = dict(standby.options)
         assert "the failover has lost the slot, and another one was created" in rig.start().failure()
-        capture = rig.start(new_epoch=True)
-        rig.execute_and_wait(INSERT_USER)
-        capture.stop()
+        rig.capture_once(new_epoch=True)
     assert rig.source() == f"{first}/1"
     assert len(published_ids(rig)) == 2
 
@@ -323,10 +305,7 @@ def test_a_registry_that_loses_its_beginning_is_replaced_more_than_once(
     kafka = rig.settings["kafka"]
     sources = []
     for number in (1, 2):
-        capture = rig.start(new_epoch=number > 1)
-        rig.execute_and_wait(INSERT_USER)
-        rig.acknowledge_all()
-        capture.stop()
+        rig.capture_once(acknowledges=True, new_epoch=number > 1)
         sources.append(rig.source())
         delete_compacted(kafka["bootstrap_servers"], kafka["topics"]["shapes"])
         assert "begins at Kafka offset" in rig.start().failure()
@@ -334,9 +313,7 @@ def test_a_registry_that_loses_its_beginning_is_replaced_more_than_once(
         kafka["topics"]["shapes"] = topic_name(f"shapes{number}")
         TopicAdmin(rig.config.kafka).create([SHAPES])
         assert "but no entry in the shape registry" in rig.start().failure()
-    capture = rig.start(new_epoch=True)
-    rig.execute_and_wait(INSERT_USER)
-    capture.stop()
+    rig.capture_once(new_epoch=True)
     assert [*sources, rig.source()] == [sources[0], f"{sources[0]}/1", f"{sources[0]}/2"]
 
 

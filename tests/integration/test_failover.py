@@ -225,10 +225,7 @@ def test_the_standbys_copy_and_a_slot_created_after_the_promotion_are_refused(
     pair.primary.execute(INSERT_USER)
     capture.stop()
     rig.settings["postgres"]["connection"] = pair.options
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    rig.acknowledge_all()
-    capture.stop()
+    rig.capture_once(acknowledges=True)
     pair.fail_over()
     rig.server = pair.primary
     pair.primary.execute(INSERT_USER, "SELECT pg_drop_replication_slot('shapes')")
@@ -256,9 +253,7 @@ def test_what_a_failover_has_lost_is_named_and_a_new_epoch_goes_on(rig: CaptureR
     assert failure.startswith(f"SlotError: source {first}: the server was promoted to timeline 2")
     assert "the failover has lost transactions that shapes have" in failure
     assert f"{published >> 32:X}/{published & 0xFFFFFFFF:X}" in failure
-    capture = rig.start(new_epoch=True)
-    rig.execute_and_wait(INSERT_USER)
-    capture.stop()
+    rig.capture_once(new_epoch=True)
     assert rig.source() == f"{first}/1"
 
 
@@ -309,8 +304,6 @@ def test_a_standby_that_is_captured_is_promoted(rig: CaptureRig, postgres_folder
         rig.execute_and_wait(INSERT_USER)
         wait_for_switch(rig, 2)
         capture.stop()
-        capture = rig.start()
-        rig.execute_and_wait(INSERT_USER)
-        capture.stop()
+        rig.capture_once()
         assert {event.source for event in rig.fragments()} == {source}
         assert sorted(published_ids(rig)) == stored_ids(standby)

@@ -187,9 +187,7 @@ def test_what_commits_after_the_mark_makes_pg_upgrade_refuse(
         old.start()
         drain(rig)
         upgrade(rig, servers, postgres_folder / "new")
-        capture = rig.start()
-        rig.execute_and_wait(INSERT_USER)
-        capture.stop()
+        rig.capture_once()
     assert {event.source for event in rig.fragments()} == {first}
     assert published_ids(rig, "users") == ids(rig, "users")
 
@@ -206,16 +204,12 @@ def test_a_capture_of_the_old_server_after_its_seal_ends_the_proof(
         new.stop()
         old.start()
         rig.server = old
-        capture = rig.start()
-        rig.execute_and_wait(INSERT_USER)
-        capture.stop()
+        rig.capture_once()
         old.stop()
         new.start()
         rig.server = new
         assert "capture was started on the old server again" in rig.start().failure()
-        capture = rig.start(upgraded_from=before)
-        rig.execute_and_wait(INSERT_USER)
-        capture.stop()
+        rig.capture_once(upgraded_from=before)
     assert rig.source() == f"{first}/1"
 
 
@@ -230,9 +224,7 @@ def test_a_slot_that_was_created_after_the_upgrade_is_not_taken_for_the_one_befo
         new = upgrade(rig, servers, postgres_folder / "new")
         new.execute(_DROP_SLOT, INSERT_USER, _CREATE_SLOT)
         assert "changes were made before its slot begins" in rig.start().failure()
-        capture = rig.start(upgraded_from=before)
-        rig.execute_and_wait(INSERT_USER)
-        capture.stop()
+        rig.capture_once(upgraded_from=before)
     assert rig.source() == f"{first}/1"
 
 
@@ -241,10 +233,7 @@ def test_an_upgraded_server_is_no_source_of_its_own(rig: CaptureRig, servers: Ex
 
     Once the new server is captured, the old cluster is refused, as when it is started again by mistake.
     """
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    rig.acknowledge_all()
-    capture.stop()
+    rig.capture_once(acknowledges=True)
     old, first = rig.server, rig.source()
     before = system_id(old)
     old.execute(INSERT_USER)
@@ -257,13 +246,8 @@ def test_an_upgraded_server_is_no_source_of_its_own(rig: CaptureRig, servers: Ex
     refusal = rig.start().failure()
     assert refusal.startswith("SlotError")
     assert f"{first} on server {before}" in refusal
-    capture = rig.start(upgraded_from=before)
-    rig.execute_and_wait(INSERT_USER)
-    capture.stop()
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    rig.acknowledge_all()
-    capture.stop()
+    rig.capture_once(upgraded_from=before)
+    rig.capture_once(acknowledges=True)
     assert rig.source() == f"{first}/1"
     assert SlotView(rig.config, ()).look().source == f"{first}/1"
     rig.server.stop()
@@ -277,10 +261,7 @@ def test_from_a_version_whose_slots_pg_upgrade_does_not_keep_all_shapes_begin_ag
     rig: CaptureRig, servers: ExitStack, postgres_folder: Path
 ) -> None:
     """Both programs say so before, the slot does not make pg_upgrade refuse, and nothing is captured unless told."""
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    rig.acknowledge_all()
-    capture.stop()
+    rig.capture_once(acknowledges=True)
     old, first, before = rig.server, rig.source(), system_id(rig.server)
     assert f"start capture with --create --upgraded-from {before}" in rig.start(before_upgrade=True).failure()
     assert rig.start_process("flushtracker", "status", "--safe-to-upgrade").wait(_DEADLINE_S) == 1
@@ -295,10 +276,7 @@ def test_from_a_version_whose_slots_pg_upgrade_does_not_keep_all_shapes_begin_ag
     assert f"{first} on server {before}" in rig.log()
     assert not new.execute("SELECT 1 FROM pg_replication_slots")
     new.execute(INSERT_USER, _CREATE_SLOT)
-    capture = rig.start(upgraded_from=before)
-    rig.execute_and_wait(INSERT_USER)
-    rig.acknowledge_all()
-    capture.stop()
+    rig.capture_once(acknowledges=True, upgraded_from=before)
     assert rig.source() == f"{first}/1"
     after = system_id(new)
     new.stop()

@@ -190,9 +190,7 @@ def test_a_publication_of_all_tables_is_left_alone_and_warned_about(
     rig.server.execute("SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')")
     with pytest.raises(PostgresError, match="does not have a replica identity"):
         rig.server.execute("UPDATE legacy SET v = 'x'")
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    capture.stop()
+    rig.capture_once()
     assert "publication=shapes tables=1 names=public.legacy" in caplog.text
     assert rig.server.execute("SELECT puballtables FROM pg_publication") == [(True,)]
     assert rig.operations("users") == ["insert"]

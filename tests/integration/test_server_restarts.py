@@ -94,9 +94,7 @@ def test_a_smart_shutdown_waits_for_capture_which_goes_on_until_it_is_stopped(ri
     assert _SHUTTING_DOWN in server.log.read_text()
     server.stop()
     server.start()
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    capture.stop()
+    rig.capture_once()
     assert sorted(published_ids(rig)) == stored_ids(server)
 
 

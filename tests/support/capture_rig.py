@@ -175,6 +175,14 @@ class CaptureRig:
         self._captures.append(capture)
         return capture
 
+    def capture_once(self, *statements: str, acknowledges: bool = False, **how: Any) -> None:
+        """Capture what the statements change, a row of ``users`` if there are none, and stop."""
+        capture = self.start(**how)
+        self.execute_and_wait(*(statements or [INSERT_USER]))
+        if acknowledges:
+            self.acknowledge_all()
+        capture.stop()
+
     def start_process(self, module: str = "flushtracker", *arguments: str) -> subprocess.Popen[bytes]:
         """Start capture in a separate process that logs to ``capture.log``."""
         assert self.config
