@@ -14,6 +14,7 @@ from pathlib import Path
 
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
+from tests.support.capture_loop_parts import Tracker, Writers
 from tests.support.capture_rig import CaptureRig
 from tests.support.closed_loop import ClosedLoop, prepare
 from tests.support.killed_capture import POINTS
@@ -36,7 +37,7 @@ def _kill(rig: CaptureRig, broker: LocalBroker, kills: int, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311  a reproducible test workload
     killed = {"server": 0, "broker": 0}
     prepare(rig)
-    loop = ClosedLoop(rig, seed)
+    loop = ClosedLoop(rig, seed, Writers, Tracker)
     for number in range(kills):
         point, passes = rng.choice(_REPEATED_POINTS), rng.randrange(1, 60)
         before = len(rig.fragments())

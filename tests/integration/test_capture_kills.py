@@ -5,6 +5,7 @@ import pytest
 from flushtracker.local.broker import LocalBroker
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.wal.lsn import parse_lsn
+from tests.support.capture_loop_parts import Tracker, Writers
 from tests.support.capture_rig import CaptureRig, RigOn
 from tests.support.closed_loop import ClosedLoop, prepare
 from tests.support.killed_capture import POINTS
@@ -29,7 +30,7 @@ def restart_lsn(rig: CaptureRig) -> int:
 def test_kills_lose_nothing_and_confirm_nothing_early(rig: tuple[CaptureRig, LocalBroker]) -> None:
     """The slot never passes anything unflushed, and at the end each shape's log reproduces its rows."""
     capture_rig, broker = rig
-    loop = ClosedLoop(capture_rig, SEED)
+    loop = ClosedLoop(capture_rig, SEED, Writers, Tracker)
     first_restart_lsn = restart_lsn(capture_rig)
     for number, point in enumerate(POINTS):
         # The registry's points are passed during the start, once with the shapes and once with the source; the others

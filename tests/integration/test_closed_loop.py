@@ -3,6 +3,7 @@
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
+from tests.support.capture_loop_parts import Tracker, Writers
 from tests.support.capture_rig import DEADLINE_S, CaptureRig, RigOn
 from tests.support.closed_loop import ClosedLoop, copy_of, prepare
 
@@ -38,7 +39,7 @@ def test_a_shape_has_its_first_rows_although_a_transaction_is_open_when_capture_
 def test_writers_flush_changes_of_which_no_fragment_was_published(rig: CaptureRig) -> None:
     """Capture is killed between two events of its first fragment: the changes are there, the fragment is not."""
     rig.server.execute(_TWO_BUCKETS)
-    loop = ClosedLoop(rig, seed=1)
+    loop = ClosedLoop(rig, 1, Writers, Tracker)
     # Entries of a table, three shapes and the source, and the changes of "all" and "ones", which are confirmed before
     # those of "others", which depends on "ones".
     process = rig.start_process("tests.support.killed_capture", "between two events of a fragment", "7")

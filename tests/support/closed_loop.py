@@ -2,13 +2,12 @@
 
 import random
 from collections.abc import Callable
-from functools import cached_property
-from typing import ClassVar, Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
-from tests.support.capture_loop_parts import Sample, Tracker, Workload, Writers, required_flushes
+from tests.support.capture_loop_parts import Sample, Workload, Writers, required_flushes
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.waiting import wait_until
 
@@ -37,30 +36,34 @@ def prepare(rig: CaptureRig) -> None:
     rig.define(*SHAPES)
 
 
-class ClosedLoop:
+class HasSteps(Protocol):
+    """A part of the loop."""
+
+    def step(self) -> None: ...
+
+
+_Tracker = TypeVar("_Tracker", bound=HasSteps)
+_Writers = TypeVar("_Writers", bound=Writers)
+
+
+class ClosedLoop(Generic[_Writers, _Tracker]):
     """The workload, the writers and the tracker; each step ends with a sample of the slot."""
 
-    writers_of: ClassVar[type[Writers]] = Writers
-
-    def __init__(self, rig: CaptureRig, seed: int) -> None:
+    def __init__(
+        self, rig: CaptureRig, seed: int, writers: Callable[..., _Writers], tracker: Callable[[CaptureRig], _Tracker]
+    ) -> None:
         rng = random.Random(seed)  # noqa: S311  a reproducible test workload
         self.rig = rig
         self.seed = seed
         self.workload = Workload(rig, rng)
-        self.writers = self.writers_of(rig, rng, KafkaPublisher(rig.config.kafka))
+        self.writers = writers(rig, rng, KafkaPublisher(rig.config.kafka))
+        self.tracker = tracker(rig)
         self.samples: list[Sample] = []
-
-    @cached_property
-    def tracker(self) -> Tracker:
-        return Tracker(self.rig)
 
     def step(self, *, chance: float = 0.5) -> None:
         self.writers.step(chance=chance)
-        self.step_tracker()
-        self.sample()
-
-    def step_tracker(self) -> None:
         self.tracker.step()
+        self.sample()
 
     def sample(self) -> None:
         self.samples.append(Sample(self.rig.confirmed_lsn(), dict(self.writers.flushed)))

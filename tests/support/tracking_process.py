@@ -45,8 +45,8 @@ class TrackingProcess:
                 command, stdout=log, stderr=log, cwd=ROOT, env=environ, start_new_session=True
             )
 
-    def check(self) -> None:
-        """It runs, or was killed."""
+    def step(self) -> None:
+        """It goes on by itself: it runs, or was killed."""
         assert self._code() in {None, -signal.SIGKILL}, self.log()
 
     def is_killed(self) -> bool:

@@ -1,9 +1,9 @@
-"""The closed loop with two writers, one of which uses Kafka transactions, and the tracking job as a process."""
+"""The two writers of a closed loop, one of which uses Kafka transactions."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
 from confluent_kafka import Producer
 
@@ -11,11 +11,7 @@ from flushtracker.events.stream_events import FlushNotification
 from flushtracker.kafka.records import Record, record_of
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.capture_loop_parts import Writers
-from tests.support.capture_rig import CaptureRig
-from tests.support.closed_loop import ClosedLoop
 from tests.support.kafka_job import SILENT
-from tests.support.tracking_process import TrackingProcess
-from tests.support.waiting import wait_until
 
 _TIMEOUT_S: Final = 60
 _FAILS: Final = ("abort", "killed", "open")
@@ -112,40 +108,3 @@ class TwoWriters(Writers):
     def _notifications(self, writer: str) -> Iterator[Record]:
         for shape_id, offset in self.received.items():
             yield record_of(FlushNotification(self._source, "flushed", shape_id, offset, writer))
-
-
-class TwoWriterLoop(ClosedLoop):
-    """The tracking job goes on by itself. Close it when done."""
-
-    writers_of: ClassVar[type[Writers]] = TwoWriters
-
-    def __init__(self, rig: CaptureRig, seed: int) -> None:
-        super().__init__(rig, seed)
-        self.job = TrackingProcess(rig)
-
-    @property
-    def two(self) -> TwoWriters:
-        assert isinstance(self.writers, TwoWriters)
-        return self.writers
-
-    def step_tracker(self) -> None:
-        self.job.check()
-
-    def await_holders(self, writers: Mapping[str, str]) -> None:
-        """Without new work, wait until these shapes alone hold the slot, by what the job reports; each with its writer.
-
-        Nothing is confirmed early meanwhile.
-        """
-
-        def are_named() -> bool:
-            self.step(chance=1.0)
-            self.check_samples()
-            status = self.job.status()
-            holders = () if status is None else [each for source in status.sources for each in source.holders]
-            return {each.shape_id: each.writer for each in holders} == writers
-
-        wait_until(are_named, f"{writers} alone are behind", 240)
-
-    def close(self) -> None:
-        self.job.close()
-        self.two.close()
