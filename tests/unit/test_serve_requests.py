@@ -304,31 +304,27 @@ def test_configuration_that_is_wrong_is_refused(tmp_path: Path, changed: str, pr
     assert "line 4" in str(raised.value)
 
 
-def test_secret_is_required_and_not_shown(log: str) -> None:
+async def test_secret_is_required_and_not_shown(log: str) -> None:
     """Neither in an answer, nor in a representation of the configuration."""
-
-    async def test() -> None:
-        async with serving(log, secret="correct-horse") as server:  # noqa: S106
-            query = {"shape": "users", "offset": "-1"}
-            for wrong in (
-                {},
-                {"secret": ""},
-                {"secret": "correct-hors"},
-                {"secret": "correct-horse2"},
-                {"secret": "é"},
-            ):
-                response = await server.get({**query, **wrong})
-                assert (response.status, response.headers["cache-control"]) == (401, "no-store")
-                assert response.headers["www-authenticate"] == 'secret realm="shapes"'
-            assert (await server.get({**query, "secret": "correct-horse"})).status == 200
-            assert "correct" not in repr(server.served.app._config)
-            # What is wrong besides is told only to who has it.
-            assert (await server.get({"offset": "x"})).status == 401
-
-    asyncio.run(test())
+    async with serving(log, secret="correct-horse") as server:  # noqa: S106
+        query = {"shape": "users", "offset": "-1"}
+        for wrong in (
+            {},
+            {"secret": ""},
+            {"secret": "correct-hors"},
+            {"secret": "correct-horse2"},
+            {"secret": "é"},
+        ):
+            response = await server.get({**query, **wrong})
+            assert (response.status, response.headers["cache-control"]) == (401, "no-store")
+            assert response.headers["www-authenticate"] == 'secret realm="shapes"'
+        assert (await server.get({**query, "secret": "correct-horse"})).status == 200
+        assert "correct" not in repr(server.served.app._config)
+        # What is wrong besides is told only to who has it.
+        assert (await server.get({"offset": "x"})).status == 401
 
 
-def test_pages_of_other_origins_are_answered_as_configured(log: str) -> None:
+async def test_pages_of_other_origins_are_answered_as_configured(log: str) -> None:
     """None by default; those of a list with their own name; all with ``*``."""
 
     async def headers(origin: bytes, *allowed: str, method: str = "GET") -> dict[str, str]:
@@ -338,43 +334,36 @@ def test_pages_of_other_origins_are_answered_as_configured(log: str) -> None:
             assert response.status == (204 if method == "OPTIONS" else 200)
             return response.headers
 
-    async def test() -> None:
-        name = "access-control-allow-origin"
-        assert name not in await headers(b"https://a.example")
-        assert (await headers(b"https://a.example", "*"))[name] == "*"
-        listed = await headers(b"https://a.example", "https://a.example", "https://b.example")
-        assert (listed[name], listed["vary"]) == ("https://a.example", "origin")
-        assert "electric-handle" in listed["access-control-expose-headers"]
-        assert name not in await headers(b"https://c.example", "https://a.example")
-        assert "GET" in (await headers(b"https://a.example", "*", method="OPTIONS"))["access-control-allow-methods"]
-
-    asyncio.run(test())
+    name = "access-control-allow-origin"
+    assert name not in await headers(b"https://a.example")
+    assert (await headers(b"https://a.example", "*"))[name] == "*"
+    listed = await headers(b"https://a.example", "https://a.example", "https://b.example")
+    assert (listed[name], listed["vary"]) == ("https://a.example", "origin")
+    assert "electric-handle" in listed["access-control-expose-headers"]
+    assert name not in await headers(b"https://c.example", "https://a.example")
+    assert "GET" in (await headers(b"https://a.example", "*", method="OPTIONS"))["access-control-allow-methods"]
 
 
-def test_only_the_path_as_it_is_and_the_own_host_are_served(log: str) -> None:
+async def test_only_the_path_as_it_is_and_the_own_host_are_served(log: str) -> None:
     """No slash, dot, case or encoding leads to it by another name, nor a page's name that resolves to this machine."""
-
-    async def test() -> None:
-        async with serving(log, hosts=("shapes.example",)) as server:
-            query = b"shape=users&offset=-1"
-            paths = [b"/", b"//v1/shape", b"/v1//shape", b"/v1/shape/", b"/v1/%73hape", b"/V1/shape", b"/v1/./shape"]
-            for path in [*paths, b"http://localhost//v1/shape", b"/v1/shape;a", b"/x/../v1/shape", b"*", b""]:
-                assert (await server.request(query, path=path)).status == 404
-            for method in ("POST", "DELETE", "PUT", "PATCH", "get", "TRACE"):
-                response = await server.request(query, method=method)
-                assert (response.status, response.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
-            hosts = [
-                (b"evil.example", 421),
-                (b"shapes.example", 200),
-                (b"SHAPES.example:80", 200),
-                (b"[::1]:9470", 200),
-            ]
-            for host, status in hosts:
-                assert (await server.request(query, headers={b"host": host})).status == status
-            head = await server.request(query, method="HEAD")
-            assert (head.status, head.body) == (200, b"")
-
-    asyncio.run(test())
+    async with serving(log, hosts=("shapes.example",)) as server:
+        query = b"shape=users&offset=-1"
+        paths = [b"/", b"//v1/shape", b"/v1//shape", b"/v1/shape/", b"/v1/%73hape", b"/V1/shape", b"/v1/./shape"]
+        for path in [*paths, b"http://localhost//v1/shape", b"/v1/shape;a", b"/x/../v1/shape", b"*", b""]:
+            assert (await server.request(query, path=path)).status == 404
+        for method in ("POST", "DELETE", "PUT", "PATCH", "get", "TRACE"):
+            response = await server.request(query, method=method)
+            assert (response.status, response.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+        hosts = [
+            (b"evil.example", 421),
+            (b"shapes.example", 200),
+            (b"SHAPES.example:80", 200),
+            (b"[::1]:9470", 200),
+        ]
+        for host, status in hosts:
+            assert (await server.request(query, headers={b"host": host})).status == status
+        head = await server.request(query, method="HEAD")
+        assert (head.status, head.body) == (200, b"")
 
 
 class _Fuzzer:
@@ -437,36 +426,33 @@ class _Fuzzer:
         return response.status
 
 
-def test_ten_thousand_malformed_requests_are_refused(log: str) -> None:
+async def test_ten_thousand_malformed_requests_are_refused(log: str) -> None:
     """Each gets its answer, none a 500, and nothing stays: no wait, no read, no shape that is looked for."""
-
-    async def test() -> None:
-        async with serving(log, live_s=0.01, allow_origins=("https://a.example",)) as server:
-            for shape_id in ("users", "dear"):
-                await server.served.parts.watch.shape(shape_id)
-            fuzzer = _Fuzzer(1)
-            # A look for each unknown shape would take most of the time; it is tested elsewhere.
-            server.served.parts.watch._fresh_look = _nothing  # type: ignore[method-assign]
-            statuses = [await fuzzer.send(server) for _ in range(10_000)]
-            assert set(statuses) <= {200, 204, 304, 400, 404, 405, 409, 421}
-            assert {200, 204, 400, 404, 405, 421} <= set(statuses)
-            parts = server.served.parts
-            assert (parts.watch.waiting, parts.log_flights.running, parts.row_flights.running) == (0, 0, 0)
-            assert parts.watch.watched <= 2
-            assert len(parts.pages) + len(parts.states) <= 4
-            # The last one's wait for its client has been cancelled; on Python 3.13 it ends in the loop's next turn.
-            await asyncio.sleep(0)
-            assert len(asyncio.all_tasks()) == 1
-            assert (await server.get({"shape": "users", "offset": "-1"})).status == 200
-
-    asyncio.run(test())
+    before = asyncio.all_tasks()
+    async with serving(log, live_s=0.01, allow_origins=("https://a.example",)) as server:
+        for shape_id in ("users", "dear"):
+            await server.served.parts.watch.shape(shape_id)
+        fuzzer = _Fuzzer(1)
+        # A look for each unknown shape would take most of the time; it is tested elsewhere.
+        server.served.parts.watch._fresh_look = _nothing  # type: ignore[method-assign]
+        statuses = [await fuzzer.send(server) for _ in range(10_000)]
+        assert set(statuses) <= {200, 204, 304, 400, 404, 405, 409, 421}
+        assert {200, 204, 400, 404, 405, 421} <= set(statuses)
+        parts = server.served.parts
+        assert (parts.watch.waiting, parts.log_flights.running, parts.row_flights.running) == (0, 0, 0)
+        assert parts.watch.watched <= 2
+        assert len(parts.pages) + len(parts.states) <= 4
+        # The last one's wait for its client has been cancelled; on Python 3.13 it ends in the loop's next turn.
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == before
+        assert (await server.get({"shape": "users", "offset": "-1"})).status == 200
 
 
 async def _nothing() -> None:
     pass
 
 
-def test_known_definition_waits_for_no_other(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_known_definition_waits_for_no_other(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a condition is being read, known ones are answered; too many that are not get a 503."""
     let, of = threading.Event(), Definitions.shape_id
 
@@ -476,35 +462,27 @@ def test_known_definition_waits_for_no_other(log: str, monkeypatch: pytest.Monke
         return of(self, asked)
 
     monkeypatch.setattr(Definitions, "shape_id", slow)
-
-    async def test() -> None:
-        async with serving(log) as server:
-            query = {"table": "users", "where": "price > 100", "offset": "-1"}
-            flights = server.served.parts.definition_flights
-            flights._limit = 2
-            assert (await server.get(query)).status == 200
-            waiting = [asyncio.create_task(server.get({**query, "where": f"price > {n}"})) for n in range(2)]
-            while flights.running < 2:
-                await asyncio.sleep(0.01)
-            assert (await asyncio.wait_for(server.get(query), 5)).status == 200
-            assert (await server.get({**query, "where": "price > 7"})).status == 503
-            let.set()
-            assert [(await each).status for each in waiting] == [404, 404]
-            assert flights.running == 0
-
-    asyncio.run(test())
+    async with serving(log) as server:
+        query = {"table": "users", "where": "price > 100", "offset": "-1"}
+        flights = server.served.parts.definition_flights
+        flights._limit = 2
+        assert (await server.get(query)).status == 200
+        waiting = [asyncio.create_task(server.get({**query, "where": f"price > {n}"})) for n in range(2)]
+        while flights.running < 2:
+            await asyncio.sleep(0.01)
+        assert (await asyncio.wait_for(server.get(query), 5)).status == 200
+        assert (await server.get({**query, "where": "price > 7"})).status == 503
+        let.set()
+        assert [(await each).status for each in waiting] == [404, 404]
+        assert flights.running == 0
 
 
-def test_definition_is_served_as_its_shape(log: str) -> None:
+async def test_definition_is_served_as_its_shape(log: str) -> None:
     """Over HTTP, as Electric's client sends it; and a 404 that says why, where there is none."""
-
-    async def test() -> None:
-        async with serving(log) as server:
-            query = {"table": "users", "where": "price > $1", "params[1]": "100", "offset": "-1"}
-            assert (await server.get(query)).status == 200
-            response = await server.get({**query, "params[1]": "101"})
-            message = "there is no shape that is defined so; shapes are defined by the operator"
-            assert (response.status, response.json) == (404, {"message": message})
-            assert (await server.request(urlencode({**query, "where": "price >"}).encode())).status == 400
-
-    asyncio.run(test())
+    async with serving(log) as server:
+        query = {"table": "users", "where": "price > $1", "params[1]": "100", "offset": "-1"}
+        assert (await server.get(query)).status == 200
+        response = await server.get({**query, "params[1]": "101"})
+        message = "there is no shape that is defined so; shapes are defined by the operator"
+        assert (response.status, response.json) == (404, {"message": message})
+        assert (await server.request(urlencode({**query, "where": "price >"}).encode())).status == 400

@@ -40,24 +40,20 @@ def test_each_client_gets_each_change(proxy: str) -> None:
     assert max(counts) <= most, f"requests that reached the server for each change: {counts}"
 
 
-def test_client_that_leaves_takes_no_answer_from_others(proxied: Proxied) -> None:
+async def test_client_that_leaves_takes_no_answer_from_others(proxied: Proxied) -> None:
     """Also if it was the first to ask, whose request the others wait for."""
     first = proxied.get("/v1/shape?shape=users&offset=-1")
     address = f"/v1/shape?shape=users&offset=10_0&live=true&handle={first.headers['electric-handle']}"
-
-    async def test() -> None:
-        with closing(socket.create_connection(("127.0.0.1", proxied.port), timeout=20)) as leaves:
-            leaves.sendall(f"GET {address} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
-            await asyncio.to_thread(wait_until, lambda: proxied.waiting() == 1, "the first waits", 60, pause_s=0.1)
-            stays = [asyncio.create_task(asyncio.to_thread(proxied.get, address)) for _ in range(5)]
-            await asyncio.sleep(1)
-        await asyncio.sleep(0.5)
-        append(proxied.log, [item((20, 0), "insert", "c", {"id": "3"}), commit(20)])
-        for answer in await asyncio.wait_for(asyncio.gather(*stays), 30):
-            assert answer.status == 200
-            assert b'"id":"3"' in answer.body  # type: ignore[attr-defined]
-
-    asyncio.run(test())
+    with closing(socket.create_connection(("127.0.0.1", proxied.port), timeout=20)) as leaves:
+        leaves.sendall(f"GET {address} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        await asyncio.to_thread(wait_until, lambda: proxied.waiting() == 1, "the first waits", 60, pause_s=0.1)
+        stays = [asyncio.create_task(asyncio.to_thread(proxied.get, address)) for _ in range(5)]
+        await asyncio.sleep(1)
+    await asyncio.sleep(0.5)
+    append(proxied.log, [item((20, 0), "insert", "c", {"id": "3"}), commit(20)])
+    for answer in await asyncio.wait_for(asyncio.gather(*stays), 30):
+        assert answer.status == 200
+        assert b'"id":"3"' in answer.body  # type: ignore[attr-defined]
 
 
 def test_rows_are_asked_for_once_and_known_ones_not_sent(proxied: Proxied) -> None:
@@ -73,7 +69,7 @@ def test_rows_are_asked_for_once_and_known_ones_not_sent(proxied: Proxied) -> No
     assert (other.status, other.headers["etag"]) == (200, first.headers["etag"])
 
 
-def test_all_who_must_begin_again_are_told_at_once(proxied: Proxied) -> None:
+async def test_all_who_must_begin_again_are_told_at_once(proxied: Proxied) -> None:
     """The 409 after a truncate is kept for a moment, so that nobody waits for those before; then each gets the rows."""
     first = proxied.get("/v1/shape?shape=users&offset=-1")
     old = first.headers["electric-handle"]
@@ -83,23 +79,20 @@ def test_all_who_must_begin_again_are_told_at_once(proxied: Proxied) -> None:
         response = await asyncio.to_thread(proxied.get, address)
         return response.status, {name.lower(): value for name, value in response.getheaders()}
 
-    async def test() -> None:
-        waiting = [asyncio.create_task(ask(live)) for _ in range(25)]
-        await asyncio.sleep(1)
-        append(proxied.log, [item((20, 0), "truncate"), item((20, 2), "insert", "c", {"id": "3"}), commit(20)])
-        began = time.monotonic()
-        answers = await asyncio.gather(*waiting)
-        assert {status for status, _ in answers} == {409}
-        new = {headers["electric-handle"] for _, headers in answers}
-        assert len(new) == 1
-        assert old not in new
-        (handle,) = new
-        start = f"/v1/shape?shape=users&offset=-1&handle={handle}&expired_handle={old}"
-        rows = await asyncio.gather(*(ask(start) for _ in range(25)))
-        assert {(status, headers["electric-handle"]) for status, headers in rows} == {(200, handle)}
-        assert time.monotonic() - began < 15
-
-    asyncio.run(test())
+    waiting = [asyncio.create_task(ask(live)) for _ in range(25)]
+    await asyncio.sleep(1)
+    append(proxied.log, [item((20, 0), "truncate"), item((20, 2), "insert", "c", {"id": "3"}), commit(20)])
+    began = time.monotonic()
+    answers = await asyncio.gather(*waiting)
+    assert {status for status, _ in answers} == {409}
+    new = {headers["electric-handle"] for _, headers in answers}
+    assert len(new) == 1
+    assert old not in new
+    (handle,) = new
+    start = f"/v1/shape?shape=users&offset=-1&handle={handle}&expired_handle={old}"
+    rows = await asyncio.gather(*(ask(start) for _ in range(25)))
+    assert {(status, headers["electric-handle"]) for status, headers in rows} == {(200, handle)}
+    assert time.monotonic() - began < 15
 
 
 def test_events_are_passed_on_as_they_come(proxied: Proxied) -> None:
