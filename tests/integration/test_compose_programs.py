@@ -25,6 +25,7 @@ from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.process.guarded_process import GuardedProcess
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import ROOT
+from tests.support.processes import run_to_end
 from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
 
@@ -116,9 +117,7 @@ class _Composed:
             str(self.config("capture_wal")),
             "--json",
         ]
-        done = subprocess.run(
-            command, cwd=ROOT, env=self.environ, capture_output=True, text=True, check=False, timeout=120
-        )
+        done = run_to_end(command, cwd=ROOT, env=self.environ, timeout=120)
         assert not done.stderr, done.stderr
         return {problem["kind"]: problem["text"] for problem in json.loads(done.stdout)["verdict"]["problems"]}
 

@@ -12,6 +12,7 @@ from flushtracker.conformance.judge import RULES
 from tests.support.brokers import Broker
 from tests.support.faulty_writers import AIMED, DUMP, PLAIN, READ, ROWS, SLOW, UNSYNCED, WRITER, FaultyWriter
 from tests.support.kafka_streams import config_file, streams_config, unreachable
+from tests.support.processes import run_to_end
 from tests.support.seeds import in_turn
 
 ROOT: Final = Path(__file__).parents[2]
@@ -29,12 +30,8 @@ def conformance(
     commands = ["--writer", f"{sys.executable} {writer} {{config}} {{data}}/shapes.db {{writer}}", "--dump", dump]
     commands += [] if read is None else ["--read", read]
     commands += [] if rows is None else ["--rows", rows]
-    return subprocess.run(
-        [sys.executable, "-m", "flushtracker", "conformance", *commands, "--data", str(data), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
+    return run_to_end(
+        [sys.executable, "-m", "flushtracker", "conformance", *commands, "--data", str(data), *options], cwd=ROOT
     )
 
 

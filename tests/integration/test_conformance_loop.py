@@ -17,6 +17,7 @@ from flushtracker.loop_trial.programs import PARTS
 from tests.support.brokers import Broker
 from tests.support.certificates import HOST
 from tests.support.object_store import store_config
+from tests.support.processes import run_to_end
 from tests.support.s3_server import running_s3
 from tests.support.secured_broker import SecuredBroker
 from tests.support.secured_postgres import SecuredPostgres
@@ -94,13 +95,8 @@ def trial(module: str, settings: Settings, folder: Path, *options: str) -> subpr
     config = folder / "loop.yaml"
     config.write_text(yaml.safe_dump({"place": str(folder / "place"), **settings}))
     arguments = ["--config", str(config), "--data", str(folder / "data"), *options]
-    return subprocess.run(
-        [sys.executable, "-c", _RUN, module, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "JAVA_TOOL_OPTIONS": FAST_START},
+    return run_to_end(
+        [sys.executable, "-c", _RUN, module, *arguments], cwd=ROOT, env={**os.environ, "JAVA_TOOL_OPTIONS": FAST_START}
     )
 
 

@@ -21,6 +21,7 @@ from flushtracker.delta.log.reader import read_shape
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import ROOT
+from tests.support.processes import run_to_end
 from tests.support.serve_client import Client, RemoteServer
 from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
@@ -64,14 +65,7 @@ class RunningDemo:
         command = re.findall(rf"(flushtracker {name} [^;\n]*)", self.output())[-1]
         if shape is not None:
             command = f"{command.rpartition(' ')[0]} {shape}"
-        return subprocess.run(
-            [sys.executable, "-m", *shlex.split(command)],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.folder,
-            timeout=_DEADLINE_S,
-        )
+        return run_to_end([sys.executable, "-m", *shlex.split(command)], cwd=self.folder, timeout=_DEADLINE_S)
 
     def blocking(self) -> set[str]:
         """The shapes that have held the slot back so far."""

@@ -2,13 +2,13 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.support.processes import run_to_end
 from tests.support.seeds import every
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -16,9 +16,7 @@ _ROOT: Final = Path(__file__).parents[2]
 
 def _results(part: str, folder: Path) -> Any:
     command = ["unshare", "-rm", sys.executable, "-m", "tests.support.small_disk", part, str(folder)]
-    done = subprocess.run(
-        command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, check=False, timeout=900
-    )
+    done = run_to_end(command, cwd=_ROOT, start_new_session=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -2,7 +2,6 @@
 
 import logging
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from flushtracker.spark import kafka_streams
 from tests.support.ack_rows import AckRows
 from tests.support.brokers import Broker
 from tests.support.kafka_job import IMPATIENT, KafkaJob
+from tests.support.processes import run_to_end
 from tests.support.recorded_workload import RECORDING_OPTIONS, SOURCE, recorded_batches
 from tests.support.sample_source import SampleSource
 from tests.support.second_broker import NODE_ID, second_broker
@@ -301,9 +301,7 @@ def test_no_secret_among_the_options_is_ever_printed(
     job = KafkaJob(tmp_path, broker.bootstrap_servers, options=options)
     job.write([SampleSource().transaction(2000), "poison"])
     command = [sys.executable, "-m", "flushtracker", "track", "--config", str(job.config_file()), "--verbose"]
-    done = subprocess.run(
-        command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=600, check=False
-    )
+    done = run_to_end(command, cwd=_ROOT, start_new_session=True, timeout=600)
     output = done.stdout + done.stderr
     assert [text for text in expected if text not in output] == []
     lines = [line for line in output.splitlines() if "hunter2" in line]

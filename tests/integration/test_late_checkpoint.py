@@ -3,7 +3,6 @@
 ``tests/integration/test_s3_late_writes.py`` has those for tables.
 """
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.support.brokers import Broker
 from tests.support.faulty_proxy import HELD, Fault, FaultyProxy, faulty_proxy
 from tests.support.kafka_job import KafkaJob
 from tests.support.object_store import store_options
+from tests.support.processes import run_to_end
 from tests.support.s3_server import S3Server, running_s3
 from tests.support.s3_session import config_on_store, s3_store, store_session
 from tests.support.sample_source import SampleSource
@@ -90,7 +90,7 @@ class _Job:
     def succeed(self) -> None:
         """Run in a process of its own, while a driver still runs in this one."""
         command = [sys.executable, "-m", "flushtracker", "track", "--config", str(self._file)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+        done = run_to_end(command, timeout=600)
         assert done.returncode == 0, done.stderr
 
     def hold(self, file: str) -> None:

@@ -22,6 +22,7 @@ from flushtracker.errors import ConfigError, StateError
 from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jvm.jars import SPARK_JARS
 from tests.support.job_folder import JobFolder
+from tests.support.processes import run_to_end
 from tests.support.sample_source import SampleSource
 from tests.support.seeds import in_turn
 from tests.support.waiting import wait_until
@@ -33,9 +34,7 @@ _DEADLINE_S: Final = 300
 
 def _run(arguments: list[str], environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, _JOB, *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=_DEADLINE_S, env=os.environ | dict(environ or {})
-    )
+    return run_to_end(command, timeout=_DEADLINE_S, env=os.environ | dict(environ or {}))
 
 
 def _has_ack(job: JobFolder, ack_lsn: int) -> bool:
@@ -97,9 +96,7 @@ def test_signal_finishes_the_running_batch_and_exits_with_0(tmp_path: Path, name
     for lsn in (2000, 3000, 4000):
         job.write([source.transaction(lsn)])
     command = [sys.executable, "-m", "tests.support.signalled_job", name, "--config", str(job.config_file())]
-    done = subprocess.run(
-        command, start_new_session=True, capture_output=True, text=True, check=False, timeout=_DEADLINE_S, cwd=_ROOT
-    )
+    done = run_to_end(command, start_new_session=True, timeout=_DEADLINE_S, cwd=_ROOT)
     assert done.returncode == 0, done.stderr
     assert " INFO stopping after the running batch" in done.stderr
     assert done.stderr.splitlines()[-1].endswith(" INFO query ended last_batch_id=0")

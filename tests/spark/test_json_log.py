@@ -1,12 +1,13 @@
 """``--log-format json``: what the job and Spark write to stderr, from the JVM's start to the reason for the end."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from tests.support.processes import run_to_end
 
 ROOT: Final = Path(__file__).parents[2]
 _BEFORE_ANY_LOG: Final = "WARNING: Using incubator modules:"
@@ -28,7 +29,7 @@ def test_every_line_of_a_job_and_of_spark_is_an_object(tmp_path: Path) -> None:
     (tmp_path / "track.yaml").write_text(yaml.safe_dump(config))
     options = ["--config", str(tmp_path / "track.yaml"), "--log-format", "json", "--verbose"]
     command = [sys.executable, "-m", "flushtracker", "track", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT)
+    done = run_to_end(command, timeout=300, cwd=ROOT)
     lines = [line for line in done.stderr.splitlines() if not line.startswith(_BEFORE_ANY_LOG)]
     events: list[dict[str, Any]] = [json.loads(line) for line in lines]
     assert done.returncode == 3

@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pyspark.sql import SparkSession
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from tests.support.job_folder import JobFolder
 from tests.support.killed_job import POINTS
+from tests.support.processes import run_to_end
 from tests.support.sample_source import SampleSource
 
 _BATCHES = 4
@@ -53,7 +53,7 @@ def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 
 def _run_until_killed(job: JobFolder, point: str, passes: int) -> None:
     command = [sys.executable, "-m", "tests.support.killed_job", point, str(passes), "--config", str(job.config_file())]
-    done = subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False, timeout=300)
+    done = run_to_end(command, start_new_session=True, timeout=300)
     assert done.returncode == -9, done.stderr
 
 

@@ -1,7 +1,6 @@
 """The writers' job on a disk that loses what was not synced, and the next start on what is left."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from flushtracker.config.write_config import ROLES
 from flushtracker.errors import StateError
 from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.processes import run_to_end
 from tests.support.seeds import in_turn
 from tests.support.write_folder import WriteFolder
 from tests.support.write_load import Load
@@ -24,14 +24,7 @@ def _failed_run(tmp_path: Path) -> tuple[WriteFolder, Load, UnsyncedDisk]:
     job = streams.twin(tmp_path / "disk")
     disk = UnsyncedDisk(job.root, tmp_path / "synced")
     command = [sys.executable, "-m", "tests.support.killed_writer", "between notification and batch commit", "2"]
-    done = subprocess.run(
-        disk.command([*command, "--config", str(job.config_file())]),
-        start_new_session=True,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = run_to_end(disk.command([*command, "--config", str(job.config_file())]), start_new_session=True, timeout=300)
     disk.close()
     assert done.returncode == -9, done.stderr
     return job, load, disk

@@ -1,7 +1,6 @@
 """The writers' job on files: what it writes, what it says, and what is left after a kill at each step."""
 
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from flushtracker.jobs.write.rows import to_write_rows
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.killed_writer import POINTS
+from tests.support.processes import run_to_end
 from tests.support.seeds import in_turn
 from tests.support.shape_transactions import SOURCE, Transactions
 from tests.support.write_folder import WriteFolder
@@ -60,14 +60,7 @@ def test_killed_writer_continues_without_a_duplicate(
     """
     job, load = undisturbed[0].twin(tmp_path / "job"), undisturbed[1]
     command = [sys.executable, "-m", "tests.support.killed_writer", point, str(passes)]
-    done = subprocess.run(
-        [*command, "--config", str(job.config_file())],
-        start_new_session=True,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = run_to_end([*command, "--config", str(job.config_file())], start_new_session=True, timeout=300)
     assert done.returncode == -9, done.stderr
     _require_durable(job, load)
     job.trace()

@@ -24,6 +24,7 @@ from typing import Final
 from flushtracker.local.postgres import free_port
 from tests.support.faulty_proxy import FaultyProxy, Handler, faulty_proxy, main
 from tests.support.object_store import AZURE_ACCOUNT, AZURE_CONTAINER, AZURE_KEY
+from tests.support.processes import run_to_end
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -44,7 +45,7 @@ def install() -> None:
     for file in _LOCKED.iterdir():
         shutil.copy(file, _INSTALLED)
     command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries", "5"]
-    npm = subprocess.run(command, cwd=_INSTALLED, capture_output=True, text=True, check=False, timeout=600)
+    npm = run_to_end(command, cwd=_INSTALLED, timeout=600)
     assert npm.returncode == 0, npm.stderr
     done.write_bytes(lock)
 

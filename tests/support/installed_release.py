@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.capture_rig import ROOT
+from tests.support.processes import run_to_end
 
 _BUILD: Final = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 
@@ -36,9 +37,7 @@ class Release:
     def run(self, *arguments: str, text: str = "") -> str:
         """What Python prints with these arguments and this input; raises ``AssertionError`` if it fails."""
         command = self.command(*arguments)
-        done = subprocess.run(
-            command, input=text, env=self.environ(), capture_output=True, text=True, timeout=300, check=False
-        )
+        done = run_to_end(command, input=text, env=self.environ(), timeout=300)
         assert done.returncode == 0, f"{self.name} ended with {done.returncode}: {done.stderr}"
         return done.stdout
 

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from flushtracker.local.postgres import HOST, free_port
+from tests.support.processes import run_to_end
 
 _TOKEN: Final = "correct-horse"  # noqa: S105  of a server that the tests start and stop
 _ADMINISTRATOR: Final = (_TOKEN, "administrator", "administrator", "system:masters")
@@ -44,9 +45,7 @@ class Kubectl:
     def __call__(self, *arguments: str, manifest: object = None) -> "subprocess.CompletedProcess[str]":
         """Run it with these arguments, and the manifest as its input."""
         text = None if manifest is None else json.dumps(manifest)
-        return subprocess.run(
-            self.command(*arguments), input=text, capture_output=True, text=True, env=self.environment, check=False
-        )
+        return run_to_end(self.command(*arguments), input=text, env=self.environment)
 
     def apply(self, *arguments: str, manifest: object = None) -> "subprocess.CompletedProcess[str]":
         """Apply on the server; an unknown key, and any warning, is an error."""

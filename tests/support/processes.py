@@ -1,10 +1,17 @@
-"""Facts about processes that a test did not start itself."""
+"""Programs that a test runs to their end, and facts about processes that it did not start itself."""
 
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+
+def run_to_end(command: Sequence[str | Path], **options: Any) -> "subprocess.CompletedProcess[str]":
+    """What the program has printed, and its exit code; ``options`` are those of ``subprocess.run``."""
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def has_ended(pid: int) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.job_folder import JobFolder
+from tests.support.processes import run_to_end
 from tests.support.sample_source import SampleSource
 from tests.support.shape_transactions import Transactions
 from tests.support.waiting import wait_until
@@ -104,7 +105,7 @@ def _run(
     (disk / "filler").unlink()
     config.write_text(at_once)
     publish()
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+    done = run_to_end(command, cwd=_ROOT, timeout=_DEADLINE_S)
     return [full, [done.returncode, done.stderr.strip().splitlines()[-1], *outcome()]]
 
 

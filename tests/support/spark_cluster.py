@@ -20,6 +20,7 @@ import pyspark
 
 from flushtracker.spark.dist import write_dist
 from tests.support.job_folder import JobFolder
+from tests.support.processes import run_to_end
 from tests.support.waiting import wait_until
 
 DEADLINE_S: Final = 600
@@ -189,9 +190,7 @@ def _make_executor_python(folder: Path) -> Path:
             (theirs / name).symlink_to(ours / name)
     python = folder / "bin" / "python"
     command = [str(python), "-c", "import pandas, pyarrow, deltalake; import flushtracker"]
-    tried = subprocess.run(
-        command, cwd=folder, env=_plain_environ(), capture_output=True, text=True, check=False, timeout=DEADLINE_S
-    )
+    tried = run_to_end(command, cwd=folder, env=_plain_environ(), timeout=DEADLINE_S)
     assert "No module named 'flushtracker'" in tried.stderr, tried.stderr
     return python
 

@@ -19,6 +19,7 @@ import yaml
 
 from flushtracker.cli import main
 from flushtracker.delta.acks.table import AckRow, AckTable
+from tests.support.processes import run_to_end
 from tests.support.status_pages import ACK, SEEN, SOURCE
 
 ROOT: Final = Path(__file__).parents[2]
@@ -70,7 +71,7 @@ class StatusCommand:
         if self.is_in_process:
             return run_here(*self.arguments(*arguments))
         command = [sys.executable, "-m", "flushtracker", *self.arguments(*arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+        return run_to_end(command, cwd=ROOT, timeout=120)
 
     def json(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         """Its exit code and its object."""

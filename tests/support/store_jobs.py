@@ -26,6 +26,7 @@ from flushtracker.jobs.track.driver import AckDriver
 from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jobs.write.query import write_shapes
 from tests.support.job_folder import JobFolder
+from tests.support.processes import run_to_end
 from tests.support.sample_source import SampleSource
 from tests.support.shape_transactions import Transactions
 from tests.support.write_folder import WriteFolder
@@ -98,7 +99,7 @@ def undisturbed_job(spark: SparkSession, root: Path) -> JobFolder:
 def kill(module: str, point: str, passes: int, file: Path) -> None:
     """Run a job of ``tests.support`` that kills itself."""
     command = [sys.executable, "-m", f"tests.support.{module}", point, str(passes), "--config", str(file)]
-    done = subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False, timeout=600)
+    done = run_to_end(command, start_new_session=True, timeout=600)
     assert done.returncode == -9, done.stderr
 
 

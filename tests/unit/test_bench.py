@@ -5,13 +5,14 @@ import sys
 from pathlib import Path
 
 from tests.bench import serving
+from tests.support.processes import run_to_end
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.bench", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+    return run_to_end(command, cwd=ROOT, timeout=120)
 
 
 def test_every_bench_runs_and_prints_its_tables() -> None:

@@ -11,6 +11,7 @@ import pytest
 import flushtracker
 from flushtracker.cli import main
 from tests.support.import_blocker import run_without
+from tests.support.processes import run_to_end
 
 ROOT: Final = Path(flushtracker.__file__).parents[1]
 COMMANDS: Final = (
@@ -57,7 +58,7 @@ OPTIONAL: Final = set[str]().union(*EXTRAS.values())
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+    return run_to_end([sys.executable, *arguments], cwd=ROOT)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

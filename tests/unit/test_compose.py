@@ -22,6 +22,7 @@ from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import load_write_config
 from flushtracker.kafka.kafka_config import load_kafka_config
 from flushtracker.shapes.shapes_file import load_shapes
+from tests.support.processes import run_to_end
 
 _ROOT: Final = Path(__file__).parents[2]
 _COMPOSE: Final = _ROOT / "docker-compose.yml"
@@ -31,7 +32,7 @@ _DOCKERFILE: Final = _ROOT / "Dockerfile"
 def _check_schema(path: Path) -> subprocess.CompletedProcess[str]:
     """Check against the JSON schema of the Compose specification that the checker bundles; nothing is fetched."""
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return run_to_end(command, timeout=60)
 
 
 def test_compose_file_follows_the_schema_of_the_compose_specification() -> None:
@@ -105,7 +106,7 @@ def test_change_of_the_code_keeps_packages_and_jars_in_the_build_cache(tmp_path:
         copy = shutil.copytree if (_ROOT / source).is_dir() else shutil.copy
         copy(_ROOT / source, tmp_path / source)
     command = [sys.executable, "-m", "flushtracker.jvm.jars"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = run_to_end(command, cwd=tmp_path, timeout=60)
     assert (done.returncode, "name the jars to fetch" in done.stderr) == (2, True), done.stderr
 
 

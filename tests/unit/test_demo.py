@@ -25,7 +25,7 @@ from flushtracker.operate.status.overview_text import overview_lines
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.process.guarded_process import GuardedProcess
 from flushtracker.shapes.shapes_file import load_shapes
-from tests.support.processes import has_ended
+from tests.support.processes import has_ended, run_to_end
 from tests.support.slot_overviews import overview, slot, source
 from tests.support.status_pages import HELD, NOW_MS, SEEN
 from tests.support.waiting import wait_until
@@ -262,7 +262,7 @@ except KeyboardInterrupt:
     os.kill(os.getpid(), signal.SIGTERM)
     print("made", stop.is_made)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    done = run_to_end([sys.executable, "-c", program], timeout=60)
     assert (done.returncode, done.stdout) == (0, "made True\n")
 
 

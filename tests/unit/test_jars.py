@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 import zipfile
@@ -22,6 +21,7 @@ from flushtracker.jvm.jars import ABFS_JARS, BROKER_JARS, GCS_JARS, S3_JARS, SPA
 from flushtracker.jvm.java import Java, check_java
 from flushtracker.jvm.spark_version import LOCKED, installed_version, supported_minor
 from tests.jar_sums import LOCKS, add_sums
+from tests.support.processes import run_to_end
 
 INSTALL = "install a JDK 17 or 21 (on Debian or Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME"
 DELTA = f"delta-spark_{supported_minor(installed_version())}_2.13"
@@ -155,13 +155,8 @@ def test_a_java_that_does_not_work_is_refused(tmp_path: Path) -> None:
 
 def test_the_java_check_needs_no_package(tmp_path: Path) -> None:
     """`make` runs it before anything is installed; a refusal is one line, with a configuration error's exit code."""
-    done = subprocess.run(
-        [sys.executable, "-S", "-m", "flushtracker.jvm.java"],
-        cwd=Path(__file__).parents[2],
-        env=on_path(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_to_end(
+        [sys.executable, "-S", "-m", "flushtracker.jvm.java"], cwd=Path(__file__).parents[2], env=on_path(tmp_path)
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"flushtracker: Spark needs Java, and there is no java on the PATH: {INSTALL}\n"

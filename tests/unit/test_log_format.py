@@ -3,7 +3,6 @@
 import ast
 import json
 import logging
-import subprocess
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ from flushtracker.cli import main
 from flushtracker.errors import ConfigError
 from flushtracker.process.log_format import RESERVED, event_fields, log_formatter
 from flushtracker.process.program import run_program
+from tests.support.processes import run_to_end
 
 ROOT = Path(flushtracker.__file__).parent
 
@@ -146,7 +146,7 @@ try:
 except ZeroDivisionError:
     logging.getLogger("x").exception("failed")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30)
+    done = run_to_end([sys.executable, "-c", program], timeout=30)
     warning, failed = map(json.loads, done.stderr.splitlines())
     assert (warning["level"], warning["logger"]) == ("WARNING", "py.warnings")
     assert failed["exc_info"].endswith("ZeroDivisionError: division by zero")

@@ -1,6 +1,5 @@
 """The edge of a program: signals, and output that no value can forge."""
 
-import subprocess
 import sys
 import time
 from threading import Thread
@@ -10,6 +9,7 @@ import pytest
 from flushtracker.errors import ConfigError
 from flushtracker.process.log_format import LogFormat
 from flushtracker.process.program import StopFlag, run_program
+from tests.support.processes import run_to_end
 
 
 def test_signal_while_the_main_thread_holds_the_flags_lock_stops_the_program() -> None:
@@ -24,7 +24,7 @@ with stop._cond:
     assert stop.is_set()
 assert stop.wait(60)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30)
+    done = run_to_end([sys.executable, "-c", program], timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -51,7 +51,7 @@ from flushtracker.process.program import log_to_stderr
 log_to_stderr()
 logging.getLogger("x").warning("shape added shape_id=%s", "a\\n2026-01-01 INFO ack advanced\\x1b[2K\\u2028")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30)
+    done = run_to_end([sys.executable, "-c", program], timeout=30)
     assert done.stderr.count("\n") == 1
     assert done.stderr.isascii()
     assert done.stderr.endswith(r"shape_id=a\n2026-01-01 INFO ack advanced\x1b[2K\u2028" + "\n")
@@ -68,7 +68,7 @@ try:
 except ZeroDivisionError:
     logging.getLogger("x").exception("failed")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30)
+    done = run_to_end([sys.executable, "-c", program], timeout=30)
     assert done.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
 
 

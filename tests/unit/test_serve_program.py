@@ -3,7 +3,6 @@
 import http.client
 import json
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from flushtracker.delta.log.table import create_shape_log
 from flushtracker.local.postgres import free_port
 from flushtracker.status.program_status import parse_status
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
+from tests.support.processes import run_to_end
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_process import Process, command, configuration
 from tests.support.shape_log_rows import append, commit, item
@@ -153,15 +153,13 @@ def test_connection_over_the_limit_takes_nothing_from_others(tmp_path: Path, log
 
 def test_server_that_cannot_start_says_why(tmp_path: Path, log: str) -> None:
     """A table that is not there, and an address that is taken, each with its exit code."""
-    done = subprocess.run(
-        command(configuration(tmp_path, f"{log}x")), capture_output=True, text=True, check=False, timeout=120
-    )
+    done = run_to_end(command(configuration(tmp_path, f"{log}x")), timeout=120)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         5,
         f"flushtracker serve: there is no shape log at {log}x; name the folder that is sink.log of the writer",
     )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         path = configuration(tmp_path, log, taken.getsockname()[1])
-        done = subprocess.run(command(path), capture_output=True, text=True, check=False, timeout=120)
+        done = run_to_end(command(path), timeout=120)
     assert done.returncode == 2
     assert "http.listen is 127.0.0.1" in done.stderr

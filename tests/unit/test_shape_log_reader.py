@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from datetime import date
@@ -28,6 +27,7 @@ from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.processes import run_to_end
 from tests.support.sample_registry import _NOW, _TYPES, register, shape_entry, table_entry, taken, wanted_entry
 from tests.support.shape_log_rows import SOURCE, RandomLog, append, commit, item, snapshot_rows
 
@@ -66,7 +66,7 @@ def test_the_documented_program_reads_a_log(tmp_path: Path) -> None:
     (block,) = [block for block in blocks if "read_shape_log" in block]
     command = [sys.executable, "-c", f"{block}\nprint(later.rows.num_rows)"]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    done = run_to_end(command, cwd=tmp_path, env=environ, timeout=60)
     assert done.stdout.splitlines() == [f"1 {LogOffset.last_of(100)}", "0"], done.stderr
 
 

@@ -1,7 +1,6 @@
 """What a job says before Spark starts: a folder that cannot be written, and brokers that do not answer."""
 
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from flushtracker.kafka.kafka_config import KafkaConfig, Topics
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.spark.job_run import check_start
 from tests.support.object_store import running_store, store_config
+from tests.support.processes import run_to_end
 
 ROOT: Final = Path(__file__).parents[2]
 FILES: Final = {
@@ -74,7 +74,7 @@ def test_newcomer_names_a_folder_that_cannot_be_written(tmp_path: Path, program:
     (tmp_path / "file").write_text("in the way")
     config = written_config(tmp_path, program, key, tmp_path / "file" / "folder")
     command = [sys.executable, "-m", "flushtracker", program, "--config", str(config)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+    done = run_to_end(command, timeout=60, cwd=ROOT)
     assert done.returncode == 2
     assert done.stderr == (
         f"flushtracker {program}: {key}: {tmp_path}/file/folder cannot be written: Not a directory at {tmp_path}/file; "
@@ -91,7 +91,7 @@ def test_newcomer_has_a_store_that_replaces_commits(tmp_path: Path, program: str
         storage = yaml.safe_dump({"storage": {"s3": s3}})
         file.write_text(file.read_text().replace("TABLE", "s3://bucket/table") + storage)
         command = [sys.executable, "-m", "flushtracker", program, "--config", str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+        done = run_to_end(command, timeout=60, cwd=ROOT)
     assert f"{key}: the object store of s3://bucket/table ignores If-None-Match" in done.stderr
     assert done.returncode == ConfigError.exit_code
 

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from tests.support.hung_storage import silent_object_store
+from tests.support.processes import run_to_end
 
 _ROOT: Final = Path(__file__).parents[2]
 _PROGRAM: Final = """\
@@ -57,7 +58,5 @@ exit_if_hung("tracker", stop.is_set, 60)
 stop.set()
 sys.exit(0)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=_ROOT, capture_output=True, text=True, timeout=30, check=False
-    )
+    done = run_to_end([sys.executable, "-c", program], cwd=_ROOT, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")

@@ -9,6 +9,7 @@ import pytest
 from flushtracker.power_failure import sync_filter
 from flushtracker.power_failure.sync_watch import require_seccomp
 from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
+from tests.support.processes import run_to_end
 
 STATIC_PROGRAM = """
 #include <fcntl.h>
@@ -32,7 +33,7 @@ def disk(tmp_path: Path) -> UnsyncedDisk:
 
 def run(disk: UnsyncedDisk, *command: str) -> str:
     """Run a command in the folder; returns what it prints."""
-    done = subprocess.run(disk.command(command), cwd=disk.root, capture_output=True, text=True, check=False)
+    done = run_to_end(disk.command(command), cwd=disk.root)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.kafka.records import record_of
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.processes import run_to_end
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "writers.md").read_text()
@@ -26,7 +26,7 @@ JSON: Final = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 def test_the_chain_and_the_snapshot_are_as_the_page_shows(name: str) -> None:
     """Each block runs, and prints what the comments beside each ``print`` show."""
     (block,) = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if name in block]
-    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False, cwd=ROOT)
+    done = run_to_end([sys.executable, "-c", block], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     expected = re.findall(r"print\(.*\)  # (.*)", block)
     assert done.stdout.splitlines() == expected

@@ -1,7 +1,6 @@
 """A real Prometheus that scrapes the demo: the alert fires while a shape is held, and clears when it is removed."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import pytest
 
 from flushtracker.demo.services import Demo
 from tests.support.browser import browser
+from tests.support.processes import run_to_end
 from tests.support.prometheus_server import PrometheusServer
 from tests.support.seeds import every
 from tests.support.status_program import get_json
@@ -40,14 +40,8 @@ class _RunningDemo:
     def run(self, command: str, *arguments: str) -> None:
         """Run a command of flushtracker on the demo's capture."""
         whole = [sys.executable, "-m", "flushtracker", command, *arguments]
-        done = subprocess.run(
-            [*whole, "--config", str(self.folder / "capture.yaml")],
-            cwd=_ROOT,
-            env=os.environ,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_DEADLINE_S,
+        done = run_to_end(
+            [*whole, "--config", str(self.folder / "capture.yaml")], cwd=_ROOT, env=os.environ, timeout=_DEADLINE_S
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -1,11 +1,11 @@
 """What the jobs keep, on the oldest Spark that is supported, in an environment that ``make verify`` builds."""
 
-import subprocess
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.support.processes import run_to_end
 from tests.support.seeds import in_turn
 
 _ROOT: Final = Path(__file__).parent.parent.parent
@@ -17,7 +17,7 @@ def test_what_the_jobs_keep_on_the_oldest_spark(names: str) -> None:
     """A process of its own, because a process has one Spark."""
     command = [str(_ROOT / ".venv-4.0/bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     files = [f"tests/spark/test_{name}.py" for name in names.split()]
-    done = subprocess.run([*command, *files], cwd=_ROOT, capture_output=True, text=True, check=False)
+    done = run_to_end([*command, *files], cwd=_ROOT)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
     assert "passed" in done.stdout
     assert "skipped" not in done.stdout

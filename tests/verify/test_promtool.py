@@ -9,6 +9,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from flushtracker.status.program_status import ProgramStatus
+from tests.support.processes import run_to_end
 from tests.support.prometheus_server import faster_rules
 from tests.support.sample_status import capturing, idle_job, snapshotting, stalled_job, writing
 from tests.support.status_program import StatusProgram
@@ -40,14 +41,7 @@ def test_rules_are_valid() -> None:
 
 def test_each_alert_fires_and_clears_and_none_fires_when_idle() -> None:
     """The played histories of ``alerts_test.yaml``."""
-    done = subprocess.run(
-        ["promtool", "test", "rules", "alerts_test.yaml"],
-        cwd=_FOLDER,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = run_to_end(["promtool", "test", "rules", "alerts_test.yaml"], cwd=_FOLDER, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS" in done.stdout
 

@@ -33,6 +33,7 @@ from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from tests.support.browser import browser
 from tests.support.folded_log import EPOCH, dated
+from tests.support.processes import run_to_end
 from tests.support.sample_registry import register, shape_entry
 from tests.support.seeds import every
 from tests.support.shape_log_rows import SOURCE, Row, append, commit, item
@@ -65,7 +66,7 @@ def node() -> Path:
         shutil.copy(_PAGE / name, _NODE / name)
     shutil.copy(Path(__file__).with_name("follow_shape.mjs"), _NODE)
     install = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries", "5"]
-    done = subprocess.run(install, cwd=_NODE, capture_output=True, text=True, check=False, timeout=_DEADLINE_S)
+    done = run_to_end(install, cwd=_NODE, timeout=_DEADLINE_S)
     assert done.returncode == 0, done.stderr
     return _NODE
 
