@@ -1,7 +1,6 @@
-"""The log of a shape that begins again: no reader mixes its incarnations, and every follower continues, or is told."""
+"""The log of a shape that begins again: no reader mixes its incarnations. Followers: ``test_heal_by_difference.py``."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -9,56 +8,14 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from flushtracker.delta.log.reader import read_shape, read_shape_log
-from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SnapshotMissingError
-from flushtracker.shape_log.fold import fold
-from flushtracker.shape_log.position import Position
+from flushtracker.delta.log.reader import read_shape
+from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.foreign_readers import duckdb_rows, polars_rows
 from tests.support.resynced_log import ResyncedLog, State
 from tests.support.seeds import play_until, seeds
 
 _STEPS = 40
-
-
-@dataclass
-class Follower:
-    """Reads the log alone, a position at a time, and begins again when it is told to."""
-
-    world: ResyncedLog
-    position: Position | None = None
-    begun: tuple[int, int] | None = None
-    """The incarnation that it reads, and the transaction up to which its snapshot goes."""
-    items: list[tuple[str, str | None, str | None]] = field(default_factory=list)
-
-    def poll(self) -> State | None:
-        """The rows by all that was read; ``None`` if there is nothing to begin with."""
-        try:
-            read = read_shape_log(self.world.log, "users", self.position)
-        except PositionError as error:
-            assert "read the shape again from its beginning" in str(error)  # noqa: PT017
-            self.world.counts["told"] += 1
-            self.position, self.begun, self.items = None, None, []
-            return self.poll()
-        except SnapshotMissingError:
-            return None
-        if self.position is None or self.position.attempt != read.position.attempt:
-            self.world.counts["healed"] += self.position is not None
-            self.begun = self.world.read_from
-        is_difference = self.position is not None and self.position.attempt != read.position.attempt
-        self.position = read.position
-        self.items += [(row["operation"], row["key"], row["value"]) for row in read.rows.to_pylist()]
-        return self.poll() if is_difference else fold(self.items)
-
-    def check(self) -> None:
-        """It has the rows of the last incarnation that the log has a snapshot of, as far as they are written."""
-        found, last = self.poll(), self.world.read_from
-        if last is None:
-            assert found is None
-            return
-        assert self.begun is not None
-        assert self.begun[0] == last[0], "a follower was not led to the last incarnation"
-        assert found == self.world.states[max(self.begun[1], self.world.written)]
 
 
 def rows_of(read: object) -> list[tuple[str, str]]:
@@ -70,33 +27,23 @@ def as_rows(state: State) -> list[tuple[str | None, str | None]]:
 
 
 @pytest.mark.parametrize("seed", seeds(1, further=2))
-def test_readers_and_followers_never_mix_incarnations(tmp_path: Path, seed: int) -> None:
+def test_readers_never_mix_incarnations(tmp_path: Path, seed: int) -> None:
     """Whatever is written late, merged, folded, or snapshotted from before; readers in other programs fail or agree.
 
     Each state that anybody reads is one that the table had, and the newest that the log has of one incarnation.
     """
-    play_until(
-        lambda history: played(str(tmp_path / f"log{history}"), history), seed, "marks", "healed", "snapshots", "merges"
-    )
+    play_until(lambda history: played(str(tmp_path / f"log{history}"), history), seed, "marks", "snapshots", "merges")
 
 
 def played(log: str, seed: int) -> Counter[str]:
     world = ResyncedLog(log, Random(seed))  # noqa: S311  reproducible
-    followers = [Follower(world) for _ in range(2)]
     world.snapshot()
-    for follower in followers:
-        follower.check()
     for action in [*[world.step] * _STEPS, world.begin, world.change, world.write_all, world.snapshot, world.upkeep]:
         action()
-        for follower in followers:
-            if world.rng.random() < 0.4:
-                follower.check()
         if world.rng.random() < 0.5:
             check_readers(world)
         if world.rng.random() < 0.15:
             check_foreign(world)
-    for follower in followers:
-        follower.check()
     check_foreign(world)
     return world.counts
 
