@@ -87,7 +87,7 @@ def test_sums_are_equal_in_every_read_of_several_shapes(postgres_folder: Path, b
             return False
 
         wait_until(has_ended, "the removal", DEADLINE_S, pause_s=0.1)
-        wait_until(lambda: not clients.is_alive() or len(clients.sums) > 2, "sums of clients", DEADLINE_S)
+        wait_until(lambda: not clients.is_running or len(clients.sums) > 2, "sums of clients", DEADLINE_S)
         assert loop.load is not None
         loop.load.stop()
         ((total,),) = loop.server.execute("SELECT sum(delta) FROM history")
@@ -96,7 +96,7 @@ def test_sums_are_equal_in_every_read_of_several_shapes(postgres_folder: Path, b
             assert len({*sums(last).values()}) == 1
             last = await_read(loop, *_AMOUNTS, after=last.lsn)
         assert {*sums(last).values()} == {total}
-        wait_until(lambda: not clients.is_alive() or last.lsn <= max(clients.sums, default=0), "clients", DEADLINE_S)
+        wait_until(lambda: not clients.is_running or last.lsn <= max(clients.sums, default=0), "clients", DEADLINE_S)
         clients.stop()
         assert all(len({*each.values()}) == 1 for each in clients.sums.values()), clients.sums
         assert {*clients.sums[max(clients.sums)].values()} == {total}

@@ -4,7 +4,7 @@ import random
 import signal
 from contextlib import ExitStack, closing
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.operate.status.slot_view import SlotView
+from tests.support.background import Background
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RigOn, shape
 from tests.support.major_upgrade import old_server, system_id, upgraded
 from tests.support.waiting import wait_until
@@ -71,30 +72,21 @@ def drop_slot(server: LocalPostgres) -> None:
     server.execute(_DROP_SLOT)
 
 
-class Acker:
+class Acker(Background):
     """Acknowledges whatever was published of the first source, as the tracker does; a context manager."""
 
     def __init__(self, rig: CaptureRig) -> None:
+        super().__init__(self._play)
         self._rig = rig
         self._source = f"{system_id(rig.server)}/1/shapes"
-        self._stop = Event()
-        self._thread = Thread(target=self._run, daemon=True)
         self.acks: list[int] = []
 
-    def __enter__(self) -> "Acker":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(_DEADLINE_S)
-
-    def _run(self) -> None:
+    def _play(self) -> None:
         topic = self._rig.settings["kafka"]["topics"]["fragments"]
         table = AckTable(str(self._rig.acks))
         table.fence_others()
         with closing(TopicReader(self._rig.config.kafka)) as reader:
-            while not self._stop.wait(0.1):
+            while not self.stopping.wait(0.1):
                 events = map(FragmentEvent.from_json, reader.values(topic))
                 last = max((event.lsn for event in events if event.source == self._source), default=0)
                 if last > max(self.acks, default=0):

@@ -108,8 +108,7 @@ def test_every_state_of_a_writer_is_one_of_the_table(publishing: PublishingRig, 
     define(rig, 0)
     rig.start()
     rig.wait(lambda: len(rig.registry()) == len(NAMES), "the shapes of the whole tables")
-    workload = Workload(rig.server, rng.randrange(1000))
-    try:
+    with Workload(rig.server, rng.randrange(1000)) as workload, closing(processes):
         processes.start("writer")
         for kill in range(_KILLS):
             _define_visible(rig, kill + 1)
@@ -124,9 +123,6 @@ def test_every_state_of_a_writer_is_one_of_the_table(publishing: PublishingRig, 
         wait_until(lambda: processes.rows().keys() >= set(shape_ids), f"the rows of {shape_ids}", 2 * DEADLINE_S)
         workload.stop()
         _assert_rows(publishing, processes, shape_ids)
-    finally:
-        workload.stop()
-        processes.close()
 
 
 def _define_visible(rig: CaptureRig, count: int) -> list[str]:

@@ -137,8 +137,7 @@ def stage(request: pytest.FixtureRequest, postgres: LocalPostgres, rig_on: RigOn
 def test_every_state_after_a_snapshot_is_one_of_the_table(stage: Stage) -> None:
     """Shapes are added, their snapshots taken, late and again, and capture is restarted, while clients work."""
     rig = stage.rig
-    workload = Workload(rig.server, stage.rng.randrange(1000))
-    try:
+    with Workload(rig.server, stage.rng.randrange(1000)):
         for _ in range(_ROUNDS):
             time.sleep(1)
             with stage.commits_hanging():
@@ -153,8 +152,6 @@ def test_every_state_after_a_snapshot_is_one_of_the_table(stage: Stage) -> None:
             for shape_id in [*waiting, stage.rng.choice(added)]:
                 stage.take(shape_id)
         time.sleep(1)
-    finally:
-        workload.stop()
     rig.wait_for_commits(rig.commit_lsn("SELECT pg_log_standby_snapshot()"))
     contained = compared = 0
     for shape_id, verdict in stage.verdicts():

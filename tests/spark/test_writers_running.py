@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,6 +19,7 @@ from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.background import Background
 from tests.support.shape_transactions import SOURCE, Transactions
 from tests.support.waiting import wait_until
 from tests.support.write_folder import WriteFolder
@@ -127,31 +128,22 @@ def large_transaction(job: WriteFolder, shape_id: str, rows: int) -> LogOffset:
     return LogOffset.last_of(lsn)
 
 
-class Poller:
+class Poller(Background):
     """Reads a shape all the time, and keeps each number of rows that it has seen."""
 
     def __init__(self, log: Path, shape_id: str) -> None:
+        super().__init__(self._play)
         self.seen: list[int] = []
         self._log, self._shape_id = log, shape_id
-        self._stop = Event()
-        self._thread = Thread(target=self._run)
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
+    def _play(self) -> None:
+        while not self.stopping.is_set():
             try:
                 found = ShapeLogReader(str(self._log)).read_log(self._shape_id)
             except FlushtrackerError:
                 continue  # There is no such table or shape yet.
             self.seen.append(found.rows.num_rows)
             time.sleep(0.02)
-
-    def __enter__(self) -> "Poller":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
 
 def peak_worker_kib() -> int:

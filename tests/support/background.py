@@ -13,20 +13,29 @@ class Background:
     The first error is that of the block, too, if the block itself has none.
     """
 
-    def __init__(self, *plays: Callable[[], None]) -> None:
+    def __init__(self, *plays: Callable[[], object]) -> None:
         self.stopping = Event()
         self.failure: BaseException | None = None
         self._threads = [Thread(target=self._run, args=(play,), daemon=True) for play in plays]
 
     def __enter__(self: _Kind) -> _Kind:
-        for thread in self._threads:
-            thread.start()
+        self.start()
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.join()
         if kind is None:
             self.raise_failure()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether any thread runs; one may end by itself."""
+        return any(thread.is_alive() for thread in self._threads)
+
+    def start(self) -> None:
+        """Where there is no block."""
+        for thread in self._threads:
+            thread.start()
 
     def join(self) -> None:
         """Stop, after what is being done."""
@@ -44,7 +53,7 @@ class Background:
         if self.failure is not None:
             raise self.failure
 
-    def _run(self, play: Callable[[], None]) -> None:
+    def _run(self, play: Callable[[], object]) -> None:
         try:
             play()
         except BaseException as error:  # noqa: BLE001  raised in the test's thread

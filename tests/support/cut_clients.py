@@ -4,9 +4,9 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Event, Thread
 from typing import Any
 
+from tests.support.background import Background
 from tests.support.serve_client import Answering, Client, Response, Server, State, serving
 
 
@@ -75,33 +75,18 @@ def combined(clients: Sequence[CutClient]) -> tuple[int, dict[str, State]] | Non
     return lsn, {client.params["shape"]: client.rows_at(lsn) for client in clients}
 
 
-class CutReader(Thread):
-    """Follows shapes over HTTP, from its start until it is stopped; ``sums`` are those of each shape, by LSN."""
+class CutReader(Background):
+    """Follows shapes over HTTP; ``sums`` are those of each shape, by LSN."""
 
     def __init__(self, log: str, shapes: str, amounts: Mapping[str, str]) -> None:
-        super().__init__(daemon=True)
+        super().__init__(lambda: asyncio.run(self._follow()))
         self._log, self._shapes, self._amounts = log, shapes, amounts
-        self._stop_asked = Event()
-        self.failure: BaseException | None = None
         self.sums: dict[int, dict[str, int]] = {}
-
-    def stop(self) -> None:
-        """End it; raises what has failed."""
-        self._stop_asked.set()
-        self.join()
-        if self.failure is not None:
-            raise self.failure
-
-    def run(self) -> None:
-        try:
-            asyncio.run(self._follow())
-        except BaseException as error:  # noqa: BLE001  raised when it is stopped
-            self.failure = error
 
     async def _follow(self) -> None:
         clients = [CutClient({"shape": shape_id, "cuts": "true"}) for shape_id in self._amounts]
         async with serving(self._log, self._shapes, live_s=1.0) as server:
-            while not self._stop_asked.is_set():
+            while not self.stopping.is_set():
                 answers = await asyncio.gather(*(client.step(server, live=True) for client in clients))
                 assert {answer.status for answer in answers} <= {200, 409, 503}
                 if (found := combined(clients)) is not None:

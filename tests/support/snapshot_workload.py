@@ -3,13 +3,14 @@
 import random
 import time
 from contextlib import closing
-from threading import Event, Thread
+from functools import partial
 from typing import Final
 
 import psycopg2
 from psycopg2.extensions import cursor as Cursor  # noqa: N812  psycopg2 names a class so
 
 from flushtracker.local.postgres import LocalPostgres
+from tests.support.background import Background
 
 TABLES: Final = (
     "CREATE TABLE rows (id int PRIMARY KEY, grp int NOT NULL, note text)",
@@ -56,40 +57,23 @@ _EXPECTED: Final = (
 )
 
 
-class Workload:
-    """Runs the clients until :meth:`stop`, which raises what has failed; each client has a seed of its own."""
+class Workload(Background):
+    """Runs the clients; each has a seed of its own."""
 
     def __init__(self, server: LocalPostgres, seed: int) -> None:
+        super().__init__(*(partial(self._play, f"{seed}/{client}") for client in range(_CLIENTS)))
         self._server = server
-        self._stop = Event()
-        self.errors: list[Exception] = []
         self.committed = 0
-        self._threads = [
-            Thread(target=self._run, args=(f"{seed}/{client}",), daemon=True) for client in range(_CLIENTS)
-        ]
-        for thread in self._threads:
-            thread.start()
 
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive()
-        if self.errors:
-            raise self.errors[0]
-
-    def _run(self, seed: str) -> None:
+    def _play(self, seed: str) -> None:
         rng = random.Random(seed)  # noqa: S311  repeatable
-        try:
-            with closing(self._server.connect()) as connection:
-                connection.autocommit = False
-                with connection, connection.cursor() as cursor:
-                    # Such commits become visible before the server flushes them.
-                    cursor.execute(f"SET synchronous_commit = {rng.choice(['on', 'on', 'off'])}")
-                while not self._stop.is_set():
-                    self._transact(connection, rng)
-        except Exception as error:  # noqa: BLE001  raised by stop
-            self.errors.append(error)
+        with closing(self._server.connect()) as connection:
+            connection.autocommit = False
+            with connection, connection.cursor() as cursor:
+                # Such commits become visible before the server flushes them.
+                cursor.execute(f"SET synchronous_commit = {rng.choice(['on', 'on', 'off'])}")
+            while not self.stopping.is_set():
+                self._transact(connection, rng)
 
     def _transact(self, connection: psycopg2.extensions.connection, rng: random.Random) -> None:
         try:
@@ -97,7 +81,7 @@ class Workload:
                 for _ in range(rng.randrange(1, 6)):
                     self._statement(cursor, rng)
                 if rng.random() < _HOLD_SHARE:
-                    self._stop.wait(rng.random())
+                    self.stopping.wait(rng.random())
             if rng.random() < _ROLLBACK_SHARE:
                 connection.rollback()
             else:

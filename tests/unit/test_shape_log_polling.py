@@ -1,7 +1,5 @@
 """Readers that poll all the time, while a writer appends parts of transactions and upkeep merges the files."""
 
-import threading
-from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -12,38 +10,12 @@ from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.errors import ConfigError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.position import Position
+from tests.support.background import Background
 from tests.support.shape_log_rows import RandomLog, append, arrow
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 _SETTINGS = MergeSettings(merge_files=4, files_per_run=3, least_file_bytes=1, sealed_bytes=40_000)
 _TRANSACTIONS = 40
-
-
-class Background:
-    """Runs ``work`` over and over in a thread until it returns false, or :meth:`stop`."""
-
-    def __init__(self, work: Callable[[], bool]) -> None:
-        self._work, self._stopped = work, threading.Event()
-        self.problem: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            while not self._stopped.is_set() and self._work():
-                pass
-        except BaseException as error:  # noqa: BLE001  for the test's own thread
-            self.problem = error
-
-    @property
-    def is_running(self) -> bool:
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join(60)
-        assert not self.is_running
-        assert self.problem is None
 
 
 def test_polling_readers_see_whole_transactions_once(tmp_path: Path) -> None:
@@ -52,16 +24,12 @@ def test_polling_readers_see_whole_transactions_once(tmp_path: Path) -> None:
     create_shape_log(log)
     made = RandomLog(3)
     parts = [part for _ in range(_TRANSACTIONS) for part in made.fragments()]
-    waiting, merges = list(parts), 0
+    merges = 0
 
-    def write() -> bool:
-        append(log, waiting.pop(0))
-        return bool(waiting)
-
-    def keep() -> bool:
+    def keep() -> None:
         nonlocal merges
-        merges += ShapeLogUpkeep(log, settings=_SETTINGS).run(_NOW).merges
-        return True
+        while not upkeep.stopping.is_set():
+            merges += ShapeLogUpkeep(log, settings=_SETTINGS).run(_NOW).merges
 
     expected: dict[str, list[dict[str, Any]]] = {shape_id: [] for shape_id in made.shape_ids}
     for row in arrow(row for part in parts for row in part).to_pylist():
@@ -89,12 +57,12 @@ def test_polling_readers_see_whole_transactions_once(tmp_path: Path) -> None:
                 assert [_filled(row) for row in state.rows.to_pylist()] == [_filled(row) for row in rows]
             polls += 1
 
-    writer, upkeep = Background(write), Background(keep)
-    while writer.is_running:
+    upkeep = Background(keep)
+    with upkeep:
+        with Background(lambda: [append(log, part) for part in parts]) as writer:
+            while writer.is_running:
+                poll()
         poll()
-    writer.stop()
-    poll()
-    upkeep.stop()
     assert followed == expected
     assert merges > 3
     assert polls > 20
