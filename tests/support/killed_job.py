@@ -1,12 +1,13 @@
 """``flushtracker track`` that is killed at a chosen point of a batch: SIGKILL to the driver, its JVM and its workers.
 
 ``python -m tests.support.killed_job POINT N --config FILE``: POINT is a key of ``POINTS``, and N is how often it is
-passed before the kill. The process must lead its own process group.
+passed before the kill; ``N@PATH``, once there is something at the path. The process must lead its own process group.
 """
 
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Final
 
 from flushtracker.cli import run
@@ -28,5 +29,6 @@ POINTS: Final[KillPoints] = {
 }
 
 if __name__ == "__main__":
-    arm(POINTS, sys.argv[1], int(sys.argv[2]), _die)
+    passes, _, path = sys.argv[2].partition("@")
+    arm(POINTS, sys.argv[1], int(passes), _die, lambda: not path or Path(path).exists())
     run(["track", *sys.argv[3:]])

@@ -23,6 +23,7 @@ class TrackingProcess:
     def __init__(self, rig: CaptureRig) -> None:
         self._log = rig.folder / "tracker.log"
         self._file = rig.folder / "tracker.yaml"
+        self._armed = rig.folder / "armed"
         self._url = f"http://127.0.0.1:{(port := free_port())}/status.json"
         self._process: subprocess.Popen[bytes] | None = None
         topics = rig.config.kafka.topics
@@ -37,13 +38,19 @@ class TrackingProcess:
         self._file.write_text(json.dumps(settings))
 
     def start(self, point: str, passes: int) -> None:
-        """Start it; it kills itself at ``point`` of ``tests.support.killed_job``, after passing it so often."""
-        command = [sys.executable, "-m", "tests.support.killed_job", point, str(passes), "--config", str(self._file)]
+        """Start it; it kills itself at ``point`` of ``tests.support.killed_job``, after so many passes since `arm`."""
+        self._armed.unlink(missing_ok=True)
+        count = f"{passes}@{self._armed}"
+        command = [sys.executable, "-m", "tests.support.killed_job", point, count, "--config", str(self._file)]
         environ = {**os.environ, "JAVA_TOOL_OPTIONS": FAST_START}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, cwd=ROOT, env=environ, start_new_session=True
             )
+
+    def arm(self) -> None:
+        """From now on each pass counts: before that, a busy machine decides how many there are."""
+        self._armed.touch()
 
     def step(self) -> None:
         """It goes on by itself: it runs, or was killed."""

@@ -1,6 +1,7 @@
 """Readers that poll all the time, while a writer appends parts of transactions and upkeep merges the files."""
 
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_polling_readers_see_whole_transactions_once(tmp_path: Path) -> None:
 
     upkeep = Background(keep)
     with upkeep:
-        with Background(lambda: [append(log, part) for part in parts]) as writer:
+        with Background(lambda: [*map(partial(append, log), parts)]) as writer:
             while writer.is_running:
                 poll()
         poll()
