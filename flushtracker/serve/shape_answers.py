@@ -133,9 +133,13 @@ class ShapeAnswers:
             GoneError, UnavailableError, FlushtrackerError: as :meth:`answer`.
         """
         shape_id, is_late = follower.seen.shape_id, False
-        while not (follower.has_news or is_late):
+        while True:
+            # The wait begins before the shape is looked up, so no change is between the two.
             changed = self._watch.changed(shape_id, or_cut=follower.cuts)
             try:
+                follower = followed(replace(follower, seen=await self._watch.shape(shape_id)))
+                if follower.has_news or is_late:
+                    return follower
                 await asyncio.wait(
                     {changed, gone}, timeout=max(end_s - self._now_s(), 0), return_when="FIRST_COMPLETED"
                 )
@@ -144,8 +148,6 @@ class ShapeAnswers:
             if gone.done():
                 raise GoneError
             is_late = self._now_s() >= end_s or self._watch.is_closed
-            follower = followed(replace(follower, seen=await self._watch.shape(shape_id)))
-        return follower
 
     async def page(self, follower: Follower) -> Page:
         """What follows for a client, as much as fits in one answer; raises as :meth:`more`."""
