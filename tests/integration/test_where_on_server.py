@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
+from flushtracker.shapes.where.number_values import exact_arithmetic, parse_numeric
 from tests.support.new_server import running_server
 from tests.support.random_where import COLUMNS
 from tests.support.seeds import in_turn
@@ -34,6 +35,26 @@ def test_mutated_conditions_mean_the_same_on_each_version(version: int) -> None:
     """Each has keywords of its own, and reads other numbers; what is accepted here is what all of them read alike."""
     with running_server(binaries_of(version)) as server:
         _compare_mutated(server, ("default", "C", "und-x-icu"))
+
+
+def test_long_numbers_are_calculated_as_on_the_server(postgres: LocalPostgres) -> None:
+    """To the last digit, and refused where the result is longer than a numeric may be."""
+    texts = ["7" * 40_000, f"0.{'7' * 16_383}", f"{'2' * 999}.{'5' * 999}", "1e131071", f"9999.{'9' * 40}", "-7.3"]
+    for operator, left, right in product("+-*/%", texts, texts):
+        [(theirs,)] = postgres.execute(
+            f"DO $$ BEGIN PERFORM set_config('test.found', ('{left}'::numeric {operator} '{right}'::numeric)::text, "
+            "false); EXCEPTION WHEN numeric_value_out_of_range THEN PERFORM set_config('test.found', 'e', false); "
+            "END $$",
+            "SELECT current_setting('test.found')",
+        )
+        try:
+            found = exact_arithmetic(operator, whole=False)(parse_numeric(left), parse_numeric(right))
+        except OverflowError:
+            assert theirs == "e", (operator, left[:20], right[:20])
+        else:
+            # PostgreSQL has no negative zero.
+            text = format(found if found else found.copy_abs(), "f")
+            assert text == theirs, (operator, left[:20], right[:20])
 
 
 def _compare_mutated(server: LocalPostgres, collations: Sequence[str]) -> None:

@@ -5,8 +5,8 @@ information that capture does not have is refused, not guessed: the order of tex
 timestamp without an offset compared with ``timestamptz`` (the session's time zone), every type whose operators are not
 known here. The relation describes its types that are not built in (:class:`~flushtracker.wal.changes.UserType`).
 A row for which PostgreSQL would raise an error has no outcome, and the predicate raises one too: a division by zero, a
-number out of the range of ``double precision``. The exception is an overflow: integers and numerics are computed
-exactly, however large.
+number out of the range of ``double precision`` or of ``numeric``. The exception is an overflow of integers, which are
+computed exactly.
 
 ``lower``, ``upper`` and ILIKE map ASCII letters as every collation does, except those of Turkish, Azeri and Lithuanian,
 which are refused. Other letters are compared only where their case makes no difference (:mod:`~.letter_case`). Text is

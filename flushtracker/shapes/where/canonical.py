@@ -10,13 +10,14 @@ would: not if there is a floating-point number, or a literal of another type.
 Every rewriting here holds in three-valued logic, for NULLs as well as for values.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from typing import Any, Final, TypeAlias, get_args
 
 from flushtracker.shapes.where.column_types import type_of
-from flushtracker.shapes.where.sql_values import TYPES, SqlType
+from flushtracker.shapes.where.number_values import parse_short_numeric
+from flushtracker.shapes.where.sql_values import NUMERIC, TYPES, SqlType
 from flushtracker.shapes.where.tree import (
     ColumnRef,
     Comparison,
@@ -26,7 +27,7 @@ from flushtracker.shapes.where.tree import (
     Node,
     Not,
 )
-from flushtracker.wal.changes import Relation
+from flushtracker.wal.changes import Column, Relation
 
 _MIRRORED: Final = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _NEGATED: Final = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -36,20 +37,29 @@ _BY_VALUE: Final = ("exact", "boolean", "uuid", "datetime", "instant", "time")
 Form: TypeAlias = tuple[Any, ...]
 """Values that can be hashed."""
 
+_Columns: TypeAlias = Mapping[str, Column]
+
 
 def canonical(node: Node, relation: Relation | None = None) -> Form:
-    """The form of a condition; ``relation`` has the types of the columns, if these are known."""
+    """The form of a condition; ``relation`` has the types of the columns, if these are known.
+
+    It costs about as much as parsing the condition: a literal is never written out, however large its exponent.
+    """
+    return _canonical(node, {} if relation is None else {column.name: column for column in relation.columns})
+
+
+def _canonical(node: Node, columns: _Columns) -> Form:
     match node:
         case Junction(operator, parts):
-            return _junction(operator, [canonical(part, relation) for part in parts])
+            return _junction(operator, [_canonical(part, columns) for part in parts])
         case Membership(operand, items):
-            return _membership(operand, items, relation)
+            return _membership(operand, items, columns)
         case Comparison(operator, left, right, _):
-            return _comparison(operator, left, right, relation)
+            return _comparison(operator, left, right, columns)
         case Not(operand):
-            return _negation(canonical(operand, relation))
+            return _negation(_canonical(operand, columns))
         case _:
-            return _plain(node, relation)
+            return _plain(node, columns)
 
 
 def _junction(operator: str, parts: Iterable[Form]) -> Form:
@@ -59,16 +69,16 @@ def _junction(operator: str, parts: Iterable[Form]) -> Form:
     return (operator, *sorted(found, key=repr)) if len(found) > 1 else found.pop()
 
 
-def _membership(operand: Node, items: Sequence[Node], relation: Relation | None) -> Form:
-    if len(items) == 1 or _is_compared_one_by_one(operand, items, relation):
-        return _junction("OR", [_comparison("=", operand, item, relation) for item in items])
-    forms = {canonical(item, relation) for item in items}
-    return "in", canonical(operand, relation), *sorted(forms, key=repr)
+def _membership(operand: Node, items: Sequence[Node], columns: _Columns) -> Form:
+    if len(items) == 1 or _is_compared_one_by_one(operand, items, columns):
+        return _junction("OR", [_comparison("=", operand, item, columns) for item in items])
+    forms = {_canonical(item, columns) for item in items}
+    return "in", _canonical(operand, columns), *sorted(forms, key=repr)
 
 
-def _is_compared_one_by_one(operand: Node, items: Iterable[Node], relation: Relation | None) -> bool:
+def _is_compared_one_by_one(operand: Node, items: Iterable[Node], columns: _Columns) -> bool:
     """Whether each item is compared as it would be without the others, for all that is known."""
-    sql_type = _column_type(operand, relation)
+    sql_type = _column_type(operand, columns)
     if sql_type is None or sql_type.family == "float":
         return False
     return all(isinstance(item, Constant) and (item.is_untyped or _is_like(item, sql_type)) for item in items)
@@ -82,34 +92,33 @@ def _is_like(literal: Constant, sql_type: SqlType) -> bool:
     return of_literal.oid == sql_type.oid or of_literal.family == sql_type.family == "exact"
 
 
-def _column_type(node: Node, relation: Relation | None) -> SqlType | None:
+def _column_type(node: Node, columns: _Columns) -> SqlType | None:
     """The type of an operand that is a column; ``None`` if it is none, or its type is not known."""
-    if not isinstance(node, ColumnRef) or relation is None:
-        return None
-    column = next((column for column in relation.columns if column.name == node.name), None)
+    column = columns.get(node.name) if isinstance(node, ColumnRef) else None
     return None if column is None else type_of(column)
 
 
-def _comparison(operator: str, left: Node, right: Node, relation: Relation | None) -> Form:
-    left_form, right_form = _operand(left, right, relation), _operand(right, left, relation)
+def _comparison(operator: str, left: Node, right: Node, columns: _Columns) -> Form:
+    left_form, right_form = _operand(left, right, columns), _operand(right, left, columns)
     if repr(left_form) > repr(right_form):
         operator, left_form, right_form = _MIRRORED.get(operator, operator), right_form, left_form
     return "compare", operator, left_form, right_form
 
 
-def _operand(node: Node, other: Node, relation: Relation | None) -> Form:
+def _operand(node: Node, other: Node, columns: _Columns) -> Form:
     """An operand of a comparison; a literal that is compared with a column is the value that it is there."""
-    sql_type = _column_type(other, relation)
+    sql_type = _column_type(other, columns)
     value = _value(node, sql_type) if isinstance(node, Constant) and sql_type is not None else None
-    return canonical(node, relation) if value is None else value
+    return _canonical(node, columns) if value is None else value
 
 
 def _value(literal: Constant, sql_type: SqlType) -> Form | None:
     """What a literal is where it is compared with a column of this type; ``None`` if that is not known."""
     if literal.text is None or not (literal.is_untyped or _is_like(literal, sql_type)):
         return None
+    parse = parse_short_numeric if sql_type.oid == NUMERIC else sql_type.parse
     try:
-        value = sql_type.parse(literal.text)
+        value = parse(literal.text)
     except ValueError:
         return None
     if sql_type.family not in _BY_VALUE:
@@ -136,14 +145,14 @@ def _negation(form: Form) -> Form:
     return "not", form
 
 
-def _plain(node: object, relation: Relation | None) -> Form:
+def _plain(node: object, columns: _Columns) -> Form:
     """Any other node: its kind and its parts."""
     found: list[Any] = [type(node).__name__]
     if not is_dataclass(node):
         return repr(node), *found
     for field in fields(node):
         value = getattr(node, field.name)
-        found.append(canonical(value, relation) if type(value) in _NODES else repr(value))
+        found.append(_canonical(value, columns) if type(value) in _NODES else repr(value))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ with placeholder literals, once, and the condition is the result with its own li
 
 import re
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.where import sql_values
@@ -24,6 +24,8 @@ _LINK = re.compile(
     r")(?P<more> AND )?",
     re.ASCII,
 )
+_LONGEST_FORM: Final = 1_000
+"""Longer ones are left to the parser: clients of the HTTP server send any, and those that are read are remembered."""
 _Link: TypeAlias = tuple[str | None, ...]
 """The groups of a match."""
 
@@ -34,7 +36,7 @@ def read_chain(text: str) -> tuple[Node, frozenset[str], str] | None:
     if links is None:
         return None
     form = " AND ".join([_form_of(link) for link in links])
-    read = _read_form(form)
+    read = _read_form(form) if len(form) <= _LONGEST_FORM else None
     if read is None:
         return None
     column_refs, columns = read

@@ -7,7 +7,7 @@ from dataclasses import replace
 from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.letter_case import LetterCase, case_variants, has_other_letters
 from flushtracker.shapes.where.like_pattern import LikePattern
-from flushtracker.shapes.where.number_values import parse_numeric
+from flushtracker.shapes.where.number_values import parse_short_numeric
 from flushtracker.shapes.where.tokens import refused, shorten
 from flushtracker.shapes.where.tree import CaseMapping, Constant, EnumName, Like, Node, TextCast
 
@@ -121,6 +121,6 @@ def require_divisor(operator: str, divisor: Node) -> None:
 
 def _is_zero(text: str) -> bool:
     try:
-        return parse_numeric(text.strip(sql_values.BLANKS)) == 0
+        return parse_short_numeric(text.strip(sql_values.BLANKS)) == 0
     except ValueError:
         return False

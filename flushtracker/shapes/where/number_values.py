@@ -1,8 +1,10 @@
 """PostgreSQL's numbers: parsed from text, converted and computed as the server does.
 
-NaN equals itself and is greater than every number. Exact numbers are not rounded, except quotients; a ``Decimal`` keeps
-its decimals, because PostgreSQL derives the precision of a quotient from them. Parsers raise ``ValueError``, and
-calculations and conversions ``ArithmeticError``; the caller adds the table and the column.
+NaN equals itself and is greater than every number. Exact numbers are not rounded, except quotients and, as on the
+server, decimals after the 16,383rd; a ``Decimal`` keeps its decimals, because PostgreSQL derives the precision of a
+quotient from them. No operator makes a numeric that is longer than a server's, so none costs more than some hundredths
+of a second: conversions to ``int``, whose cost is quadratic in the digits, are only of short ones. Parsers raise
+``ValueError``, and calculations and conversions ``ArithmeticError``; the caller adds the table and the column.
 """
 
 import decimal
@@ -17,6 +19,8 @@ from typing import Any
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
+_MOST_WHOLE_DIGITS = 131_072
+_MOST_DECIMALS = 16_383
 _INFINITY = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE | re.ASCII)
 # Enough digits for every result, so that nothing is rounded, and no traps, so that ∞ − ∞ is NaN and not an exception.
 _EXACT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[])
@@ -70,12 +74,20 @@ def _non_finite(text: str) -> float | NotANumber:
 
 def parse_numeric(text: str) -> Decimal | NotANumber:
     """An exact number; the exponent is bounded, as it is in PostgreSQL."""
+    value = parse_short_numeric(text)
+    if isinstance(value, NotANumber) or "e" not in text.lower() or int(value.as_tuple().exponent) <= 0:
+        return value
+    # Without an exponent above 0, a result has as many decimals as in PostgreSQL.
+    return _EXACT.quantize(value, Decimal(1))
+
+
+def parse_short_numeric(text: str) -> Decimal | NotANumber:
+    """The same number, as short as its text: ``1e131071`` has one digit. Not to be calculated with."""
     if _NUMBER.fullmatch(text):
         value = Decimal(text)
-        if value and not -16_384 < value.adjusted() < 131_072:
+        if value and not -16_384 < value.adjusted() < _MOST_WHOLE_DIGITS:
             raise ValueError("out of range")
-        # Without an exponent above 0, a result has as many decimals as in PostgreSQL.
-        return value if int(value.as_tuple().exponent) <= 0 else _EXACT.quantize(value, Decimal(1))
+        return value
     value_or_nan = _non_finite(text)
     return value_or_nan if isinstance(value_or_nan, NotANumber) else Decimal(value_or_nan)
 
@@ -169,9 +181,18 @@ def exact_arithmetic(operator: str, *, whole: bool) -> Callable[[Any, Any], Any]
         if right == 0 and operator in ("/", "%"):
             raise ZeroDivisionError("a division by zero")
         result = of_numbers(left, right)
-        return NAN if isinstance(result, Decimal) and result.is_nan() else result
+        return _numeric(result) if isinstance(result, Decimal) else result
 
     return calculate
+
+
+def _numeric(result: Decimal) -> Decimal | NotANumber:
+    """A result as a numeric of a server: raises ``OverflowError`` for one that is too long."""
+    if result.is_nan():
+        return NAN
+    if result and result.is_finite() and result.adjusted() >= _MOST_WHOLE_DIGITS:
+        raise OverflowError("a number out of the range of numeric")
+    return _rounded(result, _MOST_DECIMALS) if _scale(result) > _MOST_DECIMALS else result
 
 
 def _whole_quotient(left: int, right: int) -> int:
@@ -191,15 +212,22 @@ def _quotient(left: Decimal | int, right: Decimal | int) -> Decimal:
     if right.is_infinite():
         return Decimal(0)
     scale = min(max(_quotient_scale(left, right), _scale(left), _scale(right), 0), _MAX_DISPLAY_SCALE)
-    (left_sign, *_), (right_sign, *_) = left.as_tuple(), right.as_tuple()
-    numerator, denominator = left.as_integer_ratio(), right.as_integer_ratio()
-    scaled, divisor = abs(numerator[0] * denominator[1]) * 10**scale, abs(numerator[1] * denominator[0])
-    digits = (2 * scaled + divisor) // (2 * divisor)
-    return _EXACT.scaleb(Decimal(-digits if left_sign != right_sign else digits), -scale)
+    divisor = right.copy_abs()
+    quotient, remainder = _EXACT.divmod(_EXACT.scaleb(left.copy_abs(), scale), divisor)
+    if _EXACT.add(remainder, remainder) >= divisor:
+        quotient = _EXACT.add(quotient, Decimal(1))
+    result = _EXACT.scaleb(quotient, -scale)
+    return result if left.is_signed() == right.is_signed() else result.copy_negate()
+
+
+def _rounded(value: Decimal, scale: int) -> Decimal:
+    """With so many decimals; a half is rounded away from zero."""
+    return value.quantize(Decimal(1).scaleb(-scale), decimal.ROUND_HALF_UP, _EXACT)
 
 
 def _scale(value: Decimal) -> int:
-    return max(0, -int(value.as_tuple().exponent))
+    """How many decimals it has; ``as_tuple`` would make an object of each digit."""
+    return len(format(value, "f").partition(".")[2]) if value.is_finite() else 0
 
 
 def _quotient_scale(left: Decimal, right: Decimal) -> int:
@@ -214,7 +242,7 @@ def _first_digit(value: Decimal) -> tuple[int, int]:
     if not value:
         return 0, 0
     place = value.adjusted() // 4
-    return place, int(abs(_EXACT.scaleb(value, -4 * place)))
+    return place, int(_EXACT.scaleb(value.copy_abs(), -4 * place))
 
 
 def negate(value: Any) -> Any:

@@ -19,6 +19,7 @@ from flushtracker.shapes.where.number_values import (
     parse_double,
     parse_numeric,
     parse_real,
+    parse_short_numeric,
 )
 from flushtracker.shapes.where.time_values import parse_date, parse_interval, parse_time, timestamp_parser
 
@@ -178,5 +179,5 @@ def number_type(text: str) -> SqlType:
         except ValueError:
             continue
         return TYPES[oid]
-    parse_numeric(text)
+    parse_short_numeric(text)
     return TYPES[NUMERIC]
