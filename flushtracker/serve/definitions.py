@@ -28,6 +28,8 @@ _AMBIGUOUS: Final = ("--", "/*", "\\")
 _WORD: Final = re.compile(r"[\w$]")
 _TOUCHING: Final = "where has a placeholder beside a word, a quote or another placeholder"
 _MOST_CONDITION: Final = 8_000
+_SCHEMA: Final = "public"
+"""Of tables that a client names without one, as for Electric."""
 
 _Form = tuple[Any, ...]
 _Made = tuple[ShapeEntry, TableBinding | None, _Form | None]
@@ -57,7 +59,7 @@ class Definitions:
             BadRequestError: the definition cannot be read, or shapes of several sources are defined so.
         """
         table = _table(asked.table)
-        where, columns = _parsed(_where(asked)), _columns(asked.columns)
+        where, columns = _parsed(_where(asked), _SCHEMA), _columns(asked.columns)
         found = list[ShapeEntry]()
         for group in self._groups_of(table):
             # The key is always among the columns, whether it is named or not.
@@ -113,9 +115,9 @@ def _key(entry: ShapeEntry, table: TableBinding | None) -> tuple[str, ...]:
     return entry.definition.primary_key or (() if table is None else table.key)
 
 
-def _parsed(where: str | None) -> Where | None:
+def _parsed(where: str | None, schema: str | None = None) -> Where | None:
     try:
-        return None if where is None else parse_where(where)
+        return None if where is None else parse_where(where, schema)
     except ShapeError as error:
         raise BadRequestError(str(error)) from error
 
@@ -141,7 +143,7 @@ def _table(text: str) -> TableName:
     found = _TABLE.fullmatch(text)
     if found is None:
         raise BadRequestError('table is not a name such as items, public.items or "Public"."Items"')
-    schema = _name(found[1], found[2]) if found[1] or found[2] else "public"
+    schema = _name(found[1], found[2]) if found[1] or found[2] else _SCHEMA
     return schema, _name(found[3], found[4])
 
 

@@ -28,7 +28,7 @@ COLUMNS: dict[str, int] = {
         *(("i", sql.INT2), ("j", sql.INT4), ("k", sql.INT8), ("n", sql.NUMERIC), ("r", sql.FLOAT4), ("f", sql.FLOAT8)),
         *(("b", sql.BOOLEAN), ("t", sql.TEXT), ("v", sql.VARCHAR), ("c", sql.BPCHAR), ("u", sql.UUID), ("d", sql.DATE)),
         *(("ts", sql.TIMESTAMP), ("tz", sql.TIMESTAMPTZ), ("tm", sql.TIME), ("iv", sql.INTERVAL)),
-        *(("ai", 1005), ("aj", 1007), ("ak", 1016), ("at", 1009), ("av", 1015)),
+        *(("ai", 1005), ("aj", 1007), ("ak", 1016), ("at", 1009), ("av", 1015), ("au", 2951)),
         *(("m", own.MOOD), ("w", own.WEATHER), ("am", own.MOODS), ("dt", own.TEXT_DOMAIN)),
         *(("dn", own.NUMBER_DOMAIN), ("dr", own.REAL_DOMAIN), ("da", own.ARRAY_DOMAIN)),
     )
@@ -39,8 +39,8 @@ _TEXT_TYPES = (sql.TEXT, sql.VARCHAR, sql.BPCHAR, own.TEXT_DOMAIN)
 COLLATED = frozenset(name for name, oid in COLUMNS.items() if oid in (*_TEXT_TYPES, 1009, 1015))
 """The columns that may have a collation of their own."""
 _ARRAYS = {
-    1005: sql.INT2, 1007: sql.INT4, 1016: sql.INT8, 1009: sql.TEXT, 1015: sql.VARCHAR, own.MOODS: own.MOOD,
-    own.ARRAY_DOMAIN: sql.INT4,
+    1005: sql.INT2, 1007: sql.INT4, 1016: sql.INT8, 1009: sql.TEXT, 1015: sql.VARCHAR, 2951: sql.UUID,
+    own.MOODS: own.MOOD, own.ARRAY_DOMAIN: sql.INT4,
 }  # fmt: skip
 # Comparisons across types are the difficult ones, of numbers above all.
 _FAMILIES = (

@@ -39,6 +39,7 @@ _UUIDS = [
     "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "00000000-0000-0000-0000-000000000000",
     "ffffffff-ffff-ffff-ffff-ffffffffffff",
 ]  # fmt: skip
+_UUID_ARRAYS = ["{}", *(f"{{{each}}}" for each in _UUIDS), f"{{{_UUIDS[0]},NULL,{_UUIDS[1]}}}", "{NULL}"]
 _INTEGER_ARRAYS = [
     "{}", "{1}", "{1,2}", "{2,1}", "{NULL}", "{1,NULL}", "{{1,2},{3,4}}", "[0:1]={1,2}", "{1,1}", "{100,-1,3}",
 ]  # fmt: skip
@@ -98,6 +99,7 @@ VALUES: dict[int, list[str]] = {
     1016: _INTEGER_ARRAYS,
     1009: _TEXT_ARRAYS,
     1015: _TEXT_ARRAYS,
+    2951: _UUID_ARRAYS,
     MOOD: LABELS,
     WEATHER: ["ok", "sad", "rain"],
     MOODS: _LABEL_ARRAYS,

@@ -23,6 +23,17 @@ T, F, UNKNOWN = "t", "f", None
 
 
 @pytest.mark.parametrize(
+    "where",
+    ["us @> ARRAY['{}']::uuid[]", "us @> ARRAY['{}'::uuid]", "us && '{{{}}}'", "'{}' = ANY(us)", "u = ANY('{{{}}}')"],
+)
+def test_arrays_of_uuids_are_compared_by_value(where: str) -> None:
+    """However a literal is written."""
+    row = {"us": f"{{00000000-0000-0000-0000-000000000000,{UUID}}}", "u": UUID}
+    assert outcome(where.format(UUID.upper()), **row) is True
+    assert outcome(where.format(UUID.replace("a0", "b0")), **row) is False
+
+
+@pytest.mark.parametrize(
     ("where", "expected"),
     [
         # AND, OR and NOT of unknown

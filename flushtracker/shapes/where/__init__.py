@@ -101,11 +101,13 @@ class Where:
         return required_ranges(self._condition, relation)
 
 
-def parse_where(text: str) -> Where:
+def parse_where(text: str, schema: str | None = None) -> Where:
     """Parse a condition; raises ``ShapeError`` naming the construct that is not supported.
+
+    The tables of subqueries have a schema, or are in ``schema``, if that is given.
 
     >>> sorted(parse_where('Region = \\'eu\\' AND NOT "line/no" > 5').columns)
     ['line/no', 'region']
     """
-    condition, columns, form = read_chain(text) or (*read_condition(text), None)
+    condition, columns, form = read_chain(text) or (*read_condition(text, schema), None)
     return Where(text, columns, form, condition)

@@ -10,7 +10,7 @@ from flushtracker.wal.changes import FIRST_USER_TYPE, Column, Relation, TypeKind
 _KINDS: dict[TypeKind, str] = {
     "enum": "an enum",
     "domain": "a domain over an enum, or over a type that is not supported",
-    "array": "an array of neither integers, text nor an enum",
+    "array": "an array of neither integers, text, uuid nor an enum",
     "composite": "a composite type",
     "range": "a range",
     "multirange": "a multirange",

@@ -14,10 +14,11 @@ _LONGEST_TYPE: Final = 4
 
 
 class Names:
-    """The tokens of a condition, and how far they were read."""
+    """The tokens of a condition, and how far they were read; tables without a schema are in ``schema``, if in any."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, schema: str | None = None) -> None:
         self._text = text
+        self._schema = schema
         self._tokens = tokenize(text)
         self._at = 0
 
@@ -84,13 +85,15 @@ class Names:
         return name
 
     def table_name(self) -> TableName:
-        """``schema.table``."""
+        """``schema.table``, or a table alone if it is known where that is."""
         if self.next.kind not in ("word", "name"):
             raise refused("a subquery without a table", QUERY_FORM)
-        schema = self._name(self.next)
-        if not self.skip_symbol("."):
+        name = self._name(self.next)
+        if self.skip_symbol("."):
+            return name, self._name(self.next)
+        if self._schema is None:
             raise refused("a subquery of a table without its schema", "write it, as in FROM public.projects")
-        return schema, self._name(self.next)
+        return self._schema, name
 
     def begins_typed_literal(self) -> bool:
         """Whether what comes next is ``type 'text'``."""
@@ -119,7 +122,7 @@ class Names:
             return replace(found, is_array=True)
         array = next((oid for oid, item in sql_values.ARRAYS.items() if item == found), None)
         if array is None:
-            raise refused(f"a cast to {name}[]", "cast to an array of integers, of text or of an enum")
+            raise refused(f"a cast to {name}[]", "cast to an array of integers, of text, of uuid or of an enum")
         return array
 
     def _scalar_type(self) -> int | EnumName:

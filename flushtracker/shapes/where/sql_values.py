@@ -113,7 +113,7 @@ TYPES = {
         SqlType(INTERVAL, "interval", "interval", 0, parse_interval),
     )
 }
-ARRAYS = {1005: INT2, 1007: INT4, 1016: INT8, 1009: TEXT, 1015: VARCHAR}
+ARRAYS = {1005: INT2, 1007: INT4, 1016: INT8, 1009: TEXT, 1015: VARCHAR, 2951: UUID}
 
 
 def array_type(oid: int, item: SqlType) -> SqlType:

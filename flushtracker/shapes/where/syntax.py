@@ -81,16 +81,19 @@ class Parsed:
     queries: tuple[QuerySpan, ...]
 
 
-def read_condition(text: str) -> tuple[Node, frozenset[str]]:
-    """The tree of a ``where`` and the columns it reads; raises ``ShapeError`` naming what is not supported."""
-    parsed = parse(text)
+def read_condition(text: str, schema: str | None = None) -> tuple[Node, frozenset[str]]:
+    """The tree of a ``where`` and the columns it reads; raises ``ShapeError`` naming what is not supported.
+
+    Tables without a schema are in ``schema``; without one, they are refused.
+    """
+    parsed = parse(text, schema)
     return parsed.condition, parsed.columns
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str, schema: str | None = None) -> Parsed:
     """The condition; raises ``ShapeError``."""
     try:
-        parser = _Parser(text)
+        parser = _Parser(text, schema)
         if parser.next.kind == "end":
             raise ShapeError("where is empty; leave it out to match every row")
         condition = parser.whole()
@@ -107,8 +110,8 @@ def parse(text: str) -> Parsed:
 class _Parser(Names):
     """The operators; each method takes the tokens of what it returns."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, schema: str | None) -> None:
+        super().__init__(text, schema)
         self.columns: set[str] = set()
         self.names: list[NameSpan] = []
         self.queries: list[QuerySpan] = []

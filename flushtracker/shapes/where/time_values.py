@@ -16,7 +16,7 @@ _TIMESTAMP = re.compile(
     r"(?: ?(?P<offset>Z|[+-][0-9]{2}(?::?[0-9]{2}(?::[0-9]{2})?)?))?(?P<era> BC)?"
 )
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6}))?)?")
-_INTERVAL = re.compile(
+INTERVAL = re.compile(
     r"(?:(?P<years>[+-]?[0-9]{1,10}) years?(?: (?!$)|$))?(?:(?P<months>[+-]?[0-9]{1,10}) mons?(?: (?!$)|$))?"
     r"(?:(?P<days>[+-]?[0-9]{1,10}) days?(?: (?!$)|$))?"
     r"(?:(?P<sign>[+-]?)(?P<hour>[0-9]{1,10}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,6}))?)?"
@@ -99,7 +99,7 @@ def parse_interval(text: str) -> int | float:
     """
     if text.lower() in ("infinity", "-infinity"):
         return math.inf if text[0] != "-" else -math.inf
-    match = _INTERVAL.fullmatch(text)
+    match = INTERVAL.fullmatch(text)
     if not match or not text:
         raise ValueError("not an interval")
     months = 12 * int(match["years"] or 0) + int(match["months"] or 0)
