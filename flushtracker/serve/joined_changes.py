@@ -18,6 +18,7 @@ from flushtracker.delta.storage import literal, query_batches
 from flushtracker.errors import DecodeError
 from flushtracker.serve.messages import Transaction, item_messages
 from flushtracker.serve.refusals import RefetchError
+from flushtracker.serve.rendering import Rendering
 from flushtracker.shape_log.log_row import COMMIT
 
 Check = Callable[[], None]
@@ -25,7 +26,7 @@ _COLUMNS = ("tx_offset", "operation", "key", "value", "old_value")
 
 
 def joined_transactions(
-    reader: ShapeLogReader, shape: FoundShape, after_tx: int, relation: str, most_bytes: int, check: Check
+    reader: ShapeLogReader, shape: FoundShape, after_tx: int, rendering: Rendering, most_bytes: int, check: Check
 ) -> Iterator[Transaction]:
     """The transactions after ``after_tx`` that have changes of the query.
 
@@ -48,7 +49,7 @@ def joined_transactions(
                 if size > most_bytes:
                     raise RefetchError(tx)
             xid = next(xid for commit, xid in xids if commit == tx)
-            yield Transaction(tx, item_messages(tx, xid, items, relation))
+            yield Transaction(tx, item_messages(tx, xid, items, rendering))
     except DecodeError as error:
         # The rows that the shape has now may be known; else they are refused.
         raise RefetchError(shape.last_commit) from error

@@ -1,6 +1,6 @@
 """The messages of the protocol, as JSON, from rows of a shape's log: byte strings, each on one line.
 
-The values of a row are JSON objects of texts in the log, and are passed on as they are.
+The values of a row are JSON objects of texts in the log, and are passed on as they are, but for intervals.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from flushtracker.errors import DecodeError
 from flushtracker.serve.refusals import RefetchError
+from flushtracker.serve.rendering import Rendering
 from flushtracker.shape_log.fold import TRUNCATE, TRUNCATE_PARTITION
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT
 from flushtracker.shapes.item_key import JOINED_KEY
-from flushtracker.wal.changes import TableName
 
 SEPARATOR: Final = b",\n"
 """Between messages; none has a line break."""
@@ -44,22 +44,17 @@ def up_to_date(lsn: int | None) -> bytes:
     return b'{"headers":{"control":"up-to-date","global_last_seen_lsn":"%d"}}' % lsn
 
 
-def relation_json(table: TableName | None) -> str:
-    """The part of a message's headers that names the table; empty if it is not known."""
-    return "" if table is None else f',"relation":[{",".join(map(encode_basestring, table))}]'
-
-
-def row_messages(rows: pa.Table, relation: str) -> list[bytes]:
+def row_messages(rows: pa.Table, rendering: Rendering) -> list[bytes]:
     """The rows of a shape as inserts, which belong to no transaction."""
-    tail = f',"headers":{{"operation":"insert"{relation}}}}}'
+    tail = f',"headers":{{"operation":"insert"{rendering.relation}}}}}'
     keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
     return [
-        f'{{"key":{encode_basestring(key)},"value":{_object(value)}{tail}'.encode()
+        f'{{"key":{encode_basestring(key)},"value":{rendering.value(value)}{tail}'.encode()
         for key, value in zip(keys, values, strict=True)
     ]
 
 
-def transactions(tables: Iterable[pa.Table], relation: str, most_bytes: int) -> Iterator[Transaction]:
+def transactions(tables: Iterable[pa.Table], rendering: Rendering, most_bytes: int) -> Iterator[Transaction]:
     """The transactions of a log in its order.
 
     Raises:
@@ -74,7 +69,7 @@ def transactions(tables: Iterable[pa.Table], relation: str, most_bytes: int) -> 
         for row in zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True):
             operation = row[2]
             if operation == COMMIT:
-                yield Transaction(row[0], _messages(items, relation))
+                yield Transaction(row[0], _messages(items, rendering))
                 items, size = [], 0
             elif operation != SNAPSHOT:
                 items.append(row)
@@ -86,34 +81,27 @@ def transactions(tables: Iterable[pa.Table], relation: str, most_bytes: int) -> 
 
 
 def item_messages(
-    tx_offset: int, xid: int, items: Iterable[tuple[str, str, str | None, str | None]], relation: str
+    tx_offset: int, xid: int, items: Iterable[tuple[str, str, str | None, str | None]], rendering: Rendering
 ) -> list[bytes]:
     """The messages of one transaction, from the operation, key, value and old value of each item."""
     rows = [(tx_offset, number, *item, xid) for number, item in enumerate(items)]
-    return _messages(rows, relation) or []
+    return _messages(rows, rendering) or []
 
 
-def _messages(items: list[tuple[Any, ...]], relation: str) -> list[bytes] | None:
+def _messages(items: list[tuple[Any, ...]], rendering: Rendering) -> list[bytes] | None:
     if any(item[2] in {TRUNCATE, TRUNCATE_PARTITION} for item in items):
         return None
     last = len(items) - 1
-    return [_message(item, relation, is_last=number == last) for number, item in enumerate(items)]
+    return [_message(item, rendering, is_last=number == last) for number, item in enumerate(items)]
 
 
-def _message(item: tuple[Any, ...], relation: str, *, is_last: bool) -> bytes:
+def _message(item: tuple[Any, ...], rendering: Rendering, *, is_last: bool) -> bytes:
     tx, op, operation, key, value, old_value, xid = item
     if operation not in _ITEMS or key is None:
         raise DecodeError(f"operation is {operation!r:.40} in a shape's log, or has no key")
-    old = "" if old_value is None else f',"old_value":{_object(old_value)}'
-    ends = ',"last":true' if is_last else ""
+    old = "" if old_value is None else f',"old_value":{rendering.value(old_value)}'
+    ends, row = ',"last":true' if is_last else "", rendering.value(value or "{}")
     return (
-        f'{{"key":{encode_basestring(key)},"value":{_object(value or "{}")}{old},"headers":{{"operation":"{operation}"'
-        f'{relation},"lsn":"{tx}","op_position":{op},"txids":[{xid}]{ends}}}}}'
+        f'{{"key":{encode_basestring(key)},"value":{row}{old},"headers":{{"operation":"{operation}"'
+        f'{rendering.relation},"lsn":"{tx}","op_position":{op},"txids":[{xid}]{ends}}}}}'
     ).encode()
-
-
-def _object(text: str) -> str:
-    """A value as it is in the log. It is not parsed, but one that could break the message is refused."""
-    if not text.startswith("{") or not text.endswith("}") or "\n" in text:
-        raise DecodeError("value of an item in a shape's log is not a JSON object on one line")
-    return text

@@ -149,7 +149,7 @@ class LogReads:
             with state.made():
                 for rows in tables.reader.row_tables(found, check):
                     check()
-                    if state.add(row_messages(rows, now.facts.relation)):
+                    if state.add(row_messages(rows, now.facts.rendering)):
                         show(state)
             return state
 
@@ -174,11 +174,11 @@ def _transactions(
     tables: Tables, now: SeenShape, found: FollowedLog, after_tx: int, check: Check
 ) -> Iterator[Transaction]:
     """What follows the transaction ``after_tx``: the log's transactions, or the changes of a query with subqueries."""
-    shape, relation = found.shape, now.facts.relation
+    shape, rendering = found.shape, now.facts.rendering
     if shape.has_subqueries:
-        yield from joined_transactions(tables.reader, shape, after_tx, relation, MOST_TRANSACTION, check)
+        yield from joined_transactions(tables.reader, shape, after_tx, rendering, MOST_TRANSACTION, check)
     else:
-        yield from transactions(tables.reader.log_tables(found, check), relation, MOST_TRANSACTION)
+        yield from transactions(tables.reader.log_tables(found, check), rendering, MOST_TRANSACTION)
 
 
 def _is_defined_alike(one: FoundShape, other: FoundShape) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from flushtracker.delta.log.cut_finder import known_from
 from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.serve.handle import Handle
-from flushtracker.serve.messages import relation_json
+from flushtracker.serve.rendering import Rendering
 from flushtracker.serve.schema import schema_json
 from flushtracker.shape_log.position import Position
 
@@ -21,7 +21,7 @@ class ShapeFacts:
 
     digest: str
     schema: str
-    relation: str
+    rendering: Rendering
     table_id: str
 
     @classmethod
@@ -29,9 +29,13 @@ class ShapeFacts:
         entry, table = found.entry, found.table
         incarnation = 1 if entry is None else entry.definition.incarnation
         schema = schema_json(found.columns.values(), table)
+        name = None if entry is None else entry.definition.table
+        rendering = Rendering.of(name, found.columns.values(), table)
         names = [table_id, found.source, found.shape_id, incarnation, schema]
+        # A release before had other texts of intervals, which a copy must not have beside these.
+        names += ["intervals in ISO 8601"] if rendering.intervals else []
         digest = hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
-        return cls(digest, schema, relation_json(None if entry is None else entry.definition.table), table_id)
+        return cls(digest, schema, rendering, table_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,9 @@ class _InlineFlights(Flights):
     """Reads on the event loop."""
 
     async def share(self, key: Hashable, read: Callable[[Flight[T]], T], done: Callable[[T], None]) -> T:  # noqa: ARG002
-        result = read(Flight[T](done))
+        flight = Flight[T]()
+        flight.begin(done)
+        result = read(flight)
         done(result)
         return result
 
@@ -227,7 +229,7 @@ class _WorldReads(LogReads):
         made = pa.table({"key": [str(tx) for tx in rows], "value": [f'{{"id":"{tx}"}}' for tx in rows]})
         state = StateRows(now.handle, now.facts, now.tx, PageFile(), now.found.version)
         with state.made():
-            state.add(row_messages(made, now.facts.relation))
+            state.add(row_messages(made, now.facts.rendering))
         return state
 
 
@@ -248,6 +250,6 @@ def _body(transactions: Iterable[int], now: SeenShape) -> Body:
     messages = [
         message
         for tx in transactions
-        for message in item_messages(tx, tx, [("insert", str(tx), f'{{"id":"{tx}"}}', None)], now.facts.relation)
+        for message in item_messages(tx, tx, [("insert", str(tx), f'{{"id":"{tx}"}}', None)], now.facts.rendering)
     ]
     return Body.of(join(messages))

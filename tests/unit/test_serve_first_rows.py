@@ -9,6 +9,7 @@ import pytest
 
 from flushtracker.errors import SinkError
 from flushtracker.serve.messages import row_messages
+from flushtracker.serve.rendering import Rendering
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_client import Client, Response, Server, serving
 from tests.support.shape_log_rows import append, inserts
@@ -41,13 +42,13 @@ class _Slow:
         self.fails = False
         self.tables = 0
 
-    def __call__(self, rows: Any, relation: str) -> list[bytes]:
+    def __call__(self, rows: Any, rendering: Rendering) -> list[bytes]:
         self.tables += 1
         if self.tables > 5:
             assert self.go_on.wait(60)
             if self.fails:
                 raise SinkError("no space is left")
-        return row_messages(rows, relation)
+        return row_messages(rows, rendering)
 
 
 @pytest.fixture
