@@ -21,11 +21,16 @@ _MOST_READS: Final = 64
 _LEAST_POLL_MS: Final = 50
 _MOST_POLL_MS: Final = 10_000
 ANY_ORIGIN: Final = "*"
+ANY_HEADER: Final = "*"
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'+.^_`|~-]+", re.ASCII)
+_ALLOWED_HEADERS: Final = ("authorization", "cache-control", "content-type", "if-none-match")
 
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
     """``listen_port`` 0 takes any free port. ``allow_origins`` are those of CORS, or ``*`` alone.
+
+    ``allow_headers`` are what pages of these may send beside a browser's own headers, or ``*`` alone.
 
     ``hosts`` are names by which the server may be addressed besides those of this machine, if it listens on loopback.
     """
@@ -36,6 +41,7 @@ class HttpConfig:
     allow_origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     connections: int = 10_000
+    allow_headers: tuple[str, ...] = _ALLOWED_HEADERS
 
     @property
     def listen(self) -> str:
@@ -90,7 +96,7 @@ def load_serve_config(path: Path) -> ServeConfig:
 
 
 def _http(http: YamlMapping) -> HttpConfig:
-    http.allow("listen", "secret", "allow_origins", "hosts", "connections")
+    http.allow("listen", "secret", "allow_origins", "allow_headers", "hosts", "connections")
     secret = http.optional_text("secret")
     # The value is not shown: it is a secret, however short.
     if secret is not None and len(secret.value) < _SHORTEST_SECRET:
@@ -104,6 +110,7 @@ def _http(http: YamlMapping) -> HttpConfig:
         allow_origins=_origins(http),
         hosts=_hosts(http),
         connections=connections or HttpConfig("", 0).connections,
+        allow_headers=_headers(http),
     )
 
 
@@ -114,6 +121,17 @@ def _origins(http: YamlMapping) -> tuple[str, ...]:
         if not is_alone and not _ORIGIN.fullmatch(text.value):
             raise http.error("allow_origins", f'lists {text}, not an origin such as https://app.example, or "*" alone')
     return tuple(text.value.lower() for text in texts)
+
+
+def _headers(http: YamlMapping) -> tuple[str, ...]:
+    texts = http.optional_texts("allow_headers")
+    if texts is None:
+        return _ALLOWED_HEADERS
+    for text in texts:
+        is_alone = text.value == ANY_HEADER and len(texts) == 1
+        if not is_alone and not _HEADER.fullmatch(text.value):
+            raise http.error("allow_headers", f'lists {text}, not the name of a header, or "*" alone')
+    return tuple(dict.fromkeys((*_ALLOWED_HEADERS, *(text.value.lower() for text in texts))))
 
 
 def _hosts(http: YamlMapping) -> tuple[str, ...]:

@@ -20,12 +20,15 @@ PAGE_BYTES: Final = 10 << 20
 SMALL_BYTES: Final = 64 << 10
 """The most of a body that is kept in memory."""
 
-SLICE_BYTES: Final = 64 << 10
-"""What is read and sent at once."""
+SLICE_BYTES: Final = 32 << 10
+"""What is read and sent at once, and so the most that the process keeps for a client that does not take it."""
 
 
 class PageFile:
-    """A temporary file that one appends to and many read; it is deleted with this object."""
+    """A temporary file that one appends to and many read; it is deleted with this object.
+
+    So nothing may keep it in a cycle of references: the disk is free when the last one to use it has gone.
+    """
 
     def __init__(self) -> None:
         try:
@@ -80,21 +83,12 @@ class Body:
     def slices(self) -> Iterator[bytes]:
         """The body, some at a time; raises ``SinkError``."""
         if self.file is None:
-            if self.data:
-                yield self.data
+            for start in range(0, len(self.data), SLICE_BYTES):
+                yield self.data[start : start + SLICE_BYTES]
             return
         end = self.start + self.length
         for start in range(self.start, end, SLICE_BYTES):
             yield self.file.read(start, min(SLICE_BYTES, end - start))
-
-    def messages(self) -> Iterator[bytes]:
-        """Each message; raises ``SinkError``."""
-        rest = b""
-        for data in self.slices():
-            *whole, rest = (rest + data).split(SEPARATOR)
-            yield from whole
-        if rest:
-            yield rest
 
 
 @dataclass(frozen=True, slots=True)

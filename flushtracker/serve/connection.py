@@ -1,32 +1,79 @@
-"""``Connection``: uvicorn's HTTP protocol, with limits for clients that are slow or many."""
+"""``Connection``: uvicorn's HTTP protocol, with limits for clients that are slow, many, or ahead of their answers.
+
+A connection keeps at most :data:`HEADER_BYTES` and one read of requests that wait for the answer before theirs, and one
+part of an answer that its client does not take, so what all of them keep is bounded by their number.
+"""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_BYTES: Final = 32 << 10
+"""The most of an address and headers."""
 
 REQUEST_S: Final = 15.0
 """A connection is closed if no complete request line and headers arrive within this time."""
 
-_SPARE: Final = 100
+SPARE: Final = 100
 """Connections over the limit that are answered with a 503; more are closed."""
 
+_READ_BYTES: Final = 16 << 10
 
-class Connection(H11Protocol):
+
+class Client:
+    """What an application may know and do of a connection. It has no reference to it, so nothing keeps that alive."""
+
+    def __init__(self, transport: asyncio.Transport, *, is_over_limit: bool) -> None:
+        self._transport = transport
+        self.is_over_limit = is_over_limit
+        """Whether more connections were open than are served when this one was opened."""
+
+    def abort(self) -> None:
+        """Close it at once, whatever has been written and not been sent."""
+        self._transport.abort()
+
+
+class _Flow(FlowControl):
+    """Reads nothing more as long as ``is_ahead``: uvicorn resumes after each answer, whatever it has read by then."""
+
+    def __init__(self, transport: asyncio.Transport, is_ahead: Callable[[], bool]) -> None:
+        super().__init__(transport)
+        self._is_ahead = is_ahead
+
+    def resume_reading(self) -> None:
+        if not self._is_ahead():
+            super().resume_reading()
+
+
+class Connection(H11Protocol, asyncio.BufferedProtocol):
     """One client's connection; ``limit`` is set for a server's own class."""
 
     limit = 10_000
+    _buffer = memoryview(bytearray(_READ_BYTES))
+    """Of all connections: what is read into it is passed on at once."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        conn = self.conn
+        self.flow = _Flow(transport, lambda: len(conn.trailing_data[0]) > HEADER_BYTES)
+        # A part of an answer is written once the one before has been.
+        transport.set_write_buffer_limits(high=0)
         self._late: asyncio.TimerHandle | None = None
-        self.app_state = {**self.app_state, "connection": self}
-        self.is_over_limit = len(self.connections) > self.limit
-        """Whether more connections were open than are served when this one was opened."""
-        if len(self.connections) > self.limit + _SPARE:
+        client = Client(transport, is_over_limit=len(self.connections) > self.limit)
+        self.app_state = {**self.app_state, "connection": client}
+        if len(self.connections) > self.limit + SPARE:
             transport.abort()
         else:
             self._expect_request()
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         self._expect_request()
@@ -34,13 +81,18 @@ class Connection(H11Protocol):
         if self._is_answering:
             self._stop_expecting()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request; what follows one that ends the connection is in the place of no answer."""
+        if self._is_answering:
+            self.transport.abort()
+        else:
+            super().send_400_response(msg)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_expecting()
         super().connection_lost(exc)
-
-    def abort(self) -> None:
-        """Close it at once, whatever has been written and not been sent."""
-        self.transport.abort()
+        # uvicorn leaves it after a reset, and with it all that this connection has read.
+        self._unset_keepalive_if_required()
 
     @property
     def _is_answering(self) -> bool:

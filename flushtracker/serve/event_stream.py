@@ -6,6 +6,7 @@ connection ends only after one, however long that takes, or when the server stop
 
 import asyncio
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -17,9 +18,11 @@ from flushtracker.serve.body import SLICE_BYTES, Body, Page
 from flushtracker.serve.follower import Follower
 from flushtracker.serve.gone import until_gone
 from flushtracker.serve.http_answers import Headers, send_part, start_stream
-from flushtracker.serve.messages import up_to_date
+from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefetchError, RefusalError
+from flushtracker.serve.sent_files import SentFiles
 from flushtracker.serve.shape_answers import ShapeAnswers
+from flushtracker.serve.shape_request import ShapeRequest
 
 STREAM_S: Final = 60.0
 ALIVE_S: Final = 20.0
@@ -27,25 +30,42 @@ ALIVE_S: Final = 20.0
 
 
 async def send_events(
-    send: Send, answers: ShapeAnswers, begun: tuple[Follower, Page], headers: Headers, gone: "asyncio.Future[None]"
+    send: Send,
+    answers: ShapeAnswers,
+    request: ShapeRequest,
+    begun: Callable[[Follower], Headers],
+    gone: "asyncio.Future[None]",
+    files: SentFiles,
 ) -> None:
-    """Send the first part and what follows; raises ``GoneError`` or ``StalledError``."""
+    """Send the first part and what follows; ``begun`` gives the headers.
+
+    Raises:
+        GoneError, StalledError: nobody takes it.
+        BeginAgainError, RefusalError, FlushtrackerError: as ``ShapeAnswers.answer``, before anything is sent.
+    """
     end_s = time.monotonic() + STREAM_S
-    await start_stream(send, {**headers, "content-type": "text/event-stream", "cache-control": "no-store"})
-    follower, page = begun
-    lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
+    follower, page = await until_gone(answers.stream(request), gone)
+    with files.sending(page.body):
+        headers = {**begun(follower), "content-type": "text/event-stream", "cache-control": "no-store"}
+        await start_stream(send, headers)
+        lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
+    tx = page.tx
     # The status has been sent. A client whose log cannot be continued, or is not there now, asks again, and is told.
     with suppress(RefetchError, RefusalError, FlushtrackerError):
         while not answers.is_closing and (time.monotonic() < end_s or lsn is None):
-            follower = replace(follower, tx=page.tx, told=max(page.tx, follower.told, lsn or 0))
+            # Its file is not kept while the client waits.
+            page = Page(Body(), tx)
+            follower = replace(follower, tx=tx, told=max(tx, follower.told, lsn or 0))
             follower = await answers.more(follower, gone, min(end_s, time.monotonic() + ALIVE_S))
             if follower.has_more:
                 page = await until_gone(answers.page(follower), gone)
-                lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
+                with files.sending(page.body):
+                    lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
             elif lsn is None or follower.has_news:
                 lsn = await _send_page(send, Page(Body(), follower.tx), follower, is_end=True)
             else:
                 await send_part(send, b": alive\n\n", more=True)
+            tx = max(tx, page.tx)
     await send_part(send, b"", more=False)
 
 
@@ -54,14 +74,26 @@ async def _send_page(send: Send, page: Page, follower: Follower, *, is_end: bool
 
     The client goes on there, so it is never below the page's last transaction, as it may be in other answers.
     """
-    held, size = list[bytes](), 0
     lsn = max(page.tx, follower.told, follower.seen.lsn(page.tx) or 0) if is_end else None
-    for message in chain(page.body.messages(), [] if lsn is None else [up_to_date(lsn)]):
-        held += [b"data: ", message, b"\n\n"]
-        size += len(message)
-        if size > SLICE_BYTES:
-            await send_part(send, b"".join(held), more=True)
-            held, size = [], 0
+    held = b""
+    for part in chain(_events(page.body), [] if lsn is None else _events(Body.of(up_to_date(lsn)))):
+        if held and len(held) + len(part) > SLICE_BYTES:
+            await send_part(send, held, more=True)
+            held = b""
+        held += part
     if held:
-        await send_part(send, b"".join(held), more=True)
+        await send_part(send, held, more=True)
     return lsn
+
+
+def _events(body: Body) -> Iterator[bytes]:
+    """Messages as events, in parts of which none is much longer than a slice, however long a message is."""
+    before, rest = b"data: ", b""
+    for data in body.slices():
+        whole = rest + data
+        # A separator may be cut in two.
+        rest = whole[-1:] if whole.endswith(SEPARATOR[:1]) else b""
+        yield before + whole.removesuffix(rest).replace(SEPARATOR, b"\n\ndata: ")
+        before = b""
+    if body.length:
+        yield rest + b"\n\n"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Event
+from traceback import clear_frames
 from typing import Any, Final, Generic, TypeVar
 
 from flushtracker.serve.refusals import UnavailableError
@@ -22,11 +23,15 @@ class AbandonedError(Exception):
 
 
 class Flight(Generic[T]):
-    """A read that runs; :meth:`check` and :meth:`show` are for its thread. ``take`` is called with what is shown."""
+    """A read that runs; :meth:`check` and :meth:`show` are for its thread.
 
-    def __init__(self, take: Callable[[T], None]) -> None:
+    It is part of no cycle of references, and a failed one keeps nothing that was read: what is read may be a file,
+    whose place on the disk is free when nobody uses it.
+    """
+
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._take = take
+        self._take: Callable[[T], None] | None = None
         self.waiting = 0
         self.is_shown = False
         self.abandoned = Event()
@@ -42,7 +47,25 @@ class Flight(Generic[T]):
         self.check()
         self.is_shown = True
         with suppress(RuntimeError):  # The loop is closed.
-            self._loop.call_soon_threadsafe(self._take, result)
+            self._loop.call_soon_threadsafe(self._shown, result)
+
+    # On the event loop.
+
+    def begin(self, take: Callable[[T], None]) -> None:
+        """Call ``take`` with what is shown, until the end."""
+        self._take = take
+
+    def end(self, error: BaseException | None) -> None:
+        """Nothing is shown any more."""
+        self._take = None
+        while error is not None:
+            # Its frames have what was read until then.
+            clear_frames(error.__traceback__)
+            error = error.__cause__ or error.__context__
+
+    def _shown(self, result: T) -> None:
+        if self._take is not None:
+            self._take(result)
 
 
 class Flights:
@@ -105,7 +128,8 @@ class Flights:
             if not flight.future.done():
                 flight.future.set_result(result)
 
-        flight = Flight[T](take)
+        flight = Flight[T]()
+        flight.begin(take)
         self._running += 1
         self.started += 1
 
@@ -118,6 +142,7 @@ class Flights:
             self._open.discard(flight)
             self._forget(key, flight)
             error = None if future.cancelled() else future.exception()
+            flight.end(error)
             if not future.cancelled() and error is None:
                 take(future.result())
             elif flight.future.done() and not flight.future.cancelled():

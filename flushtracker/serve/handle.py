@@ -12,7 +12,7 @@ from flushtracker.errors import DecodeError
 from flushtracker.serve.refusals import BadRequestError
 
 _HANDLE: Final = re.compile(r"([0-9a-f]{16})-(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,8})", re.ASCII)
-_PLACE: Final = re.compile(r"(0|[1-9][0-9]{0,18})_(0|[1-9][0-9]{0,18})", re.ASCII)
+_PLACE: Final = re.compile(r"(0|[1-9][0-9]{0,18})_(0|[1-9][0-9]{0,18}|inf)", re.ASCII)
 _MOST: Final = 2**63 - 1
 
 
@@ -84,11 +84,15 @@ class Place:
 
     @classmethod
     def parse(cls, text: str) -> "Place":
-        """Read an offset of this server; raises ``BadRequestError``."""
+        """Read an offset of this server; raises ``BadRequestError``.
+
+        Those of Electric are read, too, also after all rows, as in ``0_inf``: their clients are to begin again here.
+        """
         found = _PLACE.fullmatch(text)
-        if found is None or max(int(found[1]), int(found[2])) > _MOST:
+        numbers = [] if found is None else [_MOST if each == "inf" else int(each) for each in found.groups()]
+        if not numbers or max(numbers) > _MOST:
             raise BadRequestError("offset is not -1, now, or one that an answer had as electric-offset")
-        return cls(int(found[1]), int(found[2]))
+        return cls(*numbers)
 
     def __str__(self) -> str:
         return f"{self.tx}_{self.rows}"

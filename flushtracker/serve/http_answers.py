@@ -8,7 +8,7 @@ from typing import Final
 
 from flushtracker.errors import printable
 from flushtracker.serve.answer import Answer
-from flushtracker.serve.asgi import Scope, Send
+from flushtracker.serve.asgi import Message, Scope, Send
 from flushtracker.serve.handle import Handle, Place
 from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefusalError
@@ -80,8 +80,6 @@ def refusal_headers(error: RefusalError) -> Headers:
     if error.status == 401:
         # HTTP wants to know how; no browser asks its user for this.
         headers["www-authenticate"] = 'secret realm="shapes"'
-    if error.status == 413:
-        headers["connection"] = "close"
     return headers
 
 
@@ -133,7 +131,7 @@ async def send_answer(send: Send, headers: Headers, answer: Answer, *, is_head: 
 
 async def _start_answer(send: Send, status: int, headers: Headers) -> None:
     encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await _sent(send, {"type": "http.response.start", "status": status, "headers": encoded})
 
 
 async def start_stream(send: Send, headers: Headers) -> None:
@@ -143,7 +141,10 @@ async def start_stream(send: Send, headers: Headers) -> None:
 
 async def send_part(send: Send, data: bytes, *, more: bool) -> None:
     """Send some of a body; raises ``StalledError``."""
-    message = {"type": "http.response.body", "body": data, "more_body": more}
+    await _sent(send, {"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def _sent(send: Send, message: Message) -> None:
     try:
         await asyncio.wait_for(send(message), STALLED_S)
     except asyncio.TimeoutError:
@@ -163,12 +164,17 @@ def cors_headers(allowed: Iterable[str], origin: str | None) -> Headers:
     return found
 
 
-PREFLIGHT: Final[Mapping[str, str]] = {
-    "access-control-allow-methods": _ALLOWED,
-    "access-control-allow-headers": "authorization, cache-control, content-type, if-none-match",
-    "access-control-max-age": "86400",
-    "cache-control": _NO_STORE,
-}
+def preflight_headers(allowed: Iterable[str]) -> Headers:
+    """What a browser asks before it sends a request of another origin with headers of its own.
+
+    ``*`` stands for all but ``authorization``, which is listed beside it.
+    """
+    return {
+        "access-control-allow-methods": _ALLOWED,
+        "access-control-allow-headers": ", ".join(allowed),
+        "access-control-max-age": "86400",
+        "cache-control": _NO_STORE,
+    }
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:

@@ -17,8 +17,8 @@ from flushtracker.serve.state_rows import StateRows
 _ENTRY_BYTES: Final = 1_000
 """What an entry takes besides its data."""
 
-_MOST_FILES: Final = 200
-"""Each is open."""
+MOST_KEPT_FILES: Final = 200
+"""Of pages, and as many of rows; each is open."""
 
 _MOST_BOUNDS: Final = 10_000
 
@@ -69,7 +69,7 @@ class KeptPages:
 
     def _is_over(self) -> bool:
         over = self.memory_bytes > self._memory_limit or self.disk_bytes > self._disk_limit
-        return bool(self._pages) and (over or len(self._files) > _MOST_FILES)
+        return bool(self._pages) and (over or len(self._files) > MOST_KEPT_FILES)
 
     def _drop(self, key: PageKey) -> None:
         page = self._pages.pop(key, None)
@@ -155,7 +155,7 @@ class KeptStates:
         newest = self._newest.get(state.handle.digest)
         if state.version >= 0 and (newest is None or newest[1:] <= key[1:]):
             self._newest[state.handle.digest] = key
-        while len(self._states) > 1 and (self.disk_bytes > self._limit or len(self._states) > _MOST_FILES):
+        while len(self._states) > 1 and (self.disk_bytes > self._limit or len(self._states) > MOST_KEPT_FILES):
             self._drop(next(iter(self._states)))
 
     def _drop(self, key: tuple[str, int, int]) -> None:

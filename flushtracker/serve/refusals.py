@@ -12,8 +12,9 @@ from flushtracker.errors import (
     SinkError,
     SnapshotMissingError,
 )
+from flushtracker.serve.rare_log import RareLog
 
-logger = logging.getLogger(__name__)
+_log = RareLog(logging.getLogger(__name__))
 
 RETRY_AFTER_S: Final = 2
 
@@ -57,7 +58,7 @@ class RefetchError(Exception):
 def refusal_of(error: FlushtrackerError) -> RefusalError:
     """What a client is told; messages name sources and paths, and are logged instead."""
     if not isinstance(error, _ORDINARY):
-        logger.warning("request refused reason=%s", error)
+        _log(logging.WARNING, "request refused reason=%s", error)
     for kind, refusal in _REFUSALS:
         if isinstance(error, kind):
             return refusal

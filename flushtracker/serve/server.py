@@ -15,23 +15,31 @@ from flushtracker.config.serve_config import HttpConfig, ServeConfig
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.monitoring.listener import open_listener
 from flushtracker.process.program import STOP_SIGNALS
-from flushtracker.serve.app import HEADER_BYTES, ServeApp
-from flushtracker.serve.connection import Connection
+from flushtracker.serve.app import ServeApp
+from flushtracker.serve.connection import HEADER_BYTES, SPARE, Connection
 from flushtracker.serve.flights import Flights
 from flushtracker.serve.http_answers import STALLED_S
-from flushtracker.serve.kept import KeptPages, KeptStates
+from flushtracker.serve.kept import MOST_KEPT_FILES, KeptPages, KeptStates
+from flushtracker.serve.rare_log import RareLog
 from flushtracker.serve.reads import LogReads
+from flushtracker.serve.sent_files import MOST_FILES
 from flushtracker.serve.shape_answers import Parts, ShapeAnswers
 from flushtracker.serve.watch import Watch
 
 logger = logging.getLogger(__name__)
+_log = RareLog(logger)
 
 _BACKLOG: Final = 2048
+"""Connections that the kernel keeps until they are accepted."""
+_AT_ONCE: Final = 100
+"""Connections accepted in one turn of the event loop; it takes four turns until one is known, and may be closed."""
+_UNSENT_BYTES: Final = 16 << 10
+"""What the kernel takes of an answer beyond what is on its way; a client that takes nothing has no more there."""
 _KEEP_ALIVE_S: Final = 75
 """Longer than proxies keep their connections, so that they close them first."""
 _STOP_S: Final = 10
-_OTHER_FILES: Final = 1_000
-"""What the process opens besides connections: tables, kept answers, libraries."""
+_OTHER_FILES: Final = SPARE + 5 * _AT_ONCE + MOST_FILES + 2 * MOST_KEPT_FILES + 100
+"""What the process opens besides connections that are served: others, answers, tables, libraries."""
 _MOST_DEFINITIONS: Final = 200
 """Definitions that wait to be read, each in some milliseconds."""
 _STATES_S: Final = 30.0
@@ -83,6 +91,9 @@ def run_server(config: ServeConfig, served: Served, started: Callable[[str], Non
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     address = StatusConfig(config.http.listen_host, config.http.listen_port)
     listener = open_listener(address, "http.listen", backlog=_BACKLOG, stalled_s=STALLED_S)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        # Accepted connections inherit it.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
     port = listener.getsockname()[1]
     asyncio.run(_serve(config, served, listener, lambda: started(_url(config.http, port))))
 
@@ -103,11 +114,12 @@ async def _serve(config: ServeConfig, served: Served, listener: socket.socket, s
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_STOP_S,
             h11_max_incomplete_event_size=HEADER_BYTES,
-            backlog=_BACKLOG,
+            backlog=_AT_ONCE,
         )
     )
     served.connections = lambda: len(server.server_state.connections)
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_error)
 
     def stop() -> None:
         # Whoever waits is answered now, and asks another server next.
@@ -117,7 +129,7 @@ async def _serve(config: ServeConfig, served: Served, listener: socket.socket, s
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop)
     served.parts.watch.start()
-    watcher = asyncio.create_task(_call_when_started(server, started))
+    watcher = asyncio.create_task(_call_when_started(server, listener, started))
     try:
         await server.serve(sockets=[listener])
     finally:
@@ -128,10 +140,20 @@ async def _serve(config: ServeConfig, served: Served, listener: socket.socket, s
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-async def _call_when_started(server: uvicorn.Server, started: Callable[[], None]) -> None:
+async def _call_when_started(server: uvicorn.Server, listener: socket.socket, started: Callable[[], None]) -> None:
     while not server.started:
         await asyncio.sleep(0.01)
+    # asyncio has set it to what it accepts at once.
+    listener.listen(_BACKLOG)
     started()
+
+
+def _log_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error that no request gets; clients may cause some, such as those for too many open files."""
+    error = context.get("exception")
+    is_of_system = isinstance(error, OSError)
+    reason = f"{context['message']}: {error}" if is_of_system else context["message"]
+    _log(logging.ERROR, "event loop failed reason=%s", reason, exc_info=None if is_of_system else error)
 
 
 def _connection_limit(wanted: int) -> int:

@@ -453,7 +453,7 @@ async def test_an_answer_that_fails_after_it_has_begun_counts_as_an_error(
         raise SinkError("a file is gone")
 
     async with serving(log) as server:
-        monkeypatch.setattr("flushtracker.serve.app.send_answer", broken)
+        monkeypatch.setattr("flushtracker.serve.exchange.send_answer", broken)
         await server.get({**USERS, "offset": "-1"})
         assert dict(server.served.app.answered) == {200: 1, 503: 1}
         assert server.served.app.recent.last_minute().errors == 1
@@ -693,25 +693,25 @@ def test_files_count_until_their_last_page_is_dropped() -> None:
 
 async def test_files_that_are_being_sent_are_limited(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow clients keep them open; whoever gets one of these is not refused."""
-    monkeypatch.setattr("flushtracker.serve.app._MOST_SENT_FILES", 1)
+    monkeypatch.setattr("flushtracker.serve.sent_files.MOST_FILES", 1)
     append(log, inserts(10, "a"))
     async with serving(log) as server:
-        app, slow = server.served.app, PageFile()
-        with app.sending(Body(b"", slow)), app.sending(Body(b"", slow)):
+        files, slow = server.served.app.files, PageFile()
+        with files.sending(Body(b"", slow)), files.sending(Body(b"", slow)):
             response = await server.get({**USERS, "offset": "-1"})
             assert (response.status, response.headers["retry-after"]) == (503, "5")
         assert (await server.get({**USERS, "offset": "-1"})).status == 200
-        assert not app._sent
+        assert not files
 
 
 async def test_bytes_that_are_being_sent_are_limited(log: str) -> None:
     """Whatever they are, one file is sent."""
     append(log, inserts(10, "a"))
     async with serving(log) as server:
-        app, slow = server.served.app, PageFile()
-        app._most_sent_bytes = 10
+        files, slow = server.served.app.files, PageFile()
+        files._most_bytes = 10
         slow.append(b"123456789")
-        with app.sending(Body(b"", slow)), app.sending(Body(b"", slow)):
+        with files.sending(Body(b"", slow)), files.sending(Body(b"", slow)):
             assert (await server.get({**USERS, "offset": "-1"})).status == 503
         assert (await server.get({**USERS, "offset": "-1"})).status == 200
 

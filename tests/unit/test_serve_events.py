@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import pytest
 
-from flushtracker.serve import event_stream
-from flushtracker.serve.body import Page
+from flushtracker.serve import body, event_stream
+from flushtracker.serve.body import Body, Page, PageFile, join
 from flushtracker.serve.follower import Follower
 from flushtracker.serve.shape_answers import ShapeAnswers
 from tests.support.sample_registry import register, shape_entry, table_entry
-from tests.support.serve_client import Client, Server, run, serving
+from tests.support.serve_client import Client, Response, Server, run, serving
 from tests.support.shape_log_rows import append, inserts
 
 _MOMENTS: Final = ("status", "up-to-date", "read", "change", "wait")
@@ -120,3 +120,43 @@ def test_change_that_a_look_finds_meanwhile_is_sent_at_once(
             assert watch.waiting == 0
 
     run(test)
+
+
+def test_events_use_files_that_are_limited(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose first part has no room gets a 503; the stream of one whose next part has none ends."""
+    monkeypatch.setattr("flushtracker.serve.sent_files.MOST_FILES", 1)
+    monkeypatch.setattr("flushtracker.serve.reads.SMALL_BYTES", 10)
+
+    async def test() -> None:
+        async with serving(log) as server:
+            watch, files = server.served.parts.watch, server.served.app.files
+            client = Client({"shape": "users"})
+            await client.sync(server)
+            append(log, inserts(20, "b"))
+            await watch.current(fresh=True)
+            query = {**client.query(live=True), "live_sse": "true"}
+            with files.sending(Body(b"", PageFile())):
+                assert (await server.get(query)).status == 503
+            found = Response()
+            stream = asyncio.create_task(server.get(query, into=found))
+            while not watch.waiting:
+                await asyncio.sleep(0.01)
+            assert not files
+            with files.sending(Body(b"", PageFile())):
+                append(log, inserts(30, "c"))
+                await stream
+            assert b'"global_last_seen_lsn":"20"' in found.body
+            assert b'"c"' not in found.body
+            assert not files
+
+    run(test)
+
+
+def test_events_of_any_parts_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a body is cut, also within what separates two messages."""
+    messages = [b'{"a":","}', b'{"b":1}', b'{"c":",,"}']
+    expected = b"".join(b"data: " + message + b"\n\n" for message in messages)
+    for size in range(1, 40):
+        monkeypatch.setattr(body, "SLICE_BYTES", size)
+        assert b"".join(event_stream._events(Body.of(join(messages)))) == expected
+    assert list(event_stream._events(Body())) == []

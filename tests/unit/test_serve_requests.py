@@ -17,6 +17,7 @@ from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.serve.definitions import Definitions
 from flushtracker.serve.handle import Handle, Place, following
+from flushtracker.serve.http_answers import preflight_headers
 from flushtracker.serve.query_string import parse_query
 from flushtracker.serve.refusals import BadRequestError
 from flushtracker.serve.schema import schema_json
@@ -209,9 +210,9 @@ def test_forms_are_made_once_for_each_condition(monkeypatch: pytest.MonkeyPatch)
     table = replace(table_entry(), source="7/1/s", binding=TABLE)
     entries = [ShapeEntry("7/1/s", shape, 7, shape_entry().starts_after) for shape in shapes]
 
-    def counted(text: str) -> Where:
+    def counted(text: str, schema: str | None) -> Where:
         parsed.append(text)
-        return parse_where(text)
+        return parse_where(text, schema)
 
     monkeypatch.setattr("flushtracker.serve.definitions.parse_where", counted)
     first = Definitions(Registry.of([*entries, table]), None)
@@ -256,7 +257,12 @@ def test_value_of_a_placeholder_is_only_ever_a_literal() -> None:
 
 def test_schema_has_what_the_clients_parsers_need() -> None:
     """Types by their names, arrays and domains by what they hold, and what type modifiers say."""
-    types = (TypeBinding(20_000, "public", "mood", "enum"), TypeBinding(20_001, "public", "price", "domain", (1700,)))
+    types = (
+        TypeBinding(20_000, "public", "mood", "enum"),
+        TypeBinding(20_001, "public", "price", "domain", (1700,)),
+        TypeBinding(20_002, "public", "_price", "array", (20_001,)),
+        TypeBinding(20_003, "public", "tags", "domain", (1009,)),
+    )
     columns = tuple(
         ColumnBinding(n, name, oid, modifier, 0)
         for n, (name, oid, modifier) in enumerate(
@@ -270,6 +276,9 @@ def test_schema_has_what_the_clients_parsers_need() -> None:
                 ("mood", 20_000, -1),
                 ("price", 20_001, -1),
                 ("odd", 99_999, -1),
+                ("prices", 20_002, -1),
+                ("labels", 20_003, -1),
+                ("ranges", 3905, -1),
             ]
         )
     )
@@ -278,7 +287,8 @@ def test_schema_has_what_the_clients_parsers_need() -> None:
         '{"id":{"type":"int8","not_null":true,"pk_index":0},"n":{"type":"numeric","precision":10,"scale":2},'
         '"tags":{"type":"text","dims":1},"code":{"type":"bpchar","length":3},"name":{"type":"varchar","max_length":20},'
         '"at":{"type":"timestamptz","precision":3},"mood":{"type":"mood"},"price":{"type":"numeric"},'
-        '"odd":{"type":"oid:99999"}}'
+        '"odd":{"type":"oid:99999"},"prices":{"type":"price","dims":1},"labels":{"type":"text","dims":1},'
+        '"ranges":{"type":"int4range","dims":1}}'
     )
     assert schema_json(columns, None) == "{}"
 
@@ -292,6 +302,8 @@ def test_schema_has_what_the_clients_parsers_need() -> None:
         ('hosts: ["a.example:80"]', "without a port"),
         ("connections: 0", "at least 1"),
         ("port: 1", "not a known key"),
+        ('allow_headers: ["x y"]', "not the name of a header"),
+        ('allow_headers: ["*", "x-tenant"]', "not the name of a header"),
     ],
 )
 def test_configuration_that_is_wrong_is_refused(tmp_path: Path, changed: str, problem: str) -> None:
@@ -302,6 +314,47 @@ def test_configuration_that_is_wrong_is_refused(tmp_path: Path, changed: str, pr
         load_serve_config(path)
     assert "'short'" not in str(raised.value)
     assert "line 4" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        ("", ""),
+        ("[traceparent, X-Tenant, content-type]", ", traceparent, x-tenant"),
+        ('["*"]', ", *"),
+    ],
+)
+def test_headers_of_pages_are_those_of_every_client_and_more(tmp_path: Path, allowed: str, expected: str) -> None:
+    """``*`` does not stand for ``authorization``, which stays beside it."""
+    path = tmp_path / "serve.yaml"
+    more = f"\n  allow_headers: {allowed}" if allowed else ""
+    path.write_text(f'sink: {{log: a, shapes: b}}\nhttp:\n  listen: "127.0.0.1:0"{more}\n')
+    found = preflight_headers(load_serve_config(path).http.allow_headers)["access-control-allow-headers"]
+    assert found == f"authorization, cache-control, content-type, if-none-match{expected}"
+
+
+@pytest.mark.parametrize("live", ["true", "false"])
+async def test_client_that_comes_from_electric_begins_again(log: str, live: str) -> None:
+    """With its handle and any of its offsets, also after the rows of a snapshot; none stops it."""
+    async with serving(log) as server:
+        for offset in ("0_inf", "0_0", "26800584_4", "26800584_inf"):
+            for handle in ("3833821-1721812114261", HANDLE):
+                query = {"shape": "users", "offset": offset, "handle": handle, "live": live}
+                assert (await server.get(query)).status == 409
+        handle = (await server.get({"shape": "users", "offset": "-1"})).headers["electric-handle"]
+        again = await server.get({"shape": "users", "offset": "0_inf", "handle": handle, "live": live})
+        assert again.status == 409
+        assert again.headers["electric-handle"] != handle
+
+
+def test_table_of_a_subquery_without_a_schema_is_in_public() -> None:
+    """As the shape's own, in quotes or not."""
+    items = ("public", "items")
+    inner = 'id IN (SELECT item FROM {} WHERE "userId" = 7)'
+    found = definitions(ShapeDefinition("mine", items, where=inner.format('public."ProjectMembers"')))
+    tables = {'"ProjectMembers"': "mine", 'public."ProjectMembers"': "mine", "projectmembers": None}
+    for table, expected in tables.items():
+        assert found.shape_id(AskedDefinition("items", inner.format(table), None, "default")) == expected
 
 
 async def test_secret_is_required_and_not_shown(log: str) -> None:
@@ -342,6 +395,9 @@ async def test_pages_of_other_origins_are_answered_as_configured(log: str) -> No
     assert "electric-handle" in listed["access-control-expose-headers"]
     assert name not in await headers(b"https://c.example", "https://a.example")
     assert "GET" in (await headers(b"https://a.example", "*", method="OPTIONS"))["access-control-allow-methods"]
+    async with serving(log, allow_origins=("*",), allow_headers=("if-none-match", "x-tenant")) as server:
+        asked = await server.request(method="OPTIONS", headers={b"host": b"localhost"})
+        assert asked.headers["access-control-allow-headers"] == "if-none-match, x-tenant"
 
 
 async def test_only_the_path_as_it_is_and_the_own_host_are_served(log: str) -> None:

@@ -1,0 +1,114 @@
+"""``Exchange``: a request, and what is sent for it."""
+
+import asyncio
+import logging
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from flushtracker.serve.answer import Answer
+from flushtracker.serve.asgi import Message, Receive, Scope, Send
+from flushtracker.serve.http_answers import Headers, StalledError, headers_of, send_answer, send_whole
+from flushtracker.serve.rare_log import RareLog
+from flushtracker.serve.recent_answers import FIRST_ERROR
+
+if TYPE_CHECKING:
+    from flushtracker.serve.app import ServeApp
+
+_log = RareLog(logging.getLogger(__name__))
+
+_ABSOLUTE: Final = re.compile(rb"https?://([^/?#@]+)(/.*)", re.IGNORECASE)
+"""A request's target that names its host, as those for proxies do, and which every server must take."""
+
+
+class Exchange:
+    """A request, and what is sent for it."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, app: "ServeApp") -> None:
+        self.scope = scope
+        self.headers = headers_of(scope)
+        self._receive = receive
+        self._send = send
+        self._app = app
+        self._gone: asyncio.Task[None] | None = None
+        self._is_begun = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the address and the headers; uvicorn limits only those of a request that arrives in parts."""
+        headers = sum(len(name) + len(value) + 4 for name, value in self.scope["headers"])
+        return len(self.scope["raw_path"]) + len(self.scope["query_string"]) + headers
+
+    @property
+    def has_body(self) -> bool:
+        """Whether something follows the headers, which could be read as another request."""
+        return b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
+
+    @property
+    def target(self) -> tuple[str | None, bytes]:
+        """The host and the path: of a whole address in the request line, in which case the header does not count."""
+        path: bytes = self.scope["raw_path"]
+        if (whole := _ABSOLUTE.fullmatch(path)) is not None:
+            return whole[1].decode("latin-1"), whole[2]
+        hosts = [value for name, value in self.scope["headers"] if name == b"host"]
+        return None if not hosts else hosts[-1].decode("latin-1"), path
+
+    @property
+    def origin(self) -> str | None:
+        found = self.headers.get(b"origin")
+        return None if found is None else found.decode("latin-1")
+
+    @property
+    def gone(self) -> "asyncio.Future[None]":
+        """Done when the client has closed the connection."""
+        if self._gone is None:
+            self._gone = asyncio.create_task(self._closed())
+        return self._gone
+
+    @property
+    def is_one_too_many(self) -> bool:
+        """Whether its connection is over the limit."""
+        connection = self.scope.get("state", {}).get("connection")
+        return connection is not None and connection.is_over_limit
+
+    async def send(self, message: Message) -> None:
+        """Send a part of an answer that is counted already."""
+        self._is_begun = True
+        self._app.sent_bytes += len(message.get("body", b""))
+        await self._send(message)
+
+    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send a small answer; if one has begun already, the connection is cut, so that the client sees an error."""
+        self.count(status)
+        if self._is_begun:
+            if status >= FIRST_ERROR:
+                _log(logging.WARNING, "answer cut off status=%s reason=%s", status, body.decode())
+            self.abort()
+            return
+        if self.is_one_too_many or self.has_body:
+            headers = {**headers, "connection": "close"}
+        with suppress(StalledError):
+            await send_whole(self.send, status, headers, body)
+
+    async def answer(self, headers: Headers, answer: Answer) -> None:
+        with self._app.files.sending(answer.body):
+            self.count(200)
+            await send_answer(self.send, headers, answer, is_head=self.scope["method"] == "HEAD")
+
+    def count(self, status: int) -> None:
+        self._app.answered[status] += 1
+        self._app.recent.note(status)
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        connection = self.scope.get("state", {}).get("connection")
+        if connection is not None:
+            connection.abort()
+
+    def close(self) -> None:
+        if self._gone is not None:
+            self._gone.cancel()
+
+    async def _closed(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
