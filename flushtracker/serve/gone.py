@@ -21,4 +21,11 @@ async def until_gone(work: Coroutine[Any, Any, T], gone: "asyncio.Future[None]")
             raise GoneError
         return task.result()
     finally:
+        # What it raises at that moment is told to nobody, nor is it an error of the program.
+        task.add_done_callback(_drop)
         task.cancel()
+
+
+def _drop(task: "asyncio.Future[Any]") -> None:
+    if not task.cancelled():
+        task.exception()

@@ -20,6 +20,7 @@ import pytest
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.errors import DecodeError
 from flushtracker.serve.flights import AbandonedError
+from flushtracker.serve.gone import GoneError, until_gone
 from flushtracker.serve.rare_log import RareLog
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.state_rows import StateRows
@@ -297,6 +298,29 @@ def test_client_fills_no_log(log: str, monkeypatch: pytest.MonkeyPatch, caplog: 
     run(test)
     texts = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert texts == ["request refused reason=a broken log"] * 10 + ["request failed"] * 10
+
+
+def test_work_that_fails_as_its_client_leaves_is_no_error_of_the_program() -> None:
+    """Its exception is told to nobody, and the log is not filled with it."""
+    told: list[object] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            raise DecodeError("at the last moment")
+
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+        gone = asyncio.get_running_loop().create_future()
+        gone.set_result(None)
+        with pytest.raises(GoneError):
+            await until_gone(work(), gone)
+        await asyncio.sleep(0.01)
+        gc.collect()
+
+    run(test)
+    assert told == []
 
 
 def test_rare_log_says_how_much_it_left_out(caplog: pytest.LogCaptureFixture) -> None:
