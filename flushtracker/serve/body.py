@@ -20,7 +20,7 @@ PAGE_BYTES: Final = 10 << 20
 SMALL_BYTES: Final = 64 << 10
 """The most of a body that is kept in memory."""
 
-SLICE_BYTES: Final = 32 << 10
+SLICE_BYTES: Final = 24 << 10
 """What is read and sent at once, and so the most that the process keeps for a client that does not take it."""
 
 

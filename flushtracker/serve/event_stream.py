@@ -77,10 +77,12 @@ async def _send_page(send: Send, page: Page, follower: Follower, *, is_end: bool
     lsn = max(page.tx, follower.told, follower.seen.lsn(page.tx) or 0) if is_end else None
     held = b""
     for part in chain(_events(page.body), [] if lsn is None else _events(Body.of(up_to_date(lsn)))):
-        if held and len(held) + len(part) > SLICE_BYTES:
+        held += part
+        # While a client takes nothing, there is one copy of what it is to take.
+        del part
+        if len(held) >= SLICE_BYTES:
             await send_part(send, held, more=True)
             held = b""
-        held += part
     if held:
         await send_part(send, held, more=True)
     return lsn
@@ -90,10 +92,11 @@ def _events(body: Body) -> Iterator[bytes]:
     """Messages as events, in parts of which none is much longer than a slice, however long a message is."""
     before, rest = b"data: ", b""
     for data in body.slices():
-        whole = rest + data
+        data = rest + data  # noqa: PLW2901  one copy
         # A separator may be cut in two.
-        rest = whole[-1:] if whole.endswith(SEPARATOR[:1]) else b""
-        yield before + whole.removesuffix(rest).replace(SEPARATOR, b"\n\ndata: ")
+        rest = data[-1:] if data.endswith(SEPARATOR[:1]) else b""
+        data = before + data.removesuffix(rest).replace(SEPARATOR, b"\n\ndata: ")  # noqa: PLW2901  likewise
+        yield data
         before = b""
     if body.length:
         yield rest + b"\n\n"
