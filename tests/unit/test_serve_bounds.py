@@ -25,7 +25,7 @@ from flushtracker.serve.rare_log import RareLog
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.state_rows import StateRows
 from tests.support.sample_registry import register, shape_entry, table_entry
-from tests.support.serve_client import Client, Server, run, serving
+from tests.support.serve_client import Client, Server, serving
 from tests.support.serve_process import Process, configuration
 from tests.support.shape_log_rows import append, commit, inserts, item
 
@@ -225,7 +225,7 @@ def uncollected() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("uncollected")
-def test_files_of_dropped_reads_are_gone_at_once(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_of_dropped_reads_are_gone_at_once(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of rows and of logs, those that were kept, those that were being sent, and those of reads that have failed.
 
     Without the collector of cycles, which runs when it likes, and until then the disk has them all.
@@ -266,18 +266,15 @@ def test_files_of_dropped_reads_are_gone_at_once(log: str, monkeypatch: pytest.M
                 await stream
                 del stream
 
-    async def test() -> None:
-        async with serving(log) as server:
-            await read_all(server)
-            assert _open_files() - before <= 2 * 2
-            fails[0] = True
-            await read_all(server)
-            assert _open_files() - before <= 2 * 2
-
-    run(test)
+    async with serving(log) as server:
+        await read_all(server)
+        assert _open_files() - before <= 2 * 2
+        fails[0] = True
+        await read_all(server)
+        assert _open_files() - before <= 2 * 2
 
 
-def test_client_fills_no_log(log: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_client_fills_no_log(log: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """What it causes is logged, a few times a minute: a shape that cannot be read, and an error."""
     register(log, shape_entry(), table_entry())
     append(log, inserts(10, "a"))
@@ -287,20 +284,16 @@ def test_client_fills_no_log(log: str, monkeypatch: pytest.MonkeyPatch, caplog: 
         raise reasons[-1]
 
     monkeypatch.setattr(LogReads, "state", broken)
-
-    async def test() -> None:
-        async with serving(log) as server:
-            for reason, status in ((DecodeError("a broken log"), 422), (RuntimeError("a mistake"), 500)):
-                reasons.append(reason)
-                for _ in range(100):
-                    assert (await server.get({"shape": "users", "offset": "-1"})).status == status
-
-    run(test)
+    async with serving(log) as server:
+        for reason, status in ((DecodeError("a broken log"), 422), (RuntimeError("a mistake"), 500)):
+            reasons.append(reason)
+            for _ in range(100):
+                assert (await server.get({"shape": "users", "offset": "-1"})).status == status
     texts = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert texts == ["request refused reason=a broken log"] * 10 + ["request failed"] * 10
 
 
-def test_work_that_fails_as_its_client_leaves_is_no_error_of_the_program() -> None:
+async def test_work_that_fails_as_its_client_leaves_is_no_error_of_the_program() -> None:
     """Its exception is told to nobody, and the log is not filled with it."""
     told: list[object] = []
 
@@ -310,16 +303,13 @@ def test_work_that_fails_as_its_client_leaves_is_no_error_of_the_program() -> No
         finally:
             raise DecodeError("at the last moment")
 
-    async def test() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
-        gone = asyncio.get_running_loop().create_future()
-        gone.set_result(None)
-        with pytest.raises(GoneError):
-            await until_gone(work(), gone)
-        await asyncio.sleep(0.01)
-        gc.collect()
-
-    run(test)
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    gone = asyncio.get_running_loop().create_future()
+    gone.set_result(None)
+    with pytest.raises(GoneError):
+        await until_gone(work(), gone)
+    await asyncio.sleep(0.01)
+    gc.collect()
     assert told == []
 
 

@@ -11,7 +11,7 @@ from flushtracker.serve.body import Body, Page, PageFile, join
 from flushtracker.serve.follower import Follower
 from flushtracker.serve.shape_answers import ShapeAnswers
 from tests.support.sample_registry import register, shape_entry, table_entry
-from tests.support.serve_client import Client, Response, Server, run, serving
+from tests.support.serve_client import Client, Response, Server, serving
 from tests.support.shape_log_rows import append, inserts
 
 _MOMENTS: Final = ("status", "up-to-date", "read", "change", "wait")
@@ -74,7 +74,7 @@ class _Stream:
 
 
 @pytest.mark.parametrize("moment", _MOMENTS)
-def test_change_that_a_look_finds_meanwhile_is_sent_at_once(
+async def test_change_that_a_look_finds_meanwhile_is_sent_at_once(
     log: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the status, an up-to-date, or the change before is sent, while that is read, and while nothing is done.
@@ -83,73 +83,65 @@ def test_change_that_a_look_finds_meanwhile_is_sent_at_once(
     """
     monkeypatch.setattr(event_stream, "ALIVE_S", 1e6)
     monkeypatch.setattr(event_stream, "STREAM_S", 1e6)
+    async with serving(log) as server:
+        watch = server.served.parts.watch
+        client = Client({"shape": "users"})
+        await client.sync(server)
+        txs = [10]
 
-    async def test() -> None:
-        async with serving(log) as server:
-            watch = server.served.parts.watch
-            client = Client({"shape": "users"})
-            await client.sync(server)
-            txs = [10]
+        async def commit() -> None:
+            txs.append(txs[-1] + 10)
+            append(log, inserts(txs[-1], f"k{txs[-1]}"))
+            await watch.current(fresh=True)
 
-            async def commit() -> None:
-                txs.append(txs[-1] + 10)
-                append(log, inserts(txs[-1], f"k{txs[-1]}"))
-                await watch.current(fresh=True)
+        stream, page = _Stream(server, moment, commit), ShapeAnswers.page
 
-            stream, page = _Stream(server, moment, commit), ShapeAnswers.page
+        async def read(answers: ShapeAnswers, follower: Follower) -> Page:
+            found = await page(answers, follower)
+            await stream.at("read" if follower.has_more else "")
+            return found
 
-            async def read(answers: ShapeAnswers, follower: Follower) -> Page:
-                found = await page(answers, follower)
-                await stream.at("read" if follower.has_more else "")
-                return found
-
-            monkeypatch.setattr(ShapeAnswers, "page", read)
-            query = "&".join(f"{name}={value}" for name, value in client.query(live=True).items())
-            running = asyncio.create_task(stream.run(f"{query}&live_sse=true".encode()))
-            await stream.until(10)
-            if moment not in {"status", "up-to-date"}:
-                await commit()
-            await stream.until(20)
-            while not watch.waiting:
-                await asyncio.sleep(0.01)
-            await stream.at("wait")
-            await stream.until(txs[-1])
-            stream.gone.set()
-            await running
-            assert len(txs) == 2 + (moment not in {"status", "up-to-date"})
-            assert watch.waiting == 0
-
-    run(test)
+        monkeypatch.setattr(ShapeAnswers, "page", read)
+        query = "&".join(f"{name}={value}" for name, value in client.query(live=True).items())
+        running = asyncio.create_task(stream.run(f"{query}&live_sse=true".encode()))
+        await stream.until(10)
+        if moment not in {"status", "up-to-date"}:
+            await commit()
+        await stream.until(20)
+        while not watch.waiting:
+            await asyncio.sleep(0.01)
+        await stream.at("wait")
+        await stream.until(txs[-1])
+        stream.gone.set()
+        await running
+        assert len(txs) == 2 + (moment not in {"status", "up-to-date"})
+        assert watch.waiting == 0
 
 
-def test_events_use_files_that_are_limited(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_use_files_that_are_limited(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client whose first part has no room gets a 503; the stream of one whose next part has none ends."""
     monkeypatch.setattr("flushtracker.serve.sent_files.MOST_FILES", 1)
     monkeypatch.setattr("flushtracker.serve.reads.SMALL_BYTES", 10)
-
-    async def test() -> None:
-        async with serving(log) as server:
-            watch, files = server.served.parts.watch, server.served.app.files
-            client = Client({"shape": "users"})
-            await client.sync(server)
-            append(log, inserts(20, "b"))
-            await watch.current(fresh=True)
-            query = {**client.query(live=True), "live_sse": "true"}
-            with files.sending(Body(b"", PageFile())):
-                assert (await server.get(query)).status == 503
-            found = Response()
-            stream = asyncio.create_task(server.get(query, into=found))
-            while not watch.waiting:
-                await asyncio.sleep(0.01)
-            assert not files
-            with files.sending(Body(b"", PageFile())):
-                append(log, inserts(30, "c"))
-                await stream
-            assert b'"global_last_seen_lsn":"20"' in found.body
-            assert b'"c"' not in found.body
-            assert not files
-
-    run(test)
+    async with serving(log) as server:
+        watch, files = server.served.parts.watch, server.served.app.files
+        client = Client({"shape": "users"})
+        await client.sync(server)
+        append(log, inserts(20, "b"))
+        await watch.current(fresh=True)
+        query = {**client.query(live=True), "live_sse": "true"}
+        with files.sending(Body(b"", PageFile())):
+            assert (await server.get(query)).status == 503
+        found = Response()
+        stream = asyncio.create_task(server.get(query, into=found))
+        while not watch.waiting:
+            await asyncio.sleep(0.01)
+        assert not files
+        with files.sending(Body(b"", PageFile())):
+            append(log, inserts(30, "c"))
+            await stream
+        assert b'"global_last_seen_lsn":"20"' in found.body
+        assert b'"c"' not in found.body
+        assert not files
 
 
 def test_events_of_any_parts_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
