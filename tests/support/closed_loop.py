@@ -22,6 +22,7 @@ SHAPES: Final = (
 # Each poll is a step of the load, so a longer pause would be less load.
 _PAUSE_S: Final = 0.02
 _TIMEOUT_S: Final = 300
+_LEAST_ROWS: Final = 100
 
 
 def prepare(rig: CaptureRig) -> None:
@@ -79,7 +80,8 @@ class ClosedLoop(Generic[_Writers, _Tracker]):
         wait_until(step_and_check, what, _TIMEOUT_S, pause_s=_PAUSE_S)
 
     def finish(self) -> None:
-        """Flush everything, without new work, until the slot is past the last commit."""
+        """Run on until the table has enough rows; then flush everything, until the slot is past the last commit."""
+        self.run_until(lambda: len(self._table()) > _LEAST_ROWS, f"more than {_LEAST_ROWS} rows")
         ((end,),) = self.rig.server.execute("SELECT pg_current_wal_insert_lsn()::text")
 
         def confirmed() -> bool:
@@ -90,13 +92,15 @@ class ClosedLoop(Generic[_Writers, _Tracker]):
 
     def check(self) -> None:
         """After :meth:`finish`: each shape's log reproduces its rows, and :meth:`check_samples`."""
-        rig = self.rig
-        table = {row[0]: (str(row[1]), row[2]) for row in rig.server.execute("SELECT id, bucket, note FROM rows")}
-        assert len(table) > 100
+        rig, table = self.rig, self._table()
         assert copy_of(rig, "all") == table
         assert copy_of(rig, "ones") == {key: row for key, row in table.items() if row[0] == "1"}
         assert copy_of(rig, "others") == {key: row for key, row in table.items() if row[0] in {"2", "3"}}
         self.check_samples()
+
+    def _table(self) -> dict[int, tuple[str, str | None]]:
+        found = self.rig.server.execute("SELECT id, bucket, note FROM rows")
+        return {number: (str(bucket), note) for number, bucket, note in found}
 
     def check_samples(self) -> None:
         """The slot never passed an unflushed commit."""
