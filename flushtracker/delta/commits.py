@@ -37,15 +37,16 @@ from deltalake.transaction import AddAction, RemoveAction
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.data_file import now_ms
 from flushtracker.delta.storage import StoreRetry, asked, refresh, storage_reason
+from flushtracker.delta.table_features import NOTE, require_writable
 from flushtracker.disk_sync import sync, sync_files
 
 logger = logging.getLogger(__name__)
 
 LOG_FOLDER: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
-COMMIT_ID: Final = "flushtracker: commit"
+COMMIT_ID: Final = f"{NOTE}commit"
 """The key of a commit's own id among its notes."""
-ACTION_COUNT: Final = "flushtracker: actions"
+ACTION_COUNT: Final = f"{NOTE}actions"
 """The key of the number of lines that follow a commit's notes, by which a commit is known to be whole."""
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """deltalake would delete commits right after it has written the checkpoint that replaces them."""
@@ -77,7 +78,9 @@ class Commits:
         Raises:
             CommitFailedError: it conflicts with another commit.
             DeltaError, OSError: the storage fails, and the commit has not been found there.
+            SinkError: another program has enabled a feature with which the table is not written.
         """
+        require_writable(table, "table", table.table_uri)
         if folder := local_folder(table.table_uri):
             sync_files(Path(folder), [action.path for action in actions if isinstance(action, AddAction)])
         before, commit_id, transactions = table.version(), uuid.uuid4().hex, list(transactions)

@@ -13,8 +13,8 @@ from flushtracker.delta.compaction import compact
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.row_files import RowFiles
 from flushtracker.delta.storage import missing_columns, storage_reason
+from flushtracker.delta.table_features import require_writable
 from flushtracker.delta.table_folder import TableFolder, foreign_names, not_empty
-from flushtracker.delta.table_version import require_writable
 from flushtracker.errors import SinkError
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.commits import ACTION_COUNT, LOG_FOLDER, Commits
 from flushtracker.delta.data_file import buffered, now_ms
 from flushtracker.delta.storage import StoreRetry, asked, storage_reason
-from flushtracker.delta.table_version import require_writable
+from flushtracker.delta.table_features import require_writable
 from flushtracker.delta.torn_log import set_torn_end_aside
 from flushtracker.disk_sync import make_folder
 from flushtracker.errors import SinkError, listed, printable

@@ -525,7 +525,7 @@ def test_a_table_gets_a_key_as_advised_and_then_its_identity(
 
 _SQL: Final = re.compile(
     r"\b(ALTER (?:TABLE|PUBLICATION|ROLE|SYSTEM)|CREATE (?:UNIQUE INDEX|PUBLICATION)|COMMENT ON|GRANT \w+"
-    r"|ALTER_REPLICATION_SLOT|DO )\b"
+    r"|ALTER_REPLICATION_SLOT|DO |RESTORE TABLE)\b"
 )
 # Not SQL, and so not here: command lines (tests/unit/test_printed_commands.py), files of libpq and of the server
 # (test_postgres_access.py, test_tls.py), settings of a standby (test_failover.py), and kafka-transactions.sh, which the
@@ -549,6 +549,7 @@ _COVERED: Final = {
     ("postgres/connection_refusals.py", "GRANT CONNECT"): _HERE,
     ("postgres/column_collations.py", "ALTER TABLE"): "test_collations.py",
     ("shapes/table_binding.py", "ALTER TABLE"): "test_collations.py",
+    ("delta/table_features.py", "RESTORE TABLE"): "tests/spark/test_restored_tables.py",
 }
 
 
