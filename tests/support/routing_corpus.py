@@ -39,7 +39,7 @@ def outcomes(condition: str, rows: Sequence[Row]) -> str | None:
 def read_corpus() -> tuple[Sequence[Row], dict[str, str]]:
     """The rows, and the outcomes of each condition."""
     content: dict[str, Any] = json.loads(gzip.decompress(CORPUS.read_bytes()))
-    rows = [dict(zip(_NAMES, row, strict=True)) for row in content["rows"]]
+    rows = [dict(zip(content["columns"], row, strict=True)) for row in content["rows"]]
     return rows, content["conditions"]
 
 
@@ -58,7 +58,7 @@ def _write() -> None:
         found = outcomes(condition, rows)
         if found is not None:
             conditions[condition] = found
-    content = {"rows": [list(row.values()) for row in rows], "conditions": conditions}
+    content = {"columns": _NAMES, "rows": [list(row.values()) for row in rows], "conditions": conditions}
     CORPUS.write_bytes(gzip.compress(json.dumps(content, ensure_ascii=False).encode(), mtime=0))
 
 
