@@ -83,7 +83,7 @@ class DecodeError(FlushtrackerError):
 
 
 class TransactionTooLargeError(DecodeError):
-    """A transaction has more changes than ``max_tx_size`` allows."""
+    """A transaction has more bytes than ``max_tx_size`` allows."""
 
 
 class UnreadableTextError(DecodeError):

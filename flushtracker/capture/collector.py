@@ -160,7 +160,7 @@ class Collector:
             self._open_transaction(self._begun)
         if isinstance(message, RowMessage):
             if self._is_unwanted(message.relation_id):
-                self._converter.skip_row()
+                self._converter.skip_row(message)
                 return ()
             if message.relation_id not in self._narrowed:
                 self._narrow(message.relation_id)

@@ -157,7 +157,7 @@ def add_replay(parser: Parser) -> None:
     output.add_argument("--kafka", type=Path, metavar="FILE", help="such as conf/kafka.yaml: publish to its topics")
     add("--source", type=_name, default="recording/1/shapes", metavar="NAME", help="default: %(default)s")
     add("--max-batch-size", type=_limit, default=100, metavar="N", help="changes per fragment (default: %(default)s)")
-    add("--max-tx-size", type=_limit, metavar="N", help="changes per transaction; more is an error (default: no limit)")
+    add("--max-tx-size", type=_limit, metavar="BYTES", help="per transaction; more is an error (default: no limit)")
     add(
         "--fragments-per-file",
         type=_limit,

@@ -5,8 +5,8 @@
 ``max_event_bytes`` bounds one :class:`~flushtracker.events.stream_events.ShapeChangesEvent` by the fragment's
 :func:`~flushtracker.wal.changes.change_bytes`. The worst case is 24 bytes of JSON for one byte of a row:
 
-- JSON escapes a control character with six bytes (``\\u0001``). Nothing else takes that many for each byte: in a key, a
-  double quote is doubled and both are escaped, which makes four; most characters take their UTF-8 bytes.
+- JSON escapes a control character with six bytes (``\\u0001``). Nothing else takes that many for each byte: a double
+  quote is escaped, and in a key a slash is doubled, which makes two; most characters take their UTF-8 bytes.
 - A value appears at most four times. An update that changes the key is a delete and an insert, each with a key and a
   row; and an unchanged TOAST column of the old row is in both. A column's name appears at most twice, in both rows.
 - Around each name and value are at most 13 bytes of quotes, colons, slashes and commas. The byte counted for each

@@ -7,7 +7,7 @@ from typing import Final
 from flushtracker.errors import ShapeError
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.item_key import quoted, table_prefix
+from flushtracker.shapes.item_key import quoted, sql_table
 from flushtracker.shapes.where import parse_where
 from flushtracker.shapes.where.compared_texts import ColumnOf
 from flushtracker.wal.changes import TableName
@@ -52,7 +52,7 @@ class ColumnCollations:
         first, *others = collated.items()
         named = [f"{'.'.join((*table, name))} (collation {each.collation})" for (table, name), each in collated.items()]
         statements = [
-            f"ALTER TABLE {table_prefix(table)} ALTER {quoted(name)} TYPE {each.type} COLLATE {first[1].collation}"
+            f"ALTER TABLE {sql_table(table)} ALTER {quoted(name)} TYPE {each.type} COLLATE {first[1].collation}"
             for (table, name), each in others
             if each.collation != first[1].collation
         ]

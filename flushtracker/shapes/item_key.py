@@ -33,10 +33,15 @@ def sql_name(name: str) -> str:
     return name if re.fullmatch("[a-z_][a-z0-9_$]*", name) else quoted(name)
 
 
-@lru_cache
-def table_prefix(table: TableName) -> str:
+def sql_table(table: TableName) -> str:
     """Schema and name as SQL writes them, both quoted."""
     return ".".join(map(quoted, table))
+
+
+@lru_cache
+def table_prefix(table: TableName) -> str:
+    """The part of a key that names the table."""
+    return sql_table(table).replace("/", "//")
 
 
 def partition_prefix(table: TableName, partition: int) -> str:
@@ -67,18 +72,21 @@ def partition_of(key: str) -> str | None:
 
 
 def key_values(values: Iterable[str | None]) -> str:
-    """What follows the table in a key: each value quoted; NULL is a bare underscore."""
-    return "".join(["/_" if value is None else "/" + quoted(value) for value in values])
+    """What follows the table in a key: each value between double quotes; NULL is a bare underscore."""
+    return "".join(["/_" if value is None else '/"' + value.replace("/", "//") + '"' for value in values])
 
 
 def key_text(table: TableName, values: Iterable[str | None]) -> str:
-    """The key of a row: the table's schema, its name and the key values, each quoted; NULL is a bare underscore.
+    """The key of a row: the table and the key's values, joined by slashes.
 
-    Different rows never get the same text, whatever their values contain.
+    Slashes within a part are doubled. No part is empty or begins or ends with a slash, so a single slash separates two
+    parts, and different rows never get the same text.
 
     >>> print(key_text(("public", "users"), ["7"]))
     "public"."users"/"7"
-    >>> print(key_text(("public", "order_items"), ['1/"2"', None]))
-    "public"."order_items"/"1/""2""\"/_
+    >>> print(key_text(("public", "users"), ["user/123", "org/456"]))
+    "public"."users"/"user//123"/"org//456"
+    >>> print(key_text(("public", "order_items"), ['1/"2', None]))
+    "public"."order_items"/"1//"2"/_
     """
     return table_prefix(table) + key_values(values)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from flushtracker.shapes.catalog_types import reference_type
-from flushtracker.shapes.item_key import quoted, table_prefix
+from flushtracker.shapes.item_key import quoted, sql_table
 from flushtracker.shapes.key_binding import KeyBinding, interrupted_key, unproven_key
 from flushtracker.shapes.type_binding import TypeBinding, altered_type
 from flushtracker.shapes.where.case_mappings import CaseMappings
@@ -296,7 +296,7 @@ def _unlike(case: str, difference: str, column: str, now: TableBinding, *, is_ow
     """Why a shape cannot use ``lower``, ``upper`` or ILIKE, of a column or without one."""
     name, of = ("lower or ILIKE" if case == "lower" else case), "its" if is_own else "the database's"
     subject = f"column {column} of table {dotted(now.table)}" if column else "a literal"
-    statement = f'ALTER TABLE {table_prefix(now.table)} ALTER {quoted(column)} TYPE text COLLATE "C"'
+    statement = f'ALTER TABLE {sql_table(now.table)} ALTER {quoted(column)} TYPE text COLLATE "C"'
     remedy = f"give it another collation, as by {statement}, with the type that it has"
     return (
         f"where uses {name} of {subject}, and in {of} collation {difference}, which is not so here; compare the text "

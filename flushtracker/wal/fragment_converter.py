@@ -35,10 +35,11 @@ _RECONNECT: Final = "reconnect, so that the server resends from the confirmed LS
 
 @dataclass(slots=True)
 class _TransactionBuffer:
-    """The open transaction: its number of changes so far, and those not yet emitted, ``byte_count`` bytes of them."""
+    """The open transaction: its size so far, and its changes not yet emitted, ``byte_count`` bytes of them."""
 
     begin: Begin
     change_count: int = 0
+    tx_size: int = 0
     has_begin: bool = True
     changes: list[Change] = field(default_factory=list)
     byte_count: int = 0
@@ -62,7 +63,8 @@ class _TransactionBuffer:
 class FragmentConverter:
     """Cuts a stream of messages into fragments of at most ``max_batch_size`` changes and ``max_batch_bytes`` each.
 
-    Bytes are those of :func:`~flushtracker.wal.changes.change_bytes`. The converter keeps the relations described so
+    Bytes are those of :func:`~flushtracker.wal.changes.change_bytes`. A transaction of more than ``max_tx_size`` bytes,
+    which are those of its row messages and of its truncates, is refused. The converter keeps the relations described so
     far, and at most one fragment's changes of the open transaction. Create a new converter after a reconnect, because
     the server restarts its stream, and after any exception.
 
@@ -104,15 +106,16 @@ class FragmentConverter:
         """Return the fragments that ``message`` completes, oldest first: none or one, or several for a TRUNCATE.
 
         Raises:
-            TransactionTooLargeError: the transaction has more than ``max_tx_size`` changes.
+            TransactionTooLargeError: the transaction has more than ``max_tx_size`` bytes.
             UnreadableTextError: a value is not UTF-8; after :meth:`leave_out`, ``message`` can be handled.
             DecodeError: ``message`` is out of order, or does not fit its relation.
         """
         match message:
             case RowMessage():
                 transaction = self._open_transaction(message.operation)
-                reader = self._reader(message.relation_id)
-                return self._add(transaction, *reader.change(message, transaction.next_offset()))
+                change, size = self._reader(message.relation_id).change(message, transaction.next_offset())
+                self._count_change(transaction, len(message.data))
+                return self._buffer(transaction, change, size)
             case TruncateMessage(relation_ids):
                 return self._truncate(self._open_transaction("Truncate"), relation_ids)
             case RelationMessage(relation):
@@ -151,14 +154,14 @@ class FragmentConverter:
         transaction.change_count += 1
         return self._buffer(transaction, truncate, change_bytes(truncate))
 
-    def skip_row(self) -> None:
+    def skip_row(self, message: RowMessage) -> None:
         """Count a row that no shape needs without putting it into a fragment; call it instead of :meth:`handle`.
 
         Raises:
-            TransactionTooLargeError: the transaction has more than ``max_tx_size`` changes.
+            TransactionTooLargeError: the transaction has more than ``max_tx_size`` bytes.
             DecodeError: no transaction is open.
         """
-        self._count_change(self._open_transaction("row"))
+        self._count_change(self._open_transaction(message.operation), len(message.data))
 
     def check_invariants(self) -> None:
         """Raise ``AssertionError`` if the buffer is too large or its offsets are wrong or out of order; for tests."""
@@ -208,10 +211,6 @@ class FragmentConverter:
             )
         self._transaction = _TransactionBuffer(begin)
 
-    def _add(self, transaction: _TransactionBuffer, change: Change, size: int) -> tuple[TransactionFragment, ...]:
-        self._count_change(transaction)
-        return self._buffer(transaction, change, size)
-
     def _buffer(self, transaction: _TransactionBuffer, change: Change, size: int) -> tuple[TransactionFragment, ...]:
         buffered = len(transaction.changes)
         too_large = buffered > 0 and transaction.byte_count + size > self._max_batch_bytes
@@ -221,13 +220,14 @@ class FragmentConverter:
         transaction.byte_count += size
         return fragments
 
-    def _count_change(self, transaction: _TransactionBuffer) -> None:
-        if self._max_tx_size is not None and transaction.change_count >= self._max_tx_size:
-            raise TransactionTooLargeError(
-                f"transaction {transaction.begin.xid} has reached {transaction.change_count + 1} changes, but "
-                f"max_tx_size is {self._max_tx_size}; raise the limit, or remove its tables from the publication"
-            )
+    def _count_change(self, transaction: _TransactionBuffer, size: int) -> None:
         transaction.change_count += 1
+        transaction.tx_size += size
+        if self._max_tx_size is not None and transaction.tx_size > self._max_tx_size:
+            raise TransactionTooLargeError(
+                f"transaction {transaction.begin.xid} has reached {transaction.tx_size} bytes, but max_tx_size is "
+                f"{self._max_tx_size}; raise the limit, or remove its tables from the publication"
+            )
 
     def _truncate(
         self, transaction: _TransactionBuffer, relation_ids: Iterable[int]
@@ -235,7 +235,9 @@ class FragmentConverter:
         fragments: list[TransactionFragment] = []
         for relation_id in relation_ids:
             truncate = Truncate(self._relation(relation_id), transaction.next_offset())
-            fragments += self._add(transaction, truncate, change_bytes(truncate))
+            size = change_bytes(truncate)
+            self._count_change(transaction, size)
+            fragments += self._buffer(transaction, truncate, size)
         return tuple(fragments)
 
     def _commit(self, transaction: _TransactionBuffer, message: CommitMessage) -> TransactionFragment:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from flushtracker.errors import DecodeError, TransactionTooLargeError
 from flushtracker.wal.changes import (
+    CHANGE_BYTES,
     Change,
     Column,
     Commit,
@@ -261,7 +262,7 @@ def transactions_of(
         yield from convert([Begin(lsn, TIMESTAMP, index)], converter)
         for size in sizes:
             if size is None:
-                converter.skip_row()
+                converter.skip_row(insert(index))
             else:
                 yield from convert([insert_of(size)], converter)
         yield from convert([CommitMessage(lsn, lsn + 48, TIMESTAMP)], converter)
@@ -305,7 +306,7 @@ def test_a_skipped_row_leaves_the_others_unchanged(wanted: list[list[bool]], max
             if is_wanted:
                 fragments += converter.handle(insert(number))
             else:
-                converter.skip_row()
+                converter.skip_row(insert(number))
             converter.check_invariants()
         fragments += converter.handle(CommitMessage(begin.final_lsn, begin.final_lsn + 48, TIMESTAMP))
         offsets = [LogOffset(begin.final_lsn, 2 * number) for number, is_wanted in enumerate(rows) if is_wanted]
@@ -319,8 +320,8 @@ def test_a_skipped_row_leaves_the_others_unchanged(wanted: list[list[bool]], max
 
 def test_a_row_cannot_be_skipped_outside_a_transaction() -> None:
     """It is refused like one that is decoded."""
-    with pytest.raises(DecodeError, match=r"^pgoutput row arrived outside a transaction; reconnect, "):
-        FragmentConverter().skip_row()
+    with pytest.raises(DecodeError, match=r"^pgoutput Insert arrived outside a transaction; reconnect, "):
+        FragmentConverter().skip_row(insert(1))
 
 
 # Limits.
@@ -340,23 +341,25 @@ def test_a_transaction_of_any_length_keeps_at_most_one_batch_in_memory() -> None
 
 def test_a_transaction_over_the_limit_is_refused() -> None:
     """The error has the transaction, its size and the limit; exactly the limit passes. Skipped rows count too."""
-    converter = FragmentConverter(max_batch_size=2, max_tx_size=3)
+    size = len(insert(1).data)
+    converter = FragmentConverter(max_batch_size=2, max_tx_size=3 * size)
     within: list[Message] = [ORDERS, BEGIN, insert(1), insert(2), insert(3)]
     assert sum(fragment.change_count for fragment in convert([*within, COMMIT], converter)) == 3
     list(convert(within, converter))
-    with pytest.raises(
-        TransactionTooLargeError, match=r"^transaction 742 has reached 4 changes, but max_tx_size is 3; "
-    ):
+    refused = f"^transaction 742 has reached {4 * size} bytes, but max_tx_size is {3 * size}; "
+    with pytest.raises(TransactionTooLargeError, match=refused):
         converter.handle(insert(4))
-    with pytest.raises(TransactionTooLargeError, match=r"^transaction 742 has reached 4 changes, "):
-        converter.skip_row()
+    converter = FragmentConverter(max_batch_size=2, max_tx_size=3 * size)
+    list(convert(within, converter))
+    with pytest.raises(TransactionTooLargeError, match=refused):
+        converter.skip_row(insert(4))
 
 
 def test_a_truncate_counts_once_for_each_relation_against_the_limit() -> None:
     """It counts as the operations that it becomes."""
-    converter = FragmentConverter(max_tx_size=2)
+    converter = FragmentConverter(max_tx_size=2 * CHANGE_BYTES)
     list(convert([USERS, ORDERS, AUDIT, BEGIN], converter))
-    with pytest.raises(TransactionTooLargeError, match="has reached 3 changes"):
+    with pytest.raises(TransactionTooLargeError, match="has reached 240 bytes"):
         converter.handle(TruncateMessage((7, 8, 9), cascade=False, restart_identity=False))
 
 

@@ -20,6 +20,7 @@ from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import Begin, CommitMessage
 from tests.support.fake_world import BEGUN, CONFIRMED, Connection, FakeWorld, shape_entry, transaction
+from tests.support.row_messages import insert
 
 USERS = Relation(1, "public", "users", "full", (Column("id", 20, is_key=True),))
 
@@ -62,8 +63,8 @@ def test_the_converter_counts_rows_that_it_skips() -> None:
     """At the end of their transaction."""
     converter = FragmentConverter()
     converter.handle(Begin(1000, "t", 1))
-    converter.skip_row()
-    converter.skip_row()
+    converter.skip_row(insert(1, ("7",)))
+    converter.skip_row(insert(1, ("8",)))
     assert converter.committed_changes == 0
     converter.handle(CommitMessage(1000, 1040, "t"))
     assert converter.committed_changes == 2

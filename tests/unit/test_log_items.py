@@ -1,5 +1,7 @@
 """Keys, values and the splitting of updates."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,8 +148,9 @@ def test_a_row_without_its_key_is_an_error_with_its_position() -> None:
     ("table", "values", "expected"),
     [
         (("public", "users"), ["7"], '"public"."users"/"7"'),
-        (("public", "order_items"), ["6", "0/6"], '"public"."order_items"/"6"/"0/6"'),
-        (("public", "order_items"), ['a"/"b'], '"public"."order_items"/"a""/""b"'),
+        (("public", "users"), ["user/123", "org/456"], '"public"."users"/"user//123"/"org//456"'),
+        (("public", "order_items"), ['a"/"b'], '"public"."order_items"/"a"//"b"'),
+        (("public", "and/or"), ["/", "//"], '"public"."and//or"/"//"/"////"'),
         (("public", "audit"), [None, "", "_"], '"public"."audit"/_/""/"_"'),
         (('a"."b', "c"), [], '"a"".""b"."c"'),
     ],
@@ -155,7 +158,7 @@ def test_a_row_without_its_key_is_an_error_with_its_position() -> None:
 def test_a_key_quotes_every_part_and_shows_null_as_a_bare_underscore(
     table: tuple[str, str], values: list[str | None], expected: str
 ) -> None:
-    """Inner double quotes are doubled, as in SQL."""
+    """Inner slashes are doubled, and in the table's names also double quotes, as in SQL."""
     assert key_text(table, values) == expected
 
 
@@ -165,27 +168,12 @@ _ROW = st.tuples(st.tuples(_PARTS, _PARTS), st.lists(st.none() | _PARTS, max_siz
 
 def read_key(text: str) -> tuple[tuple[str, str], list[str | None]]:
     """Invert ``key_text``: a text that can be read in only one way was written for only one row."""
-    parts: list[str | None] = []
-    position = 0
-    while position < len(text):
-        if parts:
-            assert text[position] == ("." if len(parts) == 1 else "/")
-            position += 1
-        if text[position] == "_":
-            parts.append(None)
-            position += 1
-            continue
-        assert text[position] == '"'
-        part, position = "", position + 1
-        while text[position : position + 1] != '"' or text[position + 1 : position + 2] == '"':
-            part += text[position]
-            position += 2 if text[position] == '"' else 1
-        parts.append(part)
-        position += 1
-    schema, name, *values = parts
-    assert schema is not None
-    assert name is not None
-    return (schema, name), values
+    table, *parts = (part.replace("//", "/") for part in re.split("(?<!/)/(?!/)", text))
+    names = re.fullmatch('"((?:[^"]|"")*)"[.]"((?:[^"]|"")*)"', table)
+    assert names is not None
+    schema, name = (quoted.replace('""', '"') for quoted in names.groups())
+    assert all(part == "_" or (part[0], part[-1]) == ('"', '"') for part in parts)
+    return (schema, name), [None if part == "_" else part[1:-1] for part in parts]
 
 
 @given(row=_ROW)

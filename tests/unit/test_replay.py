@@ -345,9 +345,9 @@ def test_a_frame_that_cannot_be_read_is_named_by_its_number(tmp_path: Path, caps
 
 def test_a_transaction_over_the_limit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The message has the transaction, its size and the limit."""
-    line = refused(capsys, replay(tmp_path, "--max-tx-size", "300"), 3)
+    line = refused(capsys, replay(tmp_path, "--max-tx-size", "30000"), 3)
     assert line.startswith("flushtracker replay: transaction ")
-    assert "has reached 301 changes, but max_tx_size is 300" in line
+    assert "bytes, but max_tx_size is 30000" in line
 
 
 def test_a_traceback_is_printed_only_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
