@@ -131,9 +131,7 @@ endif
 bench-long: java $(READY) jars brokerjars s3jars s3server warmup ## run the benchmarks that take long: latency, capture, snapshots, the whole loop
 	$(BIN)/python -m tests.bench --long --json data/bench_long.json
 	$(BIN)/python -m tests.bench.bench_capture
-	$(BIN)/python -m tests.bench.bench_rows
 	$(BIN)/python -m tests.bench.bench_snapshot
-	$(BIN)/python -m tests.bench.bench_published
 	$(BIN)/python -m tests.bench.bench_loop --rates 300 1000 0
 
 check: $(READY) ## run ruff and mypy, in their strict settings

@@ -14,31 +14,16 @@ from tests.bench import (
     beam,
     catch_up,
     cluster,
-    fan_out,
-    joined,
     latency,
-    layouts,
     lifetime,
     loop_memory,
     memory,
-    partitions,
-    pending,
-    polls,
     reads,
-    removed,
-    routing,
     serving,
-    shape_changes,
-    shape_log,
-    stalled,
-    status,
     store,
-    store_latency,
     store_requests,
-    sync,
     throughput,
     tracking,
-    wide,
     writing,
 )
 from tests.bench.measure import Table
@@ -46,25 +31,12 @@ from tests.bench.measure import Table
 Bench = Callable[..., Iterable[Table]]
 BENCHES: Final[Mapping[str, Bench]] = {
     "beam": beam.tables,
-    "fan_out": fan_out.tables,
-    "joined": joined.tables,
-    "layouts": layouts.tables,
-    "polls": polls.tables,
     "reads": reads.tables,
-    "removed": removed.tables,
-    "routing": routing.tables,
-    "shape_log": shape_log.tables,
-    "stalled": stalled.tables,
-    "sync": sync.tables,
     "throughput": throughput.tables,
-    "wide": wide.tables,
 }
 """On one core, in CPU time, without a JVM."""
 
 JOB_BENCHES: Final[Mapping[str, Bench]] = {
-    "partitions": partitions.tables,
-    "pending": pending.tables,
-    "shape_changes": shape_changes.tables,
     "tracking": tracking.tables,
     "writing": writing.tables,
 }
@@ -78,9 +50,7 @@ LONG_BENCHES: Final[Mapping[str, Bench]] = {
     "lifetime": lifetime.tables,
     "loop_memory": loop_memory.tables,
     "memory": memory.tables,
-    "status": status.tables,
     "store": store.tables,
-    "store_latency": store_latency.tables,
     "store_requests": store_requests.tables,
 }
 """Of more than a few minutes."""

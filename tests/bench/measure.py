@@ -6,7 +6,6 @@ Unless a bench says otherwise, times are CPU time: other load on the machine aff
 import statistics
 import sys
 import time
-import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import process_time
@@ -36,15 +35,6 @@ class Table:
         return "\n".join(lines)
 
 
-def medians_us(runs: Sequence[Callable[[], object]], operations: int, rounds: int = 7) -> list[float]:
-    """Microseconds per operation for each of ``runs``, which execute ``operations`` per call: medians over the rounds.
-
-    Each round executes all runs, so that a disturbance affects all of them and their ratios stay reliable.
-    """
-    times = medians([seconds(run) for run in runs] for _ in range(rounds))
-    return [time / operations * 1e6 for time in times]
-
-
 def medians(rounds: Iterable[Sequence[float]]) -> list[float]:
     """The median of each column of ``rounds``."""
     return [statistics.median(column) for column in zip(*rounds, strict=True)]
@@ -55,19 +45,6 @@ def seconds(run: Callable[[], object]) -> float:
     start = process_time()
     run()
     return process_time() - start
-
-
-def kept_bytes(build: Callable[[], object]) -> int:
-    """The memory of the object that ``build`` returns, and of everything else that ``build`` leaves allocated."""
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        built = build()
-        after = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-    del built
-    return after - before
 
 
 def per_second(microseconds: float) -> str:

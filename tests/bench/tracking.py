@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flushtracker.config.status_config import StatusConfig
 from flushtracker.jobs.track import query as track_flushes_query
 from flushtracker.jobs.track.query import track_flushes
 from flushtracker.kafka.publisher import _DEFAULTS
@@ -88,15 +87,13 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     yield Table(f"The tracking job, batches of {BATCH:,} events", header, rows)
 
 
-def measure(
-    spark: SparkSession, load: Load, transport: str, shape_groups: int, status: StatusConfig | None = None
-) -> list[float]:
+def measure(spark: SparkSession, load: Load, transport: str, shape_groups: int) -> list[float]:
     """The seconds of each batch after the warm-up."""
     with tempfile.TemporaryDirectory() as folder, _job(Path(folder), transport) as job:
         publish_batches(job, load, _WARM_UP + _MEASURED)
         config = job.config(shape_groups=shape_groups, max_files_per_trigger=4)
         with progress_of(spark) as batches:
-            track_flushes(spark, replace(config, trigger_ms=None, status=status), Event())
+            track_flushes(spark, replace(config, trigger_ms=None), Event())
     whole = [batch for batch in batches if batch["numInputRows"] > BATCH * 0.9]
     return [batch["durationMs"]["triggerExecution"] / 1000 for batch in whole[_WARM_UP:]]
 

@@ -47,34 +47,6 @@ def transactions(count: int, changes: int, operation: str = "insert") -> list[by
     return messages
 
 
-WIDE_COLUMNS = 200
-_WIDE = 16385
-"""The relation of the wide table, of which ``c0`` is the key."""
-
-
-def wide_relation_message(identity: bytes = b"d") -> bytes:
-    columns = b"".join(
-        (b"\1" if number == 0 or identity == b"f" else b"\0") + f"c{number}".encode() + pack(">xIi", 25, -1)
-        for number in range(WIDE_COLUMNS)
-    )
-    return b"R" + pack(">I", _WIDE) + b"public\0wide\0" + identity + pack(">h", WIDE_COLUMNS) + columns
-
-
-def wide_transactions(count: int, changes: int, operation: str = "insert") -> list[bytes]:
-    """``count`` transactions of ``changes`` changes each of a table with 200 columns of short text."""
-    messages = []
-    values = _tuple({f"c{number}": f"value {number}" for number in range(WIDE_COLUMNS)})
-    change = pack(">I", _WIDE) + b"N" + values
-    if operation == "update":
-        change = pack(">I", _WIDE) + b"O" + values + b"N" + values
-    for index in range(count):
-        lsn = FIRST_LSN + 100 * index
-        messages.append(b"B" + pack(">QqI", lsn, _COMMIT_TIMESTAMP_US, 700 + index))
-        messages += [(b"I" if operation == "insert" else b"U") + change] * changes
-        messages.append(b"C\0" + pack(">QQq", lsn, lsn + 48, _COMMIT_TIMESTAMP_US))
-    return messages
-
-
 def _changes(first: int, count: int, operation: str) -> Iterator[bytes]:
     for number in range(first, first + count):
         new = b"N" + _tuple(row(number, number % TENANTS))

@@ -1,5 +1,6 @@
 """The index finds the shapes that a scan of all shapes would find, without evaluating the others."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from unittest import mock
@@ -13,7 +14,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.shapes.shape import BoundShape, Shape
-from flushtracker.shapes.shape_index import ShapeIndex
+from flushtracker.shapes.shape_index import IndexedShape, ShapeIndex
 from flushtracker.wal.changes import (
     Change,
     Column,
@@ -26,9 +27,20 @@ from flushtracker.wal.changes import (
     Update,
 )
 from tests.support import random_ranges, where_table
-from tests.support.plain_scan import PlainRouter
 from tests.support.random_wal import RANDOMS
 from tests.support.tables import FULL_USERS, KEYLESS_USERS, LSN, USERS, at, relation, transaction
+
+
+class PlainScan(ShapeIndex):
+    """Returns every shape of the table as a candidate: slow, and obviously correct."""
+
+    def candidates(self, change: Change, lsn: int) -> Sequence[IndexedShape]:  # noqa: ARG002
+        return [indexed for indexed in self._shapes.values() if indexed.starts_after < lsn]
+
+
+class PlainRouter(EventRouter):
+    _index_type = PlainScan
+
 
 ORDERS = relation("orders", "id* region day qty")
 FULL_ORDERS = relation("orders", "id region day qty", "full")
