@@ -225,10 +225,6 @@ class TransactionFragment:
         first = replace(self, last_log_offset=self.changes[count - 1].offset, commit=None, changes=self.changes[:count])
         return first, replace(self, has_begin=False, changes=self.changes[count:])
 
-    @property
-    def affected_relations(self) -> frozenset[TableName]:
-        return frozenset(change.relation.table for change in self.changes)
-
 
 @value(frozen=True, slots=True)
 class LogItem:

@@ -1,8 +1,6 @@
 """conf/kubernetes, as far as it can be checked without a cluster: the schemas, and what its parts say of each other."""
 
-import copy
-import re
-from itertools import pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +14,7 @@ from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import load_write_config
-from flushtracker.jobs.snapshot.program import STOP_TIMEOUT_S as SNAPSHOT_STOP_S
-from flushtracker.serve.program import STOP_TIMEOUT_S as SERVE_STOP_S
 from flushtracker.shapes.shapes_file import load_shapes
-from flushtracker.spark.job_run import STOP_TIMEOUT_S as JOB_STOP_S
 
 _FOLDER: Final = Path(__file__).parents[2] / "conf" / "kubernetes"
 _OBJECTS: Final[dict[tuple[str, str], dict[str, Any]]] = {
@@ -28,13 +23,9 @@ _OBJECTS: Final[dict[tuple[str, str], dict[str, Any]]] = {
     for manifest in yaml.safe_load_all(path.read_text())
     if manifest["kind"] != "Kustomization"
 }
-_JOBS: Final = ("track", "write", "snapshot")
-_PROGRAMS: Final = (*_JOBS, "capture")
+_EXECUTORS: Final = _FOLDER.with_name("kubernetes_executors")
+_PROGRAMS: Final = ("track", "write", "snapshot", "capture")
 _DEPLOYED: Final = (*_PROGRAMS, "serve")
-
-
-def _validate(manifest: dict[str, Any]) -> None:
-    kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
 
 
 def _pod(program: str) -> dict[str, Any]:
@@ -62,19 +53,11 @@ def mounted(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("key", _OBJECTS, ids="/".join)
-def test_object_follows_the_schema_of_kubernetes(key: tuple[str, str]) -> None:
-    """Strictly: an unknown key is an error, too."""
-    _validate(_OBJECTS[key])
-
-
-def test_misspelt_key_is_reported() -> None:
-    """The check above fails where it should."""
-    wrong = copy.deepcopy(_OBJECTS["Deployment", "flushtracker-track"])
-    container = wrong["spec"]["template"]["spec"]["containers"][0]
-    container["livenesProbe"] = container.pop("livenessProbe")
-    with pytest.raises(kubernetes_validate.ValidationError, match="livenesProbe"):
-        _validate(wrong)
+def test_objects_follow_the_schema_of_kubernetes() -> None:
+    """Strictly: an unknown key is an error, too. The patches for executors have only what they change."""
+    executors = [yaml.safe_load_all((_EXECUTORS / name).read_text()) for name in ("account.yaml", "executor.yaml")]
+    for manifest in chain(_OBJECTS.values(), *executors):
+        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
 
 
 def test_kustomization_lists_every_file() -> None:
@@ -92,77 +75,6 @@ def test_one_process_at_a_time_which_is_not_root(program: str) -> None:
     assert _pod(program)["securityContext"]["runAsNonRoot"]
     assert _container(program)["securityContext"]["readOnlyRootFilesystem"]
     assert f"USER {_pod(program)['securityContext']['runAsUser']}\n" in (_FOLDER.parents[1] / "Dockerfile").read_text()
-
-
-def test_servers_of_shapes_run_beside_each_other_and_read_what_the_jobs_write(
-    mounted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They write to a folder of their own alone, and their secret is in no file."""
-    spec, container = _OBJECTS["Deployment", "flushtracker-serve"]["spec"], _container("serve")
-    assert (spec["replicas"], "strategy" in spec) == (2, False)
-    assert _pod("serve")["securityContext"] == _pod("track")["securityContext"]
-    monkeypatch.setenv(container["env"][-1]["name"], "correct-horse")
-    served = load_serve_config(mounted / "etc/flushtracker/serve.yaml")
-    write = load_write_config(mounted / "etc/flushtracker/write.yaml")
-    assert (served.sink.log, served.sink.shapes) == (write.sink.log, write.sink.shapes)
-    assert (served.http.listen, served.http.secret) == ("0.0.0.0:9470", "correct-horse")
-    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
-    assert mounts == {"/etc/flushtracker": True, "/tmp": False}  # noqa: S108  a volume of the pod
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert served.status is not None
-    assert ports == {"shapes": served.http.listen_port, "status": served.status.listen_port}
-    service = _OBJECTS["Service", "flushtracker-serve"]["spec"]
-    assert service["selector"].items() <= spec["template"]["metadata"]["labels"].items()
-    assert {port["name"]: port["port"] for port in service["ports"]} == ports
-    probes = {container[f"{name}Probe"]["httpGet"]["port"] for name in ("startup", "liveness", "readiness")}
-    assert probes == {"status"}
-    assert spec["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(ports["status"])
-
-
-def test_draining_nodes_takes_one_server_of_shapes_at_a_time_and_waits_for_no_other_program() -> None:
-    """A budget on the one pod of a job would keep its node from being drained."""
-    (budget,) = (manifest["spec"] for (kind, _), manifest in _OBJECTS.items() if kind == "PodDisruptionBudget")
-    spec = _OBJECTS["Deployment", "flushtracker-serve"]["spec"]
-    assert budget["selector"] == spec["selector"]
-    assert 0 < budget["maxUnavailable"] < spec["replicas"]
-
-
-def test_servers_that_are_not_ready_do_not_keep_their_node_from_being_drained() -> None:
-    """By default a budget counts them: two that wait for the first tables would stop every drain."""
-    (budget,) = (manifest["spec"] for (kind, _), manifest in _OBJECTS.items() if kind == "PodDisruptionBudget")
-    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-
-
-def test_a_server_of_shapes_answers_until_its_service_has_forgotten_it() -> None:
-    """It refuses connections once it is told to stop; and the grace period covers that delay and its own deadline."""
-    (command,) = (hook["exec"]["command"] for hook in _container("serve")["lifecycle"].values())
-    assert (command[0], "preStop" in _container("serve")["lifecycle"]) == ("sleep", True)
-    assert _pod("serve")["terminationGracePeriodSeconds"] > int(command[1]) + SERVE_STOP_S
-
-
-@pytest.mark.parametrize(
-    ("program", "stop_s"), [("track", JOB_STOP_S), ("write", JOB_STOP_S), ("snapshot", SNAPSHOT_STOP_S)]
-)
-def test_a_job_has_ended_by_itself_before_its_grace_period_is_over(program: str, stop_s: float) -> None:
-    """A stop that hangs ends with a line that says so, rather than with SIGKILL."""
-    assert _pod(program)["terminationGracePeriodSeconds"] > stop_s
-
-
-@pytest.mark.parametrize("job", _JOBS)
-def test_a_job_in_one_pod_has_a_task_for_each_partition_whatever_its_node_has(job: str, mounted: Path) -> None:
-    """``local[*]`` may be a Python process for each processor of the node; the limit of memory is for four."""
-    arguments = _container(job)["args"]
-    found = re.fullmatch(r"local\[(\d+)\]", arguments[arguments.index("--master") + 1])
-    assert found is not None
-    state = yaml.safe_load((mounted / "etc/flushtracker" / f"{job}.yaml").read_text()).get("state")
-    assert int(found[1]) == (4 if state is None else state["shuffle_partitions"])
-
-
-@pytest.mark.parametrize("job", _JOBS)
-def test_nobody_who_reaches_a_pod_can_end_a_batch_on_sparks_page(job: str) -> None:
-    """Spark shows the page without a password, by default with links that do."""
-    arguments = _container(job)["args"]
-    assert ("--conf", "spark.ui.killEnabled=false") in pairwise(arguments)
 
 
 @pytest.mark.parametrize("program", _PROGRAMS)
@@ -188,7 +100,7 @@ def test_probes_ask_the_port_that_the_program_listens_on(program: str, mounted: 
     assert all(("Service", f"flushtracker-{other}") in _OBJECTS for other in others)
 
 
-def test_configurations_load_and_meet(mounted: Path) -> None:
+def test_configurations_load_and_meet(mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The programs' own readers take them; they name the same topics and tables, in a bucket."""
     named = {name: [arg for arg in _container(name)["args"] if arg.endswith(".yaml")] for name in _PROGRAMS}
     assert named == {name: [f"/etc/flushtracker/{name}.yaml"] for name in _PROGRAMS}
@@ -214,6 +126,9 @@ def test_configurations_load_and_meet(mounted: Path) -> None:
     assert snapshot.postgres.publication == capture.postgres.publication
     assert snapshot.postgres.connection == capture.postgres.connection
     assert snapshot.trigger_ms is not None
+    monkeypatch.setenv(_container("serve")["env"][-1]["name"], "correct-horse")
+    served = load_serve_config(mounted / "etc/flushtracker/serve.yaml")
+    assert (served.sink.log, served.sink.shapes) == (write.sink.log, write.sink.shapes)
     tables = (track.sink.dead_letters, capture.acks, write.sink.log, write.sink.shapes)
     assert all(str(path).startswith("s3://") for path in (track.state.checkpoint, write.state.checkpoint, *tables))
     assert len(load_shapes(mounted / str(capture.shapes).lstrip("/"))) == 1
@@ -232,14 +147,3 @@ def test_everything_that_a_pod_names_exists() -> None:
             secret = variable["valueFrom"]["secretKeyRef"]
             (line,) = (line for line in text.splitlines() if f"create secret generic {secret['name']} " in line)
             assert f"--from-literal={secret['key']}=" in line
-
-
-def test_the_documented_way_to_remove_a_shape_names_what_is_there() -> None:
-    """No command can edit the file there: its mount is read-only."""
-    shapes = {mount["name"]: mount for mount in _container("capture")["volumeMounts"]}["shapes"]
-    assert shapes["readOnly"] is True
-    operating = (_FOLDER.parents[1] / "docs" / "operating.md").read_text()
-    named = set(re.findall(r"edit configmap (\S+)", operating))
-    assert named == {volume["configMap"]["name"] for volume in _pod("capture")["volumes"] if volume["name"] == "shapes"}
-    assert all(_OBJECTS["ConfigMap", name]["data"].keys() == {"shapes.yaml"} for name in named)
-    assert set(re.findall(r"deployment/(\S+)", operating)) == {"flushtracker-capture"}
