@@ -2,18 +2,15 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Final
 
 import pytest
 import yaml
 
 from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.cli import main
 from flushtracker.config.job_config import load_config
 from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.status_config import StatusConfig, read_status
@@ -21,7 +18,6 @@ from flushtracker.config.strict_yaml import read_yaml
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import load_write_config
 from flushtracker.kafka.kafka_config import load_kafka_config
-from flushtracker.shapes.shapes_file import load_shapes
 from tests.support.processes import run_to_end
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -41,30 +37,6 @@ def test_compose_file_follows_the_schema_of_the_compose_specification() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_misspelt_key_in_the_compose_file_is_reported(tmp_path: Path) -> None:
-    """The check above fails where it should."""
-    wrong = tmp_path / "docker-compose.yml"
-    wrong.write_text(_COMPOSE.read_text().replace("healthcheck:", "healthchek:"))
-    done = _check_schema(wrong)
-    assert done.returncode == 1
-    assert "healthchek" in done.stdout
-
-
-def test_services_depend_only_on_conditions_that_can_be_met() -> None:
-    """Compose refuses to wait for the health of a service without a health check, but only at startup."""
-    services = read_yaml(_COMPOSE).mapping("services")
-    dependencies = []
-    for name in services:
-        needed = services.mapping(name).optional_mapping("depends_on")
-        for other in needed or ():
-            condition = needed.mapping(other).text("condition").value if needed else ""
-            dependencies.append((name, other))
-            assert condition == ("service_completed_successfully" if other == "topics" else "service_healthy")
-            assert other == "topics" or "healthcheck" in services.mapping(other), f"{name} waits for {other}"
-    assert {("track_flushes", "spark-worker"), ("write_shapes", "spark-worker")} <= set(dependencies)
-    assert {("capture_wal", "topics"), ("capture_wal", "postgres")} <= set(dependencies)
-
-
 @pytest.mark.parametrize("path", [_COMPOSE, _DOCKERFILE], ids=lambda path: path.name)
 def test_every_file_named_exists(path: Path) -> None:
     """In the checkout: configurations, jobs, and everything that goes into the image."""
@@ -76,13 +48,6 @@ def test_every_file_named_exists(path: Path) -> None:
     assert not [name for name in sorted(named) if not (_ROOT / name).exists()]
 
 
-def test_dockerignore_keeps_exactly_what_the_image_copies() -> None:
-    """.dockerignore excludes everything that it does not list."""
-    kept = set(re.findall(r"^!(\S+)$", (_ROOT / ".dockerignore").read_text(), re.MULTILINE))
-    copied = re.findall(r"^COPY (.+) \S+$", _DOCKERFILE.read_text(), re.MULTILINE)
-    assert {source.partition("/")[0] for sources in copied for source in sources.split()} == kept
-
-
 def test_password_is_kept_out_of_git_and_of_the_image() -> None:
     """The documented place for it is ``.env``, in the folder that the image is built from."""
     assert "POSTGRES_PASSWORD=… > .env" in (_ROOT / "docs" / "deploying.md").read_text()
@@ -92,63 +57,12 @@ def test_password_is_kept_out_of_git_and_of_the_image() -> None:
     assert [rule for rule in rules if "env" in rule] == []
 
 
-def test_change_of_the_code_keeps_packages_and_jars_in_the_build_cache(tmp_path: Path) -> None:
-    """What is copied before they are fetched is the little that fetching takes; any other change costs seconds."""
-    instructions = re.findall(r"^(COPY|RUN) ((?:.*\\\n)*.*)$", _DOCKERFILE.read_text(), re.MULTILINE)
-    fetch = next(at for at, (_, text) in enumerate(instructions) if "flushtracker.jvm.jars" in text)
-    sources = [source for name, text in instructions[:fetch] if name == "COPY" for source in text.split()[:-1]]
-    package = ["flushtracker/__init__.py", "flushtracker/errors.py", "flushtracker/jvm"]
-    assert sources == ["pyproject.toml", "setup.py", "constraints.txt", *package]
-    assert "pip install" in instructions[fetch - 1][1]
-    assert [text for name, text in instructions[fetch:] if "pip install" in text and "--no-deps" not in text] == []
-    (tmp_path / "flushtracker").mkdir()
-    for source in package:
-        copy = shutil.copytree if (_ROOT / source).is_dir() else shutil.copy
-        copy(_ROOT / source, tmp_path / source)
-    command = [sys.executable, "-m", "flushtracker.jvm.jars"]
-    done = run_to_end(command, cwd=tmp_path, timeout=60)
-    assert (done.returncode, "name the jars to fetch" in done.stderr) == (2, True), done.stderr
-
-
-def test_images_are_pinned() -> None:
-    """Each image has a version, not ``latest``."""
-    images = re.findall(r"^(?:FROM|\s+image:) (\S+)$", _COMPOSE.read_text() + _DOCKERFILE.read_text(), re.MULTILINE)
-    assert len(images) == 5
-    assert all(re.search(r":v?\d+\.\d+", image) for image in images), images
-
-
-def test_image_is_built_for_one_service() -> None:
-    """Built for several, it would be as many images, which differ by a label; which of them has the name is chance."""
-    services = yaml.safe_load(_COMPOSE.read_text())["services"]
-    built = [name for name, service in services.items() if "build" in service]
-    assert built == ["topics"]
-    others = {name for name, service in services.items() if service["image"] == services["topics"]["image"]}
-    assert {"capture_wal", "track_flushes", "write_shapes", "serve_shapes", "spark-master", "spark-worker"} < others
-
-
 def test_all_programs_return_after_the_machine_starts_again() -> None:
     """With ``on-failure`` Docker leaves what had ended well, as all do at a shutdown: the slot would fill the disk."""
     services = yaml.safe_load(_COMPOSE.read_text())["services"]
     restarts = {name: service.get("restart") for name, service in services.items()}
     assert restarts.pop("topics") is None
     assert set(restarts.values()) == {"unless-stopped"}
-
-
-def test_master_finds_what_had_registered_when_it_starts_again() -> None:
-    """In a folder that outlives its container; ``test_cluster.py`` shows what it is for."""
-    master = yaml.safe_load(_COMPOSE.read_text())["services"]["spark-master"]
-    options = dict(re.findall(r"-Dspark\.deploy\.(\w+)=(\S+)", master["environment"]["SPARK_DAEMON_JAVA_OPTS"]))
-    assert options == {"recoveryMode": "FILESYSTEM", "recoveryDirectory": "/data/spark_master"}
-    assert "data:/data" in master["volumes"]
-
-
-def test_health_is_checked_often_only_until_a_service_is_ready() -> None:
-    """Each check starts a program, Kafka's a JVM, which costs what they watch its processors."""
-    services = yaml.safe_load(_COMPOSE.read_text())["services"]
-    checks = [service["healthcheck"] for service in services.values() if "healthcheck" in service]
-    assert len(checks) == len(services) - 1
-    assert {(check["start_interval"], check["interval"]) for check in checks} == {("5s", "30s")}
-    assert {check["start_period"] for check in checks} == {"5m"}
 
 
 def test_jobs_share_the_cluster() -> None:
@@ -270,16 +184,6 @@ def test_nothing_is_published_beyond_this_machine() -> None:
     assert len({port.split(":")[1] for port in ports}) == len(ports)
 
 
-def test_shapes_are_over_the_tables_that_the_server_starts_with() -> None:
-    """Else capture would refuse them at its first start."""
-    tables = set(re.findall(r"^CREATE TABLE (\w+)", (_ROOT / "conf/compose_tables.sql").read_text(), re.MULTILINE))
-    shapes = load_shapes(_ROOT / "conf/compose_shapes.yaml")
-    assert {shape.table for shape in shapes} == {("public", table) for table in tables}
-    postgres = read_yaml(_COMPOSE).mapping("services").mapping("postgres")
-    mounts = [text.value for text in postgres.optional_texts("volumes") or ()]
-    assert "./conf/compose_tables.sql:/docker-entrypoint-initdb.d/tables.sql:ro" in mounts
-
-
 def _run_entrypoint(folder: Path, *arguments: str, **environ: str) -> list[str]:
     """The command that the image's entrypoint runs, printed by stubs for java and spark-submit."""
     for name in ("java", "spark-submit"):
@@ -325,25 +229,3 @@ def test_image_starts_an_executor_as_spark_on_kubernetes_expects(tmp_path: Path)
         "--resourceProfileId": "0",
         "--podName": "exec-3",
     }
-
-
-def test_the_documented_way_to_remove_a_shape_works_on_the_host(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In the container the file is read-only. Kafka's address for the host is all that it needs of the environment."""
-    found = re.search(r"KAFKA_BOOTSTRAP=(\S+) flushtracker (.*)", (_ROOT / "docs" / "operating.md").read_text())
-    assert found is not None
-    services = yaml.safe_load(_COMPOSE.read_text())["services"]
-    assert f"HOST://{found[1]}" in services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
-    assert f"127.0.0.1:{found[1].partition(':')[2]}:29092" in services["kafka"]["ports"]
-    assert "./conf:/opt/flushtracker/conf:ro" in services["capture_wal"]["volumes"]
-    shutil.copytree(_ROOT / "conf", tmp_path / "conf")
-    monkeypatch.chdir(tmp_path)
-    for name in ("PGHOST", "PGUSER", "PGPASSWORD"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("KAFKA_BOOTSTRAP", found[1])
-    # No broker is there to be asked which shapes are live.
-    registry = SimpleNamespace(live_ids=())
-    monkeypatch.setattr("flushtracker.operate.shapes.remove_program.RegistryLook", lambda *_: registry)
-    assert main([*found[2].split(), "--yes", "--no-wait"]) == 0
-    assert capsys.readouterr().out == f"removed shape orders-open from {tmp_path}/conf/compose_shapes.yaml\n"

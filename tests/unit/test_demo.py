@@ -1,15 +1,12 @@
 """The parts of ``make demo`` that need no server and no broker."""
 
-import random
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.job_config import load_config
@@ -17,89 +14,15 @@ from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.config.write_config import load_write_config
 from flushtracker.demo.services import child_environment, demo_folder, filled
-from flushtracker.demo.view import LastMinute, Startup, bars, view
-from flushtracker.demo.workload import transactions
 from flushtracker.errors import ConfigError
 from flushtracker.operate.status.overview import Overview
-from flushtracker.operate.status.overview_text import overview_lines
-from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.process.guarded_process import GuardedProcess
-from flushtracker.shapes.shapes_file import load_shapes
 from tests.support.processes import has_ended, run_to_end
 from tests.support.slot_overviews import overview, slot, source
 from tests.support.status_pages import HELD, NOW_MS, SEEN
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_workload_is_the_same_each_time_and_has_a_large_transaction() -> None:
-    """The load is steady, so that any movement in the view comes from the writers."""
-    first, second = (list(islice(transactions(random.Random(1)), 100)) for _ in range(2))  # noqa: S311  a workload
-    assert first == second
-    assert ["generate_series" in text for text in first] == [False] * 99 + [True]
-    assert [number for number, text in enumerate(first, 1) if "level" in text] == [30, 60, 90]
-
-
-def test_shapes_of_the_demo_have_one_slow_writer() -> None:
-    """It is the one whose WAL grows and shrinks in the view."""
-    intervals = {
-        shape.id: shape.flush.interval_ms or 0 for shape in load_shapes(ROOT / "flushtracker/demo/conf/shapes.yaml")
-    }
-    slowest = max(intervals, key=lambda shape_id: intervals[shape_id])
-    assert slowest == "audit-archive"
-    assert all(4 * interval < intervals[slowest] for shape_id, interval in intervals.items() if shape_id != slowest)
-
-
-def test_programs_of_the_demo_show_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page of each has what the others know; the demo chooses the ports."""
-    variables = {
-        "STATUS_PORT": "9464",
-        "CAPTURE_PORT": "9465",
-        "WRITERS_PORT": "9466",
-        "POSTGRES_PORT": "5432",
-        "KAFKA": "one:9092",
-    }
-    for name, value in variables.items():
-        monkeypatch.setenv(f"FLUSHTRACKER_DEMO_{name}", value)
-    monkeypatch.setenv("FLUSHTRACKER_DEMO", "data/demo")
-    tracker = load_config(ROOT / "flushtracker/demo/conf/tracker.yaml").status
-    capture = load_capture_config(ROOT / "flushtracker/demo/conf/capture.yaml").status
-    assert tracker == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9465", "http://127.0.0.1:9466"))
-    assert capture == StatusConfig("127.0.0.1", 9465, ("http://127.0.0.1:9464", "http://127.0.0.1:9466"))
-    writers = load_write_config(ROOT / "flushtracker/demo/conf/writers.yaml").status
-    assert writers == StatusConfig("127.0.0.1", 9466, ("http://127.0.0.1:9464", "http://127.0.0.1:9465"))
-
-
-def test_start_of_the_demo_is_told_step_by_step(tmp_path: Path) -> None:
-    """What has started is said once; what is waited for is said again every ten seconds."""
-    said, now_s = list[str](), [100.0]
-    startup = Startup(tmp_path, said.append, lambda: now_s[0])
-
-    def told(seconds: float, *, has_ack: bool = False) -> list[str]:
-        now_s[0] += seconds
-        startup.check(has_ack=has_ack)
-        lines = said[:]
-        said.clear()
-        return lines
-
-    startup.say("starting PostgreSQL")
-    assert told(4) == ["[0 s] starting PostgreSQL"]
-    (tmp_path / "capture.log").write_text("2026 INFO capturing source=s\n")
-    assert told(1) == ["[5 s] capture reads the slot"]
-    assert told(9) == []
-    assert told(1) == ["[15 s] waiting for tracker, writers, the first ack"]
-    (tmp_path / "tracker.log").write_text('{"message": "query started checkpoint=c"}\n')
-    (tmp_path / "writers.log").write_text("2026 INFO query started checkpoint=c\n")
-    assert told(5) == [
-        "[20 s] the tracker's Spark has started, and reads from Kafka",
-        "[20 s] the writers' Spark has started, and reads from Kafka",
-    ]
-    assert told(2, has_ack=True) == [
-        "[22 s] first ack: from here on, the slot is confirmed",
-        "[22 s] everything runs",
-    ]
-    assert told(60) == []
 
 
 def looks(count: int, **fields: Any) -> list[Overview]:
@@ -112,43 +35,6 @@ def looks(count: int, **fields: Any) -> list[Overview]:
         now = slot(at_ms=at_ms, written_lsn=SEEN + kilobytes, retained_bytes=20_000 + kilobytes)
         found.append(replace(overview(slot=now, job=job), at_ms=at_ms))
     return found
-
-
-@pytest.mark.parametrize("is_terminal", [False, True])
-def test_view_has_the_lines_of_status_and_the_last_minute(
-    capsys: pytest.CaptureFixture[str], *, is_terminal: bool
-) -> None:
-    """In a terminal each look is drawn over the last one; elsewhere it is printed, every five seconds."""
-    console = Console(force_terminal=is_terminal, width=200)
-    with view(console, Path("data/demo/capture.yaml")) as show:
-        for look in looks(7):
-            show(look)
-    shown = capsys.readouterr().out
-    status = overview_lines(
-        looks(7)[5],
-        judge(looks(7)[5], Limits()),
-        width=200 if is_terminal else None,
-        config_arguments=("--config", "data/demo/capture.yaml"),
-    )
-    assert all(f"{line}\n" in shown.replace("\r", "") for line in status)
-    assert any(line.startswith("a[b] ") for line in status)
-    assert "retained WAL in the last minute: ▃▄▅▆▇█  at most 70.0 kB" in shown
-    assert "the workload writes 10.0 kB of WAL each second" in shown
-    assert shown.count("slot shapes") == (8 if is_terminal else 2)
-    assert ("\x1b[" in shown) == is_terminal
-
-
-def test_last_minute_needs_two_looks_and_forgets_what_is_older() -> None:
-    """A look without the slot is left out."""
-    last_minute = LastMinute()
-    last_minute.add(None)
-    last_minute.add(slot(retained_bytes=10**9))
-    assert last_minute.lines() == []
-    for look in looks(60):
-        last_minute.add(look.slot.value)
-    retained, _ = last_minute.lines()
-    assert retained.endswith("█  at most 610 kB")
-    assert len(retained.split()[6]) == 60
 
 
 def test_files_of_the_demo_work_in_another_terminal(tmp_path: Path) -> None:
@@ -170,12 +56,6 @@ def test_files_of_the_demo_work_in_another_terminal(tmp_path: Path) -> None:
     served = load_serve_config(tmp_path / "serve.yaml")
     assert (served.http.listen, served.sink.log) == ("127.0.0.1:9470", writers.sink.log)
     assert served.sink.shapes == writers.sink.shapes
-
-
-def test_bars_of_nothing_are_flat() -> None:
-    """Before the slot exists, nothing is retained."""
-    assert bars([0, 0]) == "▁▁"
-    assert bars([]) == ""
 
 
 def test_folder_is_emptied_of_an_earlier_demo_and_of_nothing_else(tmp_path: Path) -> None:

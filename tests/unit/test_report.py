@@ -1,10 +1,7 @@
 """The report on an ack table: what it computes, prints, draws and refuses. It needs no Java."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -15,10 +12,9 @@ from deltalake import write_deltalake
 from flushtracker.cli import main
 from flushtracker.delta.acks.reader import Ack, AckHistory, read_ack_history
 from flushtracker.delta.acks.table import AckRow, AckTable
-from flushtracker.errors import DecodeError
 from flushtracker.event_files import StreamWriter
 from flushtracker.events.stream_events import FragmentEvent
-from flushtracker.operate.report.figures import HeldBack, held_back, last_published_commit, make_report, thinned
+from flushtracker.operate.report.figures import HeldBack, held_back, last_published_commit, make_report
 from flushtracker.operate.report.plot import plot_report
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
@@ -160,51 +156,6 @@ def test_a_commit_that_the_job_never_saw_counts_too(project: Project, capsys: py
     )
 
 
-def test_a_narrow_terminal_shortens_only_the_names_of_shapes(
-    project: Project, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Numbers and LSNs stay whole; brackets in a name are not read as markup."""
-    project.write_acks([replace(row, blocking_shape=f"[bold]{'x' * 190}") for row in ACKS])
-    assert project.report() == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("     3   0/1800     0/4000  10.2 kB        1  [bold]xxx") for line in lines)
-    assert any(line.startswith(" [bold]xxx") and "…" in line and line.rstrip().endswith("14.3 kB") for line in lines)
-    assert max(map(len, lines[:-2])) == 80
-
-
-def test_hundreds_of_acks_are_thinned_out(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """The rows are evenly chosen, with the first and the last."""
-    history = AckHistory("s", tuple(ack(n, 1000 + n, 2000 + n, "slow", n) for n in range(900)))
-    assert [row.batch_id for row in thinned(history.acks, 4)] == [0, 300, 599, 899]
-    assert thinned(history.acks[:4], 4) == history.acks[:4]
-    project.write_acks(history.acks[:60])
-    project.report()
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].rstrip() == "How the ack of s advanced: 40 of 60 acks"
-    assert [lines[3].split()[0], lines[42].split()[0]] == ["0", "59"]
-
-
-def test_a_terminal_without_unicode_gets_the_report_too(project: Project) -> None:
-    """Characters that it cannot show become question marks, and lines are drawn in ASCII."""
-    project.write_acks([replace(row, blocking_shape="größe") for row in ACKS])
-    project.report()
-    command = [
-        sys.executable,
-        "-m",
-        "flushtracker",
-        "report",
-        "--config",
-        str(project.root / "config.yaml"),
-        "--plot",
-        str(project.plot),
-    ]
-    root = Path(__file__).parent.parent.parent
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(root)}
-    ran = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
-    assert "gr??e" in ran.stdout
-    assert "everything is acknowledged" in ran.stdout
-
-
 # What it computes
 
 
@@ -342,44 +293,3 @@ def test_one_of_several_sources_must_be_named(project: Project, capsys: pytest.C
     )
     assert project.report("--source", "b") == 0
     assert "How the ack of b advanced: 4 acks" in capsys.readouterr().out
-
-
-def test_a_plot_that_cannot_be_written_is_refused(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """The directory is a file, or the file's extension is not that of an image."""
-    project.write_acks(ACKS)
-    (project.root / "plots").write_text("")
-    assert refused(capsys, project.report(), 2) == (
-        f"flushtracker report: plot {project.plot} cannot be written: File exists; name another file with --plot"
-    )
-    line = refused(capsys, project.report(plot=project.root / "report.doc"), 2)
-    assert line.startswith(
-        f"flushtracker report: plot {project.root}/report.doc cannot be written: Format 'doc' is not supported"
-    )
-    assert line.endswith("; name another file with --plot")
-
-
-def test_a_fragment_that_cannot_be_read_is_named(project: Project) -> None:
-    """The error has its file and line."""
-    file = StreamWriter(project.root / "fragments").publish(["{}"])
-    with pytest.raises(DecodeError) as refusal:
-        last_published_commit(str(project.root / "fragments"), "s")
-    assert str(refusal.value) == f"{file} line 1: v is missing; replay or capture it again"
-
-
-@pytest.mark.parametrize(("module", "package"), [("rich.console", "rich"), ("flushtracker.operate.report.plot", None)])
-def test_a_missing_extra_is_named_with_the_command_that_installs_it(
-    project: Project,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    module: str,
-    package: str | None,
-) -> None:
-    """If a module of our own is missing, the message names it instead."""
-    monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, "flushtracker.operate.report.program", raising=False)
-    line = refused(capsys, project.report(), 2 if package else 1)
-    if package:
-        expected = f"{package} is not installed; run: pip install 'flushtracker[report]'"
-        assert line == f"flushtracker report: {expected}"
-    else:
-        assert module in line
