@@ -109,6 +109,12 @@ def _job_metrics(status: JobStatus, now_ms: int) -> Iterator[Metric]:
         labels=("source",),
         samples=[((source.source,), source.retired_by is not None) for source in status.sources],
     )
+    yield gauge(
+        "source_set_aside",
+        "Whether fragments of the source are missing, so that it gets no further ack.",
+        labels=("source",),
+        samples=[((source.source,), source.gap is not None) for source in current],
+    )
     yield counter(
         "events",
         "Events that the job has read since its start.",

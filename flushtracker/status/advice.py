@@ -13,6 +13,7 @@ from flushtracker.status.problems import (
     long_batch,
     open_transactions,
     records_behind,
+    set_aside,
     slot_problems,
 )
 from flushtracker.status.program_status import ProgramStatus
@@ -26,6 +27,7 @@ SECTIONS: Final[Mapping[str, str]] = {
     "slot_unreserved": "flushtrackerslotunreserved",
     "slot_inactive": "flushtrackercapturedisconnected",
     "batch_long": "what-you-see-and-what-to-do",
+    "source_set_aside": "flushtrackergap",
     "job_behind": "what-you-see-and-what-to-do",
     "transaction_open": "what-you-see-and-what-to-do",
     "restart_lsn_held": "the-disk-is-filling",
@@ -72,9 +74,10 @@ def _advice(
 ) -> Iterator[Advice]:
     slot = None if capture is None else capture.slot
     long = None if job is None else long_batch(job)
-    late = None if job is None or long else open_transactions(job) or records_behind(job)
-    idle = None if slot is None or source is None or long else idle_cause(slot, source)
-    problems = [*(() if slot is None else slot_problems(slot)), *filter(None, (long, late, idle))]
+    gap = None if source is None or long else set_aside(source)
+    late = None if job is None or long or gap else open_transactions(job) or records_behind(job)
+    idle = None if slot is None or source is None or long or gap else idle_cause(slot, source)
+    problems = [*(() if slot is None else slot_problems(slot)), *filter(None, (gap, long, late, idle))]
     if job is not None and source is not None and slot is not None:
         # What the writers' job says of itself explains why its shapes wait.
         of_write = any(holder.writer == LOG_WRITER for holder in source.holders[:1])

@@ -67,7 +67,8 @@ class SourceStatus:
     ``stalled_shapes`` counts at most ten of each shape group. ``waiting_since_ms`` is since when the ack has not moved
     although something is pending, ``None`` if nothing is; after the job's start, since when the first holder is.
     ``retired_by``: the source that has taken its place, after a failover or a restore. Then nothing waits for what is
-    pending, and nothing is stalled. ``events`` count from the job's start; documents of earlier releases lack them.
+    pending, and nothing is stalled. ``events`` count from the job's start. With a ``gap``, the message of a missing
+    fragment, the source is set aside: it gets no further ack, and the rest is as it was before.
     """
 
     source: str
@@ -79,6 +80,7 @@ class SourceStatus:
     holders: tuple[Holder, ...]
     retired_by: str | None = None
     events: int = 0
+    gap: str | None = None
 
     @property
     def unacknowledged_bytes(self) -> int:
@@ -99,6 +101,7 @@ class SourceStatus:
             "holders": [holder.to_json() for holder in self.holders],
             "retired_by": self.retired_by,
             "events": self.events,
+            "gap": self.gap,
         }
 
     @classmethod
@@ -113,6 +116,7 @@ class SourceStatus:
             tuple(map(Holder.from_json, fields["holders"])),
             fields.get("retired_by"),
             fields.get("events", 0),
+            fields["gap"],
         )
 
 

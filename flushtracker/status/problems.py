@@ -15,7 +15,7 @@ Part: TypeAlias = Literal["postgres", "capture", "job", "acks", "others", "limit
 _UNSOUND: Final = frozenset(
     [
         *("postgres_silent", "slot_missing", "slot_lost", "slot_inactive"),
-        *("job_not_ready", "batch_long", "job_behind", "transaction_open"),
+        *("job_not_ready", "batch_long", "job_behind", "transaction_open", "source_set_aside"),
     ]
 )
 _LARGE_BYTES: Final = 1_000_000_000
@@ -107,6 +107,15 @@ def records_behind(job: JobStatus) -> Problem | None:
     last = "" if age_ms is None else f"; its last batch ended {seconds_text(age_ms / 1000)} ago"
     text = f"the job has not read {behind:,} records of its topics yet{last}"
     return Problem("job", "job_behind", text, "if the number grows, the job is too slow or hangs: see its log")
+
+
+def set_aside(source: SourceStatus) -> Problem | None:
+    """A problem if fragments of the source are missing, so that the job acknowledges nothing more of it."""
+    if source.gap is None:
+        return None
+    text = f"the job acknowledges nothing more of source {source.source}: {printable(source.gap)}"
+    remedy = "restart capture, which resends everything unconfirmed, then start the job once with --recover"
+    return Problem("job", "source_set_aside", text, remedy, _WRONG)
 
 
 def open_transactions(job: JobStatus) -> Problem | None:

@@ -6,7 +6,8 @@ complete up to its ``stream_cursor``. Fragments are checked in the order of ``fo
 - ``last_log_offset`` at or below the cursor: a resend, nothing new.
 - ``follows`` at or below the cursor: the next fragment. It moves the cursor to its ``last_log_offset``.
 - ``follows`` above the cursor: a gap. It may contain a transaction that was never seen, and continuing would
-  acknowledge that transaction, so a gap is an error.
+  acknowledge that transaction, so a gap is an error. It stays one: the shapes' groups may have read past it, and take
+  what is sent again as done, so only a new checkpoint helps (:meth:`FragmentChain.extend_or_break`).
 
 A commit moves the cursor past its whole transaction, to ``(tx, ∞)``, because a resend may cut the transaction into
 other fragments. A fragment with ``start``, or of a transaction after that in its ``follows``, follows the whole of the
@@ -73,6 +74,16 @@ class FragmentChain:
         self.place = place
         self.operations: LogOffset | None = None
         """How far operations have been read, if a list part moved the cursor."""
+        self.gap: str | None = None
+        """What was missing, once :meth:`extend_or_break` has found that."""
+
+    def extend_or_break(self, links: ChainLinks) -> None:
+        """:meth:`extend`, but a gap is kept in ``gap``. From then on nothing is applied, not even a start."""
+        if self.gap is None:
+            try:
+                self.extend(links)
+            except GapError as error:
+                self.gap = str(error)
 
     def extend(self, links: ChainLinks) -> None:
         """Apply one micro-batch, in any order; O(n log n).
@@ -139,17 +150,19 @@ class FragmentChain:
 
     def pack(self) -> bytes:
         """The state as bytes: a version byte, then JSON; the inverse of :meth:`unpack`."""
-        operations = [] if self.operations is None else [offset_to_json(self.operations)]
-        return pack(
-            [offset_to_json(self.stream_cursor), offset_to_json(self.last_seen_offset), self.place, *operations]
-        )
+        fields = [offset_to_json(self.stream_cursor), offset_to_json(self.last_seen_offset), self.place]
+        fields += [offset_to_json(self.operations), self.gap]
+        while fields[-1] is None:  # the last two, in most chains
+            fields.pop()
+        return pack(fields)
 
     @classmethod
     def unpack(cls, source: str, packed: bytes) -> "FragmentChain":
         """Read the output of :meth:`pack`; raises ``StateError`` if its version byte differs."""
-        stream_cursor, last_seen_offset, place, *operations = unpack(packed)
+        stream_cursor, last_seen_offset, place, *rare = unpack(packed)
         chain = cls(source, offset_from_json(stream_cursor), offset_from_json(last_seen_offset), place)
-        chain.operations = offset_from_json(operations[0]) if operations else None
+        operations, chain.gap = [*rare, None, None][:2]
+        chain.operations = offset_from_json(operations)
         return chain
 
     def _no_start(self, link: Link) -> GapError:

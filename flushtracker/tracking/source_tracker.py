@@ -15,6 +15,7 @@ from flushtracker.tracking.flush_tracker import FlushTracker
 from flushtracker.tracking.group_report import HOLDERS, GroupReport, PendingShape
 from flushtracker.tracking.packed_state import offset_from_json, offset_to_json
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.source_name import successors
 
 CHAIN: Final = ""
 """The ``shape_group`` of a source's chain of fragments; a shape id is never empty."""
@@ -32,24 +33,27 @@ class ReportRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChainReport:
-    """The state of a source's chain of fragments: the last commit in it."""
+    """The state of a source's chain of fragments: the last commit in it, and its gap, if it has one."""
 
     last_seen_offset: LogOffset | None
+    gap: str | None = None
 
     def to_json(self) -> str:
-        return json.dumps({"last_seen_offset": offset_to_json(self.last_seen_offset)})
+        gap = {} if self.gap is None else {"gap": self.gap}
+        return json.dumps({"last_seen_offset": offset_to_json(self.last_seen_offset), **gap})
 
     @classmethod
     def from_json(cls, text: str) -> "ChainReport":
         """Read the output of :meth:`to_json`."""
-        return cls(offset_from_json(json.loads(text)["last_seen_offset"]))
+        fields = json.loads(text)
+        return cls(offset_from_json(fields["last_seen_offset"]), fields.get("gap"))
 
 
 class SourceTracker:
     """The driver's view of one source: a ``FlushTracker`` over its groups, and each pending group's last report.
 
     ``holders`` are the first :data:`HOLDERS` of all pending shapes, in order; ``removed`` those that a group has listed
-    and that the last micro-batch has removed.
+    and that the last micro-batch has removed. With a ``gap`` the source is set aside: nothing changes any more.
     """
 
     def __init__(self, ack_lsn: int = -1) -> None:
@@ -58,6 +62,7 @@ class SourceTracker:
         self.pending_shapes = 0
         self.holders: tuple[PendingShape, ...] = ()
         self.removed: frozenset[str] = frozenset()
+        self.gap: str | None = None
 
     @property
     def ack_lsn(self) -> int:
@@ -72,8 +77,13 @@ class SourceTracker:
     def apply(self, reports: Mapping[str, GroupReport], chain: ChainReport | None) -> int | None:
         """Apply one micro-batch's reports by group; return the LSN to acknowledge, ``None`` if it has not moved.
 
-        What is acknowledged is done, also where a group's report is older than the ack.
+        What is acknowledged is done, also where a group's report is older than the ack. The groups do not know of a gap
+        in the chain, so with one their reports count no more, nor do those of the micro-batch that found it.
         """
+        if chain is not None:
+            self.gap = chain.gap
+        if self.gap is not None:
+            return None
         reports = {shape_group: report.after(self.ack_lsn) for shape_group, report in reports.items()}
         entries = {shape_group: report.pending for shape_group, report in reports.items()}
         for shape_group, report in reports.items():
@@ -170,6 +180,17 @@ class SourceTrackers(Mapping[str, SourceTracker]):
             if ack_lsn is not None:
                 acks[source] = ack_lsn
         return acks
+
+    def gaps(self) -> dict[str, str]:
+        """The sources that are set aside, with their gaps; of a retired source nothing waits for an ack."""
+        retired = successors(self)
+        return {name: each.gap for name, each in self.items() if each.gap is not None and name not in retired}
+
+    @property
+    def all_set_aside(self) -> bool:
+        """Whether no source is left that could get an ack, because each has a gap."""
+        gaps = self.gaps()
+        return bool(gaps) and len(gaps) + len(successors(self)) == len(self)
 
     def _tracker(self, source: str) -> SourceTracker:
         if source not in self._trackers:

@@ -5,6 +5,7 @@ numbers of histories, batches, events and acks that were played, and before that
 the smallest that fails likewise. Histories begin at the seed, by default one that no run has had.
 """
 
+import logging
 import sys
 
 from tests.support.failing_scenario import described, play, shrunk
@@ -16,6 +17,7 @@ _PART = 50
 
 def play_part(seed: int) -> Part:
     """Play a part of the histories, up to the first that fails."""
+    logging.disable()  # sources that are set aside, many times a second
     part = Part()
     for number in range(seed, seed + _PART):
         scenario = Scenario.of(number)

@@ -76,6 +76,29 @@ def test_gap_ends_the_job_and_a_resend_recovers_it(spark: SparkSession, job: Kaf
     assert _last_ack(job, source) == 4000
 
 
+def test_a_gap_of_one_source_leaves_the_acks_of_the_others(
+    spark: SparkSession, job: KafkaJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that ends by itself has the exit code; a restart goes on with the others; --recover heals it."""
+    broken, other = SampleSource("7301/1/shapes"), SampleSource("8302/1/shapes")
+    job.write([broken.transaction(2000), other.transaction(2000)])
+    job.run(spark)
+    broken.transaction(3000, "users")  # lost
+    job.write([broken.transaction(4000), other.transaction(4000)])
+    for lsn in (5000, 6000):
+        message = _stop_message(job, spark, GapError)
+        assert f"fragment 0/FA0+0 of source {broken.name} follows 0/BB8+0" in message
+        assert _RECOVER in message
+        assert caplog.text.count(f"source set aside source={broken.name}: {message}") == 1
+        caplog.clear()
+        assert (_last_ack(job, broken), _last_ack(job, other)) == (2000, lsn - 1000)
+        job.write([broken.transaction(lsn), broken.flushed("users", 3000), other.transaction(lsn)])
+    broken.restart(2001)
+    job.write([broken.transaction(3000, "users"), broken.transaction(7000, "orders")])
+    job.run(spark, recovery=Recovery())
+    assert (_last_ack(job, broken), _last_ack(job, other)) == (6998, 6000)
+
+
 def test_poison_record_ends_the_job_and_recovery_skips_it(
     spark: SparkSession, job: KafkaJob, caplog: pytest.LogCaptureFixture
 ) -> None:

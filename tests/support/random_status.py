@@ -212,7 +212,8 @@ def _source(rng: Random, name: str) -> SourceStatus:
     since = _maybe(rng, _time(rng))
     lsns = _maybe(rng, _lsn(rng)), _maybe(rng, _lsn(rng))
     stalled, retired_by = rng.randrange(len(holders) + 1), rng.choice([None, None, rng.choice(NAMES)])
-    return SourceStatus(name, *lsns, len(holders), stalled, since, holders, retired_by)
+    gap = _maybe(rng, "a.jsonl:1: fragment 0/514+0 follows 0/4B0+0, but the chain ends at transaction 0/44C")
+    return SourceStatus(name, *lsns, len(holders), stalled, since, holders, retired_by, gap=gap)
 
 
 def _slot(rng: Random) -> SlotStatus:

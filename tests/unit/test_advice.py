@@ -30,6 +30,7 @@ SOURCES: Final = {
     "a shape": HELD,
     "shapes of one writer": source(holders=(FIRST, replace(FIRST, shape_id="b")), pending_shapes=2),
     "not for long": source(waiting_since_ms=NOW_MS - 59_000, stalled_shapes=0),
+    "a gap": source(gap="a.jsonl:1: fragment 0/514+0 of source 7301/2/shapes follows 0/4B0+0"),
     "nothing": source(holders=(), pending_shapes=0, stalled_shapes=0, waiting_since_ms=None),
 }
 JOBS: Final = {

@@ -174,6 +174,18 @@ def test_a_chain_from_the_last_ack_needs_no_start() -> None:
         FragmentChain("7301/1/shapes", LogOffset.last_of(300)).extend(ChainLinks.of([link((301, 0), (400, 0))]))
 
 
+def test_a_broken_chain_stays_broken() -> None:
+    """Neither the missing fragment nor a start mends it: the groups of its shapes have read past the gap."""
+    chain = chain_at((300, 6))
+    chain.extend_or_break(ChainLinks.of([link((400, 0), (500, 0))]))
+    gap = chain.gap
+    assert gap is not None
+    assert "follows 0/190+0, but the chain ends at 0/12C+6" in gap
+    chain.extend_or_break(ChainLinks.of([link((99, 0), (400, 0), start=True), link((400, 0), (500, 0))]))
+    assert (chain.gap, chain.stream_cursor, chain.last_seen_offset) == (gap, LogOffset(300, 6), LogOffset(300, 6))
+    assert vars(FragmentChain.unpack(chain.source, chain.pack())) == vars(chain)
+
+
 @pytest.mark.parametrize("chain", [FragmentChain("s"), FragmentChain("s", LogOffset.last_of(7)), chain_at((300, 6))])
 def test_unpack_reads_what_pack_writes(chain: FragmentChain) -> None:
     """The state survives a round trip through bytes."""

@@ -83,6 +83,7 @@ STALLED_GROUP = bytes.fromhex(
 )
 GROUPS = [9, 14, 8]
 CHAIN = b'\x01[[900,9223372036854775807],[900,4],"f 1"]'
+CHAIN_WITH_GAP = b'\x01[[900,9223372036854775807],[900,4],"f 1",null,"no 0/4B0"]'
 CHAIN_IN_LIST = b'\x01[[950,288230376151711751],[900,4],"f 2",[950,2]]'
 REPORT = (
     '{"pending_shapes": 2, "last_sent": [9, 4], "holders": [[[7, 0], "a", 5, 2, "log"], [[8, 1], "b", 6, 3, "own"]]}'
@@ -296,6 +297,9 @@ def test_chain_state_is_read_and_written_unchanged() -> None:
     listed = FragmentChain.unpack("s", CHAIN_IN_LIST)
     assert (listed.stream_cursor, listed.operations) == (LogOffset(950, 2**58 + 7), LogOffset(950, 2))
     assert listed.pack() == CHAIN_IN_LIST
+    broken = FragmentChain.unpack("s", CHAIN_WITH_GAP)
+    assert (broken.stream_cursor, broken.operations, broken.gap) == (LogOffset.last_of(900), None, "no 0/4B0")
+    assert broken.pack() == CHAIN_WITH_GAP
     check_chain_version(CHAIN)
     with pytest.raises(StateError, match="has version 02, this job reads version 01"):
         check_chain_version(b"\x02" + CHAIN[1:])
@@ -310,6 +314,8 @@ def test_reports_in_the_state_are_read_and_written_unchanged() -> None:
     assert GroupReport().to_json() == "{}"
     assert ChainReport.from_json('{"last_seen_offset": null}') == ChainReport(None)
     assert ChainReport(LogOffset(9, 4)).to_json() == '{"last_seen_offset": [9, 4]}'
+    assert ChainReport(None, "no 0/4B0").to_json() == '{"last_seen_offset": null, "gap": "no 0/4B0"}'
+    assert ChainReport.from_json('{"last_seen_offset": null, "gap": "no 0/4B0"}') == ChainReport(None, "no 0/4B0")
 
 
 def test_state_store_keeps_its_columns() -> None:

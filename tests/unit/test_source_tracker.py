@@ -99,6 +99,38 @@ def test_nothing_is_acknowledged_before_the_first_commit() -> None:
     assert trackers["a"].ack_lsn == -1
 
 
+@pytest.mark.parametrize("with_groups", [True, False])
+def test_what_groups_report_past_a_gap_is_not_acknowledged(*, with_groups: bool) -> None:
+    """They may do so in the micro-batch that finds it, or later; a starting driver gets the reports together."""
+    trackers = SourceTrackers({"8/1/s": 80}.get)
+    start = ChainReport(LogOffset(100, 4)).to_json()
+    acks = trackers.apply([ReportRow(source, CHAIN, start) for source in ("7/1/s", "8/1/s")])
+    assert acks == {"7/1/s": 100, "8/1/s": 100}
+    broken = ReportRow("8/1/s", CHAIN, ChainReport(LogOffset(100, 4), "no 0/C8").to_json())
+    # Pending from past the lost transaction on, which alone would allow an ack of 298.
+    past = ReportRow("8/1/s", "3", report(300, "users").to_json())
+    seen = ReportRow("7/1/s", CHAIN, ChainReport(LogOffset(300, 4)).to_json())
+    assert trackers.apply([past, broken, seen] if with_groups else [broken, seen]) == {"7/1/s": 300}
+    assert trackers.apply([past]) == {}
+    assert trackers.gaps() == {"8/1/s": "no 0/C8"}
+    assert not trackers.all_set_aside
+    restarted = SourceTrackers({"7/1/s": 300, "8/1/s": 100}.get)
+    assert restarted.apply([past, broken, seen]) == {}
+    assert (restarted["8/1/s"].ack_lsn, restarted["8/1/s"].gap) == (100, "no 0/C8")
+
+
+def test_a_retired_source_is_not_among_those_that_are_left() -> None:
+    """Nothing waits for its acks, so it neither keeps a job without other sources running, nor is its gap told."""
+    trackers = SourceTrackers(lambda _source: None)
+    whole, broken = ChainReport(LogOffset(9, 0)).to_json(), ChainReport(None, "no 0/9").to_json()
+    trackers.apply([ReportRow("7/1/s", CHAIN, whole), ReportRow("7/2/s", CHAIN, broken)])
+    assert trackers.all_set_aside
+    trackers = SourceTrackers(lambda _source: None)
+    trackers.apply([ReportRow("7/1/s", CHAIN, broken), ReportRow("7/2/s", CHAIN, whole)])
+    assert trackers.gaps() == {}
+    assert not trackers.all_set_aside
+
+
 def test_check_invariants_detects_reports_that_differ_from_the_tracker() -> None:
     """The check that other tests rely on fails on a lost report, and on a wrong sum."""
     tracker = SourceTracker()

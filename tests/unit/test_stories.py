@@ -553,6 +553,32 @@ def test_missing_fragment_is_a_gap_that_names_both_offsets() -> None:
     assert story.job.checkpoint is committed
 
 
+def test_a_gap_sets_its_source_aside_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    """Writers flush past the gap, the lost transaction comes late, capture restarts: no ack, also by a new driver."""
+    broken, other = SampleSource("7301/1/shapes"), SampleSource("8302/1/shapes")
+    job = SimulatedJob(AckRows(), shape_groups=1)
+    job.run_batch([broken.transaction(1100, "users"), broken.flushed("users", 1100), other.transaction(1100)])
+    lost = broken.transaction(1200, "orders")
+    late, items = broken.transaction(1300, "users"), other.transaction(1300, "items")
+    job.run_batch([late, items, other.flushed("items", 1300)])
+    assert (job.ack_lsn(broken.name), job.ack_lsn(other.name)) == (1100, 1300)
+    assert "source set aside source=7301/1/shapes: a.jsonl:1: fragment 0/514+0" in caplog.text
+    job.run_batch([lost, broken.flushed("orders", 1200), broken.flushed("users", 1300)])
+    job = SimulatedJob(job.table, job.checkpoint, shape_groups=1)
+    broken.restart(1101)
+    resent = [broken.transaction(1200, "orders"), broken.transaction(1300, "users"), broken.transaction(1400)]
+    job.run_batch([*resent, other.transaction(1400)])
+    assert (job.ack_lsn(broken.name), job.ack_lsn(other.name)) == (1100, 1400)
+    status = {source.source: source.gap for source in job.watch.read().sources}
+    assert status[other.name] is None
+    assert "follows 0/4B0+0" in (status[broken.name] or "")
+    committed = job.checkpoint
+    other.transaction(1500)
+    with pytest.raises(GapError, match="fragment 0/514"):
+        job.run_batch([other.transaction(1600)])
+    assert job.checkpoint is committed
+
+
 def test_first_fragment_without_a_start_is_a_gap() -> None:
     """With neither state nor ack, what came before the first fragment is unknown."""
     story = Story()

@@ -3,6 +3,8 @@
 Nothing is acknowledged before the whole batch is known to be free of errors. The trackers change before the ack table
 does: if writing it fails, they are discarded, and the next driver rebuilds them from the committed state
 (``AckDriver.restore``). After each batch the live status gets what holds each ack, whether or not it has advanced.
+
+A source with a gap is set aside: it gets no further ack, and the others go on. With the last one the job ends.
 """
 
 import logging
@@ -16,6 +18,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.errors import GapError
 from flushtracker.jobs.track.dead_letters import DeadLetters
 from flushtracker.jobs.track.group_state import DEAD_LETTER, REFUSED, REPORT
 from flushtracker.jobs.track.live_status import LiveJobStatus
@@ -61,18 +64,27 @@ def read_committed_reports(spark: SparkSession, checkpoint: str, shape_groups: i
 
 
 class AckDriver(BatchDriver):
-    """Keeps a tracker for each source; ``status`` gets what they know."""
+    """Keeps a tracker for each source; ``status`` gets what they know. ``gap_remedy`` is what to do about a gap."""
 
-    def __init__(self, ack_table: AckTable, dead_letters: DeadLetters, status: LiveJobStatus) -> None:
+    def __init__(
+        self, ack_table: AckTable, dead_letters: DeadLetters, status: LiveJobStatus, gap_remedy: str = START_OVER
+    ) -> None:
         super().__init__(REMEDIES, status)
         self.trackers = SourceTrackers(ack_table.last_ack)
         self._ack_table = ack_table
         self._dead_letters = dead_letters
         self._status = status
+        self._gap_remedy = gap_remedy
+        self._logged_gaps: set[str] = set()
 
     def restore(self, state: CommittedReports) -> None:
-        """Rebuild the trackers from the committed state, and append the acks that a lost or new table lacks."""
+        """Rebuild the trackers from the committed state, and append the acks that a lost or new table lacks.
+
+        Raises:
+            GapError: each source has one.
+        """
         self.trackers.apply(state.reports)
+        self._set_aside()
         self.expected_batch_id = state.batch_id + 1
         self._acknowledge({source: tracker.ack_lsn for source, tracker in self.trackers.items()}, state.batch_id)
         self._status.note_sources(self.trackers)
@@ -80,6 +92,21 @@ class AckDriver(BatchDriver):
     def require_not_fenced(self) -> None:
         """Raise ``SinkError`` if another driver writes to the ack table."""
         self._ack_table.require_not_fenced()
+
+    def require_no_gap(self) -> None:
+        """Raise ``GapError`` if a source is set aside."""
+        gaps = self.trackers.gaps()
+        if gaps:
+            raise GapError(gaps[min(gaps)])
+
+    def _set_aside(self) -> None:
+        """Log each new gap; raises ``GapError`` if each source has one."""
+        if self.trackers.all_set_aside:
+            self.require_no_gap()
+        gaps = self.trackers.gaps()
+        for source in sorted(gaps.keys() - self._logged_gaps):
+            logger.error("source set aside source=%s: %s: %s", source, gaps[source], self._gap_remedy)
+        self._logged_gaps = set(gaps)
 
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Acknowledge what the groups report, unless one reports an error."""
@@ -104,6 +131,7 @@ class AckDriver(BatchDriver):
         """Acknowledge what the reports allow; returns the events of each source."""
         reports = [row for row in rows if row["kind"] == REPORT]
         acks = self.trackers.apply(ReportRow(row["source"], row["shape_group"], row["report"]) for row in reports)
+        self._set_aside()
         self._acknowledge(acks, batch_id)
         self._status.note_sources(self.trackers)
         events: Counter[str] = Counter()

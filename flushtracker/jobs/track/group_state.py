@@ -171,8 +171,8 @@ def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: Gro
     else:
         chain = FragmentChain(source, settings.start_of(source))
     links = ChainLinks.joined([ChainLinks.unpack(packed) for frame in frames for packed in frame["packed"].tolist()])
-    chain.extend(links)
-    report = ChainReport(chain.last_seen_offset).to_json()
+    chain.extend_or_break(links)
+    report = ChainReport(chain.last_seen_offset, chain.gap).to_json()
     state.update((chain.pack(), report, settings.shape_groups))
     return report, len(links), []
 

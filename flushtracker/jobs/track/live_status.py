@@ -43,7 +43,7 @@ class SourceView:
 
     def at(self, at_ms: int, grace_ms: int) -> SourceStatus:
         """The status at a later time."""
-        if self.status.retired_by is not None:
+        if self.status.retired_by is not None or self.status.gap is not None:
             return self.status
         return replace(self.status, stalled_shapes=sum(at_ms - since_ms >= grace_ms for since_ms in self.since_ms))
 
@@ -76,6 +76,7 @@ def _status(source: str, tracker: SourceTracker, previous: SourceView | None, at
             )
             for place, shape in enumerate(tracker.holders)
         ),
+        gap=tracker.gap,
     )
 
 

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from threading import Event
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from flushtracker.config.job_config import JobConfig
 from flushtracker.config.transport import KafkaTransport
@@ -94,23 +94,42 @@ def _run(
         acks.fence_others()
         if last_commit(spark, checkpoint) != state.batch_id:
             state = read_committed_reports(spark, checkpoint, config.state.shape_groups)
-    driver = AckDriver(acks, DeadLetters(config.sink.dead_letters, config.sink.storage_options), status)
-    driver.restore(state)
-    settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
-    rows = to_rows(streams.read(starts), config.state.shape_groups)
-    reports = rows.groupBy("source", "shape_group").applyInPandasWithState(
-        state_function(settings), OUTPUT_SCHEMA, STATE_SCHEMA, "update", "NoTimeout"
-    )
-    with shuffling(spark, config.state.shuffle_partitions):
-        query = start_query("track_flushes", reports, driver, checkpoint, config.trigger_ms)
-    logger.info("query started checkpoint=%s after_batch_id=%d acks=%s", checkpoint, state.batch_id, config.sink.acks)
+    remedies = streams.remedies
+    dead_letters = DeadLetters(config.sink.dead_letters, config.sink.storage_options)
+    driver = AckDriver(acks, dead_letters, status, remedies[GapError.__name__])
     try:
-        watch = TransactionWatch(spark, config.transport, status.note_open_transactions)
-        with status.running(query), StallDetector(status), watch:
-            await_end(query, driver, stop, config, retry)
+        driver.restore(state)
+        reports = _reports(streams.read(starts), config, acks)
+        _run_query(reports, config, stop, driver, retry, status)
     except NewerEventError:
         raise
     except (GapError, DecodeError) as error:
-        remedy = streams.remedies[type(error).__name__]
-        raise type(error)(f"{error}: {remedy}") from error
+        raise type(error)(f"{error}: {remedies[type(error).__name__]}") from error
     logger.info("query ended last_batch_id=%s", driver.last_batch_id)
+
+
+def _reports(events: DataFrame, config: JobConfig, acks: AckTable) -> DataFrame:
+    settings = GroupSettings(config.state.shape_groups, config.state.max_pending_transactions, acks.last_acks())
+    groups = to_rows(events, config.state.shape_groups).groupBy("source", "shape_group")
+    return groups.applyInPandasWithState(state_function(settings), OUTPUT_SCHEMA, STATE_SCHEMA, "update", "NoTimeout")
+
+
+def _run_query(
+    reports: DataFrame,
+    config: JobConfig,
+    stop: Event,
+    driver: AckDriver,
+    retry: BrokerRetry,
+    status: LiveJobStatus,
+) -> None:
+    spark = reports.sparkSession
+    checkpoint, committed = checkpoint_path(config.state.checkpoint), driver.expected_batch_id - 1
+    with shuffling(spark, config.state.shuffle_partitions):
+        query = start_query("track_flushes", reports, driver, checkpoint, config.trigger_ms)
+    logger.info("query started checkpoint=%s after_batch_id=%d acks=%s", checkpoint, committed, config.sink.acks)
+    watch = TransactionWatch(spark, config.transport, status.note_open_transactions)
+    with status.running(query), StallDetector(status), watch:
+        await_end(query, driver, stop, config, retry)
+    if config.trigger_ms is None and not stop.is_set():
+        # All that is available has been read; who waits for this program's end sees by its exit code that some is not.
+        driver.require_no_gap()

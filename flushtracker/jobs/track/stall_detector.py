@@ -28,7 +28,7 @@ class StallDetector:
     """A thread that logs which of the ten shapes that hold the ack have made no progress for the grace period.
 
     Each stall is logged again whenever its time has doubled (grace, 2 × grace, 4 × grace, …), and once when it ends.
-    Of a retired source, only that it is one is logged, once, if something is pending.
+    Of a retired source, only that it is one is logged, once, if something is pending. A source with a gap is left out.
     The thread only reads ``status``. A context manager.
     """
 
@@ -60,6 +60,8 @@ class StallDetector:
         for source, view in self._status.sources.items():
             if view.status.retired_by is not None:
                 self._log_retired(view.status)
+                continue
+            if view.status.gap is not None:
                 continue
             logged = self._logged.setdefault(source, {})
             self._log_stalled(source, view, logged)

@@ -24,6 +24,7 @@ from flushtracker.status.problems import (
     long_batch,
     open_transactions,
     records_behind,
+    set_aside,
     slot_problems,
 )
 from flushtracker.status.upgrade_facts import upgrade_problems
@@ -130,6 +131,8 @@ def _job_problems(overview: Overview, limits: Limits) -> Iterator[Problem]:
         text = f"job {overview.job_url} has seen nothing of {subject}"
         remedy = "check that capture publishes to the topics that this job reads, and that the address is right"
         yield Problem("job", "job_unaware", text, remedy, exit_code)
+    elif gap := set_aside(overview.job_source):
+        yield gap
     elif behind := open_transactions(status) or records_behind(status):
         yield behind
 
@@ -166,7 +169,7 @@ def _exceeded(overview: Overview, limits: Limits) -> Iterator[Problem]:
 def _causes(overview: Overview, limits: Limits) -> Iterator[Problem]:
     """Why an active slot retains much although no shape holds the ack, unless the job's answer is stale."""
     slot, status, source = overview.slot.value, overview.job_status, overview.job_source
-    if slot is None or status is None or source is None or long_batch(status, limits.age_ms):
+    if slot is None or status is None or source is None or source.gap or long_batch(status, limits.age_ms):
         return
     if (cause := idle_cause(slot, source, limits.retained_bytes)) is not None:
         yield cause
