@@ -221,6 +221,11 @@ class Shape:
         return read | frozenset(self.definition.primary_key or ())
 
     @property
+    def may_overflow(self) -> bool:
+        """Whether a server may have an error for a row where ``where`` has an outcome."""
+        return self._where is not None and self._where.may_overflow
+
+    @property
     def filter(self) -> Filter:
         """What ``where`` reads, of a part what the conditions of the whole read of its table."""
         if self.definition.compared is not None:

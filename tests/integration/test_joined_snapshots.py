@@ -3,75 +3,28 @@
 import json
 import os
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from random import Random
 from typing import Final
 
-import pyarrow as pa
 import pytest
 
-from flushtracker.capture.delayed_shapes import tables_by_shape
-from flushtracker.config.postgres_config import TablesConfig
-from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import ShapeError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
-from flushtracker.jobs.snapshot.due_shapes import TableShapes, due_shapes
-from flushtracker.jobs.snapshot.read_ranges import read_function
-from flushtracker.jobs.snapshot.table_reads import read_plan, shape_reads
+from flushtracker.jobs.snapshot.due_shapes import due_shapes
 from flushtracker.local.postgres import LocalPostgres
-from flushtracker.postgres.server_tables import ServerTables
-from flushtracker.postgres.snapshot_export import exported_table, primary_server
 from flushtracker.shape_log.fold import Item
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
-from flushtracker.wal.fragment_converter import FragmentConverter
-from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.pgoutput import decode
 from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, JoinedWorld, folded, random_case, statement
 from tests.support.joined_partitions import PartitionedWorld, partitioned_case
 from tests.support.seeds import seeds
+from tests.support.snapshots_by_hand import resolved, snapshot_of, streamed_fragments
 
 _SEEDS: Final = int(os.environ.get("FLUSHTRACKER_JOINED_SEEDS", "1"))
 _TRANSACTIONS: Final = 20
-_CHANGES: Final = """
-SELECT (lsn - '0/0')::bigint, data FROM pg_logical_slot_get_binary_changes(
-  'shapes', NULL, NULL, 'proto_version', '1', 'publication_names', 'shapes'
-)
-"""
 Answer = list[tuple[str | None, ...]]
-
-
-def resolved(server: LocalPostgres, definitions: Sequence[ShapeDefinition]) -> list[ShapeEntry | TableEntry]:
-    """The entries of the tables, and of the shapes, as capture makes them."""
-    with closing(server.connect()) as connection:
-        found = ServerTables(connection, "shapes").resolve(definitions)
-        source = f"{primary_server(connection)}/shapes"
-    shapes = [
-        ShapeEntry(source, replace(each, snapshot=True), tables[0].oid, LogOffset(1, 0), starts_visible=True)
-        for each, tables in tables_by_shape(found)
-    ]
-    return [*(TableEntry(source, table) for _, table in found), *shapes]
-
-
-def snapshot_of(server: LocalPostgres, group: TableShapes) -> dict[str, list[Item]]:
-    """The items of each shape of a group, as the job reads them."""
-    options = SecretOptions(server.options)
-    with exported_table(
-        *(options, group.source, group.table.table, group.table.oid, group.inner),
-        publication="shapes",
-        lock_timeout_s=1,
-    ) as (connection, exported):
-        reads = tuple(shape_reads(entry, group.table, exported, group.inner) for entry in group.shapes)
-        plan = read_plan(TablesConfig(options, "shapes"), connection, group.source, exported, 5, reads)
-        numbers = pa.RecordBatch.from_pydict({"id": list(range(len(plan.ranges)))})
-        rows = [row for batch in read_function(plan)(iter([numbers])) for row in batch.to_pylist()]
-    ids = [entry.definition.id for entry in group.shapes]
-    return {
-        shape_id: [("insert", row["key"], row["value"]) for row in rows if row["shape_id"] == shape_id]
-        for shape_id in ids
-    }
 
 
 def play(
@@ -115,7 +68,7 @@ def test_shapes_with_subqueries_are_their_queries_at_every_commit(
     ]
     create(postgres, world)
     play(postgres, world, definitions, 8)
-    postgres.execute(_CHANGES)
+    list(streamed_fragments(postgres))
     entries = resolved(postgres, definitions)
     shapes = [entry for entry in entries if isinstance(entry, ShapeEntry)]
     assert [entry.definition.id for entry in shapes] == [each.id for each in definitions]
@@ -130,8 +83,7 @@ def test_shapes_with_subqueries_are_their_queries_at_every_commit(
     for entry in shapes:
         router.add_shape(entry.definition, 1, entry.table_oid)
     answers = play(postgres, world, definitions, _TRANSACTIONS)
-    converter = FragmentConverter()
-    fragments = [each for _, data in postgres.execute(_CHANGES) for each in converter.handle(decode(bytes(data)))]
+    fragments = list(streamed_fragments(postgres))
     for lsn, expected in answers:
         while fragments and fragments[0].lsn < lsn:
             for part in router.route(fragments.pop(0)):

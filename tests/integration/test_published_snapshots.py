@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from flushtracker.errors import PostgresError, ShapeError
+from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.jobs.snapshot import published_attempt
 from flushtracker.local.postgres import LocalPostgres
@@ -60,7 +60,7 @@ def test_the_rows_of_each_shape_are_published_once(publishing: PublishingRig, mo
         shape("without", "public.users", snapshot=False),
     ]
     define(publishing, *shapes)
-    with pytest.raises(PostgresError, match=r"no snapshot of fails: .*division by zero"):
+    with pytest.raises(DecodeError, match=r"no snapshot of fails: .*division by zero"):
         publishing.take()
     everyone = [{"id": str(n), "region": None if n % 3 else "eu", "name": f"user {n}"} for n in range(1, 11)]
     assert sorted(publishing.rows("all"), key=lambda row: int(row["id"] or 0)) == everyone
@@ -75,7 +75,7 @@ def test_the_rows_of_each_shape_are_published_once(publishing: PublishingRig, mo
 
     # The failed one is tried alone, and one that is asked for again replaces the rows before.
     before = {*publishing.rig.values("snapshots")}
-    with pytest.raises(PostgresError, match="no snapshot of fails"):
+    with pytest.raises(DecodeError, match="no snapshot of fails"):
         publishing.take()
     later = map(SnapshotEvent.from_json, {*publishing.rig.values("snapshots")} - before)
     assert {event.shape_id for event in later} <= {"fails"}

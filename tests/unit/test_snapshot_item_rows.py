@@ -7,10 +7,15 @@ import pytest
 
 from flushtracker.jobs.snapshot import item_rows
 from flushtracker.jobs.snapshot.item_rows import ItemRows, ItemTexts
-from flushtracker.jobs.snapshot.read_plan import ItemColumns, ShapeReads, TableReads
+from flushtracker.jobs.snapshot.read_plan import ItemColumns, RowFilter, ShapeReads, TableReads
+from flushtracker.postgres.copy_text import values_of
+from flushtracker.shapes.where import parse_where
+from flushtracker.wal.changes import Column, Relation
 
 _COLUMNS = ("id", "grp", "note")
 _VALUES = ("1", "", "\\N", "a\\tb", "x" * 30)
+_RELATION = Relation(1, "public", "t", "full", tuple(Column(name, 25) for name in _COLUMNS))
+_FILTERS = tuple(RowFilter(where, _RELATION) for where in ("id || grp = '1'", "note IS NULL", "grp <> 'a\tb'"))
 _Row = tuple[str, int, str, str]
 
 
@@ -20,8 +25,10 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)  # noqa: S311  repeatable
         self.wheres = [None, "a", "b", "c"][rng.randrange(2) : rng.randrange(2, 5)]
+        filters = [(None, each) for each in rng.sample(_FILTERS, rng.randrange(4))]
+        conditions = [*((where, None) for where in self.wheres), *filters]
         self.shapes = tuple(
-            ShapeReads(f"s{n}", (TableReads(self._items(), rng.choice(self.wheres)),))
+            ShapeReads(f"s{n}", (TableReads(self._items(), *rng.choice(conditions)),))
             for n in range(rng.randrange(1, 12))
         )
         self.rows = [[rng.choice(_VALUES) for _ in _COLUMNS] for _ in range(rng.randrange(60))]
@@ -45,6 +52,10 @@ class World:
         (reads,) = shape.tables
         texts = ItemTexts(reads.items, _COLUMNS)
         chosen = [index for index in indices if reads.where is None or reads.where in self.true[index]]
+        if reads.filter is not None:
+            matches = parse_where(reads.filter.where).bind(_RELATION)
+            rows = {index: dict(zip(_COLUMNS, values_of("\t".join(self.rows[index])), strict=True)) for index in chosen}
+            chosen = [index for index, row in rows.items() if matches(row)]
         keys, values = texts.of(["\t".join(self.rows[index]) for index in chosen])
         offsets = [100 + indices.index(index) for index in chosen]
         return sorted(zip([shape.shape_id] * len(chosen), offsets, keys, values, strict=True))
@@ -74,3 +85,19 @@ def test_same_conditions_are_evaluated_once() -> None:
     shapes = [ShapeReads(name, (TableReads(items, "a"),)) for name in "xyz"]
     selection = ItemRows(shapes, 0).selection
     assert (selection.conditions, selection.has_all, selection.is_numbered) == (("a",), False, False)
+
+
+def test_a_condition_without_an_outcome_fails_its_shapes_alone() -> None:
+    """All of them, with the reason; the rows of others are made."""
+    relation = Relation(1, "public", "t", "full", (Column("id", 23), Column("x", 23)))
+    items, divides = ItemColumns(("id",), ("id",), "t"), RowFilter("1 / x = 1", relation)
+    shapes = [ShapeReads(name, (TableReads(items, None, divides),)) for name in "ab"]
+    rows = ItemRows([*shapes, ShapeReads("c", (TableReads(items, None),))], 0)
+    assert rows.selection.columns == ("id", "x")
+    found = [row for batch in rows.batches(["1\t1", "2\t0"], 0) for row in batch.to_pylist()]
+    assert [(row["shape_id"], row["value"]) for row in found] == [
+        *((shape_id, '{"id":"1"}') for shape_id in "cab"),
+        ("c", '{"id":"2"}'),
+    ]
+    assert rows.failures.keys() == {"a", "b"}
+    assert "a division by zero" in str(rows.failures["a"])

@@ -376,6 +376,18 @@ def test_no_letter_that_the_collation_decides_can_become_a_character_of_a_litera
                 assert has_other_letters(mapped)
 
 
+def test_only_a_division_by_a_number_cannot_fail_on_a_server() -> None:
+    """A calculation with columns may overflow there, or divide by zero."""
+    assert not any(
+        parse_where(where).may_overflow
+        for where in ("i4 = -1", "i4 % 8 = 1 OR i4 IN (1, 2)", "i4 / 10 % 4 = 2", "t IN (SELECT a FROM public.u)")
+    )
+    assert all(
+        parse_where(where).may_overflow
+        for where in ("-i4 = 1", "t = 'a' AND i4 + 1 = 2", "i4 / -1 = 1", "i4 % i8 = 1", "i4 * 2 % 8 = 1")
+    )
+
+
 @pytest.mark.parametrize(
     "where", ["10 / i4 = 1", "10 % i4 = 1", "n / i4 = 1", "n % (i4 + 0) > 1", "i4 / (i4 - i4) = 1"]
 )

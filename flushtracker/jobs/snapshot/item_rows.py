@@ -6,10 +6,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from flushtracker.errors import DecodeError, FlushtrackerError
 from flushtracker.jobs.snapshot.read_plan import ItemColumns, ShapeReads
 from flushtracker.postgres.copy_text import values_of
 from flushtracker.postgres.range_query import RowSelection
 from flushtracker.shapes.item_key import key_values
+from flushtracker.shapes.where import parse_where
+from flushtracker.wal.changes import Row
 
 SCHEMA: Final = "shape_id string, op_offset bigint, key string, value string"
 """The rows of :meth:`ItemRows.batches`; the other columns of the log are the same in all rows."""
@@ -23,8 +26,7 @@ _quoted = json.JSONEncoder(ensure_ascii=False).encode
 class ItemTexts:
     """Key and value of inserts, as :mod:`flushtracker.shapes.log_items` makes them of the stream's rows.
 
-    A faster way to the same texts: no change, item or mapping for each row, and none of the packages that compile a
-    condition, which executors lack. The rows have the columns ``selected``.
+    A faster way to the same texts: no change, item or mapping for each row. The rows have the columns ``selected``.
     """
 
     def __init__(self, columns: ItemColumns, selected: Sequence[str]) -> None:
@@ -58,38 +60,63 @@ class ItemTexts:
 
 
 class ItemRows:
-    """The rows of the log for shapes on one table, of which ``selection`` is what must be read.
+    """The rows of the log for shapes on one table; ``selection`` is what must be read.
 
-    Shapes with the same columns and keys have the same texts, which are made once for each row.
+    Shapes with the same columns and keys have the same texts, which are made once for each row. ``failures`` has the
+    shapes for which a condition that is evaluated here has no outcome for a row.
     """
 
     def __init__(self, shapes: Sequence[ShapeReads], table: int) -> None:
         reads = [(shape.shape_id, shape.tables[table]) for shape in shapes]
         conditions = tuple(dict.fromkeys(each.where for _, each in reads if each.where is not None))
-        columns = tuple(dict.fromkeys(name for _, each in reads for name in each.items.columns))
+        filters = {each.filter: parse_where(each.filter.where) for _, each in reads if each.filter is not None}
+        names = [name for _, each in reads for name in each.items.columns]
+        names += [name for where in filters.values() for name in sorted(where.columns)]
+        columns = tuple(dict.fromkeys(names))
         self.selection = RowSelection(columns, conditions, any(each.where is None for _, each in reads))
-        numbers = {condition: str(number) for number, condition in enumerate(conditions)}
+        numbers = {each: str(number) for number, each in enumerate([*conditions, *filters])}
+        self._filters = {numbers[each]: where.bind(each.relation) for each, where in filters.items()}
         self._forms: dict[ItemColumns, dict[str | None, list[str]]] = {}
         """The shapes of each form, by the number of their condition; of ``None``, all rows."""
         for shape_id, each in reads:
+            condition = each.filter or (each.where if self.selection.is_numbered else None)
             # Rows that are not numbered are wanted by all.
-            number = numbers[each.where] if each.where is not None and self.selection.is_numbered else None
+            number = None if condition is None else numbers[condition]
             self._forms.setdefault(each.items, {}).setdefault(number, []).append(shape_id)
         self._texts = {form: ItemTexts(form, columns) for form in self._forms}
+        self.failures: dict[str | None, FlushtrackerError] = {}
 
     def batches(self, lines: Sequence[str], op_offset: int) -> Iterator[pa.RecordBatch]:
         """The rows of lines, the first of which is at ``op_offset``; of limited size if ``lines`` are."""
-        found: dict[str, list[int]] = {}
-        if self.selection.is_numbered:
-            rows = list[str]()
-            for index, line in enumerate(lines):
-                matches, _, row = line.partition("\t")
-                rows.append(row)
-                found.setdefault(matches, []).append(index)
-        else:
-            rows, found[""] = list(lines), list(range(len(lines)))
+        rows, found = self._split(lines)
         for form, shapes in self._forms.items():
             yield from self._form_batches(form, shapes, rows, found, op_offset)
+
+    def _split(self, lines: Sequence[str]) -> tuple[Sequence[str], dict[str, list[int]]]:
+        """The rows of lines, and their indices by the numbers of the conditions that are true for them."""
+        if not self.selection.is_numbered and not self._filters:
+            return lines, {"": list(range(len(lines)))}
+        rows, found = list[str](), dict[str, list[int]]()
+        for index, line in enumerate(lines):
+            matches, _, row = line.partition("\t") if self.selection.is_numbered else ("", "", line)
+            if self._filters:
+                matches = " ".join(filter(None, [matches, *self._filtered(row)]))
+            rows.append(row)
+            found.setdefault(matches, []).append(index)
+        return rows, found
+
+    def _filtered(self, line: str) -> Iterator[str]:
+        """The numbers of the conditions evaluated here that are true for a row."""
+        row = dict(zip(self.selection.columns, values_of(line), strict=False))
+        return (number for number in self._filters if self._matches(number, row))
+
+    def _matches(self, number: str, row: Row) -> bool:
+        try:
+            return self._filters[number](row) is True
+        except DecodeError as error:
+            for shapes in self._forms.values():
+                self.failures |= dict.fromkeys(shapes.get(number, ()), error)
+            return False
 
     def _form_batches(
         self,

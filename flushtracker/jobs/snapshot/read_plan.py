@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from flushtracker.postgres.range_query import PageRange, page_ranges
-from flushtracker.wal.changes import TableName
+from flushtracker.wal.changes import Relation, TableName
 
 PAGES_PER_RANGE: Final = 512
 """Usually 4 MiB, which is read in a second or a few, so that the progress is visible."""
@@ -28,11 +28,23 @@ class ItemColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class RowFilter:
+    """A condition that is evaluated here, as capture evaluates it; it must be possible to bind it to ``relation``."""
+
+    where: str
+    relation: Relation
+
+
+@dataclass(frozen=True, slots=True)
 class TableReads:
-    """How the rows of one of the plan's tables become items of a shape; ``where`` is in the server's SQL."""
+    """How the rows of one of the plan's tables become items of a shape.
+
+    ``where`` is in the server's SQL. ``filter`` is set instead if the server may have an error for a row.
+    """
 
     items: ItemColumns
     where: str | None
+    filter: RowFilter | None = None
 
 
 @dataclass(frozen=True, slots=True)

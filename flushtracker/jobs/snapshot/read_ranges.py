@@ -101,11 +101,13 @@ class _Worker:
                     yield batch
                     self._rows += batch.num_rows
                 op_offset += len(lines)
+            if items.failures:
+                raise RangeError(items.failures)
             self._ranges += 1
             self._report()
         except PostgresUnavailableError as error:
             raise RangeError({None: error}) from error
-        except FlushtrackerError as error:
+        except PostgresError as error:
             raise RangeError(self._failures(found, error)) from error
 
     def _lines(self, found: ReadRange, selection: RowSelection) -> Iterator[list[str]]:

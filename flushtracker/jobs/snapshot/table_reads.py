@@ -6,7 +6,7 @@ from flushtracker.config.postgres_config import TablesConfig
 from flushtracker.errors import FlushtrackerError, ShapeError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.jobs.snapshot.due_shapes import TableShapes
-from flushtracker.jobs.snapshot.read_plan import ItemColumns, ReadPlan, ShapeReads, TableReads, plan_ranges
+from flushtracker.jobs.snapshot.read_plan import ItemColumns, ReadPlan, RowFilter, ShapeReads, TableReads, plan_ranges
 from flushtracker.postgres.connection import Connection
 from flushtracker.postgres.snapshot_export import ExportedTable, Leaf
 from flushtracker.shapes.definition import ShapeDefinition
@@ -55,13 +55,18 @@ def _part_reads(
         raise ShapeError(
             f"shape {definition.id!r}: {reason}; capture ends it, and then flushtracker resync begins it again"
         )
-    layouts: dict[Hashable, tuple[BoundShape, str | None]] = {}
+    layouts: dict[Hashable, tuple[BoundShape, str | None, RowFilter | None]] = {}
     for relation in (leaf.relation for leaf in leaves):
         layout = relation.columns, relation.replica_identity
         if layout not in layouts:
-            layouts[layout] = shape.bind(relation), None if where is None else server_text(where, relation)
-        items, text = layouts[layout]
-        yield TableReads(ItemColumns(items.columns, items.key_columns, items.prefix_in(relation)), text)
+            bound_shape, text, own = shape.bind(relation), None, None
+            if where is not None and shape.may_overflow:
+                own = RowFilter(where, relation)
+            elif where is not None:
+                text = server_text(where, relation)
+            layouts[layout] = bound_shape, text, own
+        items, text, own = layouts[layout]
+        yield TableReads(ItemColumns(items.columns, items.key_columns, items.prefix_in(relation)), text, own)
 
 
 def read_plan(

@@ -6,7 +6,7 @@ timestamp without an offset compared with ``timestamptz`` (the session's time zo
 known here. The relation describes its types that are not built in (:class:`~flushtracker.wal.changes.UserType`).
 A row for which PostgreSQL would raise an error has no outcome, and the predicate raises one too: a division by zero, a
 number out of the range of ``double precision`` or of ``numeric``. The exception is an overflow of integers, which are
-computed exactly.
+computed exactly; a snapshot evaluates conditions that calculate here, too, and not on the server.
 
 ``lower``, ``upper`` and ILIKE map ASCII letters as every collation does, except those of Turkish, Azeri and Lithuanian,
 which are refused. Other letters are compared only where their case makes no difference (:mod:`~.letter_case`). Text is
@@ -31,7 +31,7 @@ from flushtracker.shapes.where.required_ranges import RequiredRanges, required_r
 from flushtracker.shapes.where.required_values import RequiredValues, required_values
 from flushtracker.shapes.where.server_encoding import encoding_reasons
 from flushtracker.shapes.where.syntax import read_condition
-from flushtracker.shapes.where.tree import Node
+from flushtracker.shapes.where.tree import Node, may_overflow
 from flushtracker.wal.changes import Relation, Row, TableName
 
 
@@ -75,6 +75,11 @@ class Where:
     def case_mappings(self) -> CaseMappings:
         """What of it depends on how collations map the case of letters."""
         return frozenset() if self.form is not None else case_mappings(self._condition)
+
+    @property
+    def may_overflow(self) -> bool:
+        """Whether it calculates what a server may have an error for: integers overflow there, and not here."""
+        return self.form is None and may_overflow(self._condition)
 
     def compared_texts(self, table: TableName) -> list[frozenset[ColumnOf]]:
         """The columns that it compares as texts, if ``table`` is the shape's; see :func:`~.compared_texts`."""

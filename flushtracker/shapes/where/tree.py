@@ -201,6 +201,20 @@ Node: TypeAlias = (
 _NODES: Final = (*get_args(Node), Query)
 
 
+def may_overflow(node: "Node | Query") -> bool:
+    """Whether it has a calculation other than a division by a number, such as ``id % 8``.
+
+    For a row, an integer may overflow on a server, or a divisor may be zero. A server chooses which operand of an AND
+    it evaluates first, so it may have an error for a row that another operand excludes.
+    """
+    match node:
+        case Arithmetic("/" | "%", left, Constant(str(text))) if text.isdecimal():
+            return may_overflow(left)
+        case Arithmetic() | Negation():
+            return True
+    return any(map(may_overflow, children(node)))
+
+
 def children(node: Node | Query) -> "Iterator[Node | Query]":
     """The nodes right below a node."""
     for each_field in fields(node):
