@@ -36,7 +36,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.data_file import now_ms
-from flushtracker.delta.storage import StoreRetry, asked, refresh, storage_reason
+from flushtracker.delta.storage import asked, refresh, storage_reason, written
 from flushtracker.delta.table_features import NOTE, require_writable
 from flushtracker.disk_sync import sync, sync_files
 
@@ -86,28 +86,27 @@ class Commits:
         before, commit_id, transactions = table.version(), uuid.uuid4().hex, list(transactions)
         notes = {**(note or {}), COMMIT_ID: commit_id, ACTION_COUNT: str(len(actions) + len(transactions))}
         properties = CommitProperties(notes, max_commit_retries=retries, app_transactions=transactions)
-        # Without an app transaction, deltalake would commit again behind an earlier try that arrives late.
-        is_repeatable, retry = bool(transactions) or retries == 0, StoreRetry(table.table_uri)
-        while True:
-            try:
-                table.create_write_transaction(
-                    list(actions),
-                    "append",
-                    table.schema(),
-                    commit_properties=properties,
-                    post_commithook_properties=_NO_HOOKS,
-                )
-                break
-            except (DeltaError, OSError) as error:
-                reason = storage_reason(error)
-                if _is_committed(table, before, commit_id):
-                    logger.warning("commit took effect in spite of an error uri=%s reason=%s", table.table_uri, reason)
-                    break
-                if isinstance(error, CommitFailedError) or not is_repeatable or not retry.pause():
-                    raise
-            logger.warning("commit tried again after an error uri=%s reason=%s", table.table_uri, reason)
-            # Otherwise it would not conflict with what others have committed meanwhile.
-            asked(table.table_uri, lambda: table.load_as_version(before))
+
+        def write() -> bool:
+            if table.version() != before:
+                # Otherwise it would not conflict with what others have committed since the first try.
+                asked(table.table_uri, lambda: table.load_as_version(before))
+            table.create_write_transaction(
+                list(actions),
+                "append",
+                table.schema(),
+                commit_properties=properties,
+                post_commithook_properties=_NO_HOOKS,
+            )
+            return True
+
+        written(
+            table.table_uri,
+            write,
+            lambda: _is_committed(table, before, commit_id) or None,
+            # Without an app transaction, deltalake would commit again behind an earlier try that arrives late.
+            lambda error: not isinstance(error, CommitFailedError) and (bool(transactions) or retries == 0),
+        )
         # deltalake leaves the table at the version before.
         refresh(table)
         self.sync(table)
@@ -193,10 +192,7 @@ class Commits:
 
 
 def _is_committed(table: DeltaTable, before: int, commit_id: str) -> bool:
-    """Whether one of the versions after ``before`` has the id; false also if the storage still fails."""
-    try:
-        table.update_incremental()
-        later = table.version() - before
-        return later > 0 and any(commit.get(COMMIT_ID) == commit_id for commit in table.history(later))
-    except (DeltaError, OSError):
-        return False
+    """Whether one of the versions after ``before`` has the id; raises ``DeltaError`` or ``OSError``."""
+    table.update_incremental()
+    later = table.version() - before
+    return later > 0 and any(commit.get(COMMIT_ID) == commit_id for commit in table.history(later))

@@ -5,9 +5,11 @@ Python from its own threads, and a program that exits at that moment aborts. Of 
 exited, 12 aborted on a busy machine; with the query engine none did.
 """
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -15,6 +17,8 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from flushtracker.config.storage_path import local_folder
+
+logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -62,6 +66,32 @@ def asked(uri: str, request: Callable[[], _T]) -> _T:
         except (DeltaError, OSError) as error:  # noqa: PERF203  each round is a request
             if isinstance(error, TableNotFoundError) or not retry.pause():
                 raise
+
+
+def written(
+    uri: str,
+    write: Callable[[], _T],
+    find: Callable[[], _T | None],
+    is_repeatable: Callable[[Exception], bool] = lambda _: True,
+) -> _T:
+    """What ``write`` returns; or after an error, what ``find`` has of a write that took effect in spite of it.
+
+    Without either, it is called again, unless its error is not ``is_repeatable``. ``find`` may fail, too. Raises
+    ``DeltaError`` or ``OSError``.
+    """
+    retry = StoreRetry(uri)
+    while True:
+        try:
+            return write()
+        except (DeltaError, OSError) as error:
+            reason = storage_reason(error)
+            with suppress(DeltaError, OSError):
+                if (found := find()) is not None:
+                    logger.info("commit found in spite of an error uri=%s reason=%s", uri, reason)
+                    return found
+            if not is_repeatable(error) or not retry.pause():
+                raise
+        logger.warning("commit tried again after an error uri=%s reason=%s", uri, reason)
 
 
 def refresh(table: DeltaTable) -> None:

@@ -31,15 +31,21 @@ def require_writable(table: DeltaTable, kind: str, uri: str) -> None:
     if found:
         raise SinkError(
             f"{kind} {uri} has the table features {', '.join(sorted(found))}, with which this program does not write "
-            "it, and which another one has enabled: go back to the last version of these jobs with Spark (SET "
-            f"spark.databricks.delta.restore.protocolDowngradeAllowed = true; RESTORE TABLE delta.`{uri}` TO VERSION "
-            f"AS OF {_last_of_ours(table)}), and have nothing but these jobs write to the table"
+            f"it, and which another one has enabled: {_way_back(table, uri)}, and have nothing but these jobs write to "
+            "the table"
         )
 
 
-def _last_of_ours(table: DeltaTable) -> int:
-    """The last version that a program of ours has written; 0, where the table was created, if none is known."""
+def _way_back(table: DeltaTable, uri: str) -> str:
+    """How to return to the last version that a program of ours has written."""
     for commit in table.history():
         if any(key.startswith(NOTE) for key in commit):
-            return int(commit["version"])
-    return 0
+            return (
+                "go back to the last version of these jobs with Spark (SET "
+                "spark.databricks.delta.restore.protocolDowngradeAllowed = true; RESTORE TABLE "
+                f"delta.`{uri}` TO VERSION AS OF {commit['version']})"
+            )
+    return (
+        "its log no longer has a version of these jobs that Spark could restore, so remove the features with the "
+        "program that enabled them"
+    )

@@ -13,14 +13,14 @@ from typing import Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector
 
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.commits import ACTION_COUNT, LOG_FOLDER, Commits
 from flushtracker.delta.data_file import buffered, now_ms
-from flushtracker.delta.storage import StoreRetry, asked, storage_reason
+from flushtracker.delta.storage import asked, written
 from flushtracker.delta.table_features import require_writable
 from flushtracker.delta.torn_log import set_torn_end_aside
 from flushtracker.disk_sync import make_folder
@@ -77,33 +77,22 @@ class TableFolder:
         return table
 
     def _created(self, schema: pa.Schema, configuration: Mapping[str, str | None]) -> DeltaTable:
-        retry = StoreRetry(self._uri)
-        while True:
-            try:
-                return DeltaTable.create(
-                    self._uri,
-                    Schema.from_arrow(schema),
-                    mode="ignore",
-                    configuration=configuration,
-                    storage_options=self._options,
-                    # deltalake would add its own first commit after another process's, with which the other's next
-                    # commit would conflict.
-                    commit_properties=CommitProperties({ACTION_COUNT: _CREATION_ACTIONS}, max_commit_retries=0),
-                    # Ours is none of Delta's.
-                    raise_if_key_not_exists=False,
-                )
-            except (DeltaError, OSError) as error:
-                reason = storage_reason(error)
-                # Another process was first, or the answer to this commit was lost: then there is a table to open.
-                with suppress(DeltaError, OSError):
-                    if table := self.table():
-                        logger.info(
-                            "opened the table in spite of an error at its creation uri=%s reason=%s", self._uri, reason
-                        )
-                        return table
-                if not retry.pause():
-                    raise
-            logger.warning("table is created again after an error uri=%s reason=%s", self._uri, reason)
+        def create() -> DeltaTable:
+            return DeltaTable.create(
+                self._uri,
+                Schema.from_arrow(schema),
+                mode="ignore",
+                configuration=configuration,
+                storage_options=self._options,
+                # deltalake would add its own first commit after another process's, with which the other's next commit
+                # would conflict.
+                commit_properties=CommitProperties({ACTION_COUNT: _CREATION_ACTIONS}, max_commit_retries=0),
+                # Ours is none of Delta's.
+                raise_if_key_not_exists=False,
+            )
+
+        # Another process may be first, too: then there is its table to open.
+        return written(self._uri, create, self.table)
 
     def delete_old_files(self, table: DeltaTable) -> int:
         """Delete data files that are past the retention and not part of the table; returns their number.

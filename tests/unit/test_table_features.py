@@ -78,6 +78,18 @@ def test_feature_that_is_enabled_while_a_job_runs_ends_it_and_loses_nothing(tmp_
     assert AckReader(uri).last_ack(SOURCE) == 1
 
 
+def test_no_version_is_named_if_the_log_has_none_of_ours(tmp_path: Path) -> None:
+    """Spark would refuse to restore one that is gone."""
+    uri = str(tmp_path / "acks")
+    AckTable(uri)
+    _enable(uri, TableFeatures.RowTracking)
+    DeltaTable(uri).create_checkpoint()
+    Path(uri, "_delta_log", f"{0:020}.json").unlink()
+    with pytest.raises(SinkError, match="no longer has a version of these jobs that Spark could restore") as caught:
+        AckTable(uri)
+    assert "VERSION AS OF" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", _SURVIVED)
 def test_feature_that_changes_nothing_is_survived(tmp_path: Path, name: str) -> None:
     """Before a start, and while a job runs, for which it is a commit as any other."""
