@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
@@ -32,6 +34,14 @@ def table_entry() -> TableEntry:
 
 def register(log: str, *entries: ShapeEntry | TableEntry) -> None:
     RegistryTable(f"{log}_shapes", create=True).append([entry.to_json() for entry in entries], _NOW)
+
+
+def users_log(folder: Path) -> str:
+    """A shape log in ``folder``, without rows, beside a registry of the shape and its table."""
+    log = str(folder / "log")
+    create_shape_log(log)
+    register(log, shape_entry(), table_entry())
+    return log
 
 
 def taken(attempt: int, snapshot: str, lsn: int) -> ShapeSnapshot:

@@ -5,13 +5,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import Final, TypeAlias
 
 import pytest
 
 from flushtracker.process.early_interrupt import end_at_interrupt, raise_at_interrupt
 
+Handler: TypeAlias = Callable[[int, FrameType | None], object] | signal.Handlers
 _DEADLINE_S: Final = 120.0
 _SIGINT_BIT: Final = 1 << (signal.SIGINT - 1)
 
@@ -48,24 +51,24 @@ def test_ctrl_c_while_capture_is_imported_ends_it(after_s: float, tmp_path: Path
     assert "KeyboardInterrupt" not in shown
 
 
-def test_an_ignored_interrupt_stays_ignored() -> None:
-    """As of a job in the background of a script, which the terminal's Ctrl-C does not concern."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        end_at_interrupt()
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        raise_at_interrupt()
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
+@pytest.fixture
+def _restored_handler() -> Iterator[None]:
+    """Spark may have set a handler of its own in this process."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
-def test_interrupts_are_exceptions_again_once_a_program_runs() -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        end_at_interrupt()
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-        raise_at_interrupt()
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
+@pytest.mark.usefixtures("_restored_handler")
+@pytest.mark.parametrize(
+    ("at_start", "while_imported"),
+    [(signal.SIG_IGN, signal.SIG_IGN), (signal.default_int_handler, signal.SIG_DFL)],
+    ids=["ignored", "an exception"],
+)
+def test_interrupts_are_as_before_once_a_program_runs(at_start: Handler, while_imported: Handler) -> None:
+    """One is ignored by a job in the background of a script, which the terminal's Ctrl-C does not concern."""
+    signal.signal(signal.SIGINT, at_start)
+    end_at_interrupt()
+    assert signal.getsignal(signal.SIGINT) is while_imported
+    raise_at_interrupt()
+    assert signal.getsignal(signal.SIGINT) is at_start

@@ -17,14 +17,13 @@ from typing import Final
 
 import pytest
 
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.errors import DecodeError
 from flushtracker.serve.flights import AbandonedError
 from flushtracker.serve.gone import GoneError, until_gone
 from flushtracker.serve.rare_log import RareLog
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.state_rows import StateRows
-from tests.support.sample_registry import register, shape_entry, table_entry
+from tests.support.sample_registry import register, shape_entry, table_entry, users_log
 from tests.support.serve_client import Client, Server, serving
 from tests.support.serve_process import Process, configuration
 from tests.support.shape_log_rows import append, commit, inserts, item
@@ -40,9 +39,7 @@ _LARGE_BYTES: Final = 12 * _MB
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """It serves a shape with a row of 12 MB in its log, and few connections."""
     folder = tmp_path_factory.mktemp("serve")
-    log = str(folder / "log")
-    create_shape_log(log)
-    register(log, shape_entry(), table_entry())
+    log = users_log(folder)
     append(log, inserts(10, "a"))
     append(log, [item((20, 0), "insert", "large", {"id": "2", "name": "x" * _LARGE_BYTES}), commit(20)])
     found = Process(configuration(folder, log, connections=_CONNECTIONS))
@@ -178,9 +175,7 @@ def test_data_after_the_last_request_of_a_connection_only_ends_it(server: Proces
 
 def test_burst_of_connections_takes_no_file_that_others_need(tmp_path: Path) -> None:
     """Those over the limit are closed as they come, and neither the log nor other clients are told of them."""
-    log = str(tmp_path / "log")
-    create_shape_log(log)
-    register(log, shape_entry(), table_entry())
+    log = users_log(tmp_path)
     append(log, inserts(10, "a"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 6_000:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from flushtracker.delta.log.table import create_shape_log
-from tests.support.sample_registry import register, shape_entry, table_entry
+from tests.support.sample_registry import users_log
 from tests.support.serve_process import Process, configuration
 from tests.support.shape_log_rows import append, commit, item
 
@@ -19,9 +18,7 @@ _NEXT = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     folder = tmp_path_factory.mktemp("serve")
-    log = str(folder / "log")
-    create_shape_log(log)
-    register(log, shape_entry(), table_entry())
+    log = users_log(folder)
     append(log, [item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
     found = Process(configuration(folder, log, allow_origins='["https://a.example"]'))
     yield found
