@@ -1,8 +1,8 @@
 """``DeadLetterTable``: the Delta table of malformed flush notifications, of which the job only appends."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, Transaction
@@ -10,7 +10,6 @@ from deltalake.exceptions import DeltaError
 
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.compaction import compact
-from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.row_files import RowFiles
 from flushtracker.delta.storage import missing_columns, storage_reason
 from flushtracker.delta.table_features import require_writable
@@ -75,26 +74,20 @@ class DeadLetterTable:
                 f"name another folder in {_KEY}"
             )
 
-    def has(self, query_id: str, batch_id: int) -> bool:
-        """Whether the dead letters of a query's batch have been appended; creates the table if there is none."""
+    def append(self, rows: list[dict[str, Any]], query_id: str, batch_id: int) -> None:
+        """Append the dead letters of a query's batch, rows of :data:`SCHEMA`, unless it has them; creates the table."""
         table = self._table()
         try:
             table.update_incremental()
             last = table.transaction_version(query_id)
         except (DeltaError, OSError) as error:
             raise self._error("read", error) from error
-        return last is not None and last >= batch_id
-
-    def files(self) -> RowFiles:
-        """How files of dead letters are written."""
-        return RowFiles.of(KIND, self._table(), self._options, SCHEMA)
-
-    def append(self, files: Sequence[WrittenFile], query_id: str, batch_id: int) -> None:
-        """Append the dead letters of a query's batch."""
-        table = self._table()
+        if last is not None and last >= batch_id:
+            return
         before = table.version()
+        written = RowFiles.of(KIND, table, self._options, SCHEMA).write([pa.Table.from_pylist(rows, SCHEMA)])
         try:
-            self._commits.commit(table, [file.action for file in files], [Transaction(query_id, batch_id)])
+            self._commits.commit(table, [file.action for file in written], [Transaction(query_id, batch_id)])
         except (DeltaError, OSError) as error:
             raise self._error("written", error) from error
         if table.version() // COMPACT_EVERY > before // COMPACT_EVERY:

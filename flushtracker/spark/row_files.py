@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.row_files import RowFiles
@@ -47,24 +47,3 @@ def write_rows(rows: DataFrame, files: RowFiles, block_of: BlockOf) -> list[Writ
     files.require(written)
     files.require_rows(written, sum(row["rows"] for row in found))
     return written
-
-
-def try_on_executor(spark: SparkSession, check: Callable[[], None]) -> None:
-    """Call ``check`` in a task, on one executor.
-
-    Raises:
-        SinkError: ``check`` raises it there.
-        PySparkException, Py4JJavaError: it cannot run there, for example because a package is missing.
-    """
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            pass
-        try:
-            check()
-        except SinkError as error:
-            yield pa.RecordBatch.from_pydict({"error": [str(error)]})
-
-    failed = spark.range(0, 1, 1, 1).mapInArrow(run, "error string").collect()
-    if failed:
-        raise SinkError(failed[0]["error"])

@@ -1,7 +1,6 @@
 """The dead-letter table: tried at the start, written after the acks, once per notification, and compacted."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -16,10 +15,8 @@ from flushtracker.config.secret_options import SecretOptions
 from flushtracker.delta import dead_letter_table
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
-from flushtracker.jobs.track import dead_letters
 from flushtracker.jobs.track.dead_letters import DeadLetters
 from flushtracker.jobs.track.query import track_flushes
-from flushtracker.spark.row_files import try_on_executor, write_rows
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
 
@@ -38,8 +35,8 @@ def _break_after_start(monkeypatch: pytest.MonkeyPatch, table: Path) -> None:
     """Put a file where the table should be, as soon as the start has tried it."""
     tried = DeadLetters.require_writable
 
-    def require_writable(letters: DeadLetters, session: SparkSession) -> None:
-        tried(letters, session)
+    def require_writable(letters: DeadLetters) -> None:
+        tried(letters)
         table.write_text("in the way")
 
     monkeypatch.setattr(DeadLetters, "require_writable", require_writable)
@@ -106,41 +103,18 @@ def test_start_names_a_dead_letter_table_that_cannot_be_written(spark: SparkSess
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_start_names_executors_that_cannot_write_dead_letters(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_flood_of_malformed_notifications_leaves_a_sample(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The driver can. Without the package, every dead letter would be lost with a line in the log; as without keys."""
+    """Of a batch a thousand, and of each its beginning: the driver holds them. All are counted."""
     job = JobFolder(tmp_path)
-    job.write([SampleSource().transaction(2000)])
-
-    def lacks_package() -> None:
-        raise ModuleNotFoundError("No module named 'deltalake'")
-
-    def lacks_keys() -> None:
-        raise SinkError("sink.dead_letters: access denied")
-
-    missing = r"^sink\.dead_letters: \S+ cannot be written by an executor: .*No module named 'deltalake'.*; install the"
-    for check, reason in ((lacks_package, missing), (lacks_keys, r"^sink\.dead_letters: access denied$")):
-
-        def try_it(session: SparkSession, _: object, check: Callable[[], None] = check) -> None:
-            try_on_executor(session, check)
-
-        monkeypatch.setattr(dead_letters, "try_on_executor", try_it)
-        with pytest.raises(SinkError, match=reason):
-            job.run(spark)
-    assert not (tmp_path / "checkpoint").exists()
-
-
-def test_dead_letters_that_files_lack_are_not_committed(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """They would be lost without a word; here the log names their places."""
-    job = JobFolder(tmp_path)
-    job.write([], ["no notification", "neither"])
-    monkeypatch.setattr(dead_letters, "write_rows", lambda rows, *rest: write_rows(rows.limit(1), *rest))
+    job.write([SampleSource().transaction(2000)], [f"{number} {'x' * 20_000}" for number in range(1_200)])
     job.run(spark)
-    assert _values(tmp_path) == []
-    assert "files of 1 rows were written for 2 rows" in caplog.text
+    assert "flush notifications refused batch_id=0 count=1200 " in caplog.text
+    values = _values(tmp_path)
+    assert len(values) == 1_000
+    assert {len(value) for value in values} == {10_000 + len("… (20,004 characters)")}
+    assert len(job.acks()) == 1
 
 
 def test_start_refuses_a_folder_with_files_of_others(spark: SparkSession, tmp_path: Path) -> None:

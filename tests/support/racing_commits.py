@@ -6,7 +6,6 @@ Each line that a process prints is a table and a row that it has appended. Each 
 
 import multiprocessing
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from multiprocessing.synchronize import Barrier
@@ -14,13 +13,12 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from deltalake.fs import DeltaStorageHandler
 from pyspark.sql import DataFrame, SparkSession
 
 from flushtracker.delta import dead_letter_table, registry_table
 from flushtracker.delta.acks import table as ack_table
 from flushtracker.delta.acks.table import AckRow, AckTable
-from flushtracker.delta.data_file import WrittenFile, write_file
+from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.dead_letter_table import DeadLetterTable
 from flushtracker.delta.log.claim import LogClaim
 from flushtracker.delta.log.columns import SCHEMA
@@ -122,13 +120,9 @@ def _create(folder: Path, count: int, barrier: Barrier, process: int) -> None:
 
 
 def dead_letter(folder: Path, query: str, number: int) -> str:
-    """Append one dead letter, whose file Spark would have written."""
-    table = DeadLetterTable(str(folder / "letters"))
-    assert not table.has(query, number)
+    """Append one dead letter."""
     row = {"batch_id": number, "place": query, "reason": "r", "value": f"{query}{number}", "written_at": NOW}
-    rows = pa.Table.from_pylist([row], schema=dead_letter_table.SCHEMA)
-    storage = DeltaStorageHandler(str(folder / "letters"), {})
-    table.append([WrittenFile(write_file(storage, f"part-{uuid.uuid4().hex}.parquet", rows))], query, number)
+    DeadLetterTable(str(folder / "letters")).append([row], query, number)
     return f"letters {query}{number}"
 
 

@@ -6,7 +6,7 @@ Production code does every step: the state function runs each chain and each sha
 - ``_rows_by_key``: groups the rows that ``jobs.track.rows`` makes of events by key;
 - ``_Frame``: the frames in which a group gets its rows, unless the job is to use those of pandas, as Spark does;
 - ``_State``: the state of one group, and ``Checkpoint``: the state of all groups after a committed batch;
-- ``_Batch``: the two calls on the DataFrame of ``foreachBatch`` that the driver makes;
+- ``_Batch``: the call on the DataFrame of ``foreachBatch`` that the driver makes;
 - ``CountedDeadLetters``: counts dead letters, whose files only Spark writes.
 
 The driver can be killed before it acknowledges or before Spark commits; a new job on the same table and checkpoint is
@@ -26,7 +26,7 @@ from flushtracker.delta.acks.table import AckTable
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.jobs.track.dead_letters import DeadLetters
 from flushtracker.jobs.track.driver import AckDriver, CommittedReports
-from flushtracker.jobs.track.group_state import DEAD_LETTER, GroupSettings, handle_group, state_function
+from flushtracker.jobs.track.group_state import GroupSettings, handle_group, state_function
 from flushtracker.jobs.track.live_status import LiveJobStatus
 from flushtracker.jobs.track.rows import ROW_SCHEMA, read_parts
 from flushtracker.spark.shape_group import shape_group_of
@@ -82,8 +82,8 @@ class CountedDeadLetters:
 
     count: int = 0
 
-    def append(self, batch: object, batch_id: int, count: int) -> None:  # noqa: ARG002  the same call
-        self.count += count
+    def append(self, letters: object, batch_id: int, refused: int) -> None:  # noqa: ARG002  the same call
+        self.count += refused
 
 
 class SimulatedJob:
@@ -251,22 +251,12 @@ class _Column(tuple[object, ...]):
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """The calls on the DataFrame of ``foreachBatch`` that the driver makes."""
+    """The call on the DataFrame of ``foreachBatch`` that the driver makes."""
 
     rows: list[dict[str, Any]]
 
-    def where(self, condition: str) -> "_Batch":
-        assert condition == f"kind <> '{DEAD_LETTER}'"
-        return _Batch([row for row in self.rows if row["kind"] != DEAD_LETTER])
-
     def collect(self) -> list[dict[str, Any]]:
         return self.rows
-
-    def persist(self) -> None:
-        pass
-
-    def unpersist(self) -> None:
-        pass
 
 
 def _records(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any, Final
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from flushtracker.delta import dead_letter_table, storage
+from flushtracker.delta import storage
 from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.dead_letter_table import DeadLetterTable
@@ -117,10 +116,8 @@ class _Letters(_Program):
         self._table = DeadLetterTable("s3://bucket/letters", options)
 
     def write(self, number: int) -> None:
-        if not self._table.has("query", number):
-            row = {"batch_id": number, "place": "p", "reason": "r", "value": "v", "written_at": _NOW}
-            rows = pa.Table.from_pylist([row], schema=dead_letter_table.SCHEMA)
-            self._table.append(list(self._table.files().write([rows])), "query", number)
+        row = {"batch_id": number, "place": "p", "reason": "r", "value": "v", "written_at": _NOW}
+        self._table.append([row], "query", number)
 
     @staticmethod
     def numbers(options: dict[str, str]) -> list[int]:

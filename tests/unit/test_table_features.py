@@ -53,7 +53,7 @@ def test_feature_that_cannot_be_written_is_refused_by_its_name(tmp_path: Path, k
     uri = str(tmp_path / "table")
     _OPEN[kind](uri)
     if kind == "dead-letter table":
-        DeadLetterTable(uri).has("query", 1)
+        DeadLetterTable(uri).append([], "query", 1)
     _enable(uri, _REFUSED[name])
     with pytest.raises(SinkError) as caught:
         _OPEN[kind](uri)

@@ -110,22 +110,14 @@ class AckDriver(BatchDriver):
 
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Acknowledge what the groups report, unless one reports an error."""
-        # Dead letters are an action of their own, which would run the state function again.
-        batch.persist()
-        try:
-            self._process(batch, batch_id)
-        finally:
-            batch.unpersist()
-
-    def _process(self, batch: DataFrame, batch_id: int) -> None:
         started = time.monotonic()
-        rows = batch.where(f"kind <> '{DEAD_LETTER}'").collect()
+        rows = batch.collect()
         raise_first_error(rows)
         events = self._apply(rows, batch_id, started)
         # After the acks: dead letters delay only the next batch, and a failure to write them is only logged.
-        if dead_letters := sum(row["events"] for row in rows if row["kind"] == REFUSED):
-            self._dead_letters.append(batch, batch_id, dead_letters)
-        self._status.note_events(events, dead_letters)
+        if refused := sum(row["events"] for row in rows if row["kind"] == REFUSED):
+            self._dead_letters.append([row for row in rows if row["kind"] == DEAD_LETTER], batch_id, refused)
+        self._status.note_events(events, refused)
 
     def _apply(self, rows: list[Row], batch_id: int, started: float) -> Counter[str]:
         """Acknowledge what the reports allow; returns the events of each source."""

@@ -31,8 +31,12 @@ from flushtracker.wal.log_offset import LogOffset
 # The kinds of output row.
 REPORT: Final = "report"
 DEAD_LETTER: Final = "dead_letter"
-REFUSED: Final = "refused"  # the number of dead letters
+REFUSED: Final = "refused"  # how many notifications, also those that are no dead letter because there are too many
 
+_MOST_LETTERS: Final = 1_000
+"""So many malformed flush notifications of a micro-batch are dead letters: the driver holds them."""
+_MOST_CHARS: Final = 10_000
+"""So much of each is kept; Kafka has the rest."""
 _MOST_STRAY: Final = 10
 """So many flushes of others than the shapes' writers are dead letters, of each group and micro-batch."""
 
@@ -179,20 +183,24 @@ def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: Gro
 
 def _handle_unreadable(frames: _Frames) -> Iterator[list[OutputRow]]:
     """Turn malformed flush notifications into dead letters, and what must stop the job into an error. No state."""
-    dead_letters = 0
+    refused, letters = 0, list[OutputRow]()
     first_error: OutputRow | None = None
-    for frame in frames:
-        letters = []
-        for event in map(Unreadable.unpack, frame["packed"].tolist()):
-            error = _error_of(event)
-            if error is None:
-                letters.append(OutputRow(DEAD_LETTER, place=event.place, reason=event.reason, value=event.text))
-            elif first_error is None or str(error.reason) < str(first_error.reason):
-                first_error = error
-        dead_letters += len(letters)
-        yield letters
-    rows = [OutputRow(REFUSED, events=dead_letters)]
+    for event in (Unreadable.unpack(packed) for frame in frames for packed in frame["packed"].tolist()):
+        error = _error_of(event)
+        if error is None:
+            refused += 1
+            if len(letters) < _MOST_LETTERS:
+                letters.append(OutputRow(DEAD_LETTER, place=event.place, reason=event.reason, value=_cut(event.text)))
+        elif first_error is None or str(error.reason) < str(first_error.reason):
+            first_error = error
+    rows = [*letters, OutputRow(REFUSED, events=refused)]
     yield rows if first_error is None else [*rows, first_error]
+
+
+def _cut(text: str | None) -> str | None:
+    if text is None or len(text) <= _MOST_CHARS:
+        return text
+    return f"{text[:_MOST_CHARS]}… ({len(text):,} characters)"
 
 
 def _error_of(event: Unreadable) -> OutputRow | None:

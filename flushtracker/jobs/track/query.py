@@ -53,7 +53,7 @@ def _track(
     spark: SparkSession, config: JobConfig, stop: Event, recovery: Recovery | None, status: LiveJobStatus
 ) -> None:
     acks = AckTable(config.sink.acks, config.sink.storage_options)
-    DeadLetters(config.sink.dead_letters, config.sink.storage_options).require_writable(spark)
+    DeadLetters(spark, config.sink.dead_letters, config.sink.storage_options).require_writable()
     retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
     if recovery is not None:
         retry.call(lambda: _recover(spark, config, acks, recovery))
@@ -95,7 +95,7 @@ def _run(
         if last_commit(spark, checkpoint) != state.batch_id:
             state = read_committed_reports(spark, checkpoint, config.state.shape_groups)
     remedies = streams.remedies
-    dead_letters = DeadLetters(config.sink.dead_letters, config.sink.storage_options)
+    dead_letters = DeadLetters(spark, config.sink.dead_letters, config.sink.storage_options)
     driver = AckDriver(acks, dead_letters, status, remedies[GapError.__name__])
     try:
         driver.restore(state)
