@@ -82,7 +82,7 @@ class DeadLetterTable:
             last = table.transaction_version(query_id)
         except (DeltaError, OSError) as error:
             raise self._error("read", error) from error
-        if last is not None and last >= batch_id:
+        if not rows or (last is not None and last >= batch_id):
             return
         before = table.version()
         written = RowFiles.of(KIND, table, self._options, SCHEMA).write([pa.Table.from_pylist(rows, SCHEMA)])
