@@ -33,6 +33,10 @@ A message states the subject, the fact, both values if two disagree, and what to
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
+
+START_ANEW: Final = "start with new topics, tables and checkpoints"
+"""What to do about data from before the first release."""
 
 
 class FlushtrackerError(Exception):

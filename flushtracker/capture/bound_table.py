@@ -11,7 +11,7 @@ from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 @dataclass(slots=True)
 class BoundTable:
-    """A table of ``source``: ``base`` as its own entry has it, and ``entries`` of partitions since, by OID.
+    """A table of ``source``: ``base`` as its own entry has it, and the ``entries`` of its partitions, by OID.
 
     ``now`` is both together. ``read_at``: a snapshot taken just before the catalog was last read; ``None`` if it does
     not say what was visible.
@@ -30,8 +30,7 @@ class BoundTable:
 
     def joined(self, oid: int) -> int | None:
         """When a partition has joined; see :class:`PartitionEntry`."""
-        entry = self.entries.get(oid)
-        return 0 if entry is None else entry.joined
+        return self.entries[oid].joined
 
     def name_of(self, oid: int) -> TableName | None:
         """The recorded name of the table, or of its partition with that OID; ``None`` if it has no such partition."""

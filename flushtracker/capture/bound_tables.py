@@ -261,8 +261,8 @@ class BoundTables:
     def _recorded(self, now: TableBinding, *, has_shapes: bool) -> tuple[list[RegistryEntry], BoundTable]:
         """The entries that record a table as it is now, and the table with them."""
         table, wal_end = self._tables.get(now.oid), self._server.wal_end
-        # Only an earlier release has recorded partitions with the table, in one entry that may be too large.
-        base = replace(now, partitions=table.base.partitions if table is not None and has_shapes else ())
+        # Partitions have entries of their own: one entry with all of them may be too large.
+        base = replace(now, partitions=())
         if table is not None and has_shapes:
             changed = table.changed_partitions(now, wal_end)
         else:

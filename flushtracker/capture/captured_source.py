@@ -113,10 +113,9 @@ class CapturedSource:
             recorded = TimelineHistory(self.source.timeline) if entry.history is None else entry.history
             safe_lsn = max(entry.starts_after.tx_offset, -1 if last_ack is None else last_ack)
             known_lsn = max(self._prior.published_lsn, safe_lsn)
-            is_exact = entry.history is not None
             if entry.claimed is not None:
                 check_claimed(self.name, entry.claimed, history)
-            self._switch = check_continues(self.name, recorded, history, known_lsn=known_lsn, is_exact=is_exact)
+            self._switch = check_continues(self.name, recorded, history, known_lsn=known_lsn)
             if self._switch is not None:
                 check_slot(self.name, switch=self._switch, confirmed_lsn=confirmed_lsn, safe_lsn=safe_lsn)
             own_lsn = -1 if self.last_transaction is None else self.last_transaction.lsn

@@ -36,20 +36,14 @@ class SlotPositions(NamedTuple):
 _NEW_EPOCH = "start with --new-epoch, with which all shapes begin again under a new source"
 
 
-def check_continues(
-    source: str, recorded: TimelineHistory, server: TimelineHistory, *, known_lsn: int, is_exact: bool = True
-) -> int | None:
+def check_continues(source: str, recorded: TimelineHistory, server: TimelineHistory, *, known_lsn: int) -> int | None:
     """Check that the server's WAL continues the source's; returns the switch point if it is on a later timeline.
 
-    ``known_lsn`` is the greatest LSN that was published or acknowledged, or after which the source began. Unless
-    ``is_exact``, of the recorded history only the timeline is known, as of what an earlier release has recorded.
+    ``known_lsn`` is the greatest LSN that was published or acknowledged, or after which the source began.
 
     Raises:
         SlotError: it does not.
     """
-    if not is_exact:
-        earlier = tuple(switch for switch in server.switches if switch[0] < recorded.timeline)
-        recorded = TimelineHistory(recorded.timeline, earlier)
     if server == recorded:
         return None
     switch = server.switch_from(recorded)

@@ -200,7 +200,7 @@ def _published_lsn(reader: Reader, topics: Topics, entry: SourceEntry) -> int:
 
     The claim of the last connection has the greatest LSN of all before, and where the topics ended then. What a capture
     before may have sent since is not above that LSN. So above it, the last record of each partition has the greatest of
-    the last connection. An entry of an earlier release has no claim: then all fragments are read.
+    the last connection. Without a claim, all fragments are read.
     """
     key, prefix = fragment_key(entry.source).encode(), shape_keys_prefix(entry.source)
     fragment_ends, change_ends = entry.ends or ((), ())

@@ -33,7 +33,6 @@ from typing import Final
 
 from flushtracker.capture.bound_tables import BoundTables, Tables
 from flushtracker.capture.delayed_shapes import DelayedShapes, NewShape
-from flushtracker.capture.earlier_partitions import earlier_partitions
 from flushtracker.capture.lost_starts import LOST_START, LOST_TABLE, lost_starts, lost_tables
 from flushtracker.capture.new_partitions import warn_of_new_partitions
 from flushtracker.capture.outbox import Outbox
@@ -81,10 +80,7 @@ class Subscriptions:
         self._outbox = outbox
         self._first_starts_after = LogOffset.just_before(confirmed_lsn)
         self._source_entry = entries.source
-        earlier = tuple(earlier_partitions(entries))
-        outbox.publish_entries(earlier)
-        partitions = (*entries.partitions, *earlier)
-        self._bound = BoundTables(source, entries.tables, partitions, outbox, self.router.partitions)
+        self._bound = BoundTables(source, entries.tables, entries.partitions, outbox, self.router.partitions)
         self._registry = ShapeRegistry(entries.shapes)
         self.removed = RemovedShapes(source, self._registry, outbox)
         self._losses = ShapeLosses(self._registry, self._bound, self.router)

@@ -4,16 +4,20 @@ from typing import Final
 
 from deltalake import DeltaTable
 
-from flushtracker.errors import SinkError
+from flushtracker.errors import START_ANEW, SinkError
 
 PROPERTY: Final = "flushtracker-version"
-"""Persisted, so it cannot change. A table without it has version 1; all tables of ours have the same one."""
+"""All tables of ours have the same one."""
 VERSION: Final = 1
 
 
 def require_readable(table: DeltaTable, kind: str, uri: str) -> None:
-    """Raise ``SinkError`` if a newer release has written the table in a layout that this one does not know."""
-    version = table.metadata().configuration.get(PROPERTY, "1")
+    """Raise ``SinkError`` if the table has a layout that this release does not know."""
+    version = table.metadata().configuration.get(PROPERTY)
+    if version is None:
+        raise SinkError(
+            f"{kind} {uri} has no flushtracker-version: a version before 0.1.0, or another program, wrote it; {START_ANEW}"
+        )
     if version != str(VERSION):
         raise SinkError(
             f"{kind} {uri} has version {version:.20}, and this release reads version {VERSION}; upgrade this "

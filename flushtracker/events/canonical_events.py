@@ -31,7 +31,7 @@ _flush: Final = re.compile(
 
 # `\2` is the fragment's LSN.
 _fragment: Final = re.compile(
-    rf'\{{"v":[12],"source":{_NAME},"xid":{_UNUSED},"lsn":{_NUMBER},'
+    rf'\{{"v":1,"source":{_NAME},"xid":{_UNUSED},"lsn":{_NUMBER},'
     rf'"follows":\{{"tx_offset":(-1|0|[1-9][0-9]{{0,17}}),"op_offset":{_NUMBER}\}},'
     rf'"last_log_offset":\{{"tx_offset":\2,"op_offset":{_NUMBER}\}},'
     rf'"start":(true|false),"has_begin":(?:true|false),"commit":(?:null|({_COMMIT})),"shapes":\[(.*)\]\}}'
@@ -54,7 +54,7 @@ _ROW: Final = rf"(\{{(?:{_COLUMN}(?:,{_COLUMN})*)?\}})"
 _KEY: Final = r'"((?!")[^"\\\x00-\x1f]*(?:\\"[^"\\\x00-\x1f]*)*)"'
 
 _changes: Final = re.compile(
-    rf'\{{"v":[123],"source":{_NAME},"shape_id":{_NAME},(?:"incarnation":([1-9][0-9]{{0,17}}),)?'
+    rf'\{{"v":1,"source":{_NAME},"shape_id":{_NAME},(?:"incarnation":([1-9][0-9]{{0,17}}),)?'
     rf'(?:"writer":{_NAME},)?"xid":{_NUMBER},'
     rf'"follows":\{{"tx_offset":(-1|0|[1-9][0-9]{{0,17}}),"op_offset":{_NUMBER}\}},"start":(true|false),'
     rf'"last_log_offset":{_OFFSET},"has_begin":(?:true|false),'

@@ -42,15 +42,6 @@ class Registry:
         """The sources that have, or had, a shape with this id."""
         return {source for source, kind, name in self.entries if kind == "shape" and name == shape_id}
 
-    def ended_until(self) -> dict[str, int]:
-        """By source, an LSN at or above the end of each incarnation of a shape that has ended."""
-        found = dict[str, int]()
-        for entry in self.entries.values():
-            if isinstance(entry, ShapeEntry):
-                end = max(entry.starts_after, entry.removed_at or entry.starts_after)
-                found[entry.source] = max(end.tx_offset, found.get(entry.source, -1))
-        return found
-
     def server_of(self, source: str) -> str | None:
         """``<system identifier>/<timeline>`` of the server on which the source is captured, if its name tells it."""
         name = SourceName.parse(source)

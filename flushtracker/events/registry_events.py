@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from flushtracker.errors import DecodeError
+from flushtracker.errors import START_ANEW, DecodeError
 from flushtracker.events.shape_definition_json import definition_json, parse_definition
 from flushtracker.events.strict_json import (
-    VERSION,
     absent_or_integer,
     dump_event,
     get_field,
@@ -29,7 +28,6 @@ from flushtracker.events.strict_json import (
     optional_integer,
     optional_text,
     strings_field,
-    table_field,
     text_field,
     typed_field,
     writer_field,
@@ -43,18 +41,9 @@ from flushtracker.events.table_binding_json import (
 )
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import PartitionBinding, TableBinding
-from flushtracker.wal.changes import TableName
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.source_name import SourceName
 from flushtracker.wal.timeline_history import TimelineHistory
-
-_LATER_VERSION: Final = 2
-"""Of a shape whose keys have partitions, to whose rows a program that does not know that would give other keys; of a
-partition; and of a removed shape's condensed entry."""
-_INCARNATION_VERSION: Final = 3
-"""Of a shape that was resynced, which a program that does not know that would take for what it was before."""
-_JOINED_VERSION: Final = 4
-"""Of a shape with subqueries, whose log has rows that a program that does not know that would take for the shape's."""
 
 _ENDS: Final = ("fragments", "shape_changes")
 """The streams of which a claim has the ends."""
@@ -84,9 +73,6 @@ class ShapeEntry:
 
     ``is_condensed``: of a removed shape only the id, the writer, the end and its reason are kept, as the slot is
     confirmed past its end, and its flushes are deleted.
-
-    Releases before the entries of partitions recorded these with each shape: their names in the definition, and in
-    ``joined`` those that came later, with the commit LSN of the first transaction that changed each.
     """
 
     source: str
@@ -97,7 +83,6 @@ class ShapeEntry:
     ended_because: str | None = None
     starts_visible: bool = False
     evicted_at_ms: int | None = None
-    joined: tuple[tuple[TableName, int], ...] = ()
     is_condensed: bool = False
     earlier_writers: tuple[str, ...] = ()
 
@@ -121,16 +106,9 @@ class ShapeEntry:
     def to_json(self) -> str:
         # Only an evicted shape's entry has the key.
         evicted = {} if self.evicted_at_ms is None else {"evicted_at_ms": self.evicted_at_ms}
-        is_later = self.definition.keys_have_partitions or self.is_condensed
-        version = _LATER_VERSION if is_later else VERSION
-        if self.definition.incarnation > 1:
-            version = _INCARNATION_VERSION
-        if self.definition.inner_tables:
-            version = _JOINED_VERSION
         if self.is_condensed:
             return dump_event(
                 self.source,
-                version=version,
                 type="removed_shape",
                 shape_id=self.definition.id,
                 **incarnation_json(self.definition.incarnation),
@@ -141,10 +119,9 @@ class ShapeEntry:
             )
         return dump_event(
             self.source,
-            version=version,
             type="shape",
             shape_id=self.definition.id,
-            definition=definition_json(self.definition, self.joined),
+            definition=definition_json(self.definition),
             table_oid=self.table_oid,
             starts_after=offset_json(self.starts_after),
             removed_at=None if self.removed_at is None else offset_json(self.removed_at),
@@ -179,7 +156,7 @@ class TableEntry:
     """A table of the source's shapes, as it was when their logs were last known to match it.
 
     Its partitions are in entries of their own, so that none is too large, and a new partition does not republish all
-    others. Only an earlier release's entry has those that the table had when the first of its live shapes was added.
+    others.
     """
 
     source: str
@@ -216,7 +193,6 @@ class PartitionEntry:
         empty_at = {} if self.empty_at is None else {"empty_at": self.empty_at}
         return dump_event(
             self.source,
-            version=_LATER_VERSION,
             type="partition",
             table_oid=self.table_oid,
             binding=partition_binding_json(self.binding),
@@ -228,13 +204,8 @@ class PartitionEntry:
 
 
 def bound_now(base: TableBinding, partitions: Iterable[PartitionEntry]) -> TableBinding:
-    """A table's binding: that of its own entry, with what has become of its partitions since."""
-    found = {partition.oid: partition for partition in base.partitions}
-    for entry in partitions:
-        if entry.left_at is None:
-            found[entry.binding.oid] = entry.binding
-        else:
-            found.pop(entry.binding.oid, None)
+    """A table's binding: that of its own entry, with the partitions that it has."""
+    found = {entry.binding.oid: entry.binding for entry in partitions if entry.left_at is None}
     return replace(base, partitions=tuple(found[oid] for oid in sorted(found)))
 
 
@@ -247,7 +218,7 @@ class SourceEntry:
     ``history``: the timelines of the server on which it is captured. ``holder``: the token of the capture that has
     claimed the source (:mod:`flushtracker.capture.publish_fence`), and ``published_lsn`` the greatest LSN that was
     published before the claim, -1 if nothing was. ``ends`` has the Kafka offsets of the ends of the partitions, of
-    fragments and of shape changes, from before that was read. Entries of earlier releases have none of the four.
+    fragments and of shape changes, from before that was read.
     ``claimed``: the timelines to which the holder takes the source over, until they are its ``history``. A server that
     is not on them does not continue the source. ``system_id``: the identifier of the server on which it is captured, if
     that is not the one in its name, as after a major upgrade. ``earlier_timelines`` is then the sum of the timelines on
@@ -279,8 +250,7 @@ class SourceEntry:
         return replace(self, holder=None, published_lsn=None, ends=None, claimed=None)
 
     def to_json(self) -> str:
-        # Without the key it is 1.
-        keys: dict[str, Any] = {} if self.routing == 1 else {"routing": self.routing}
+        keys = dict[str, Any]()
         if self.history is not None:
             keys |= _history_json(self.history)
         if self.holder is not None:
@@ -302,6 +272,7 @@ class SourceEntry:
             type="source",
             starts_after=offset_json(self.starts_after),
             publication=self.publication,
+            routing=self.routing,
             **keys,
         )
 
@@ -362,7 +333,7 @@ def is_source_entry(value: bytes, source: str | None = None) -> bool:
 
 def parse_registry_entry(text: str | bytes) -> RegistryEntry:
     """Parse one entry; raises ``DecodeError``."""
-    fields = load_event(text, "registry entry", _JOINED_VERSION)
+    fields = load_event(text, "registry entry")
     kind = typed_field(fields, "type", str)
     source = name_field(fields, "source")
     if kind == "table":
@@ -389,7 +360,11 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
         )
     starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
     if kind == "source":
-        routing = integer_field({"routing": 1, **fields}, "routing", 1)
+        if "routing" not in fields:
+            raise DecodeError(
+                f"the entry of source {source} has no routing: a version before 0.1.0 wrote it; {START_ANEW}"
+            )
+        routing = integer_field(fields, "routing", 1)
         return SourceEntry(
             *(source, starts_after, text_field(fields, "publication"), routing, _history(fields)),
             holder=text_field(fields, "holder") if "holder" in fields else None,
@@ -412,10 +387,6 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
         ended_because=optional_text(fields, "ended_because"),
         starts_visible=typed_field(fields, "starts_visible", bool),
         evicted_at_ms=absent_or_integer(fields, "evicted_at_ms"),
-        joined=tuple(
-            (table_field(joined, "table"), integer_field(joined, "first_lsn", 0))
-            for joined in objects_field({"joined": [], **definition}, "joined")
-        ),
         earlier_writers=tuple(
             writer_field({"writer": name})
             for name in strings_field({"earlier_writers": [], **fields}, "earlier_writers")

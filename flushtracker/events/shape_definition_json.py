@@ -1,6 +1,5 @@
 """A shape's definition as JSON, as its registry entry has it: complete, with what the catalog has added."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from flushtracker.errors import DecodeError
@@ -21,12 +20,10 @@ from flushtracker.events.strict_json import (
     writer_json,
 )
 from flushtracker.shapes.definition import FlushPolicy, InnerTable, ShapeDefinition
-from flushtracker.wal.changes import TableName
 
 
-def definition_json(definition: ShapeDefinition, joins: Iterable[tuple[TableName, int]]) -> dict[str, object]:
-    """The definition as JSON, with the partitions that an earlier release recorded with it."""
-    joined = [{"table": table, "first_lsn": first_lsn} for table, first_lsn in joins]
+def definition_json(definition: ShapeDefinition) -> dict[str, object]:
+    """The definition as JSON; the inverse of :func:`parse_definition`."""
     return {
         "table": definition.table,
         "columns": definition.columns,
@@ -34,8 +31,6 @@ def definition_json(definition: ShapeDefinition, joins: Iterable[tuple[TableName
         "replica": definition.replica,
         "primary_key": definition.primary_key,
         "partitions": definition.partitions,
-        # Only an entry of an earlier release has the key.
-        **({"joined": joined} if joined else {}),
         "depends_on": definition.depends_on,
         "flush": {
             "bytes": definition.flush.bytes,

@@ -4,19 +4,15 @@ Of an **attempt** to read a shape's rows, the stream ``snapshots`` has the event
 The last one has the ``end``, and is published once all others are confirmed. An attempt without it counts for nothing:
 the program that made it was killed. A later attempt has a greater number.
 
-Those of an **incarnation** after the shape's first have version 3: an earlier writer would take them for the rows of
-the one before.
-
 Parsing is as strict as in :mod:`flushtracker.events.stream_events`.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from flushtracker.errors import DecodeError
 from flushtracker.events.stream_events import row_field
 from flushtracker.events.strict_json import (
-    VERSION,
     dump_event,
     get_field,
     incarnation_field,
@@ -31,8 +27,6 @@ from flushtracker.events.strict_json import (
 from flushtracker.wal.changes import Row
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.value import value
-
-_INCARNATION_VERSION: Final = 3
 
 
 @value(frozen=True, slots=True)
@@ -72,7 +66,6 @@ class SnapshotEvent:
     def to_json(self) -> str:
         return dump_event(
             self.source,
-            version=VERSION if self.incarnation == 1 else _INCARNATION_VERSION,
             shape_id=self.shape_id,
             **incarnation_json(self.incarnation),
             attempt=self.attempt,
@@ -84,7 +77,7 @@ class SnapshotEvent:
     @classmethod
     def from_json(cls, text: str | bytes) -> "SnapshotEvent":
         """Parse one event; raises ``DecodeError``."""
-        fields = load_event(text, "event of a snapshot", _INCARNATION_VERSION)
+        fields = load_event(text, "event of a snapshot")
         return cls(
             name_field(fields, "source"),
             name_field(fields, "shape_id"),

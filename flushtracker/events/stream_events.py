@@ -1,9 +1,7 @@
 """The JSON events between capture, writers and tracker: one object per event, parsed and serialized here.
 
 Parsing is strict: a missing key, a wrong type or a contradiction between fields raises a :class:`DecodeError` that
-names the field. Unknown keys are ignored. Events have version 1, but 2 if a reader of version 1 would not understand
-them: shape changes with an item ``truncate_partition``, and list parts (:mod:`flushtracker.wal.shape_list`). Shape
-changes of a later incarnation have version 3.
+names the field. Unknown keys are ignored.
 """
 
 from collections.abc import Mapping
@@ -12,7 +10,6 @@ from typing import Any, Final
 from flushtracker.errors import DecodeError
 from flushtracker.events.strict_json import (
     MAX_BIGINT,
-    VERSION,
     dump_event,
     get_field,
     incarnation_field,
@@ -31,7 +28,7 @@ from flushtracker.events.strict_json import (
 from flushtracker.wal.changes import Commit, LogItem, Operation, Row
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import LOG_WRITER
-from flushtracker.wal.shape_list import is_list, lists_in_order
+from flushtracker.wal.shape_list import lists_in_order
 from flushtracker.wal.value import value
 
 _OPERATIONS: Final[dict[str, Operation]] = {
@@ -41,12 +38,6 @@ _OPERATIONS: Final[dict[str, Operation]] = {
     "truncate": "truncate",
     "truncate_partition": "truncate_partition",
 }
-_PARTITIONS_VERSION: Final = 2
-"""Of shape changes that truncate a partition."""
-_INCARNATION_VERSION: Final = 3
-"""Of shape changes of a later incarnation, which an earlier writer would append to the log of the one before."""
-_LISTS_VERSION: Final = 2
-"""Of list parts, past which an earlier tracker would take a resend in other parts as done."""
 
 
 @value(frozen=True, slots=True)
@@ -88,7 +79,6 @@ class FragmentEvent:
         ]
         return dump_event(
             self.source,
-            version=_LISTS_VERSION if is_list(self.last_log_offset.op_offset) else VERSION,
             xid=self.xid,
             lsn=self.lsn,
             follows=offset_json(self.follows),
@@ -102,7 +92,7 @@ class FragmentEvent:
     @classmethod
     def from_json(cls, text: str | bytes) -> "FragmentEvent":
         """Parse one event; raises ``DecodeError``."""
-        fields = load_event(text, "fragment", _LISTS_VERSION)
+        fields = load_event(text, "fragment")
         lsn = integer_field(fields, "lsn", 0)
         event = cls(
             source=name_field(fields, "source"),
@@ -199,11 +189,8 @@ class ShapeChangesEvent:
     writer: str = LOG_WRITER
 
     def to_json(self) -> str:
-        has_partitions = any(item.operation == "truncate_partition" for item in self.items)
-        version = _PARTITIONS_VERSION if has_partitions else VERSION
         return dump_event(
             self.source,
-            version=version if self.incarnation == 1 else _INCARNATION_VERSION,
             shape_id=self.shape_id,
             **incarnation_json(self.incarnation),
             **writer_json(self.writer),
@@ -219,7 +206,7 @@ class ShapeChangesEvent:
     @classmethod
     def from_json(cls, text: str | bytes) -> "ShapeChangesEvent":
         """Parse one event; raises ``DecodeError``."""
-        fields = load_event(text, "shape changes", _INCARNATION_VERSION)
+        fields = load_event(text, "shape changes")
         event = cls(
             source=name_field(fields, "source"),
             shape_id=name_field(fields, "shape_id"),

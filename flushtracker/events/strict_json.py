@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TypeVar
 
-from flushtracker.errors import DecodeError, NewerEventError
+from flushtracker.errors import START_ANEW, DecodeError, NewerEventError
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import LOG_WRITER, is_usable_name
@@ -21,8 +21,8 @@ MAX_BIGINT: Final = 2**63 - 1
 _T = TypeVar("_T")
 
 
-def dump_event(source: str, *, version: int = VERSION, **fields: object) -> str:
-    return dump_json({"v": version, "source": source, **fields})
+def dump_event(source: str, **fields: object) -> str:
+    return dump_json({"v": VERSION, "source": source, **fields})
 
 
 def dump_json(value: object) -> str:
@@ -32,10 +32,10 @@ def dump_json(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-def load_event(text: str | bytes, what: str, newest: int = VERSION) -> dict[str, Any]:
+def load_event(text: str | bytes, what: str) -> dict[str, Any]:
     """Parse one event and check its version; ``what`` names the kind of event in a ``DecodeError``.
 
-    A version greater than ``newest`` is a ``NewerEventError``.
+    A greater version is a ``NewerEventError``.
     """
     try:
         fields = _parse(text if isinstance(text, str) else text.decode())
@@ -46,11 +46,12 @@ def load_event(text: str | bytes, what: str, newest: int = VERSION) -> dict[str,
     if not isinstance(fields, dict):
         raise DecodeError(f"{what} is a JSON {type(fields).__name__}, expected an object")
     version = get_field(fields, "v")
-    if type(version) is not int or not VERSION <= version <= newest:
-        readable = VERSION if newest == VERSION else f"{VERSION} to {newest}"
-        fact = f"{what} has v {version!r:.40}, this program reads v {readable}"
-        if type(version) is int and version > newest:
-            raise NewerEventError(f"{fact}; upgrade this program, then start it again")
+    if type(version) is not int or version != VERSION:
+        fact = f"{what} has v {version!r:.40}, this program reads v {VERSION}"
+        if type(version) is int and version > VERSION:
+            raise NewerEventError(
+                f"{fact}; upgrade this program, then start it again; if a version before 0.1.0 wrote it, {START_ANEW}"
+            )
         raise DecodeError(fact)
     return fields
 

@@ -1,10 +1,12 @@
-"""``TableBinding`` and ``PartitionBinding`` as JSON, in registry entries; parsed as strictly as events are."""
+"""``TableBinding`` and ``PartitionBinding`` as JSON, in registry entries; parsed as strictly as events are.
+
+A table's partitions are in entries of their own.
+"""
 
 from typing import Any, Final, get_args
 
 from flushtracker.errors import DecodeError
 from flushtracker.events.strict_json import (
-    MAX_BIGINT,
     integer_field,
     integers_field,
     objects_field,
@@ -26,8 +28,6 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
     return {
         "oid": binding.oid,
         "table": binding.table,
-        "key": binding.key,
-        "key_oid": binding.key_oid,
         "storage": binding.storage,
         "attributes": binding.attributes,
         "schema_since": binding.schema_since,
@@ -46,12 +46,10 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
                 "fills_old_rows": column.fills_old_rows,
                 "deterministic": column.is_deterministic,
                 **({} if column.case_differences is None else {"case_differences": column.case_differences}),
-                "altered": column.altered_before > 0,
-                **({"altered_before": column.altered_before} if column.altered_before else {}),
+                "altered_before": column.altered_before,
             }
             for column in binding.columns
         ],
-        "partitions": [partition_binding_json(partition) for partition in binding.partitions],
         "types": [_type_json(each) for each in binding.types],
         "keys": [
             {
@@ -65,7 +63,7 @@ def table_binding_json(binding: TableBinding) -> dict[str, object]:
             for key in binding.keys
         ],
         **({"case_differences": binding.case_differences} if binding.case_differences else {}),
-        **_toast_json(binding),
+        "toast": binding.toast,
     }
 
 
@@ -80,17 +78,8 @@ def partition_binding_json(binding: PartitionBinding) -> dict[str, object]:
         "logged": binding.is_logged,
         "filtered": binding.is_filtered,
         "published_by": binding.published_by,
-        **_toast_json(binding),
+        "toast": binding.toast,
     }
-
-
-def _toast_json(binding: TableBinding | PartitionBinding) -> dict[str, object]:
-    # Entries of earlier releases have no such key.
-    return {} if binding.toast is None else {"toast": binding.toast}
-
-
-def _toast(fields: dict[str, Any]) -> int | None:
-    return integer_field(fields, "toast", 0) if "toast" in fields else None
 
 
 def _type_json(binding: TypeBinding) -> dict[str, object]:
@@ -110,10 +99,7 @@ def parse_table_binding(fields: dict[str, Any]) -> TableBinding:
     return TableBinding(
         oid=integer_field(fields, "oid", 1),
         table=table_field(fields, "table"),
-        key=strings_field(fields, "key"),
-        key_oid=integer_field(fields, "key_oid", 0),
         columns=tuple(_column(column) for column in objects_field(fields, "columns")),
-        partitions=tuple(parse_partition_binding(partition) for partition in objects_field(fields, "partitions")),
         storage=integer_field(fields, "storage", 0),
         attributes=integer_field(fields, "attributes", 0),
         schema_since=integer_field(fields, "schema_since", 0),
@@ -123,8 +109,8 @@ def parse_table_binding(fields: dict[str, Any]) -> TableBinding:
         published_by=strings_field(fields, "published_by"),
         is_filtered=typed_field(fields, "filtered", bool),
         types=tuple(_type(each) for each in objects_field(fields, "types")),
-        keys=tuple(_key(key) for key in objects_field(fields, "keys")) if "keys" in fields else (),
-        toast=_toast(fields),
+        keys=tuple(_key(key) for key in objects_field(fields, "keys")),
+        toast=integer_field(fields, "toast", 0),
         case_differences=strings_field({"case_differences": [], **fields}, "case_differences"),
     )
 
@@ -151,7 +137,7 @@ def parse_partition_binding(fields: dict[str, Any]) -> PartitionBinding:
         is_logged=typed_field(fields, "logged", bool),
         published_by=strings_field(fields, "published_by"),
         is_filtered=typed_field(fields, "filtered", bool),
-        toast=_toast(fields),
+        toast=integer_field(fields, "toast", 0),
     )
 
 
@@ -179,12 +165,6 @@ def _label(fields: dict[str, Any]) -> EnumLabel:
     )
 
 
-def _altered_before(fields: dict[str, Any]) -> int:
-    # An earlier release says only that a column was altered at some time.
-    was_altered = typed_field({"altered": False, **fields}, "altered", bool)
-    return integer_field({"altered_before": MAX_BIGINT, **fields}, "altered_before", 1) if was_altered else 0
-
-
 def _column(fields: dict[str, Any]) -> ColumnBinding:
     return ColumnBinding(
         number=integer_field(fields, "number", 1),
@@ -193,7 +173,7 @@ def _column(fields: dict[str, Any]) -> ColumnBinding:
         type_modifier=integer_field(fields, "type_modifier", -1),
         version=integer_field(fields, "version", 0),
         fills_old_rows=typed_field(fields, "fills_old_rows", bool),
-        is_deterministic=typed_field({"deterministic": True, **fields}, "deterministic", bool),
+        is_deterministic=typed_field(fields, "deterministic", bool),
         case_differences=strings_field(fields, "case_differences") if "case_differences" in fields else None,
-        altered_before=_altered_before(fields),
+        altered_before=integer_field(fields, "altered_before", 0),
     )

@@ -252,8 +252,7 @@ def _binding(
     return TableBinding(
         oid=oid,
         table=(root[2], root[3]),
-        key=keys[0].columns if keys else (),
-        key_oid=keys[0].oid if keys else 0,
+        keys=keys,
         columns=columns,
         partitions=tuple(_partition(leaf) for leaf in leaves) if is_partitioned else (),
         storage=root[5],
@@ -265,7 +264,6 @@ def _binding(
         published_by=_published_by(root),
         is_filtered=root[12],
         types=made_of([column.type_oid for column in columns], types),
-        keys=keys,
         toast=root[15],
         is_truncated=root[16],
     )

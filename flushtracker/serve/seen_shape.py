@@ -32,8 +32,6 @@ class ShapeFacts:
         name = None if entry is None else entry.definition.table
         rendering = Rendering.of(name, found.columns.values(), table)
         names = [table_id, found.source, found.shape_id, incarnation, schema]
-        # A release before had other texts of intervals, which a copy must not have beside these.
-        names += ["intervals in ISO 8601"] if rendering.intervals else []
         digest = hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
         return cls(digest, schema, rendering, table_id)
 

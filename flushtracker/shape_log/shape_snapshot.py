@@ -31,7 +31,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flushtracker.errors import DecodeError
-from flushtracker.events.strict_json import MAX_BIGINT, dump_json, incarnation_field, integer_field, integers_field
+from flushtracker.events.strict_json import (
+    MAX_BIGINT,
+    dump_json,
+    get_field,
+    incarnation_field,
+    integer_field,
+    integers_field,
+)
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
@@ -56,9 +63,8 @@ class ShapeSnapshot:
     ``lsn`` is the end of the WAL after ``visible`` was taken: what commits above it is not in the snapshot.
     ``next_xid`` was assigned after that, so what commits at or below ``lsn`` has a lower xid, of 64 bits.
     ``folded_xid`` is that of a fold: the last xid of the transactions that it contains. ``made_from`` is a fold's, too:
-    the attempt of the snapshot that it was made from, also by way of other folds; 0 if there was none, ``None`` if an
-    earlier release has not written it. ``incarnation`` is the shape's; of a later one than the first, ``starts_after``
-    is where it starts.
+    the attempt of the snapshot that it was made from, also by way of other folds; 0 if there was none. ``incarnation``
+    is the shape's; of a later one than the first, ``starts_after`` is where it starts.
 
     >>> snapshot = ShapeSnapshot(7, MvccSnapshot.parse("100:105:102"), lsn=900, next_xid=108)
     >>> snapshot.contains(800, 101), snapshot.contains(800, 102), snapshot.contains(901, 101)
@@ -160,13 +166,11 @@ class ShapeSnapshot:
     def to_json(self) -> str:
         """The ``value`` of the row that ends the snapshot."""
         if self.is_mark:
-            # Without what a snapshot has: a reader that does not know marks fails, rather than find no rows.
+            # Without what a snapshot has, so that no reader finds no rows.
             return dump_json({"lsn": self.lsn, "incarnation": self.incarnation})
         visible = self.visible
         fields = {"xmin": visible.xmin, "xmax": visible.xmax, "xip": visible.xip}
-        more = {"folded": self.folded_xid} if self.is_fold else {}
-        if self.made_from is not None:
-            more["made_from"] = self.made_from
+        more = {"folded": self.folded_xid, "made_from": self.made_from} if self.is_fold else {}
         if self.incarnation > 1:
             more |= {"incarnation": self.incarnation, "starts_after": self.starts_after}
         return dump_json({**fields, "lsn": self.lsn, "next": self.next_xid, "unseen": self.unseen, **more})
@@ -186,7 +190,7 @@ class ShapeSnapshot:
                 return cls.mark(attempt, incarnation)
             xmin, xmax, lsn, next_xid = (integer_field(fields, name, 0) for name in ("xmin", "xmax", "lsn", "next"))
             folded = integer_field(fields, "folded", 0) if "folded" in fields else None
-            made_from = integer_field(fields, "made_from", 0) if "made_from" in fields else None
+            made_from = None if folded is None else integer_field(fields, "made_from", 0)
             starts_after = integer_field(fields, "starts_after", 0) if incarnation > 1 else -1
             visible = MvccSnapshot(xmin, xmax, integers_field(fields, "xip", 0))
             found = cls(attempt, visible, lsn, next_xid, folded, incarnation, starts_after, made_from)
@@ -196,10 +200,10 @@ class ShapeSnapshot:
         return found
 
     def _require_unseen(self, fields: Mapping[str, Any]) -> None:
-        """Raise ``ValueError`` if ``unseen`` differs from what the xids say; earlier releases have not written it."""
-        expected = [list(each) for each in self.unseen]
-        if fields.get("unseen", expected) != expected:
-            raise ValueError(f"unseen is {fields['unseen']!r:.80}, expected {expected!r:.80} by xip, xmax and next")
+        """Raise ``ValueError`` if ``unseen`` differs from what the xids say."""
+        expected, found = [list(each) for each in self.unseen], get_field(fields, "unseen")
+        if found != expected:
+            raise ValueError(f"unseen is {found!r:.80}, expected {expected!r:.80} by xip, xmax and next")
 
 
 def aligned(tx_offset: int) -> int:

@@ -14,10 +14,6 @@ from flushtracker.shape_log.write_loop import FlushLimits, WriteLoop
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.names import LOG_WRITER
 
-UNKNOWN_LSN: Final = 1
-"""Where a shape was removed whose record is of a release that did not keep that."""
-
-
 _CHUNK_BITS: Final = 32
 _MOST_APART: Final = 1 << 30
 """So many incarnations have chunks of their own, however many there are."""
@@ -98,7 +94,7 @@ class ShapeWriter:
         if entry.removed_at is not None or entry.definition.writer != LOG_WRITER:
             # No transaction of an incarnation that another writer has taken over is above the start of the next.
             end = entry.starts_after if entry.removed_at is None else entry.removed_at
-            self.removed_lsn = max(end.tx_offset, UNKNOWN_LSN)
+            self.removed_lsn = max(end.tx_offset, 1)
             self._drop_held()
         return self.is_removed and not was_removed
 

@@ -18,20 +18,19 @@ from flushtracker.errors import StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.change_columns import ChangeColumns
 from flushtracker.shape_log.row_columns import RowColumns
-from flushtracker.shape_log.shape_writer import UNKNOWN_LSN, LogEnd, ShapeWriter
+from flushtracker.shape_log.shape_writer import LogEnd, ShapeWriter
 from flushtracker.shape_log.transaction_builder import TransactionBuilder, WriteUnit
 from flushtracker.shape_log.write_loop import notifiable
-from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
+from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import LOG_WRITER
 
-_VERSION: Final = b"\x02"
-"""Also for the hash that divides shapes into groups: a state of version 1 has them in other groups."""
+_VERSION: Final = b"\x01"
+"""Also for the hash that divides shapes into groups."""
 _START_OVER: Final = "start with a new one and a resend"
 _FORGOTTEN: Final = ""
-"""No shape's id. Its record, of a removed shape, has the LSN of all that were forgotten; older releases can read it."""
+"""No shape's id. Its record, of a removed shape, has the LSN of all that were forgotten."""
 _LIVE: Final = b",0]"
 """How the record of a live shape ends, unless it holds something."""
-_UNKNOWN: Final = b",%d]" % UNKNOWN_LSN
 _COUNT: Final = Struct("<I")
 _SIZES: Final = Struct("<II")
 """Of a record's name in UTF-8, and of the record; both follow."""
@@ -43,14 +42,11 @@ class WriterSettings:
 
     With ``hold``, each shape keeps its own limits across batches; without, each batch is flushed as a whole. ``ends``:
     where the logs ended when the job started, by source and shape, as far as the state may not know it.
-    ``removed_until``: by source, an LSN up to which all shapes were removed of which an earlier release has kept only
-    that they were.
     """
 
     write_unit: WriteUnit = "txn_fragment"
     hold: bool = False
     ends: Mapping[tuple[str, str], LogEnd] = field(default_factory=dict)
-    removed_until: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -159,8 +155,7 @@ class WriterGroup:
 
     def _removed_lsn(self, record: bytes) -> int:
         """0 if the shape is live."""
-        lsn = ShapeWriter.unpack(record[1:], self._settings.write_unit).removed_lsn
-        return self._settings.removed_until.get(self.source, OP_INFINITY) if lsn == UNKNOWN_LSN else lsn or 0
+        return ShapeWriter.unpack(record[1:], self._settings.write_unit).removed_lsn or 0
 
     def _begin(self, shape_id: str, incarnation: int, batches: dict[str, ShapeBatch]) -> None:
         if self._writer(shape_id).begin(incarnation):
@@ -200,11 +195,6 @@ class WriterGroup:
             shape_id: Durable(writer.loop.last_persisted_offset, writer.is_removed)
             for shape_id, writer in writers.items()
         }
-
-    @property
-    def has_unknown_ends(self) -> bool:
-        """Whether a shape was removed of which only that is known."""
-        return any(record.endswith(_UNKNOWN) for record in self._records.values())
 
     def pack(self) -> bytes:
         """All writers as bytes."""

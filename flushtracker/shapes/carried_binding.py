@@ -40,15 +40,13 @@ def carried_table(
     ``is_published_as_before``: pg_upgrade has written all rows that publish the table itself.
     """
     since = _carried(before.schema_since, now.schema_since, is_carried)
-    keys = _carried_keys(before.keys, now.keys, is_carried)
     return replace(
         before,
-        key_oid=keys[0].oid if keys else before.key_oid,
         columns=_carried_columns(before.columns, now.columns, is_carried),
         schema_since=since,
         published_by=now.published_by if is_published_as_before else before.published_by,
         types=_carried_types(before.types, now.types, is_carried),
-        keys=keys,
+        keys=_carried_keys(before.keys, now.keys, is_carried),
     )
 
 

@@ -55,7 +55,7 @@ class PartitionBinding:
     ``storage`` changes when the rows are rewritten or truncated, ``attached`` when the partition, or one above it, is
     detached and attached again. ``may_have_rows``: it was attached with rows in it, which were never sent as the
     root's. ``schema_since``: the transaction that put it into its schema. ``toast`` is the OID of its TOAST table, 0
-    without one; ``None`` in entries of earlier releases. ``is_truncated``: ``storage`` is that of a TRUNCATE.
+    without one. ``is_truncated``: ``storage`` is that of a TRUNCATE.
     ``empty_at``: the end of the WAL when it was found to be empty, if it was a table of its own before.
     """
 
@@ -68,7 +68,7 @@ class PartitionBinding:
     published_by: tuple[str, ...] = ()
     is_filtered: bool = False
     may_have_rows: bool = field(default=False, compare=False)
-    toast: int | None = None
+    toast: int = 0
     is_truncated: bool = field(default=False, compare=False)
     empty_at: int | None = field(default=None, compare=False)
 
@@ -77,9 +77,9 @@ class PartitionBinding:
 class TableBinding:
     """A table that shapes are defined on.
 
-    ``keys`` are all that it has, the primary key first, then the replica identity's index; ``key`` and ``key_oid`` are
-    those of the first. Entries of earlier releases have only these two. ``attributes``: the number of the last column
-    that it ever had, with dropped and generated ones. ``schema_since``: the transaction that put it into its schema.
+    ``keys`` are all that it has, the primary key first, then the replica identity's index. ``attributes``: the number
+    of the last column that it ever had, with dropped and generated ones. ``schema_since``: the transaction that put it
+    into its schema.
     ``published_by`` are the catalog rows that put the table into the publication; ``is_filtered``: the publication
     leaves out rows or columns of it. ``types`` are those of its columns that are not built in, and what they are made
     of. ``storage``, ``toast`` and ``is_truncated`` are as of a partition. ``case_differences``: of ``lower`` and
@@ -88,10 +88,9 @@ class TableBinding:
 
     oid: int
     table: TableName
-    key: tuple[str, ...]
+    keys: tuple[KeyBinding, ...]
     columns: tuple[ColumnBinding, ...]
     partitions: tuple[PartitionBinding, ...] = ()
-    key_oid: int = 0
     storage: int = 0
     attributes: int = 0
     schema_since: int = 0
@@ -101,15 +100,14 @@ class TableBinding:
     published_by: tuple[str, ...] = ()
     is_filtered: bool = False
     types: tuple[TypeBinding, ...] = ()
-    keys: tuple[KeyBinding, ...] = ()
-    toast: int | None = None
+    toast: int = 0
     is_truncated: bool = field(default=False, compare=False)
     case_differences: tuple[str, ...] = ()
 
     @property
-    def unique_keys(self) -> tuple[KeyBinding, ...]:
-        """``keys``, or what an entry of an earlier release says of them."""
-        return self.keys or ((KeyBinding(self.key_oid, self.key),) if self.key else ())
+    def key(self) -> tuple[str, ...]:
+        """The columns of the first of ``keys``; none without one."""
+        return self.keys[0].columns if self.keys else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +206,7 @@ def _table_reason(bound: TableBinding, now: TableBinding) -> str | None:
 def _key_reason(key: Collection[str], bound: TableBinding, now: TableBinding) -> str | None:
     table = dotted(bound.table)
     before, after = ({column.name: column.version for column in each.columns} for each in (bound, now))
-    reason = unproven_key(key, now.unique_keys) or interrupted_key(
-        key, bound.unique_keys, now.unique_keys, (before, after)
-    )
+    reason = unproven_key(key, now.keys) or interrupted_key(key, bound.keys, now.keys, (before, after))
     return f"the key of table {table} {reason}" if reason else None
 
 

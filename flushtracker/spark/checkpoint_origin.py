@@ -97,7 +97,7 @@ class CheckpointOrigin:
         return starts
 
     def _write(self, identity: Mapping[str, str], starts: RecoveryPlan) -> None:
-        fields = {"v": _VERSION, "streams": dict(identity), "starts": starts.to_json()}
+        fields = {"version": _VERSION, "streams": dict(identity), "starts": starts.to_json()}
         if not self._files.write(_FILE, (json.dumps(fields, indent=1) + "\n").encode()):
             # Without it, the next start would read the streams from their beginning and skip nothing.
             raise StateError(
@@ -118,8 +118,10 @@ def parse_origin(content: bytes) -> tuple[dict[str, str], RecoveryPlan]:
     """The streams that a checkpoint was made for, and where fragments begin; raises ``ValueError``."""
     try:
         fields = json.loads(content)
-        if fields["v"] != _VERSION:
-            raise ValueError(f"it has version {fields['v']!r:.20}, but this program reads {_VERSION}")
+        if "version" not in fields:
+            raise ValueError("a version before 0.1.0 wrote it")
+        if fields["version"] != _VERSION:
+            raise ValueError(f"it has version {fields['version']!r:.20}, but this program reads {_VERSION}")
         streams = fields["streams"]
         if not all(isinstance(value, str) for value in streams.values()):
             raise ValueError("it names a stream by something that is not text")

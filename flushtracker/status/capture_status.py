@@ -156,8 +156,7 @@ class CaptureStatus:
     ``acks_read_at_ms`` is when the ack table was last read without an error. A change that is resent counts again.
     ``evictions`` has all evictions of the source, also those before the start. ``waiting`` are the shapes that are not
     added yet; ``shapes_refused`` counts the entries of the shapes file that were not taken, and ``refused`` has the
-    first of them. ``ended`` are at most a hundred shapes that are still defined, but have ended. Documents of earlier
-    releases lack these.
+    first of them. ``ended`` are at most a hundred shapes that are still defined, but have ended.
     """
 
     at_ms: int
@@ -234,8 +233,8 @@ class CaptureStatus:
             publish_queue_bytes=fields["publish_queue_bytes"],
             reconnects=fields["reconnects"],
             evictions=tuple(map(Eviction.from_json, fields["evictions"])),
-            waiting=tuple(map(WaitingShapes.from_json, fields.get("waiting", ()))),
-            shapes_refused=fields.get("shapes_refused", 0),
-            refused=tuple(map(RefusedShape.from_json, fields.get("refused", ()))),
-            ended=tuple(map(EndedShape.from_json, fields.get("ended", ()))),
+            waiting=tuple(map(WaitingShapes.from_json, fields["waiting"])),
+            shapes_refused=fields["shapes_refused"],
+            refused=tuple(map(RefusedShape.from_json, fields["refused"])),
+            ended=tuple(map(EndedShape.from_json, fields["ended"])),
         )

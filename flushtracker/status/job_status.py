@@ -114,8 +114,8 @@ class SourceStatus:
             fields["stalled_shapes"],
             fields["waiting_since_ms"],
             tuple(map(Holder.from_json, fields["holders"])),
-            fields.get("retired_by"),
-            fields.get("events", 0),
+            fields["retired_by"],
+            fields["events"],
             fields["gap"],
         )
 

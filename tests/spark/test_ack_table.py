@@ -170,6 +170,7 @@ def test_storage_reason_is_one_line_without_a_password() -> None:
 def test_table_that_expires_acks_is_refused(tmp_path: Path) -> None:
     """With a retention for transactions, Delta would lose the last ack of a source that is idle for long."""
     table = DeltaTable.create(str(tmp_path / "acks"), DeltaSchema.from_arrow(ack_table.SCHEMA))
-    table.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 7 days"})
+    properties = {**ack_table.CONFIGURATION, "delta.setTransactionRetentionDuration": "interval 7 days"}
+    table.alter.set_table_properties(properties, raise_if_not_exists=False)
     with pytest.raises(SinkError, match=r"has delta\.setTransactionRetentionDuration set, which expires acks"):
         AckTable(str(tmp_path / "acks"))

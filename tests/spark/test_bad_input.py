@@ -15,7 +15,7 @@ from pyspark.sql import Row, SparkSession
 
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
 from flushtracker.delta.storage import table_rows
-from flushtracker.errors import DecodeError, FlushtrackerError, GapError, NewerEventError
+from flushtracker.errors import START_ANEW, DecodeError, FlushtrackerError, GapError, NewerEventError
 from flushtracker.jobs.track.rows import Unreadable, to_rows
 from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks, Link
@@ -193,9 +193,10 @@ def test_event_of_a_newer_version_stops_the_job_until_it_is_upgraded(
     readable = file.read_text()
     file.write_text(readable.replace('"v":1', '"v":3'))
     message = _stop_message(job, spark, NewerEventError)
-    what, versions = ("fragment", "1 to 2") if stream == FRAGMENTS else ("flush notification", "1")
+    what = "fragment" if stream == FRAGMENTS else "flush notification"
     assert message == (
-        f"file:{file}: {what} has v 3, this program reads v {versions}; upgrade this program, then start it again"
+        f"file:{file}: {what} has v 3, this program reads v 1; upgrade this program, then start it again; if a version "
+        f"before 0.1.0 wrote it, {START_ANEW}"
     )
     assert job.ack_lsns(source.name) == {0: 1998}
     assert not (tmp_path / "dead_letters").exists()

@@ -19,6 +19,7 @@ from flushtracker.delta.log.table import create_shape_log
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.local.postgres import free_port
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.shape_log_rows import SOURCE, append, commit, item
@@ -117,7 +118,7 @@ def _wide() -> tuple[ShapeEntry, TableEntry]:
     """A shape of so many columns that their types are 14 KB in a header."""
     columns = tuple(ColumnBinding(number, f"column_{number}", 1043, 204, 0) for number in range(1, WIDE_COLUMNS + 1))
     definition = ShapeDefinition("wide", ("public", "wide"))
-    table = TableBinding(8, definition.table, ("column_1",), columns)
+    table = TableBinding(8, definition.table, (KeyBinding(1, ("column_1",)),), columns)
     return replace(shape_entry(), definition=definition, table_oid=8), TableEntry(SOURCE, table)
 
 

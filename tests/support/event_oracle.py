@@ -228,7 +228,7 @@ def _item(value: Any) -> bool:
 
 
 _SHAPE_CHANGES: Final = _object(
-    v=_integer(1, 3),
+    v=_integer(1, 1),
     source=_name,
     shape_id=_name,
     xid=_integer(0),

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
+from tests.support.key_bindings import ID_KEY
 from tests.support.quiet_server import QuietServer
 
 USERS, OTHER, PARTITION = 7, 8, 9
@@ -20,8 +21,8 @@ class FakeTables(QuietServer):
     def __init__(self) -> None:
         id_column = ColumnBinding(1, "id", 25, -1, version=700)
         self.tables = {
-            USERS: TableBinding(USERS, ("public", "users"), ("id",), (id_column,), published_by=("all tables",)),
-            OTHER: TableBinding(OTHER, ("public", "other"), ("id",), (id_column,), published_by=("all tables",)),
+            USERS: TableBinding(USERS, ("public", "users"), ID_KEY, (id_column,), published_by=("all tables",)),
+            OTHER: TableBinding(OTHER, ("public", "other"), ID_KEY, (id_column,), published_by=("all tables",)),
         }
         part = PartitionBinding(PARTITION, ("public", "part"), 1, "/742", published_by=("all tables",))
         self.later = {USERS: replace(self.tables[USERS], partitions=(part,))}

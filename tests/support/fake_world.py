@@ -37,13 +37,14 @@ from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, T
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.timeline_history import TimelineHistory
+from tests.support.key_bindings import ID_KEY
 from tests.support.quiet_server import QuietServer
 
 CONFIRMED: Final = 1000
 PID: Final = 99
 USERS_OID: Final = 7
 USERS: Final = TableBinding(
-    USERS_OID, ("public", "users"), ("id",), (ColumnBinding(1, "id", 25, -1, 700),), published_by=("all tables",)
+    USERS_OID, ("public", "users"), ID_KEY, (ColumnBinding(1, "id", 25, -1, 700),), published_by=("all tables",)
 )
 INTERVALS: Final = {"status": "10 ms", "acks": "10 ms", "keepalive": "10 ms", "shapes": "10 ms"}
 CONFIG: Final = {

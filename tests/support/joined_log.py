@@ -12,6 +12,7 @@ from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.folded_log import dated
 from tests.support.joined_history import COLUMNS, SCHEMA, TABLES, JoinedWorld, completed
+from tests.support.key_bindings import ID_KEY
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 
 TRANSACTIONS: Final = 20
@@ -21,7 +22,7 @@ Answer = list[tuple[str | None, ...]]
 def entries(definitions: list[ShapeDefinition]) -> list[ShapeEntry | TableEntry]:
     """The registry entries of the shapes and of all tables, as capture publishes them."""
     columns = tuple(ColumnBinding(number, name, 23, -1, 0) for number, name in enumerate(COLUMNS, 1))
-    tables = [TableEntry(SOURCE, TableBinding(n, (SCHEMA, name), ("id",), columns)) for n, name in enumerate(TABLES, 1)]
+    tables = [TableEntry(SOURCE, TableBinding(n, (SCHEMA, name), ID_KEY, columns)) for n, name in enumerate(TABLES, 1)]
     shapes = [ShapeEntry(SOURCE, each, 1 + TABLES.index(each.table[1]), LogOffset(9, 0)) for each in definitions]
     return [*tables, *shapes]
 

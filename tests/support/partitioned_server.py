@@ -8,13 +8,14 @@ from typing import Final
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.key_bindings import ID_KEY
 from tests.support.quiet_server import QuietServer
 
 ROOT: Final = 7
 NAME: Final = ("public", "t")
 FIRST_LSN: Final = 1000
 _TABLE: Final = TableBinding(
-    ROOT, NAME, ("id",), (ColumnBinding(1, "id", 25, -1, 5),), is_partitioned=True, published_by=("all tables",)
+    ROOT, NAME, ID_KEY, (ColumnBinding(1, "id", 25, -1, 5),), is_partitioned=True, published_by=("all tables",)
 )
 
 

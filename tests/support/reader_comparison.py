@@ -24,8 +24,7 @@ _READERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
 def expected_json(event: dict[str, Any], written: dict[str, Any]) -> dict[str, Any]:
     """The event with just the keys of ``written``; an absent ``last_offset`` is null.
 
-    A row has any columns, and is written whole. The version is 2 if version 1 lacks one of the operations, and
-    of a list part, and 3 of an incarnation after the first, which alone is written.
+    A row has any columns, and is written whole. Only an incarnation after the first is written.
     """
     result: dict[str, Any] = {}
     for name, value in written.items():
@@ -40,13 +39,8 @@ def expected_json(event: dict[str, Any], written: dict[str, Any]) -> dict[str, A
             result[name] = [expected_json(*pair) for pair in zip(found, value, strict=True)]
         else:
             result[name] = found
-    if "v" in result:
-        items = event.get("items", []) if "items" in written else []
-        is_list_part = "shapes" in written and 2**58 <= event["last_log_offset"]["op_offset"] < 2**58 + 2**32
-        is_second = is_list_part or any(item["operation"] == "truncate_partition" for item in items)
-        is_third = "items" in written and event.get("incarnation", 1) > 1
-        assert is_third == ("incarnation" in written)
-        result["v"] = 3 if is_third else 2 if is_second else 1
+    if "items" in written:
+        assert (event.get("incarnation", 1) > 1) == ("incarnation" in written)
     return result
 
 

@@ -34,7 +34,6 @@ FULL = ShapeEntry(
     "column region is gone",
     starts_visible=True,
     evicted_at_ms=1_700_000_000_000,
-    joined=((("public", "users_1"), 150),),
 )
 AGAIN = replace(FULL, definition=replace(FULL.definition, incarnation=3))
 PLAIN = ShapeEntry("7/1/s", ShapeDefinition("users", ("public", "users"), snapshot=False), 1, LogOffset.before_all())
@@ -43,14 +42,13 @@ TABLE = TableEntry(
     TableBinding(
         7,
         ("public", "t"),
-        ("id",),
+        (KeyBinding(6, ("id",), 5, 700, 4, is_primary=True), KeyBinding(9, ("pair", "id"))),
         (
             ColumnBinding(1, "id", 16_400, -1, 700, altered_before=800),
             ColumnBinding(2, "pair", 16_402, -1, 700, fills_old_rows=True, is_deterministic=False),
             ColumnBinding(3, "name", 25, -1, 700, case_differences=("lower('I') is 'ı'",)),
             ColumnBinding(4, "code", 25, -1, 700, case_differences=()),
         ),
-        (PartitionBinding(8, ("public", "p"), 5, "/9", published_by=("table 8",)),),
         storage=4,
         attributes=4,
         case_differences=("upper('i') is 'İ'",),
@@ -60,7 +58,6 @@ TABLE = TableEntry(
             TypeBinding(16_400, "public", "mood", "enum", labels=(EnumLabel(1, "", 9), EnumLabel(2, "größe", 9))),
             TypeBinding(16_402, "public", "pair", "composite", parts=(23, 16_400), attributes=3),
         ),
-        keys=(KeyBinding(6, ("id",), 5, 700, 4, is_primary=True), KeyBinding(9, ("pair", "id"))),
         toast=11,
     ),
 )

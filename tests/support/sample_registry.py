@@ -13,6 +13,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.key_bindings import ID_KEY
 from tests.support.shape_log_rows import SOURCE
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -29,7 +30,7 @@ def table_entry() -> TableEntry:
         ColumnBinding(number, name, oid, (10 << 16 | 2) + 4 if oid == 1700 else -1, 0)
         for number, (name, oid) in enumerate(_TYPES.items(), start=1)
     )
-    return TableEntry(SOURCE, TableBinding(7, ("public", "users"), ("id",), columns))
+    return TableEntry(SOURCE, TableBinding(7, ("public", "users"), ID_KEY, columns))
 
 
 def register(log: str, *entries: ShapeEntry | TableEntry) -> None:

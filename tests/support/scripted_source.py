@@ -26,6 +26,7 @@ from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, T
 from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.fake_publisher import FakePublisher
+from tests.support.key_bindings import ID_KEY
 from tests.support.quiet_server import QuietServer
 
 ROOT, LSN = 7, 1000
@@ -39,7 +40,7 @@ def partition(number: int) -> PartitionBinding:
 TABLE = TableBinding(
     ROOT,
     NAME,
-    ("id",),
+    ID_KEY,
     (ColumnBinding(1, "id", 25, -1, 5),),
     (partition(1),),
     is_partitioned=True,
@@ -157,7 +158,7 @@ class Source:
         return dict(self.subscriptions.router.partitions.of(ROOT))
 
     def drop_key(self) -> None:
-        self.tables.table = replace(TABLE, key=())
+        self.tables.table = replace(TABLE, keys=())
 
 
 def removals(source: Source) -> list[FlushNotification]:

@@ -92,7 +92,7 @@ def test_what_another_process_published_last_must_be_resent(world: FakeWorld) ->
 
 
 def test_what_was_published_last_may_be_a_transaction_of_messages_alone(world: FakeWorld) -> None:
-    """As an earlier release has published all of them. The server sends it only if asked; then it is not needed again.
+    """The server sends it only if asked; then it is not needed again.
 
     Others of that kind are not published, since whether the server sends them depends on the connection.
     """

@@ -21,6 +21,7 @@ from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, T
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.wal.fragment_converter import FragmentConverter
 from tests.support.fake_publisher import FakePublisher
+from tests.support.key_bindings import ID_KEY
 from tests.support.quiet_server import QuietServer
 
 SHAPES: Final = 20_000
@@ -53,7 +54,7 @@ class ManyTables(QuietServer):
         columns = (ColumnBinding(1, "id", 25, -1, version=700), ColumnBinding(2, "mood", mood.oid, -1, version=700))
         leaf = PartitionBinding(oid + 1, ("public", f"t{number}_1"), 1, "/742", published_by=("all tables",))
         self.tables[oid] = TableBinding(
-            *(oid, ("public", f"t{number}"), ("id",), columns, (leaf,)),
+            *(oid, ("public", f"t{number}"), ID_KEY, columns, (leaf,)),
             is_partitioned=True,
             published_by=("all tables",),
             types=(mood,),

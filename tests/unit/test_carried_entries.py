@@ -26,14 +26,16 @@ EVENTS: Final = 100
 def table(xid: int, published_by: str, partitions: Collection[PartitionBinding]) -> TableBinding:
     """The partitioned table, with catalog rows that were written by ``xid``."""
     return TableBinding(
-        *(EVENTS, ("public", "events"), ("id",), (ColumnBinding(1, "id", 23, -1, xid),), tuple(partitions)),
-        key_oid=5000 + xid,
+        EVENTS,
+        ("public", "events"),
+        (KeyBinding(5000 + xid, ("id",), 101, xid, 101, is_primary=True),),
+        (ColumnBinding(1, "id", 23, -1, xid),),
+        tuple(partitions),
         storage=0,
         attributes=1,
         schema_since=xid,
         is_partitioned=True,
         published_by=(published_by,),
-        keys=(KeyBinding(5000 + xid, ("id",), 101, xid, 101, is_primary=True),),
         toast=0,
     )
 

@@ -11,6 +11,7 @@ from flushtracker.shapes.table_binding import ColumnBinding, TableBinding, case_
 from flushtracker.shapes.where import parse_where
 from flushtracker.shapes.where.case_probes import is_expected, probes
 from flushtracker.shapes.where.letter_case import LetterCase, has_other_letters
+from tests.support.key_bindings import ID_KEY
 
 _TURKISH = ("lower('I') is 'ı'", "upper('i') is 'İ'")
 _GREEK = ("upper('Ή') is 'Ή'",)
@@ -87,7 +88,7 @@ def test_those_of_a_part_are_those_of_the_whole_condition() -> None:
 
 def table(own: tuple[str, ...] | None, default: tuple[str, ...]) -> TableBinding:
     columns = (ColumnBinding(1, "id", 23, -1, 7), ColumnBinding(2, "v", 25, -1, 7, case_differences=own))
-    return TableBinding(7, ("public", "t"), ("id",), columns, case_differences=default)
+    return TableBinding(7, ("public", "t"), ID_KEY, columns, case_differences=default)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
 
 _STREAMS: Final = {"format": "kafka", "fragments": "f (id)"}
 _PLAN: Final = RecoveryPlan({0: PartitionPlan(100, {"7301/1/shapes": 40}), 1: PartitionPlan(50, {})})
-_FIELDS: Final[dict[str, Any]] = {"v": 1, "streams": _STREAMS, "starts": _PLAN.to_json()}
+_FIELDS: Final[dict[str, Any]] = {"version": 1, "streams": _STREAMS, "starts": _PLAN.to_json()}
 _WRITTEN: Final = json.dumps(_FIELDS, indent=1).encode()
 
 
@@ -28,10 +28,11 @@ def test_the_file_is_read_as_written() -> None:
         (b"\xff\xfe\x00", "can't decode"),
         (_WRITTEN[:40], "Expecting|Unterminated"),
         (b"[" * 100_000, "not what this program writes"),
-        (b"[]", "not what this program writes"),
+        (b"[]", "a version before 0.1.0 wrote it"),
         (b"7", "not what this program writes"),
-        (b"{}", "not what this program writes"),
-        (json.dumps(_FIELDS | {"v": 2}).encode(), "it has version 2, but this program reads 1"),
+        (b"{}", "a version before 0.1.0 wrote it"),
+        (json.dumps({"v": 1, "streams": _STREAMS, "starts": {}}).encode(), "^a version before 0.1.0 wrote it$"),
+        (json.dumps(_FIELDS | {"version": 2}).encode(), "it has version 2, but this program reads 1"),
         (json.dumps(_FIELDS | {"streams": 5}).encode(), "not what this program writes"),
         (json.dumps(_FIELDS | {"streams": {"format": None}}).encode(), "something that is not text"),
         (json.dumps(_FIELDS | {"starts": None}).encode(), "not what this program writes"),
@@ -59,7 +60,7 @@ def test_random_damage_is_refused_or_leaves_a_plan(data: st.DataObject) -> None:
         max_leaves=6,
     )
     if data.draw(st.booleans()):
-        key = data.draw(st.sampled_from(["v", "streams", "starts"]))
+        key = data.draw(st.sampled_from(["version", "streams", "starts"]))
         content = json.dumps(_FIELDS | {key: data.draw(json_values)}).encode()
     else:
         at, width = data.draw(st.integers(0, len(_WRITTEN))), data.draw(st.integers(0, 4))

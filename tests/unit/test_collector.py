@@ -22,6 +22,7 @@ from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES, FragmentConverter
 from tests.support.fake_publisher import FakePublisher
 from tests.support.fake_tables import LSN, OTHER, PARTITION, USERS, FakeTables
+from tests.support.key_bindings import ID_KEY
 
 
 def begin(lsn: int, xid: int) -> bytes:
@@ -155,7 +156,7 @@ def test_shapes_that_fail_on_the_same_rows_end_together() -> None:
     good = ShapeDefinition("good", users, where="id >= 0", primary_key=("id",))
     tables = FakeTables()
     column = ColumnBinding(1, "id", 20, -1, version=700)
-    tables.tables[USERS] = TableBinding(USERS, users, ("id",), (column,), published_by=("all tables",))
+    tables.tables[USERS] = TableBinding(USERS, users, ID_KEY, (column,), published_by=("all tables",))
     capture = Capture(*bad, good, tables=tables)
     calls = 0
     route = capture.subscriptions.router.route_some
@@ -186,7 +187,7 @@ def test_shapes_that_do_not_fit_an_altered_table_end_together() -> None:
     """By the first delete, of which they cannot know whether the row was theirs; inserts before it are judged."""
     users, tables = ("public", "users"), FakeTables()
     columns = tuple(ColumnBinding(number, name, 25, -1, version=700) for number, name in enumerate(("id", "n"), 1))
-    tables.tables[USERS] = TableBinding(USERS, users, ("id",), columns, published_by=("all tables",))
+    tables.tables[USERS] = TableBinding(USERS, users, ID_KEY, columns, published_by=("all tables",))
     shapes = [ShapeDefinition(f"s-{n}", users, where=f"n = '{n}'", primary_key=("id",)) for n in range(30)]
     capture = Capture(*shapes, ShapeDefinition("all", users, primary_key=("id",)), tables=tables)
     default = b"R" + pack(">I", USERS) + b"public\0users\0d" + pack(">h", 2)
@@ -230,7 +231,7 @@ def test_text_that_is_not_utf8_ends_the_shapes_that_read_its_column_and_the_othe
     """
     users, tables = ("public", "users"), FakeTables()
     columns = tuple(ColumnBinding(number, name, 25, -1, version=700) for number, name in enumerate(("id", "kind"), 1))
-    tables.tables[USERS] = TableBinding(USERS, users, ("id",), columns, published_by=("all tables",))
+    tables.tables[USERS] = TableBinding(USERS, users, ID_KEY, columns, published_by=("all tables",))
     tables.later = {USERS: replace(tables.later[USERS], columns=columns)}
     part = b"R" + pack(">I", PARTITION) + b"public\0part\0f" + pack(">h", 2)
     part += b"\1id\0" + pack(">Ii", 25, -1) + b"\1kind\0" + pack(">Ii", 25, -1)
@@ -267,7 +268,7 @@ def moody(*labels: EnumLabel) -> TableBinding:
     """``users`` with a key of an enum."""
     mood = TypeBinding(16_400, "public", "mood", "enum", labels=labels)
     column = ColumnBinding(1, "id", 16_400, -1, version=700)
-    return TableBinding(USERS, ("public", "users"), ("id",), (column,), published_by=("all tables",), types=(mood,))
+    return TableBinding(USERS, ("public", "users"), ID_KEY, (column,), published_by=("all tables",), types=(mood,))
 
 
 SAD, OK, HAPPY = EnumLabel(1, "sad", 700), EnumLabel(2, "ok", 705), EnumLabel(3, "happy", 700)

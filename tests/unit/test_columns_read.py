@@ -15,6 +15,7 @@ from flushtracker.errors import DecodeError
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.column_use import ColumnUse
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.changes import Change, Relation, Row, change_bytes
@@ -45,7 +46,9 @@ class RandomTables(FakeTables):
         types = {column.name: column.type_oid for column in TABLES[0].relation(seeded(0)).columns}
         columns = tuple(ColumnBinding(number, name, types[name], -1, 5) for number, name in enumerate(NAMES, 1))
         self.tables = {
-            each.oid: TableBinding(each.oid, ("public", each.name), each.key, columns, published_by=("all tables",))
+            each.oid: TableBinding(
+                each.oid, ("public", each.name), (KeyBinding(1, each.key),), columns, published_by=("all tables",)
+            )
             for each in TABLES
         }
 

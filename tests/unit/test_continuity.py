@@ -57,14 +57,6 @@ def test_another_branch_is_refused(recorded: TimelineHistory, server: TimelineHi
         check_continues("s", recorded, server, known_lsn=0)
 
 
-def test_of_an_earlier_releases_source_only_the_timeline_is_known() -> None:
-    """What came before it is taken from the server."""
-    assert check_continues("s", TimelineHistory(2), TWO, known_lsn=10_000, is_exact=False) is None
-    assert check_continues("s", TimelineHistory(2), THREE, known_lsn=899, is_exact=False) == 900
-    with pytest.raises(SlotError, match="does not continue it"):
-        check_continues("s", TimelineHistory(2), ONE, known_lsn=0, is_exact=False)
-
-
 def test_a_slot_that_was_created_after_the_promotion_is_refused() -> None:
     """It must begin where the acks end, and not past the switch point."""
     check_slot("s", switch=500, confirmed_lsn=400, safe_lsn=399)

@@ -63,7 +63,7 @@ def test_whoever_has_read_everything_gets_a_snapshot_that_is_taken_again(log: st
 
 
 def test_a_fold_is_followed_only_from_the_snapshot_that_it_was_made_from(log: str) -> None:
-    """Who has that continues; who has one before it, or where an earlier release made the fold, begins again."""
+    """Who has that continues; who has one before it begins again."""
     again = taken(2, "21:21:", 30)
     folds = (
         ShapeSnapshot.fold(3, 904, 904, again),
@@ -74,10 +74,6 @@ def test_a_fold_is_followed_only_from_the_snapshot_that_it_was_made_from(log: st
         assert read_shape_log(log, "users", replace(_READ, attempt=2)).position == replace(_READ, attempt=2)
         with pytest.raises(PositionError, match=_BEGIN_AGAIN):
             read_shape_log(log, "users", _READ)
-    append(log, snapshot_rows(replace(folds[0], attempt=5, made_from=None), _FIRST))  # type: ignore[arg-type]
-    with pytest.raises(PositionError, match=_BEGIN_AGAIN):
-        read_shape_log(log, "users", replace(_READ, attempt=2))
-    assert read_shape_log(log, "users", replace(_READ, attempt=5)).position == replace(_READ, attempt=5)
 
 
 def test_offsets_of_differences_go_up(log: str) -> None:

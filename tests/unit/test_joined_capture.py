@@ -10,12 +10,13 @@ from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.events.registry_events import TableEntry
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from tests.support.key_bindings import ID_KEY
 from tests.support.scripted_source import LSN, ScriptedTables, Source
 
 
 def table(oid: int, name: str, *columns: str) -> TableBinding:
     found = tuple(ColumnBinding(number, column, 23, -1, 5) for number, column in enumerate(columns, 1))
-    return TableBinding(oid, ("public", name), ("id",), found, published_by=("all tables",))
+    return TableBinding(oid, ("public", name), ID_KEY, found, published_by=("all tables",))
 
 
 TASKS: Final = table(7, "tasks", "id", "project", "note")

@@ -9,9 +9,8 @@ import pytest
 
 from flushtracker.cli import main
 from flushtracker.delta.log.reader import read_shape, read_shape_log
-from flushtracker.errors import ConfigError, NewerEventError, PositionError
+from flushtracker.errors import ConfigError, PositionError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry, parse_registry_entry
-from flushtracker.events.strict_json import load_event
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
@@ -20,6 +19,7 @@ from tests.support.folded_log import folded
 from tests.support.joined_history import SCHEMA, TABLES, JoinedWorld, random_case
 from tests.support.joined_log import TRANSACTIONS, entries, joined_shape, played, rows_at
 from tests.support.joined_partitions import partitioned_case
+from tests.support.key_bindings import ID_KEY
 from tests.support.sample_registry import register
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 from tests.support.snapshot_world import Table, apply
@@ -87,8 +87,8 @@ def test_a_shape_whose_inner_table_the_registry_lacks_cannot_be_read(log: str) -
         read_shape(log, "shape")
 
 
-def test_the_entry_of_a_shape_with_subqueries_is_of_a_version_that_earlier_programs_refuse() -> None:
-    """They would take the rows of its log for its own. It is read as it was written; others are as before."""
+def test_the_entry_of_a_shape_with_subqueries_has_its_inner_tables() -> None:
+    """It is read as it was written; other entries have no such key."""
     inner = (InnerTable((SCHEMA, "projects"), 2, ("id",)),)
     where = "a IN (SELECT id FROM main.projects)"
     definition = ShapeDefinition("shape", (SCHEMA, "tasks"), where=where, snapshot=True)
@@ -96,9 +96,6 @@ def test_the_entry_of_a_shape_with_subqueries_is_of_a_version_that_earlier_progr
     joined = replace(entry, definition=replace(entry.definition, inner_tables=inner))
     assert parse_registry_entry(joined.to_json()) == joined
     assert joined.table_oids == (1, 2)
-    with pytest.raises(NewerEventError):
-        load_event(joined.to_json(), "registry entry", 3)
-    load_event(entry.to_json(), "registry entry", 1)
     assert "inner_tables" not in entry.to_json()
     assert entry.table_oids == (1,)
 
@@ -111,7 +108,7 @@ def test_labels_that_only_one_of_two_tables_is_bound_with_are_the_same_in_both(l
             16_400, "main", "mood", "enum", labels=tuple(EnumLabel(n, text, 9) for n, text in enumerate(labels, 1))
         )
         columns = (ColumnBinding(1, "id", 23, -1, 0), ColumnBinding(2, "mood", 16_400, -1, 0))
-        return TableEntry(SOURCE, TableBinding(oid, (SCHEMA, name), ("id",), columns, types=(mood,)))
+        return TableEntry(SOURCE, TableBinding(oid, (SCHEMA, name), ID_KEY, columns, types=(mood,)))
 
     definition = ShapeDefinition(
         *("shape", (SCHEMA, "tasks")), where="mood IN (SELECT mood FROM main.projects)", primary_key=("id",),

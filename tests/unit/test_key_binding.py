@@ -12,14 +12,12 @@ PRIMARY: Final = KeyBinding(oid=60, columns=("id",), index=61, version=700, stor
 UNIQUE: Final = KeyBinding(oid=70, columns=("id",), index=71, version=700, storage=72)
 PLAIN: Final = KeyBinding(oid=80, columns=("id",), index=80, version=700, storage=82)
 BOTH: Final = KeyBinding(oid=90, columns=("region", "id"), index=91, version=700, storage=92)
-LEGACY: Final = KeyBinding(oid=60, columns=("id",))
 _ALTERED: Final = "was dropped and created again, or altered"
 
 
 def table(*keys: KeyBinding, version: int = 700) -> TableBinding:
     columns = (ColumnBinding(1, "id", 23, -1, version), ColumnBinding(2, "region", 25, -1, 700))
-    first = keys[0] if keys else KeyBinding(0, ())
-    binding = TableBinding(7, ("public", "t"), first.columns, columns, key_oid=first.oid, keys=keys)
+    binding = TableBinding(7, ("public", "t"), keys, columns)
     return replace(binding, published_by=("all tables",))
 
 
@@ -78,11 +76,3 @@ def test_a_column_that_may_have_been_null_ends_the_shape(key: KeyBinding) -> Non
     """Any number of rows may have NULL in a unique index. A primary key does not allow it."""
     assert _ALTERED in str(reason_to_end(None, table(key), table(key, version=900)))
     assert reason_to_end(None, table(PRIMARY), table(PRIMARY, version=900)) is None
-
-
-def test_a_key_of_an_earlier_release_lasts_if_its_constraint_does() -> None:
-    """Its entry has the OID alone; but a constraint cannot be made deferrable."""
-    bound = replace(table(), key=LEGACY.columns, key_oid=LEGACY.oid)
-    assert reason_to_end(None, bound, table(PRIMARY), ("id",)) is None
-    assert _ALTERED in str(reason_to_end(None, bound, table(UNIQUE), ("id",)))
-    assert "may be that of several rows" in str(reason_to_end(None, bound, table(), ("id",)))

@@ -13,6 +13,7 @@ from flushtracker.capture.slow_wait import SLOW_S
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
+from tests.support.key_bindings import ID_KEY
 from tests.support.quiet_server import UnmanagedPublication
 from tests.support.seeded_histories import played
 
@@ -280,7 +281,7 @@ def test_horizons_are_bounded_and_old_ones_are_not_compared_with() -> None:
 
 
 def table(oid: int) -> TableBinding:
-    return TableBinding(oid, ("public", f"t{oid}"), ("id",), (), published_by=("all tables",))
+    return TableBinding(oid, ("public", f"t{oid}"), ID_KEY, (), published_by=("all tables",))
 
 
 def test_delayed_shapes_are_logged_once_with_what_they_wait_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,6 @@
 """Persisted state of older releases is read unchanged: literal bytes, which no change may reinterpret."""
 
 import json
-import re
 from dataclasses import replace
 from typing import cast
 
@@ -14,7 +13,7 @@ from flushtracker.delta.fence import FENCING_APP_ID
 from flushtracker.delta.log import claim, cuts, snapshots, upkeep
 from flushtracker.delta.log import columns as log_columns
 from flushtracker.delta.log.found_shape import FoundShape
-from flushtracker.errors import StateError
+from flushtracker.errors import DecodeError, StateError
 from flushtracker.events.registry_events import (
     PartitionEntry,
     ShapeEntry,
@@ -55,7 +54,7 @@ from tests.support.plain_writer import CheckedGroup
 from tests.support.sample_entries import SHAPE_ENTRY
 
 GROUP = bytes.fromhex(
-    "05 8403000000000000 0100000000000000"  # version and cursor
+    "01 8403000000000000 0100000000000000"  # version and cursor
     "01000000 01000000 61"  # the ids
     "01000000 8403000000000000 00 0100000000000000 00 9600000000000000 00 0200000000000000 00"  # open, flushed
     "3200000000000000 00 0300000000000000 00 d204000000000000 00"  # removed, since
@@ -63,10 +62,10 @@ GROUP = bytes.fromhex(
     "02000000 c800000000000000 01 0064 0000000000000000 01 6400 0500000000000000 01 0002 0400000000000000 01 0004"
     "00000000"  # no shape has many
 )
-EMPTY_GROUP = bytes.fromhex("05 6300000000000000 0000000000000000" + 6 * "00000000")
+EMPTY_GROUP = bytes.fromhex("01 6300000000000000 0000000000000000" + 6 * "00000000")
 # Shape a has 33 transactions, which are packed apart, the first of them merged, and two after them; shape b has one.
 STALLED_GROUP = bytes.fromhex(
-    "05 844e000000000000 ffffffffffffff7f"  # version and cursor
+    "01 844e000000000000 ffffffffffffff7f"  # version and cursor
     "02000000 03000000 61 00 62"  # the ids
     "02000000 feffffffffffffff 00 0000000000000000 00 feffffffffffffff 00 0000000000000000 00"  # open, flushed
     "feffffffffffffff 00 0000000000000000 00 0700000000000000 01 00 01"  # removed, since
@@ -97,12 +96,12 @@ _HELD = (
 )
 _REMOVED = "[null,[[-1,0],[-1,0],[-1,0],[-1,0]],[0,0],[1000,200,30],1]"
 WRITERS = (
-    bytes.fromhex("02 02000000")  # version, and the number of shapes; of each the sizes, the id, and the record
+    bytes.fromhex("01 02000000")  # version, and the number of shapes; of each the sizes, the id, and the record
     + (bytes.fromhex("02000000 4c010000 c3bc 01") + _HELD.encode())
     + (bytes.fromhex("04000000 3b000000") + b"gone" + b"\0" + _REMOVED.encode())
 )
 ORIGIN = b"""{
- "v": 1,
+ "version": 1,
  "streams": {
   "format": "kafka",
   "fragments": "f (id)"
@@ -125,23 +124,21 @@ LOG_COLUMNS = (
 )
 REGISTRY_COLUMNS = "source:string type:string id:string entry:string written_at:timestamp[us, tz=UTC]"
 REMOVED_SHAPE_ENTRY = (
-    '{"v":2,"source":"s","type":"removed_shape","shape_id":"a","removed_at":{"tx_offset":10,"op_offset":0},'
+    '{"v":1,"source":"s","type":"removed_shape","shape_id":"a","removed_at":{"tx_offset":10,"op_offset":0},'
     '"ended_because":"gone"}'
 )
 TABLE_ENTRY = (
-    '{"v":1,"source":"s","type":"table","table_oid":7,"binding":{"oid":7,"table":["public","t"],"key":["id"],'
-    '"key_oid":6,"storage":4,"attributes":1,"schema_since":800,"partitioned":false,"logged":true,"children":false,'
+    '{"v":1,"source":"s","type":"table","table_oid":7,"binding":{"oid":7,"table":["public","t"],'
+    '"storage":4,"attributes":1,"schema_since":800,"partitioned":false,"logged":true,"children":false,'
     '"filtered":false,"published_by":["all tables"],"columns":[{"number":1,"name":"id","type_oid":16400,'
-    '"type_modifier":-1,"version":9,"fills_old_rows":false,"deterministic":true,"altered":true,'
-    '"altered_before":150}],"partitions":[{'
-    '"oid":8,"table":["public","p"],"storage":5,'
-    '"attached":"/9","schema_since":801,"logged":true,"filtered":false,"published_by":["table 8"],"toast":0}],"types":['
+    '"type_modifier":-1,"version":9,"fills_old_rows":false,"deterministic":true,'
+    '"altered_before":150}],"types":['
     '{"oid":16400,"schema":"public","name":"mood","kind":"enum","parts":[],"attributes":0,"labels":[{"oid":1,"text":'
     '"ok","version":9}]}],"keys":[{"oid":6,"columns":["id"],"index":5,"version":9,"storage":3,"primary":true}],'
     '"toast":11}}'
 )
 PARTITION_ENTRY = (
-    '{"v":2,"source":"s","type":"partition","table_oid":7,"binding":{"oid":8,"table":["public","p"],"storage":5,'
+    '{"v":1,"source":"s","type":"partition","table_oid":7,"binding":{"oid":8,"table":["public","p"],"storage":5,'
     '"attached":"/9","schema_since":801,"logged":true,"filtered":false,"published_by":["table 8"],"toast":12},'
     '"joined":150,"left_at":null}'
 )
@@ -198,7 +195,7 @@ def test_the_writers_state_is_read_and_written_unchanged() -> None:
 
 
 FORGOTTEN = (
-    b"\x02\x02\x00\x00\x00\x00\x00\x00\x00F\x00\x00\x00"
+    b"\x01\x02\x00\x00\x00\x00\x00\x00\x00F\x00\x00\x00"
     b"\x00[null,[[-1,0],[-1,0],[-1,0],[-1,0]],[0,0],[65536,1000,10485760],1500]"
     b"\x01\x00\x00\x00F\x00\x00\x00b"
     b"\x00[null,[[-1,0],[-1,0],[-1,0],[-1,0]],[0,0],[65536,1000,10485760],2000]"
@@ -215,28 +212,22 @@ def test_the_lsn_in_place_of_forgotten_shapes_is_read_and_written_unchanged() ->
     assert (group.forgotten_lsn, group.durable()) == (2000, {})
 
 
-# What a development version wrote: its report named one shape, and its writers' shapes were in groups of another hash.
-OLD_REPORT = (
-    '{"pending_shapes": 1, "last_sent": [100, 4], "last_flushed": [99, 0], "since_ms": 0, "blocking_shape": "users", '
-    '"transactions": 1}'
-)
-OLD_GROUP = bytes.fromhex(
-    "03 6400000000000000 ffffffffffffff7f 01000000 05000000 7573657273 01000000 feffffffffffffff 0000000000000000"
-)
-OLD_WRITERS = b"\x01\x01\0\0\0\x01\0\0\0\xa5\0\0\0a\0[[100,9223372036854775807]"
+# What development versions wrote.
+OLD_GROUP = bytes.fromhex("05 6300000000000000 0000000000000000" + 6 * "00000000")
+OLD_WRITERS = b"\x02\x01\0\0\0\x01\0\0\0\xa5\0\0\0a\0[[100,9223372036854775807]"
 
 
-def test_a_report_of_another_layout_does_not_pass_for_caught_up() -> None:
+def test_a_report_without_holders_does_not_pass_for_caught_up() -> None:
     """Its group has sent 100 to a shape that has flushed nothing, and the driver would acknowledge 100."""
     with pytest.raises(StateError, match="has 1 pending shapes and lists none"):
-        GroupReport.from_json(OLD_REPORT)
-    with pytest.raises(StateError, match="03"):
+        GroupReport.from_json('{"pending_shapes": 1, "last_sent": [100, 4]}')
+
+
+def test_state_of_before_the_first_release_is_refused() -> None:
+    """Its version is named, and what to do about it."""
+    with pytest.raises(StateError, match="has version 05, this job reads version 01; use the release"):
         check_group_version(OLD_GROUP)
-
-
-def test_writers_in_groups_of_another_hash_are_refused() -> None:
-    """Each shape's next event would reach a group that does not know it, and be a gap, or be written twice."""
-    with pytest.raises(StateError, match="has version 01, this job reads version 02"):
+    with pytest.raises(StateError, match="has version 02, this job reads version 01; use the release"):
         WriterGroup("s", WriterSettings(), OLD_WRITERS)
 
 
@@ -344,10 +335,11 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
     assert entry.to_json() == SHAPE_ENTRY
     source = SourceEntry("s", LogOffset(9, 0), "7.1")
     assert source.to_json() == (
-        '{"v":1,"source":"s","type":"source","starts_after":{"tx_offset":9,"op_offset":0},"publication":"7.1"}'
+        '{"v":1,"source":"s","type":"source","starts_after":{"tx_offset":9,"op_offset":0},"publication":"7.1",'
+        '"routing":1}'
     )
     assert parse_registry_entry(source.to_json()) == source
-    later = source.to_json()[:-1] + ',"routing":2}'
+    later = source.to_json().replace('"routing":1', '"routing":2')
     assert parse_registry_entry(later) == replace(source, routing=2)
     claimed = later[:-1] + (
         ',"timeline":2,"switches":[{"timeline":1,"lsn":50331976}],"holder":"5f0c","published_lsn":50331900,"ends":{"fragments":[7],"shape_changes":[3,4]}}'
@@ -372,12 +364,12 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
     assert replace(source, routing=2).to_json() == later
 
 
-def test_formats_with_partitions_have_a_version_that_earlier_releases_refuse() -> None:
-    """They would give rows other keys, or not empty a partition. All other entries and events keep version 1."""
+def test_formats_with_partitions_are_read_and_written_unchanged() -> None:
+    """A shape on a partitioned table, and the truncation of one of its partitions."""
     definition = ShapeDefinition("a", ("public", "t"), partitions=(("public", "p"),), keys_have_partitions=True)
     entry = ShapeEntry("s", definition, 16385, LogOffset(9, 0))
     text = (
-        '{"v":2,"source":"s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":null,'
+        '{"v":1,"source":"s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":null,'
         '"where":null,"replica":"default","primary_key":null,"partitions":[["public","p"]],"depends_on":[],'
         '"flush":{"bytes":null,"interval_ms":null,"chunk_bytes":null},"snapshot":false,"keys_have_partitions":true},'
         '"table_oid":16385,"starts_after":{"tx_offset":9,"op_offset":0},"removed_at":null,"ended_because":null,'
@@ -390,50 +382,23 @@ def test_formats_with_partitions_have_a_version_that_earlier_releases_refuse() -
         "s", "a", 7, LogOffset(8, 0), LogOffset(9, 2), start=False, has_begin=True, commit=None, items=(item,)
     )
     text = (
-        '{"v":2,"source":"s","shape_id":"a","xid":7,"follows":{"tx_offset":8,"op_offset":0},"start":false,'
+        '{"v":1,"source":"s","shape_id":"a","xid":7,"follows":{"tx_offset":8,"op_offset":0},"start":false,'
         '"last_log_offset":{"tx_offset":9,"op_offset":2},"has_begin":true,"commit":null,"items":[{"offset":{'
         '"tx_offset":9,"op_offset":2},"operation":"truncate_partition","key":"\\"public\\".\\"t\\"/16403"}]}'
     )
     assert event.to_json() == text
     assert ShapeChangesEvent.from_json(text) == event
-    rows = replace(event, items=(replace(item, operation="insert", key='"public"."t"/16403/"1"', value={"id": "1"}),))
-    assert rows.to_json().startswith('{"v":1,')
 
 
 def test_table_entry_is_read_and_written_unchanged() -> None:
     """It decides whether a shape survives a schema change, also one made while capture was down."""
     column = ColumnBinding(1, "id", 16_400, -1, 9, altered_before=150)
     mood = TypeBinding(16_400, "public", "mood", "enum", labels=(EnumLabel(1, "ok", 9),))
-    partition = PartitionBinding(8, ("public", "p"), 5, "/9", 801, published_by=("table 8",), toast=0)
-    bound = TableBinding(7, ("public", "t"), ("id",), (column,), (partition,), 6, 4, 1, 800, types=(mood,))
-    bound = replace(bound, keys=(KeyBinding(6, ("id",), 5, 9, 3, is_primary=True),), toast=11)
+    keys = (KeyBinding(6, ("id",), 5, 9, 3, is_primary=True),)
+    bound = TableBinding(7, ("public", "t"), keys, (column,), (), 4, 1, 800, types=(mood,), toast=11)
     entry = TableEntry("s", replace(bound, published_by=("all tables",)))
     assert parse_registry_entry(TABLE_ENTRY) == entry
     assert entry.to_json() == TABLE_ENTRY
-
-
-def test_table_entry_of_an_earlier_release_is_read() -> None:
-    """It has one key, of which it says less, and no TOAST table."""
-    earlier = TABLE_ENTRY.replace(',"deterministic":true,"altered":true,"altered_before":150', "").replace(
-        ',"toast":0', ""
-    )
-    text = re.sub(r',"keys":.*', "}}", earlier)
-    entry = parse_registry_entry(text)
-    assert isinstance(entry, TableEntry)
-    assert (entry.binding.toast, entry.binding.partitions[0].toast) == (None, None)
-    assert entry.binding.unique_keys == (KeyBinding(6, ("id",)),)
-    assert entry.binding.columns == (ColumnBinding(1, "id", 16_400, -1, 9),)
-
-
-@pytest.mark.parametrize(("was_altered", "before"), [("true", 2**63 - 1), ("false", 0)])
-def test_a_column_that_an_earlier_release_found_altered_may_always_have_had_another_name(
-    was_altered: str, before: int
-) -> None:
-    """It did not record when."""
-    text = TABLE_ENTRY.replace('"altered":true,"altered_before":150', f'"altered":{was_altered}')
-    entry = parse_registry_entry(text)
-    assert isinstance(entry, TableEntry)
-    assert [column.altered_before for column in entry.binding.columns] == [before]
 
 
 def test_partition_entry_is_read_and_written_unchanged() -> None:
@@ -460,15 +425,6 @@ def test_condensed_entry_is_read_and_written_unchanged() -> None:
     evicted = replace(shape, evicted_at_ms=7).condensed()
     assert evicted.to_json() == REMOVED_SHAPE_ENTRY.replace('"gone"', '"gone","evicted_at_ms":7')
     assert record_of(shape.condensed()).key == record_of(shape).key
-
-
-def test_partitions_that_an_earlier_release_recorded_with_a_shape_are_read() -> None:
-    """Capture makes entries of them; ``test_subscriptions.py`` has the result."""
-    earlier = SHAPE_ENTRY.replace('"depends_on"', '"joined":[{"table":["public","p"],"first_lsn":150}],"depends_on"')
-    entry = parse_registry_entry(earlier)
-    assert isinstance(entry, ShapeEntry)
-    assert (entry.definition.partitions, entry.joined) == ((("public", "p"),), ((("public", "p"), 150),))
-    assert entry.to_json() == earlier
 
 
 def test_owner_of_a_table_is_told_from_others_as_before() -> None:
@@ -509,22 +465,26 @@ def test_the_shape_log_and_the_registry_table_keep_their_columns_and_what_their_
         assert " ".join(f"{field.name}:{field.type}" for field in schema) == columns
 
 
-def test_snapshot_of_an_earlier_release_is_read() -> None:
-    """It has no ranges of xids, which are what its other fields say; and so a fold."""
-    earlier = '{"xmin":4294967294,"xmax":4294967299,"xip":[4294967294],"lsn":900,"next":4294967301}'
-    snapshot = ShapeSnapshot.parse(7, earlier)
+def test_snapshots_and_folds_are_read_and_written_unchanged() -> None:
+    """The ranges of xids are what the other fields say; without them, a version before 0.1.0 wrote the snapshot."""
+    text = (
+        '{"xmin":4294967294,"xmax":4294967299,"xip":[4294967294],"lsn":900,"next":4294967301,"unseen":[[3,4],'
+        "[4294967294,4294967294]]}"
+    )
+    snapshot = ShapeSnapshot.parse(7, text)
     assert snapshot == ShapeSnapshot(7, MvccSnapshot.parse("4294967294:4294967299:4294967294"), 900, 4294967301)
     assert [snapshot.contains(10, xid) for xid in (2, 3, 4, 5, 4294967294, 4294967295)] == [1, 0, 0, 1, 0, 1]
-    assert snapshot.to_json() == earlier.replace("301}", '301,"unseen":[[3,4],[4294967294,4294967294]]}')
-    fold = '{"xmin":1,"xmax":1,"xip":[],"lsn":900,"next":1,"folded":7}'
-    earlier_fold = ShapeSnapshot.parse(3, fold)
-    assert earlier_fold == replace(ShapeSnapshot.fold(3, 900, 7), made_from=None)
-    assert earlier_fold.to_json() == fold.replace('"folded"', '"unseen":[],"folded"')
-    made_from = {None: 0, snapshot: 7, earlier_fold: 3, ShapeSnapshot.fold(8, 910, 7, snapshot): 7}
+    assert snapshot.to_json() == text
+    made_from = {None: 0, snapshot: 7, ShapeSnapshot.fold(8, 910, 7, snapshot): 7}
     for before, attempt in made_from.items():
         made = ShapeSnapshot.fold(9, 920, 7, before)
         expected = '{"xmin":1,"xmax":1,"xip":[],"lsn":920,"next":1,"unseen":[],"folded":7,"made_from":' + f"{attempt}}}"
         assert (made.to_json(), ShapeSnapshot.parse(9, expected)) == (expected, made)
+    for old in (text.replace(',"unseen"', ',"other"'), made.to_json().replace("made_from", "other")):
+        with pytest.raises(
+            DecodeError, match=r"^value of the snapshot 7 in a shape's log: (unseen|made_from) is missing"
+        ):
+            ShapeSnapshot.parse(7, old)
 
 
 def test_handles_and_offsets_that_browsers_keep_are_read_and_written_unchanged() -> None:

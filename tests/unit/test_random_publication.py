@@ -25,6 +25,7 @@ from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.unpublished import Unpublished
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 from tests.support.fake_publisher import FakePublisher
+from tests.support.key_bindings import ID_KEY
 from tests.support.quiet_server import QuietServer
 from tests.support.seeded_histories import played
 
@@ -125,7 +126,7 @@ class Catalog(QuietServer):
         row = self.published.get(oid)
         published_by = () if row is None else (f"table {row}",)
         column = ColumnBinding(1, "id", 25, -1, 5)
-        return TableBinding(oid, ("public", f"t{oid}"), ("id",), (column,), published_by=published_by)
+        return TableBinding(oid, ("public", f"t{oid}"), ID_KEY, (column,), published_by=published_by)
 
     def ancestors(self, oid: int, xid: int) -> frozenset[int]:
         raise AssertionError(f"{oid} at {xid}: nothing is sent")

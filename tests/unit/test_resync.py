@@ -141,7 +141,8 @@ def test_an_incarnation_that_begins_inside_a_transaction_gets_nothing_of_it() ->
     assert sequence(fragment(200, "3", first=False)) == (("a",), ())
     assert sequence(fragment(300, "4")) == ((), ())
     (event,) = sequence(fragment(400, "5"))[1]
-    assert (event.incarnation, event.start, event.to_json()[:6]) == (2, True, '{"v":3')
+    assert (event.incarnation, event.start) == (2, True)
+    assert '"incarnation":2' in event.to_json()
     (event,) = sequence(fragment(500, "6"))[1]
     assert (event.incarnation, event.start, event.follows) == (2, False, LogOffset(400, 0))
 

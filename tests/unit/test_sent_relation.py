@@ -7,6 +7,7 @@ import pytest
 from flushtracker.shapes.sent_relation import conflict_for, conflicts, since_first_bound
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.wal.changes import Column, Relation
+from tests.support.key_bindings import ID_KEY
 
 ROOT, LEAF, LSN = 7, 8, 1000
 TEXT: Final = 25
@@ -18,7 +19,7 @@ def table(v: int = 700, u: int = 700, *, more: tuple[str, ...] = ()) -> TableBin
     columns += [ColumnBinding(3, "u", TEXT, -1, u)]
     columns += [ColumnBinding(number, name, TEXT, -1, 900) for number, name in enumerate(more, 4)]
     partitions = (PartitionBinding(LEAF, ("public", "p"), 5, "/9"),)
-    return TableBinding(ROOT, ("public", "t"), ("id",), tuple(columns), partitions)
+    return TableBinding(ROOT, ("public", "t"), ID_KEY, tuple(columns), partitions)
 
 
 def relation(names: str, oid: int = ROOT) -> Relation:

@@ -26,6 +26,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import TypeBinding
 from flushtracker.shapes.where import Where, parse_where
+from tests.support.key_bindings import ID_KEY
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_client import Server, serving
 from tests.support.shape_log_rows import append, commit, item
@@ -118,7 +119,7 @@ def test_handles_and_offsets_are_read_as_they_were_written() -> None:
 TABLE = TableBinding(
     7,
     ("public", "items"),
-    ("id",),
+    ID_KEY,
     tuple(
         ColumnBinding(n, name, oid, -1, 0) for n, (name, oid) in enumerate({"id": 20, "Name": 25, "p": 1700}.items())
     ),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.errors import DecodeError
+from flushtracker.errors import START_ANEW, DecodeError
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
 from flushtracker.events.strict_json import MAX_BIGINT
 from flushtracker.wal.changes import Commit, LogItem, Operation
@@ -185,9 +185,12 @@ def test_anything_but_an_event_is_refused(
 ) -> None:
     """It is not JSON, not an object, or not of this version."""
     assert event
-    # Fragments have two versions, and shape changes three.
-    advice = "; upgrade this program, then start it again" if text == '{"v": 4}' else ""
-    with pytest.raises(DecodeError, match=f"{re.escape(message)}( to [23])?{advice}$"):
+    advice = (
+        f"; upgrade this program, then start it again; if a version before 0.1.0 wrote it, {START_ANEW}"
+        if text == '{"v": 4}'
+        else ""
+    )
+    with pytest.raises(DecodeError, match=f"{re.escape(message)}{advice}$"):
         read(text)
 
 

@@ -6,37 +6,15 @@ import pytest
 
 from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.capture.history_check import TransactionIdentity
-from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.events.registry_events import (
-    PartitionEntry,
-    ShapeEntry,
     SourceEntry,
-    TableEntry,
-    parse_registry_entry,
 )
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.status.capture_status import Eviction
 from flushtracker.wal.changes import Column, Relation
-from flushtracker.wal.log_offset import LogOffset
 from tests.support.scripted_source import LSN, NAME, ROOT, TABLE, Source, partition, relation
-
-_EARLIER_RELEASE = [
-    (
-        '{"v":1,"source":"7/1/s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":null,'
-        '"where":null,"replica":"default","primary_key":["id"],"partitions":[["public","t_1"],["public","t_2"]],'
-        '"joined":[{"table":["public","t_2"],"first_lsn":150}],"depends_on":[],"flush":{"bytes":null,"interval_ms":null,'
-        '"chunk_bytes":null},"snapshot":true},"table_oid":7,"starts_after":{"tx_offset":9,"op_offset":0},"removed_at":null,'
-        '"ended_because":null,"starts_visible":true}'
-    ),
-    (
-        '{"v":1,"source":"7/1/s","type":"shape","shape_id":"b","definition":{"table":["public","t"],"columns":null,'
-        '"where":null,"replica":"default","primary_key":["id"],"partitions":[["public","t_1"],["public","t_2"]],'
-        '"depends_on":[],"flush":{"bytes":null,"interval_ms":null,"chunk_bytes":null},"snapshot":true},"table_oid":7,'
-        '"starts_after":{"tx_offset":200,"op_offset":0},"removed_at":null,"ended_because":null,"starts_visible":true}'
-    ),
-]
 
 
 def test_a_shape_that_ends_while_it_is_updated_stays_ended() -> None:
@@ -321,26 +299,6 @@ def test_an_attached_empty_table_joins_with_its_first_change_since() -> None:
     source.subscriptions.tables.handle_relation(relation(arrived), TransactionIdentity(LSN + 700, 700, "t"))
     assert source.published("a").removed_at is None
     assert source.joined() == {71: 0, 72: LSN + 700}
-
-
-def test_partitions_that_an_earlier_release_recorded_with_each_shape_are_taken_over() -> None:
-    """Literal entries: one shape is older than partition 72, and neither has got a change of partition 73."""
-    source = Source()
-    entries = [parse_registry_entry(text) for text in _EARLIER_RELEASE]
-    source.tables.table = replace(TABLE, partitions=(partition(1), partition(2), partition(3)))
-    shapes = tuple(entry for entry in entries if isinstance(entry, ShapeEntry))
-    tables = (TableEntry("7/1/s", source.tables.table),)
-    source.publisher.values.clear()
-    source.resume(SourceEntries(SourceEntry("7/1/s", LogOffset(9, 0), "1/1"), shapes, tables), LSN)
-    assert source.joined() == {71: 0, 72: 150}
-    own = [entry for entry in source.registry() if isinstance(entry, PartitionEntry)]
-    assert [(entry.binding.oid, entry.joined) for entry in own] == [(72, 150), (73, None)]
-    again = replace(source.subscriptions.entries, partitions=tuple(own))
-    assert again.are_same(source.subscriptions.entries)
-    source.publisher.values.clear()
-    source.resume(again, LSN)
-    assert source.joined() == {71: 0, 72: 150}
-    assert source.publisher.values == []
 
 
 def test_a_partition_that_was_published_after_it_got_rows_ends_the_shape() -> None:

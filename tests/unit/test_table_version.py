@@ -36,12 +36,17 @@ def test_a_table_of_a_later_release_is_refused_by_readers_and_writers(tmp_path: 
 
 
 @pytest.mark.parametrize("kind", _OPENED)
-def test_a_table_without_a_version_is_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Development versions have written such."""
+def test_a_table_without_a_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Versions before the first release have written such, and another program's table has none either."""
     for module in (shape_log, registry_table):
         without = {name: value for name, value in module.CONFIGURATION.items() if name != PROPERTY}
         monkeypatch.setattr(module, "CONFIGURATION", without)
     uri = str(tmp_path / "table")
     for open_table in _OPENED[kind]:
-        open_table(uri)
+        with pytest.raises(SinkError) as caught:
+            open_table(uri)
+        assert str(caught.value) == (
+            f"{kind} {uri} has no flushtracker-version: a version before 0.1.0, or another program, wrote it; start "
+            f"with new topics, tables and checkpoints"
+        )
     assert PROPERTY not in DeltaTable(uri).metadata().configuration

@@ -6,6 +6,7 @@ import pytest
 
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding, reason_to_end
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding, made_of, user_types
+from tests.support.key_bindings import ID_KEY
 
 SAD, OK, HAPPY = EnumLabel(1, "sad", 700), EnumLabel(2, "ok", 705), EnumLabel(3, "happy", 700)
 MOOD = TypeBinding(16_400, "public", "mood", "enum", labels=(SAD, HAPPY))
@@ -21,7 +22,7 @@ def table(type_oid: int, *types: TypeBinding) -> TableBinding:
     """A table with a column ``m`` of that type, as the catalog has it; ``types`` replace those of ``ALL``."""
     known = ALL | {each.oid: each for each in types}
     columns = (ColumnBinding(1, "id", 23, -1, 9), ColumnBinding(2, "m", type_oid, -1, 9))
-    binding = TableBinding(7, ("public", "t"), ("id",), columns, published_by=("all tables",))
+    binding = TableBinding(7, ("public", "t"), ID_KEY, columns, published_by=("all tables",))
     return replace(binding, types=made_of([type_oid], known))
 
 

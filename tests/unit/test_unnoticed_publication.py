@@ -13,6 +13,7 @@ from flushtracker.capture.slow_wait import SLOW_S
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding
+from tests.support.key_bindings import ID_KEY
 from tests.support.quiet_server import QuietServer
 from tests.support.seeded_histories import played
 
@@ -66,7 +67,7 @@ class Server(QuietServer):
         return {oid: frozenset({self.links[oid] % 2**32}) for oid in oids if oid in self.links}
 
     def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
-        return {oid: TableBinding(oid, ("public", f"t{oid}"), ("id",), (), published_by=("table",)) for oid in oids}
+        return {oid: TableBinding(oid, ("public", f"t{oid}"), ID_KEY, (), published_by=("table",)) for oid in oids}
 
     def next_xid(self) -> int:
         return self.next

@@ -20,6 +20,7 @@ from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import decode
+from tests.support.key_bindings import ID_KEY
 from tests.support.recorded_workload import PUBLISHED, RECORDING
 from tests.support.sample_registry import register
 from tests.support.shape_log_rows import SOURCE, append, commit, item
@@ -162,7 +163,7 @@ def test_program_knows_tables_without_changes_by_the_registry_of_the_log(
     append(path, [commit(1000)])
     where, columns = "id IN (SELECT id FROM public.quiet)", (ColumnBinding(1, "id", 23, -1, 0),)
     names = (("public", "users"), ("public", "quiet"))
-    tables = [TableEntry(SOURCE, TableBinding(oid, name, ("id",), columns)) for oid, name in enumerate(names, 1)]
+    tables = [TableEntry(SOURCE, TableBinding(oid, name, ID_KEY, columns)) for oid, name in enumerate(names, 1)]
     shape = ShapeDefinition(
         *("users", names[0], ("id",), where), primary_key=("id",), inner_tables=(InnerTable(names[1], 2, ("id",)),)
     )

@@ -33,6 +33,7 @@ from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from tests.support.browser import browser
 from tests.support.folded_log import EPOCH, dated
+from tests.support.key_bindings import ID_KEY
 from tests.support.processes import run_to_end
 from tests.support.sample_registry import register, shape_entry
 from tests.support.seeds import every
@@ -297,7 +298,7 @@ def test_clients_follow_a_log_while_servers_are_killed(tmp_path: Path, node: Pat
     log = tmp_path / "log"
     create_shape_log(str(log))
     columns = (ColumnBinding(1, "id", 23, -1, 0), ColumnBinding(2, "n", 20, -1, 0))
-    table = TableEntry(SOURCE, TableBinding(7, ("public", "users"), ("id",), columns))
+    table = TableEntry(SOURCE, TableBinding(7, ("public", "users"), ID_KEY, columns))
     register(str(log), shape_entry(), table)
     append(str(log), _transaction(1, 1, begins=True))
     servers = [_Server(tmp_path, log) for _ in range(2)]

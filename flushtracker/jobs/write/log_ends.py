@@ -37,14 +37,11 @@ class CommittedWriters:
     batch_id: int
     group_of: Callable[[str], str]
     durable: dict[tuple[str, str], Durable] = field(default_factory=dict)
-    has_unknown_ends: bool = False
-    """Whether it has shapes of which an earlier release has kept only that they were removed."""
     _forgotten: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, shape_group: str, group: WriterGroup) -> None:
         """Add the state of a group."""
         self.durable |= {(group.source, shape_id): each for shape_id, each in group.durable().items()}
-        self.has_unknown_ends |= group.has_unknown_ends
         self._forgotten[group.source, shape_group] = group.forgotten_lsn
 
     def has(self, key: tuple[str, str], end: LogOffset) -> bool:

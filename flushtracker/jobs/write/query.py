@@ -122,8 +122,7 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         files = row_files(table, options)
         tables = LogTables(files, claim, LogFiles(table, dict(options)), registry)
         driver = WriteDriver(tables, notifier, committed.batch_id + 1, status)
-        removed_until = registry.entries().ended_until() if committed.has_unknown_ends else {}
-        settings = WriterSettings(config.write_unit, config.flush == "hold", ends, removed_until)
+        settings = WriterSettings(config.write_unit, config.flush == "hold", ends)
         rows = to_write_rows(streams.read(RecoveryPlan()), config.state.shape_groups)
         written = rows.groupBy("source", "shape_group").applyInPandasWithState(
             write_function(settings, config.state.shape_groups),
