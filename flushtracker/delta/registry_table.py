@@ -29,7 +29,7 @@ from flushtracker.delta.data_file import write_file
 from flushtracker.delta.fence import Fence
 from flushtracker.delta.storage import asked, missing_columns, refresh, storage_reason, table_rows
 from flushtracker.delta.table_folder import TableFolder
-from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable
+from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable, require_version
 from flushtracker.errors import DecodeError, SinkError
 from flushtracker.events.registry import EntryKey, Registry, entry_key, goes_back
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, parse_registry_entry
@@ -94,6 +94,7 @@ class RegistryTable:
                 f"{uri} is a Delta table without the columns {missing}, so it is not a registry table; "
                 "name the folder that is sink.shapes"
             )
+        require_version(self._table, "registry table", uri)
         self._fence = Fence(f"registry table {uri}", "writer", self._table, self._commits, self._versions)
         self._read_version = -1
         self._registry = Registry()

@@ -12,14 +12,17 @@ VERSION: Final = 1
 
 
 def require_readable(table: DeltaTable, kind: str, uri: str) -> None:
-    """Raise ``SinkError`` if the table has a layout that this release does not know."""
-    version = table.metadata().configuration.get(PROPERTY)
-    if version is None:
-        raise SinkError(
-            f"{kind} {uri} has no flushtracker-version: a version before 0.1.0, or another program, wrote it; {START_ANEW}"
-        )
+    """Raise ``SinkError`` if a newer release has written the table in a layout that this one does not know."""
+    version = table.metadata().configuration.get(PROPERTY, str(VERSION))
     if version != str(VERSION):
         raise SinkError(
             f"{kind} {uri} has version {version:.20}, and this release reads version {VERSION}; upgrade this "
             "program, or go back to the release that wrote the table"
         )
+
+
+def require_version(table: DeltaTable, kind: str, uri: str) -> None:
+    """Raise ``SinkError`` if the table has no version, although it has the columns of its kind."""
+    if PROPERTY not in table.metadata().configuration:
+        fact = f"{kind} {uri} has no flushtracker-version: a version before 0.1.0, or another program, wrote it"
+        raise SinkError(f"{fact}; {START_ANEW}")

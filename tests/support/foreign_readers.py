@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from flushtracker.delta.log.reader import read_shape
-from flushtracker.delta.log.table import CONFIGURATION
+from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.storage import query_rows
 from tests.support.shape_log_rows import SOURCE
 
@@ -91,7 +91,8 @@ def folded_rows(log: str, version: int, shape_id: str, column: str, shapes: str 
         # Without the registry's entry it would be no shape of this log.
         return []
     with tempfile.TemporaryDirectory() as copy:
-        write_deltalake(copy, rows, configuration=CONFIGURATION)
+        create_shape_log(copy)
+        write_deltalake(copy, rows, mode="append")
         found = read_shape(copy, shape_id, shapes=shapes).rows.to_pylist()
     return _ordered([(row.get("id"), row.get(column)) for row in found])
 

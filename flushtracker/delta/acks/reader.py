@@ -14,7 +14,7 @@ from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.new_commits import NewCommits
 from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
-from flushtracker.delta.table_version import require_readable
+from flushtracker.delta.table_version import require_readable, require_version
 from flushtracker.errors import ConfigError, SinkError, listed
 
 _COLUMNS: Final = (
@@ -190,6 +190,7 @@ def _open_ack_table(uri: str, options: dict[str, str]) -> DeltaTable:
             f"{uri} is a Delta table without the columns {missing}, so it is not an ack table; "
             "use the folder that is sink.acks of `flushtracker track`"
         )
+    require_version(table, "ack table", uri)
     return table
 
 

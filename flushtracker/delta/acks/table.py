@@ -32,7 +32,7 @@ from flushtracker.delta.data_file import write_file
 from flushtracker.delta.fence import Fence
 from flushtracker.delta.storage import missing_columns, refresh, storage_reason
 from flushtracker.delta.table_folder import TableFolder
-from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable
+from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable, require_version
 from flushtracker.errors import SinkError, listed
 from flushtracker.wal.lsn import format_lsn
 
@@ -106,6 +106,7 @@ class AckTable:
                 f"{uri} is a Delta table without the columns {missing}, so it is not an ack table; "
                 f"name another folder in sink.acks"
             )
+        require_version(self._table, "ack table", uri)
         self._fence = Fence(f"ack table {uri}", "driver", self._table, self._commits, self._versions)
 
     def fence_others(self) -> None:

@@ -15,7 +15,7 @@ from flushtracker.delta.log.columns import SCHEMA, SEARCHED
 from flushtracker.delta.row_files import RowFiles
 from flushtracker.delta.storage import missing_columns, storage_reason
 from flushtracker.delta.table_folder import TableFolder
-from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable
+from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable, require_version
 from flushtracker.errors import SinkError
 
 CONFIGURATION: Final = {
@@ -74,3 +74,4 @@ def _require_shape_log(table: DeltaTable, uri: str) -> None:
             f"{uri} is a Delta table without the columns {missing}, so it is not a shape log; name the "
             "folder that is sink.log of the writer"
         )
+    require_version(table, "shape log", uri)
