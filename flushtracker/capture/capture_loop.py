@@ -83,7 +83,12 @@ class CaptureLoop:
         self._publisher = KafkaPublisher(config.kafka, stop)
         self._missing_table_log = MissingTableLog(config.acks)
         self._slot_poller = SlotPoller(config.postgres.connection, config.postgres.slot)
-        self._status = LiveStatus(lambda: self._publisher.pending_bytes, lambda: self._slot_poller.last, self._refused)
+        self._status = LiveStatus(
+            lambda: self._publisher.pending_bytes,
+            lambda: self._slot_poller.last,
+            lambda: 0 if self._evictor is None else self._evictor.evicted,
+            self._refused,
+        )
         self._evictor: Evictor | None = None
         self._opening = SourceOpening(
             *(config, self._publisher, self._refused, stop),

@@ -36,17 +36,19 @@ class _Connection:
 
 
 class LiveStatus:
-    """One for the life of the process. ``queue_bytes`` and ``slot`` return at once, in any thread."""
+    """One for the life of the process. ``queue_bytes``, ``slot`` and ``evicted`` return at once, in any thread."""
 
     def __init__(
         self,
         queue_bytes: Callable[[], int],
         slot: Callable[[], SlotStatus | None] = lambda: None,
+        evicted: Callable[[], int] = lambda: 0,
         refused: RefusedShapes | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._queue_bytes = queue_bytes
         self._slot = slot
+        self._evicted = evicted
         self._refused = RefusedShapes() if refused is None else refused
         self._clock = clock
         self._started_at_ms = self._now_ms()
@@ -96,6 +98,7 @@ class LiveStatus:
             slot=self._slot(),
             acks_read_at_ms=self._acks_read_at_ms,
             publish_queue_bytes=self._queue_bytes(),
+            evicted=self._evicted(),
             shapes_refused=self._refused.count,
             refused=self._refused.shown,
         )

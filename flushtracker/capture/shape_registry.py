@@ -21,6 +21,9 @@ from flushtracker.wal.log_offset import LogOffset
 _MOST_ENDED: Final = 100
 """So many ended shapes are shown; the registry has all."""
 
+_MOST_EVICTIONS: Final = 100
+"""More than ``evict`` allows in the hour that its policy looks back."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceEntries:
@@ -59,14 +62,18 @@ def trimmed(entry: ShapeEntry) -> ShapeEntry:
     )
 
 
-def evictions_of(entries: Iterable[ShapeEntry]) -> tuple[Eviction, ...]:
-    """The evictions among the entries, oldest first; a live shape has that of an incarnation before."""
+def last_evictions(entries: Iterable[ShapeEntry], others: Iterable[Eviction] = ()) -> tuple[Eviction, ...]:
+    """The last hundred of ``others`` and of the entries, oldest first; a live shape has that of an incarnation before.
+
+    One that is among ``others`` stays as it is there.
+    """
     found = [
         Eviction(entry.definition.id, entry.evicted_at_ms, entry.ended_because or "the shape has begun again since")
         for entry in entries
         if entry.evicted_at_ms is not None
     ]
-    return tuple(sorted(found, key=attrgetter("at_ms")))
+    evictions = {(each.shape_id, each.at_ms): each for each in (*found, *others)}
+    return tuple(sorted(evictions.values(), key=attrgetter("at_ms"))[-_MOST_EVICTIONS:])
 
 
 def ended_shapes(entries: Iterable[ShapeEntry], others: Iterable[EndedShape] = ()) -> tuple[EndedShape, ...]:

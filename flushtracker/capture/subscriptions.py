@@ -39,7 +39,7 @@ from flushtracker.capture.outbox import Outbox
 from flushtracker.capture.refused_shapes import Resolved
 from flushtracker.capture.removed_shapes import RemovedShapes
 from flushtracker.capture.shape_losses import ShapeLosses
-from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, ended_shapes, evictions_of
+from flushtracker.capture.shape_registry import ShapeRegistry, SourceEntries, ended_shapes, last_evictions
 from flushtracker.capture.start_visibility import StartVisibility
 from flushtracker.capture.table_changes import TableChanges
 from flushtracker.errors import SlotError, listed
@@ -85,8 +85,8 @@ class Subscriptions:
         self.removed = RemovedShapes(source, self._registry, outbox)
         self._losses = ShapeLosses(self._registry, self._bound, self.router)
         self.tables = TableChanges(self._registry, self._bound, self.router, self._losses, self.end_shapes)
-        self.evictions = evictions_of(entries.shapes)
-        """The shapes that were ever evicted from this source, by any process, oldest first; for any thread."""
+        self.evictions = last_evictions(entries.shapes)
+        """The last shapes that were evicted from this source, by any process, oldest first; for any thread."""
         self.ended: tuple[EndedShape, ...] = ()
         """The first of the shapes that are defined and have ended, by id; for any thread."""
         self.on_removed: Callable[[str], object] = lambda _: None
@@ -375,8 +375,7 @@ class Subscriptions:
         self._outbox.publish_entries(entries)
         for entry in entries:
             self._registry.put(entry)
-        known = {(each.shape_id, each.at_ms) for each in self.evictions}
-        self.evictions += tuple(each for each in evictions_of(entries) if (each.shape_id, each.at_ms) not in known)
+        self.evictions = last_evictions(entries, self.evictions)
         ended = [entry for entry in entries if entry.ended_because is not None]
         changed = {entry.definition.id for entry in entries}
         if ended or any(each.shape_id in changed for each in self.ended):

@@ -101,7 +101,9 @@ class TableFolder:
         """
         unused = set(table.vacuum(dry_run=True, full=True))
         ours = {path for path in unused if _OURS.fullmatch(path)}
-        self._log(sorted(unused - ours - self._logged))
+        foreign = unused - ours
+        self._log(sorted(foreign - self._logged))
+        self._logged = foreign
         # deltalake's own vacuum would delete the others, too, and its commits do not go through ours. One request for
         # each file, during which no other thread of this process runs.
         storage = DeltaStorageHandler(table.table_uri, self._options)
@@ -123,7 +125,6 @@ class TableFolder:
     def _log(self, foreign: list[str]) -> None:
         if not foreign:
             return
-        self._logged.update(foreign)
         logger.warning(
             "the folder of the %s has files that are not the table's; they are kept, move them elsewhere uri=%s "
             "count=%d files=%s",

@@ -205,8 +205,7 @@ def _capture_metrics(status: CaptureStatus) -> Iterator[Metric]:
     yield gauge("publish_queue_bytes", "Events that Kafka has not confirmed yet.", status.publish_queue_bytes)
     yield counter("reconnects", "Connections to PostgreSQL after the first one.", status.reconnects)
     # The document has older ones, too. If they were counted, they would look new to an alert after each start.
-    evictions = sum(eviction.at_ms >= status.started_at_ms for eviction in status.evictions)
-    yield counter("evictions", "Shapes removed by the policy of evict since capture's start.", evictions)
+    yield counter("evictions", "Shapes removed by the policy of evict since capture's start.", status.evicted)
 
 
 def _slot_metrics(slot: SlotStatus | None) -> Iterator[Metric]:

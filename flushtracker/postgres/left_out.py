@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 PUBLISHES_SINCE: Final = 180_000
 """The first server version whose publications can have stored generated columns."""
 
+_MOST_ASKED: Final = 10_000
+"""Tables may come and go, so not all of them are remembered."""
+
 # A publication that does not exist yet is created with stored ones.
 _LEFT_OUT: Final = f"""
 SELECT n.nspname, c.relname, a.attname, a.attgenerated = 's' AND %(publishes)s
@@ -72,4 +75,4 @@ class LeftOutLog:
         new = set(tables) - self._asked
         for text in left_out_columns(self._connection, self._publication, new):
             logger.warning("columns left out: %s", text)
-        self._asked |= new
+        self._asked = new | (self._asked if len(self._asked) < _MOST_ASKED else set())

@@ -194,6 +194,7 @@ class Publication:
             return
         unused = [oid for (oid,) in rows(self._connection, _UNUSED, {"used": list(used), "publication": facts.oid})]
         now_s, tables = time.monotonic(), self._tables(unused)
+        self._left &= tables.keys()
         for oid in sorted(tables.keys()):
             name, is_own = tables[oid]
             if self._retry_at_s.get(oid, now_s) > now_s:
@@ -264,7 +265,9 @@ class Publication:
             if connection.closed or connection.info.transaction_status == TRANSACTION_STATUS_UNKNOWN:
                 raise
             rows(connection, "ROLLBACK")
-            self._retry_at_s[oid] = time.monotonic() + _RETRY_S
+            now_s = time.monotonic()
+            self._retry_at_s = {each: at_s for each, at_s in self._retry_at_s.items() if at_s > now_s}
+            self._retry_at_s[oid] = now_s + _RETRY_S
             return str(error)
         return None
 

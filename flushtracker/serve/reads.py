@@ -5,7 +5,7 @@ a log that was replaced, or a storage that failed for a moment, is not remembere
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -29,6 +29,9 @@ from flushtracker.wal.log_offset import LogOffset
 
 _MOST_PAGES: Final = 32
 """Of one read of a log that are kept for the next requests."""
+
+_MOST_FACTS: Final = 100
+"""Of shapes that nobody asks for any more."""
 
 MOST_TRANSACTION: Final = 64 << 20
 """A transaction with more keys and values than that is not sent: its client takes the rows again."""
@@ -78,10 +81,11 @@ class Tables:
             known = self._facts[found.shape_id] = found, ShapeFacts.of(found, self.table_id)
         return SeenShape(found, known[1])
 
-    def forget(self, kept: Iterable[str]) -> None:
-        """Drop what is remembered of shapes that are not among ``kept``."""
-        for shape_id in self._facts.keys() - set(kept):
-            del self._facts[shape_id]
+    def forget(self, kept: Collection[str]) -> None:
+        """Drop what is remembered of shapes that are not among ``kept``, if that is much."""
+        if len(self._facts) > len(kept) + _MOST_FACTS:
+            self._facts = {shape_id: self._facts[shape_id] for shape_id in kept if shape_id in self._facts}
+            self._finder.forget(kept)
 
 
 class LogReads:
@@ -160,6 +164,7 @@ class LogReads:
         self._threads.tables = None
         if tables is None or tables.table_id != seen.facts.table_id:
             tables = self.open()
+        tables.forget([seen.shape_id])
         try:
             yield tables
         except (SinkError, OSError):

@@ -200,7 +200,7 @@ class Watch:
 
     def _look(self, tables: Tables, began_s: float) -> View:
         before = self.view
-        wanted = tuple(self._wanted)
+        wanted = frozenset(self._wanted)
         registry = tables.look()
         is_new = registry is not before.registry or tables.version != before.version
         known = {} if is_new else before.shapes

@@ -154,7 +154,7 @@ class CaptureStatus:
     """Capture at ``at_ms``. The sums count from its start; ``slot`` is ``None`` before it was read.
 
     ``acks_read_at_ms`` is when the ack table was last read without an error. A change that is resent counts again.
-    ``evictions`` has all evictions of the source, also those before the start. ``waiting`` are the shapes that are not
+    ``evictions`` has the source's last hundred, also those before the start. ``waiting`` are the shapes that are not
     added yet; ``shapes_refused`` counts the entries of the shapes file that were not taken, and ``refused`` has the
     first of them. ``ended`` are at most a hundred shapes that are still defined, but have ended.
     """
@@ -174,6 +174,7 @@ class CaptureStatus:
     changes_unmatched: int = 0
     publish_queue_bytes: int = 0
     reconnects: int = 0
+    evicted: int = 0
     evictions: tuple[Eviction, ...] = ()
     waiting: tuple[WaitingShapes, ...] = ()
     shapes_refused: int = 0
@@ -206,6 +207,7 @@ class CaptureStatus:
             "changes_unmatched": self.changes_unmatched,
             "publish_queue_bytes": self.publish_queue_bytes,
             "reconnects": self.reconnects,
+            "evicted": self.evicted,
             "evictions": [eviction.to_json() for eviction in self.evictions],
             "waiting": [each.to_json() for each in self.waiting],
             "shapes_refused": self.shapes_refused,
@@ -232,6 +234,7 @@ class CaptureStatus:
             changes_unmatched=fields["changes_unmatched"],
             publish_queue_bytes=fields["publish_queue_bytes"],
             reconnects=fields["reconnects"],
+            evicted=fields["evicted"],
             evictions=tuple(map(Eviction.from_json, fields["evictions"])),
             waiting=tuple(map(WaitingShapes.from_json, fields["waiting"])),
             shapes_refused=fields["shapes_refused"],

@@ -69,10 +69,12 @@ class _Evictions:
 
     def __init__(self) -> None:
         self.due = list[str]()
+        self.evicted = 0
 
     def evict(self, _: str, subscriptions: Subscriptions) -> None:
         while self.due:
             assert subscriptions.evict(self.due.pop(), "its writer is silent, says the test", now_ms())
+            self.evicted += 1
 
 
 class LocalWriter:

@@ -88,6 +88,7 @@ def random_capture(rng: Random) -> CaptureStatus:
         changes_unmatched=rng.randrange(10**9),
         publish_queue_bytes=rng.randrange(10**9),
         reconnects=rng.randrange(100),
+        evicted=rng.randrange(9),
         evictions=tuple(Eviction(name, _time(rng), "held 50 GB") for name in rng.sample(NAMES, rng.randrange(3))),
         waiting=tuple(_waiting(rng) for _ in range(rng.randrange(3))),
         shapes_refused=rng.randrange(100),

@@ -65,6 +65,7 @@ def capturing(now_ms: int, *, retained_bytes: int = 20_800_000, wal_status: str 
         changes_unmatched=678,
         publish_queue_bytes=4_096,
         reconnects=1,
+        evicted=1,
         evictions=(Eviction("users-none", now_ms - 5_000_000, "held 50 GB"),),
         shapes_refused=1,
         refused=(RefusedShape("users-late", "shapes.yaml line 9: shape 'users-late': there is no table public.user"),),

@@ -134,7 +134,7 @@ class Capture:
         self.publisher.confirm()
 
     def play(self, numbers: range) -> None:
-        """Each shape's whole life: half of them end with their tables, the others are removed."""
+        """Each shape's whole life: half of them end with their tables, the others are evicted or removed."""
         oids = [self.server.create(number) for number in numbers]
         shapes = [ShapeDefinition(f"s{number}", ("public", f"t{number}"), primary_key=("id",)) for number in numbers]
         self.subscriptions.apply_definitions(shapes)
@@ -144,6 +144,8 @@ class Capture:
         for oid in oids[::2]:
             del self.server.tables[oid]
         self.check()
+        for number in numbers[1::4]:
+            assert self.subscriptions.evict(f"s{number}", "silent", number)
         self.subscriptions.apply_definitions([], allow_removing=len(shapes))
         for oid in oids[1::2]:
             del self.server.tables[oid]
@@ -179,6 +181,7 @@ def test_nothing_is_kept_of_shapes_and_tables_that_have_come_and_gone(caplog: py
     for first in range(0, SHAPES, AT_ONCE):
         capture.play(range(first, first + AT_ONCE))
     assert capture.subscriptions.router.shape_count == 0
+    assert [each.at_ms for each in capture.subscriptions.evictions] == [*range(SHAPES - 399, SHAPES, 4)]
     found = dict(containers(capture.collector))
     assert {name: size for name, size in found.items() if name not in KEPT} == {}
     assert found.keys() == KEPT

@@ -59,7 +59,9 @@ def evictions_of(evictor: Evictor, source: str = SOURCE, wait_s: float = 0.0) ->
 def test_what_is_decided_is_done_once() -> None:
     """Between two fragments, in capture's thread."""
     world = World(written_lsn=ACK + 20 * MB)
-    assert evictions_of(Evictor(RULE, [StandInPeer(world)], world.capture_status)) == ["dead"]
+    evictor = Evictor(RULE, [StandInPeer(world)], world.capture_status)
+    assert evictions_of(evictor) == ["dead"]
+    assert evictor.evicted == 1
 
 
 def test_what_was_decided_of_another_source_or_long_ago_is_not_done() -> None:

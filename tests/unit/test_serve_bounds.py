@@ -17,12 +17,14 @@ from typing import Final
 
 import pytest
 
+from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import DecodeError
 from flushtracker.serve.flights import AbandonedError
 from flushtracker.serve.gone import GoneError, until_gone
 from flushtracker.serve.rare_log import RareLog
-from flushtracker.serve.reads import LogReads
+from flushtracker.serve.reads import LogReads, Tables
 from flushtracker.serve.state_rows import StateRows
+from flushtracker.shape_log.position import Position
 from tests.support.sample_registry import register, shape_entry, table_entry, users_log
 from tests.support.serve_client import Client, Server, serving
 from tests.support.serve_process import Process, configuration
@@ -267,6 +269,25 @@ async def test_files_of_dropped_reads_are_gone_at_once(log: str, monkeypatch: py
         fails[0] = True
         await read_all(server)
         assert _open_files() - before <= 2 * 2
+
+
+def test_shapes_that_nobody_asks_for_any_more_are_forgotten(log: str) -> None:
+    """By the thread that looks at the tables, and by those that read them, whatever their readers remember."""
+    shape_ids = [f"s{n}" for n in range(400)]
+    register(log, *map(shape_entry, shape_ids), table_entry())
+    append(log, [row for shape_id in shape_ids for row in _inserts(10, shape_id)])
+    config = LogConfig(log, f"{log}_shapes")
+    reads, tables = LogReads(config, None), Tables(config, None)
+    tables.look()
+    for first in range(0, len(shape_ids), 50):
+        wanted = frozenset(shape_ids[first : first + 50])
+        seen = [tables.seen(shape_id) for shape_id in wanted]
+        tables.forget(wanted)
+        for each in seen:
+            reads.log_pages(each, Position(each.found.source, 0, 0), lambda: None)
+    for opened in (tables, reads._threads.tables):
+        assert len(opened._facts) <= 151
+        assert len(opened._finder._ends._known) <= 151
 
 
 async def test_client_fills_no_log(log: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -50,6 +50,18 @@ def test_document_of_a_hundred_thousand_shapes_is_small() -> None:
     assert len(json.dumps(status.to_json())) < 200_000
 
 
+def test_tables_that_come_and_go_are_forgotten_but_for_their_sums() -> None:
+    live = LiveSnapshotStatus()
+    for first in range(0, 20_000, 500):
+        keys = [("s", f"public.t{number}") for number in range(first, first + 500)]
+        live.note_due(dict.fromkeys(keys, 2), waiting=0)
+        for key in keys[::2]:
+            live.note_taken(key, 1, 10)
+    live.note_due({}, waiting=0)
+    assert len(live._tables) == 1_000
+    assert live.read().sources == (SnapshotSource("s", 0, 10_000, 100_000),)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_sums_of_a_source_are_those_of_its_tables(seed: int) -> None:
     """Whatever is found out and taken, in any order; kept up to date without going through the tables again."""

@@ -36,7 +36,12 @@ def test_capture_status_is_read_as_it_was_written() -> None:
     )
     eviction = Eviction("orders-open", 7_000, "held 50 GB")
     status = CaptureStatus(
-        9_000, 500, "7301/1/shapes", is_connected=True, slot=slot, received_lsn=0x200, evictions=(eviction,)
+        *(9_000, 500, "7301/1/shapes"),
+        is_connected=True,
+        slot=slot,
+        received_lsn=0x200,
+        evicted=1,
+        evictions=(eviction,),
     )
     assert CaptureStatus.from_json(status.to_json()) == status
     for lacks in ((), ("its standby", "its copy")):

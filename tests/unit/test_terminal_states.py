@@ -57,7 +57,7 @@ class State:
 
 
 def _capture(**changes: Any) -> CaptureStatus:
-    return replace(capturing(NOW_MS), **{"evictions": (), "shapes_refused": 0, "refused": (), **changes})
+    return replace(capturing(NOW_MS), **{"evicted": 0, "evictions": (), "shapes_refused": 0, "refused": (), **changes})
 
 
 def _gap() -> ProgramStatus:
@@ -77,7 +77,9 @@ STATES: Final = {
     ),
     "evicted": State(
         _capture(
-            ended=(EndedShape(_SHAPE, 1, 900, _WHY, NOW_MS - 900),), evictions=(Eviction(_SHAPE, NOW_MS - 900, _WHY),)
+            ended=(EndedShape(_SHAPE, 1, 900, _WHY, NOW_MS - 900),),
+            evicted=1,
+            evictions=(Eviction(_SHAPE, NOW_MS - 900, _WHY),),
         ),
         *("shapes_evicted", "flushtracker_evictions_total", "FlushtrackerShapeEvicted", (EndedShape, Eviction)),
     ),

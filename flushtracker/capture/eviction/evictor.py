@@ -45,6 +45,8 @@ class Evictor:
         self._decision: tuple[float, Decision] | None = None
         self._unreachable: dict[str, str] = {}
         self._logged = ""
+        self.evicted = 0
+        """How many shapes it has evicted; for any thread."""
         self._thread = Thread(target=self._run, name="evictor", daemon=True)
 
     def __enter__(self) -> "Evictor":
@@ -63,7 +65,7 @@ class Evictor:
         made_s, decision = made
         is_old = time.monotonic() - made_s > 2 * self._tick_s + _SHORTEST_TICK_S
         if decision.shape_id is not None and decision.source == source and not is_old:
-            subscriptions.evict(decision.shape_id, decision.reason, now_ms())
+            self.evicted += subscriptions.evict(decision.shape_id, decision.reason, now_ms())
 
     def _run(self) -> None:
         while not self._stop.wait(self._tick_s):

@@ -9,7 +9,7 @@ a deletion), or cannot be read so, this forgets what it may have changed, and th
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from io import BytesIO
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -70,6 +70,11 @@ class ShapeEnds:
         if asked not in self._known:
             self._known[asked] = self._look(shape_id, source, read)
         return {name: end for name, end in self._known[asked].items() if source in {None, name}}
+
+    def forget(self, kept: Collection[str]) -> None:
+        """Drop what is known of shapes that are not among ``kept``."""
+        self._known = {asked: ends for asked, ends in self._known.items() if asked[0] in kept}
+        self._snapshots = {key: snapshot for key, snapshot in self._snapshots.items() if key[1] in kept}
 
     def _look(self, shape_id: str, source: str | None, read: Position | None) -> dict[str, ShapeEnd]:
         condition = f"shape_id = {literal(shape_id)}"

@@ -4,7 +4,7 @@ It decides from the ends of the log alone (:mod:`flushtracker.delta.log.shape_en
 last snapshot does not tell does it look at the snapshots before (:mod:`flushtracker.shape_log.snapshot_history`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -87,6 +87,10 @@ class ShapeFinder:
             ShapeEndedError, SinkError: as for any read.
         """
         return self._found(shape_id, source, None, even_if_ended=False)[0]
+
+    def forget(self, kept: Collection[str]) -> None:
+        """Drop what is remembered of shapes that are not among ``kept``."""
+        self._ends.forget(kept)
 
     def has_changed(self) -> bool:
         """Whether there may be something new: one of the tables has another version than the last found had, or that

@@ -18,6 +18,9 @@ from flushtracker.status.snapshot_status import (
 _MOST_LISTED: Final = 100
 """The most failures, and the most tables; a hundred thousand shapes may have as many."""
 
+_MOST_TAKEN: Final = 1_000
+"""The most tables that are kept although they need no snapshot now."""
+
 TableKey = tuple[str, str]
 """Source and table, as documents name it."""
 
@@ -30,7 +33,9 @@ class LiveSnapshotStatus:
         at_ms = clock_ms()
         self._last = SnapshotStatus(at_ms, at_ms)
         self._tables: dict[TableKey, TableStatus] = {}
-        """All tables; only the thread that notes uses them."""
+        """The tables that need snapshots, and those that have got some last; for the thread that notes."""
+        self._gone: dict[str, SnapshotSource] = {}
+        """The sums of other tables."""
 
     def note_looking(self) -> None:
         """Note that the job looks for what is due, or takes it."""
@@ -46,7 +51,10 @@ class LiveSnapshotStatus:
 
     def note_due(self, left: Mapping[TableKey, int], waiting: int) -> None:
         """Note how many shapes of each table need a snapshot, and how many are ``waiting`` for capture."""
-        keys = sorted({*left, *(key for key, table in self._tables.items() if table.shapes_taken)})
+        taken = [key for key, table in self._tables.items() if table.shapes_taken and key not in left]
+        for key in taken[_MOST_TAKEN:]:
+            _add(self._gone, replace(self._tables[key], shapes_left=0))
+        keys = sorted({*left, *taken[:_MOST_TAKEN]})
         self._tables = {
             key: replace(self._tables.get(key, TableStatus(*key, 0)), shapes_left=left.get(key, 0)) for key in keys
         }
@@ -83,11 +91,9 @@ class LiveSnapshotStatus:
         self.note_looked()
 
     def _note_tables(self) -> None:
-        sources: dict[str, SnapshotSource] = {}
+        sources = dict(self._gone)
         for table in self._tables.values():
-            source = sources.get(table.source, SnapshotSource(table.source))
-            more = SnapshotSource(table.source, table.shapes_left, table.shapes_taken, table.rows)
-            sources[table.source] = source.with_more(more)
+            _add(sources, table)
         listed = nlargest(_MOST_LISTED, self._tables.values(), key=lambda table: table.shapes_left)
         self._last = replace(self._last, sources=tuple(sources.values()), tables=tuple(listed))
 
@@ -103,3 +109,9 @@ class LiveSnapshotStatus:
     def read(self) -> SnapshotStatus:
         """The job's status now."""
         return replace(self._last, at_ms=self._clock_ms())
+
+
+def _add(sources: dict[str, SnapshotSource], table: TableStatus) -> None:
+    """Add a table to the sums of its source."""
+    more = SnapshotSource(table.source, table.shapes_left, table.shapes_taken, table.rows)
+    sources[table.source] = sources.get(table.source, SnapshotSource(table.source)).with_more(more)
