@@ -9,7 +9,8 @@ are the same everywhere.
 from collections.abc import Iterable
 from typing import Final
 
-from psycopg2.extensions import encodings
+from psycopg import NotSupportedError
+from psycopg._encodings import pg2pyenc
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection import Connection, rows, server_encoding
@@ -89,7 +90,10 @@ def _probes(encoding: str) -> list[str]:
     """The probes that the encoding has; of most with several bytes to a character, only those in ASCII."""
     if encoding == _UTF8:
         return list(probes())
-    codec = encodings.get(encoding, "ascii")
+    try:
+        codec = pg2pyenc(encoding.encode())
+    except NotSupportedError:
+        codec = "ascii"
     is_single = codec.startswith(("iso8859", "cp12", "koi8", "cp866", "cp874"))
     return [each for each in probes() if _fits(each, codec if is_single else "ascii")]
 

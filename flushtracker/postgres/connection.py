@@ -9,43 +9,72 @@ And names in statements mean PostgreSQL's own functions, operators, types and ta
 created under the same names. Tables of users are always named with their schema.
 """
 
-import os
-import socket
-import threading
+import select
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from typing import Any, Final
+from contextlib import contextmanager, suppress
+from math import ceil
+from typing import Any, Final, TypeVar
 
-import psycopg2
-import psycopg2.extensions
-from psycopg2.extras import LogicalReplicationConnection
+import psycopg
+from psycopg import pq, sql
+from psycopg.abc import PQGen
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
-from flushtracker.postgres.connection_refusals import refusal_remedy, service_name
-from flushtracker.postgres.socket_wait import wait_readable
+from flushtracker.postgres.connection_refusals import failure_text, refusal_remedy, service_name
+
+_Result = TypeVar("_Result")
+_POLL_S: Final = 0.1
+_CANCEL_TIMEOUT_S: Final = 1.0
 
 
-class Connection(psycopg2.extensions.connection):
-    """psycopg2's connection, with a limit for how long :func:`rows` waits for the server's answer."""
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """psycopg's connection, with a limit for how long a statement waits for the server's answer.
+
+    Parameters become part of the statement here: so one call may have several statements, and the server infers no
+    types for them.
+    """
 
     answer_timeout_s: float | None = None
     """``None`` for no limit: creating a slot waits for every running transaction."""
 
-    def __init__(self, *args: Any, **keywords: Any) -> None:
-        super().__init__(*args, **keywords)
+    def __init__(self, pgconn: pq.abc.PGconn) -> None:
+        super().__init__(pgconn)
+        self.cursor_factory = psycopg.ClientCursor
         self.case_differences: dict[int, tuple[str, ...]] = {}
         """What is known of collations (:mod:`~flushtracker.postgres.case_differences`), by OID."""
 
+    @property
+    def server_version(self) -> int:
+        """Such as 170004 for PostgreSQL 17.4."""
+        return self.info.server_version
 
-class ReplicationConnection(LogicalReplicationConnection, Connection):
+    def wait(self, gen: PQGen[_Result], interval: float = _POLL_S, timeout: float | None = None) -> _Result:
+        """Overrides what psycopg waits for the server with, at every statement.
+
+        The server process itself enforces ``statement_timeout``. One that hangs, in a system call or because it was
+        stopped, enforces nothing, while its kernel still answers TCP. After an interrupt the caller ends at once, and
+        may not wait for such a server either. The connection is closed in both cases.
+        """
+        limit_s = self.answer_timeout_s if timeout is None else timeout
+        try:
+            return psycopg.waiting.wait(gen, self.pgconn.socket, interval=interval, timeout=limit_s)
+        except psycopg.errors._WaitTimeout as error:
+            self.close()
+            raise PostgresUnavailableError(
+                f"PostgreSQL has not answered a query for {limit_s:g} s: its server process hangs"
+            ) from error
+        except (KeyboardInterrupt, SystemExit):
+            with suppress(psycopg.Error):
+                self.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
+            self.close()
+            raise
+
+
+class ReplicationConnection(Connection):
     """A connection for logical replication; its few commands take milliseconds."""
 
     answer_timeout_s: float | None = 35.0
-
-    def __init__(self, *args: Any, **keywords: Any) -> None:
-        super().__init__(*args, **keywords)
-        # The initialiser of psycopg2's replication connections does not call that of Connection.
-        self.case_differences = {}
 
 
 APPLICATION_NAME: Final = "flushtracker_capture"
@@ -72,11 +101,10 @@ _DEFAULTS: Final = {
 }
 # Without a password OpenSSL would ask for that of an encrypted key, on the terminal, and wait.
 _NO_PROMPT: Final = ("sslpassword", "none")
-# A keyword and not a setting below, because psycopg2 must know it as well.
+# A keyword and not a setting below, because a service or PGCLIENTENCODING may have another.
 _CLIENT_ENCODING: Final = {"client_encoding": "UTF8"}
-# The server would end the stream at text that is not UTF-8, each time again. psycopg2 still writes and reads UTF-8.
-_BYTES: Final = "SQL_ASCII"
-_UNCHECKED: Final = {"client_encoding": _BYTES}
+# libpq refuses it before it connects, but after it has read the service file.
+_DO_NOT_CONNECT: Final = {"gssencmode": "none"}
 # The first statement of every connection. Whoever may create objects in a schema of the path could otherwise run code
 # as this role: even where pg_catalog comes first, a function whose arguments fit better is preferred. The schema of
 # temporary objects is searched first unless it is listed. Without other schemas, the texts of regclass and its like
@@ -123,18 +151,12 @@ def connect(options: Mapping[str, str]) -> Connection:
         PostgresUnavailableError: the server cannot be reached at the moment.
         PostgresError: the server refuses the connection, or an option is unknown.
     """
-    connection = _connect(options, Connection)
-    connection.autocommit = True
-    return _with_settings(connection, _SETTINGS)
+    return _with_settings(_connect(options, Connection), _SETTINGS)
 
 
 def connect_for_replication(options: Mapping[str, str]) -> Connection:
-    """Open a connection for logical replication; raises as :func:`connect` does.
-
-    The text of a SQL_ASCII database may not be UTF-8.
-    """
-    connection = _connect(options, ReplicationConnection)
-    return _with_settings(connection, _SETTINGS | (_UNCHECKED if server_encoding(connection) == _BYTES else {}))
+    """Open a connection for logical replication; raises as :func:`connect` does."""
+    return _with_settings(_connect({**options, "replication": "database"}, ReplicationConnection), _SETTINGS)
 
 
 def connect_for_snapshot(options: Mapping[str, str]) -> Connection:
@@ -142,9 +164,7 @@ def connect_for_snapshot(options: Mapping[str, str]) -> Connection:
 
     Its transactions may take any time, and no row-level policy leaves out rows of a table.
     """
-    connection = _connect(options, Connection)
-    connection.autocommit = True
-    return _with_settings(connection, _SNAPSHOT_SETTINGS)
+    return _with_settings(_connect(options, Connection), _SNAPSHOT_SETTINGS)
 
 
 def server_encoding(connection: Connection) -> str:
@@ -167,21 +187,28 @@ def limit_statements(connection: Connection, *, statement_timeout_s: float, lock
 def rows(
     connection: Connection, statement: str, parameters: Sequence[object] | Mapping[str, object] = ()
 ) -> list[tuple[Any, ...]]:
-    """Run one statement and return all of its rows.
+    """Run a statement, or several, and return all rows of the last one.
 
     Raises:
         PostgresUnavailableError: the connection is lost, or the server does not answer in time.
         PostgresError: the server rejects the statement.
     """
-    with answer_deadline(connection), translated_errors(), connection.cursor() as cursor:
+    with translated_errors(), connection.cursor() as cursor:
         cursor.execute(statement, parameters or None)
+        while cursor.nextset():
+            pass
         return cursor.fetchall() if cursor.description else []
+
+
+def quote_ident(name: str) -> str:
+    """A name as an identifier of SQL, always in quotes."""
+    return sql.Identifier(name).as_string()
 
 
 @contextmanager
 def one_snapshot(connection: Connection) -> Iterator[None]:
     """Let all queries of the body see the database as of one moment; nested, that of the outer body."""
-    if connection.info.transaction_status != psycopg2.extensions.TRANSACTION_STATUS_IDLE:
+    if connection.info.transaction_status != pq.TransactionStatus.IDLE:
         yield
         return
     rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -194,56 +221,35 @@ def one_snapshot(connection: Connection) -> Iterator[None]:
 
 def require_open(connection: Connection) -> None:
     """Raise ``PostgresUnavailableError`` if an idle connection is closed; costs nothing otherwise."""
-    with translated_errors():
-        descriptor = connection.fileno()
-    if wait_readable(descriptor, 0):
+    if wait_readable(connection, 0):
         rows(connection, "SELECT 1")
 
 
-@contextmanager
-def answer_deadline(connection: Connection) -> Iterator[None]:
-    """Raise ``PostgresUnavailableError`` if the body blocks for longer than the connection's ``answer_timeout_s``.
+def wait_readable(connection: Connection, seconds: float) -> bool:
+    """Wait until there is something to read, an error or the end; returns whether there is.
 
-    The server process itself enforces ``statement_timeout``. One that hangs, in a system call or because it was
-    stopped, enforces nothing, while its kernel still answers TCP; a call of libpq blocks until the socket is shut down.
+    A process with many files has descriptors above 1,023, which ``select(2)`` does not take. There is none once libpq
+    has closed the socket, maybe in another thread: the next call says why.
     """
-    seconds = connection.answer_timeout_s
-    if seconds is None or connection.closed:
-        yield
-        return
-    has_passed = threading.Event()
-
-    def shut_down() -> None:
-        has_passed.set()
-        # Meanwhile the server may have closed the connection by itself.
-        with suppress(OSError):
-            duplicate.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(seconds, shut_down)
-    timer.daemon = True
-    # A duplicate, so that the file's number cannot meanwhile become another file's.
-    with closing(socket.socket(fileno=os.dup(connection.fileno()))) as duplicate:
-        timer.start()
-        try:
-            yield
-        except PostgresUnavailableError as error:
-            if not has_passed.is_set():
-                raise
-            raise PostgresUnavailableError(
-                f"PostgreSQL has not answered a query for {seconds:g} s: its server process hangs"
-            ) from error
-        finally:
-            timer.cancel()
-            timer.join()
+    try:
+        descriptor = connection.fileno()
+    except psycopg.OperationalError:
+        return True
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(ceil(seconds * 1000)))
 
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Translate psycopg2's errors into ``PostgresUnavailableError`` or ``PostgresError``."""
+    """Translate psycopg's errors into ``PostgresUnavailableError`` or ``PostgresError``."""
     try:
         yield
-    except psycopg2.Error as error:
-        raise postgres_error(error.pgcode, str(error)) from error
+    except psycopg.Error as error:
+        if error.sqlstate is None and isinstance(error, psycopg.DataError):
+            # psycopg itself refuses a value, as one with NUL.
+            raise PostgresError(f"a statement cannot be sent: {error}") from error
+        raise postgres_error(error.sqlstate, str(error)) from error
 
 
 def postgres_error(sqlstate: str | None, text: str) -> PostgresError:
@@ -266,8 +272,8 @@ def one_line(text: str) -> str:
 def parse_options(text: str) -> dict[str, str]:
     """The options in a connection string of libpq, or in a URI ``postgresql://…``; raises ``ConfigError``."""
     try:
-        return {name: str(value) for name, value in psycopg2.extensions.parse_dsn(text).items()}
-    except psycopg2.Error:
+        return {name: str(value) for name, value in conninfo_to_dict(text).items()}
+    except psycopg.Error:
         # libpq's message quotes the text, which may have a password.
         raise ConfigError(
             "the connection is not one of libpq, such as 'host=db dbname=app' or postgresql://db/app"
@@ -282,21 +288,36 @@ def server_name(options: Mapping[str, str]) -> str:
     return f"{host} port {port}, database {options.get('dbname', '(default)')}"
 
 
-def _connect(options: Mapping[str, str], factory: type[Connection]) -> Connection:
-    keywords: dict[str, Any] = {**_DEFAULTS, **options, **_CLIENT_ENCODING}
+def _connect(options: Mapping[str, str], kind: type[Connection]) -> Connection:
+    keywords = {**_DEFAULTS, **options, **_CLIENT_ENCODING}
     if service_name(options) is None:
         # A service's own would be overridden.
         keywords.setdefault(*_NO_PROMPT)
     try:
-        connection: Connection = psycopg2.connect(connection_factory=factory, **keywords)
-    except psycopg2.OperationalError as error:
-        server, reason = f"PostgreSQL at {server_name(options)}", one_line(str(error))
-        if (remedy := refusal_remedy(str(error), options)) is not None:
+        if service_name(options) is not None:
+            keywords |= _servers_of_service(keywords)
+        return kind.connect(make_conninfo(**keywords), autocommit=True)
+    except psycopg.OperationalError as error:
+        text = failure_text(error)
+        server, reason = f"PostgreSQL at {server_name(options)}", one_line(text)
+        if (remedy := refusal_remedy(text, options)) is not None:
             raise PostgresError(f"no connection to {server}: {reason.rstrip('.')}; {remedy}") from error
         raise PostgresUnavailableError(f"{server} cannot be reached: {reason}") from error
-    except psycopg2.Error as error:
+    except psycopg.Error as error:
         raise PostgresError(f"the connection options are refused: {one_line(str(error))}") from error
-    return connection
+
+
+def _servers_of_service(keywords: dict[str, str]) -> dict[str, str]:
+    """The servers that libpq finds for options with a service, as options.
+
+    psycopg resolves names and tries several servers by itself, but does not read the service file.
+    """
+    asked = pq.PGconn.connect_start(make_conninfo(**keywords | _DO_NOT_CONNECT).encode())
+    try:
+        found = {option.keyword.decode(): option.val for option in asked.info}
+        return {name: value.decode() for name in ("host", "hostaddr", "port") if (value := found.get(name))}
+    finally:
+        asked.finish()
 
 
 def _with_settings(connection: Connection, settings: dict[str, str]) -> Connection:

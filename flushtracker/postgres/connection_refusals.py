@@ -10,8 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import psycopg
+
 from flushtracker.tls import certificate_fault
 
+_ALL_ATTEMPTS: Final = "Multiple connection attempts failed. All failures were:\n"
+# psycopg begins the message of each attempt so. It gives libpq the address of a host, so libpq names no other.
+_ATTEMPT: Final = re.compile(
+    r"^(?:- host: '?(?P<host>[^',]*)'?, port: .*?, hostaddr: \S+: )?(?:connection failed|connection is bad): "
+    r'(?:connection to server at "(?P<address>[^"]+)")?',
+    re.MULTILINE,
+)
 # Parts of a refusal that a retry may overcome: the server is starting, stopping, recovering, or out of connections.
 _TRANSIENT: Final = (
     "starting up",
@@ -59,6 +68,20 @@ _SSL_REQUEST: Final = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
 
 _DEFAULT_ROOT: Final = Path("~/.postgresql/root.crt")
 _DEFAULT_REVOKED: Final = Path("~/.postgresql/root.crl")
+
+
+def failure_text(error: psycopg.OperationalError) -> str:
+    """Why each attempt to connect has failed, in libpq's words, with the names of hosts."""
+    name = error.pgconn.host.decode() if error.pgconn is not None else ""
+
+    def named(attempt: re.Match[str]) -> str:
+        host, address = attempt["host"] or name, attempt["address"]
+        if address is None:
+            return ""
+        is_named = host not in ("", address)
+        return "connection to server at " + (f'"{host}" ({address})' if is_named else f'"{address}"')
+
+    return _ATTEMPT.sub(named, str(error).rpartition(_ALL_ATTEMPTS)[2])
 
 
 def refusal_remedy(message: str, options: Mapping[str, str]) -> str | None:

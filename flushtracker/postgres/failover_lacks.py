@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final
 
-from psycopg2 import sql
-from psycopg2.extensions import quote_ident
+from psycopg import sql
 
 from flushtracker.errors import PostgresError
-from flushtracker.postgres.connection import Connection, limit_statements, rows
+from flushtracker.postgres.connection import Connection, limit_statements, quote_ident, rows
 
 _STATEMENT_TIMEOUT_S: Final = 5.0
 _OTHER_PRIMARY: Final = "is another primary"
@@ -66,7 +65,7 @@ def failover_lacks(
 def _primary_lacks(connection: Connection, slot: str, failover: str, listed: str) -> Iterator[str]:
     if failover != "true":
         # The server refuses it while capture reads the slot.
-        statement = f"ALTER_REPLICATION_SLOT {quote_ident(slot, connection)} (FAILOVER true)"
+        statement = f"ALTER_REPLICATION_SLOT {quote_ident(slot)} (FAILOVER true)"
         yield f"slot {slot} is no failover slot; stop capture, and over a replication connection: {statement}"
     if not listed:
         yield "synchronized_standby_slots is empty on the primary: it may send capture what no standby has"

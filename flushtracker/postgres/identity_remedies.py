@@ -14,10 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from psycopg2.extensions import quote_ident
-
 from flushtracker.postgres.catalog import IS_SENT
-from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.connection import Connection, quote_ident, rows
 from flushtracker.wal.changes import TableName
 
 GENERATED_SINCE: Final = 180_000
@@ -173,7 +171,7 @@ class IdentityRemedies:
     def _existing(self, leaf: _Leaf, needed: Collection[str]) -> _Way | None:
         if (index := leaf.existing(needed)) is None:
             return None
-        return _Way("DEFAULT" if index.is_primary else f"USING INDEX {self._quoted(index.name)}")
+        return _Way("DEFAULT" if index.is_primary else f"USING INDEX {quote_ident(index.name)}")
 
     def _full(self, leaf: _Leaf, _needed: Collection[str]) -> _Way | None:
         return None if leaf.unsent else _Way("FULL")
@@ -253,17 +251,14 @@ class IdentityRemedies:
         return sorted(leaves, key=lambda leaf: leaf.table)
 
     def _send_generated(self) -> str:
-        name = self._quoted(self._publication or "")
+        name = quote_ident(self._publication or "")
         return f"ALTER PUBLICATION {name} SET (publish_generated_columns = stored)"
 
     def _listed(self, columns: Iterable[str]) -> str:
-        return ", ".join(map(self._quoted, columns))
+        return ", ".join(map(quote_ident, columns))
 
     def _dotted(self, table: TableName) -> str:
-        return ".".join(map(self._quoted, table))
-
-    def _quoted(self, name: str) -> str:
-        return quote_ident(name, self._connection)
+        return ".".join(map(quote_ident, table))
 
 
 def _literal(text: str) -> str:

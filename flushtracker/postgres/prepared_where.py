@@ -7,10 +7,10 @@ privilege on one. Preparing plans nothing and evaluates nothing.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from psycopg2 import errors, sql
+from psycopg import errors, sql
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
-from flushtracker.postgres.connection import Connection, answer_deadline, rows, translated_errors
+from flushtracker.postgres.connection import Connection, rows, translated_errors
 from flushtracker.shapes.where.server_text import server_text
 from flushtracker.wal.changes import Relation
 
@@ -57,7 +57,7 @@ def _refusal(connection: Connection, row: sql.Composable, relation: Relation, wh
         _NAME, row, conditions, _NAME
     )
     try:
-        with answer_deadline(connection), translated_errors(), connection.cursor() as cursor:
+        with translated_errors(), connection.cursor() as cursor:
             cursor.execute(statement)
     except PostgresUnavailableError:
         raise

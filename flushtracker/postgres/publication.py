@@ -21,10 +21,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from psycopg2.extensions import TRANSACTION_STATUS_UNKNOWN, quote_ident
+from psycopg import pq
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, listed
-from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.connection import Connection, quote_ident, rows
 from flushtracker.postgres.left_out import PUBLISHES_SINCE
 from flushtracker.postgres.replica_identity import identity_reason, tables_without_identity, without_identity
 from flushtracker.shapes.table_binding import dotted
@@ -105,7 +105,7 @@ class Publication:
         Raises:
             PostgresError: it does not exist, does not publish every operation, or is managed for another slot.
         """
-        facts, name = self._facts(), self._quoted(self._name)
+        facts, name = self._facts(), quote_ident(self._name)
         if facts is None:
             raise PostgresError(f"there is no publication {self._name}; --create creates it")
         if not facts.publishes_all:
@@ -139,14 +139,14 @@ class Publication:
         sends = " WITH (publish_generated_columns = stored)"
         options = sends if self._connection.server_version >= PUBLISHES_SINCE else ""
         try:
-            rows(self._connection, f"CREATE PUBLICATION {self._quoted(self._name)}{options}; {self._mark()}")
+            rows(self._connection, f"CREATE PUBLICATION {quote_ident(self._name)}{options}; {self._mark()}")
         except PostgresUnavailableError:
             raise
         except PostgresError as error:
             names = ", ".join(self._quoted_name(table) for table in sorted(tables))
             raise PostgresError(
                 f"publication {self._name} cannot be created: {error}; allow this role CREATE on the database, or run "
-                f"as the tables' owner or superuser: CREATE PUBLICATION {self._quoted(self._name)} FOR TABLE {names}"
+                f"as the tables' owner or superuser: CREATE PUBLICATION {quote_ident(self._name)} FOR TABLE {names}"
                 f"{options}"
             ) from error
         return True
@@ -262,7 +262,7 @@ class Publication:
             rows(connection, "COMMIT")
         except PostgresError as error:
             # Unless it is lost, the connection can be used further: a lock that is not granted is no lost server.
-            if connection.closed or connection.info.transaction_status == TRANSACTION_STATUS_UNKNOWN:
+            if connection.closed or connection.info.transaction_status == pq.TransactionStatus.UNKNOWN:
                 raise
             rows(connection, "ROLLBACK")
             now_s = time.monotonic()
@@ -286,13 +286,10 @@ class Publication:
     def _mark(self) -> str:
         """The statement that makes the publication a managed one."""
         text = (_MANAGED + self._slot).replace("'", "''")
-        return f"COMMENT ON PUBLICATION {self._quoted(self._name)} IS '{text}'"
+        return f"COMMENT ON PUBLICATION {quote_ident(self._name)} IS '{text}'"
 
     def _statement(self, verb: Literal["ADD", "DROP"], table: TableName) -> str:
-        return f"ALTER PUBLICATION {self._quoted(self._name)} {verb} TABLE {self._quoted_name(table)}"
+        return f"ALTER PUBLICATION {quote_ident(self._name)} {verb} TABLE {self._quoted_name(table)}"
 
     def _quoted_name(self, table: TableName) -> str:
-        return ".".join(map(self._quoted, table))
-
-    def _quoted(self, name: str) -> str:
-        return quote_ident(name, self._connection)
+        return ".".join(map(quote_ident, table))

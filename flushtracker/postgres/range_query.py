@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from psycopg2 import sql
+from psycopg import sql
 
 from flushtracker.wal.changes import TableName
 

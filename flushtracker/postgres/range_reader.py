@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from psycopg2 import sql
+from psycopg import sql
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
-from flushtracker.postgres import libpq
-from flushtracker.postgres.connection import Connection, connect_for_snapshot, rows
+from flushtracker.postgres.connection import Connection, connect_for_snapshot, rows, wait_readable
+from flushtracker.postgres.copy_out import end_error, read_frames, start_copy
 from flushtracker.postgres.copy_text import lines_of
 from flushtracker.postgres.range_query import PageRange, RowSelection, range_query
-from flushtracker.postgres.socket_wait import wait_readable
 from flushtracker.wal.changes import TableName
 
 _ROWS_PER_READ: Final = 1_000
@@ -42,7 +41,7 @@ class RangeReader:
             rows(self._connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             names = sql.SQL(", ").join(sql.SQL("ONLY {}").format(sql.Identifier(*table)) for table in tables)
             lock = sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE NOWAIT").format(names)
-            rows(self._connection, lock.as_string(self._connection))
+            rows(self._connection, lock.as_string())
             self._import(snapshot_id)
             if statement_timeout_ms is not None:
                 rows(self._connection, "SET statement_timeout = %s", (statement_timeout_ms,))
@@ -66,7 +65,7 @@ class RangeReader:
         """
         rows(self._connection, "SAVEPOINT range")
         try:
-            query = range_query(table, selection, pages).as_string(self._connection)
+            query = range_query(table, selection, pages).as_string()
             yield from _lines(table, copied_rows(self._connection, query))
         except PostgresUnavailableError:
             raise
@@ -100,30 +99,20 @@ def _lines(table: TableName, copied: Iterable[list[bytes]]) -> Iterator[list[str
 def copied_rows(connection: Connection, query: str) -> Iterator[list[bytes]]:
     """The rows of ``COPY (query) TO STDOUT``, as they arrive, each with its line break.
 
-    psycopg2 can only push the rows of a copy; a slow consumer, such as Spark, must pull them. Only what fits into
-    libpq's buffer is then in memory, and the server waits. The connection can be used again after the last row; if the
-    caller stops before, it must be closed.
+    Only what fits into libpq's buffer is in memory, and the server waits. The connection can be used again after the
+    last row; if the caller stops before, it must be closed.
 
     Raises:
         PostgresUnavailableError: the connection is lost, or the server has canceled the query.
         PostgresError: the server rejects the query, or a row of it.
     """
-    pgconn = connection.pgconn_ptr
-    if pgconn is None:
-        raise PostgresUnavailableError("the connection is closed")
-    socket = connection.fileno()
-    libpq.send_query(pgconn, f"COPY ({query}) TO STDOUT")
-    while libpq.is_busy(pgconn):
-        wait_readable(socket, _POLL_S)
-        libpq.consume(pgconn)
-    libpq.require_copy_out(pgconn)
-    while True:
-        rows, is_end = libpq.read_frames(pgconn, _ROWS_PER_READ)
+    start_copy(connection, f"COPY ({query}) TO STDOUT")
+    is_end = False
+    while not is_end:
+        rows, is_end = read_frames(connection, _ROWS_PER_READ)
         if rows:
             yield rows
-        if is_end:
-            break
-        if not rows:
-            wait_readable(socket, _POLL_S)
-    if error := libpq.end_error(pgconn):
+        elif not is_end:
+            wait_readable(connection, _POLL_S)
+    if error := end_error(connection):
         raise error

@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from psycopg2.errors import CharacterNotInRepertoire
+from psycopg.errors import CharacterNotInRepertoire
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.catalog import Catalog

@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from psycopg2 import sql
-from psycopg2.extensions import new_type, register_type
+from psycopg import sql
 
-from flushtracker.postgres.connection import Connection, answer_deadline, one_snapshot, translated_errors
+from flushtracker.postgres.connection import Connection, translated_errors
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.changes import Row
 
@@ -22,11 +21,14 @@ def shape_rows(connection: Connection, definition: ShapeDefinition) -> list[Row]
     query = sql.SQL("SELECT {} FROM {} WHERE ({}\n)").format(
         columns, sql.Identifier(*definition.table), sql.SQL(definition.where or "TRUE")
     )
-    with one_snapshot(connection), answer_deadline(connection), translated_errors(), connection.cursor() as cursor:
-        # Without rows first: how psycopg2 reads a value is decided by its type, before the rows arrive.
-        cursor.execute(query + sql.SQL(" LIMIT 0"))
-        description = cursor.description or ()
-        as_sent = new_type(tuple({column.type_code for column in description}), "AS_SENT", lambda text, _: text)
-        register_type(as_sent, cursor)
-        cursor.execute(query)
-        return [dict(zip([column.name for column in description], row, strict=True)) for row in cursor]
+    with translated_errors(), connection.cursor() as cursor:
+        result = cursor.execute(query).pgresult
+        if result is None:
+            return []
+        names = [column.name for column in cursor.description or ()]
+        values = ([result.get_value(row, at) for at in range(len(names))] for row in range(result.ntuples))
+        return [dict(zip(names, map(_text, row), strict=True)) for row in values]
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from psycopg2.extensions import quote_ident
-
 from flushtracker.errors import LostSlotError, PostgresError, PostgresUnavailableError
-from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.connection import Connection, quote_ident, rows
 from flushtracker.postgres.failover_lacks import FAILOVER_SINCE
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.wal.lsn import parse_lsn
@@ -86,7 +84,7 @@ def check_server(connection: Connection) -> None:
         raise PostgresError(f"wal_level is {wal_level}, not logical; ALTER SYSTEM SET wal_level = logical, and restart")
     ((role, may_replicate),) = rows(connection, f"SELECT current_user, ({_MAY_REPLICATE})")
     if not may_replicate:
-        raise PostgresError(f"role {role} may not read a slot; ALTER ROLE {quote_ident(role, connection)} REPLICATION")
+        raise PostgresError(f"role {role} may not read a slot; ALTER ROLE {quote_ident(role)} REPLICATION")
     major, minor = divmod(connection.server_version, 10_000)
     if minor < _KEEPS_ADDED_TABLES.get(major, 0):
         logger.warning(
@@ -141,7 +139,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
             f"replication slot {slot} has two_phase enabled: the server would send prepared transactions before their "
             "commit, and not again with it. Drop the slot, and start with --create, and with --new-epoch if there are "
             "shapes, which then begin again; or disable it since PostgreSQL 18, over a replication connection: "
-            f"ALTER_REPLICATION_SLOT {quote_ident(slot, connection)} (TWO_PHASE false)"
+            f"ALTER_REPLICATION_SLOT {quote_ident(slot)} (TWO_PHASE false)"
         )
     if facts["confirmed_flush_lsn"] is None:
         raise PostgresUnavailableError(

@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from psycopg2 import sql
+from psycopg import sql
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError, listed
 from flushtracker.postgres.catalog import Catalog, TableFacts
@@ -153,7 +153,7 @@ def exported_table(  # noqa: PLR0913  all but the first ones by name
             )
         rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         names = sql.SQL(", ").join(sql.Identifier(*each) for each in (table, *(each.table for each in inner)))
-        rows(connection, sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names).as_string(connection))
+        rows(connection, sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names).as_string())
         exported = _export(connection, options, table, oid, publication)
         others = (_read(connection, each.table, each.oid, publication) for each in inner)
         yield connection, replace(exported, inner=tuple(InnerExport(*each) for each in others))

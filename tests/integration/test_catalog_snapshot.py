@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import psycopg2.extensions
+import psycopg
 import pytest
 
 from flushtracker.local.postgres import LocalPostgres
@@ -38,10 +38,10 @@ class AlteredTable:
         """What ``read`` returns, over a connection of its own; the table is altered meanwhile."""
         table = self
 
-        class HookedCursor(psycopg2.extensions.cursor):
-            def execute(self, *arguments: Any) -> None:
+        class HookedCursor(psycopg.ClientCursor[Any]):
+            def execute(self, *arguments: Any, **keywords: Any) -> Any:
                 table.handle_query()
-                super().execute(*arguments)
+                return super().execute(*arguments, **keywords)
 
         connection = self._server.connect()
         tables = ServerTables(connection, "all_tables")

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
-import psycopg2.extensions
+import psycopg
 import pytest
 
 from flushtracker.errors import FlushtrackerError, PostgresError, ShapeError
@@ -61,14 +61,14 @@ _REFUSED: Final = (
 )
 
 
-class CountedCursor(psycopg2.extensions.cursor):
+class CountedCursor(psycopg.ClientCursor[Any]):
     """Counts the statements of all connections."""
 
     count = 0
 
-    def execute(self, *arguments: Any) -> None:
+    def execute(self, *arguments: Any, **keywords: Any) -> Any:
         type(self).count += 1
-        super().execute(*arguments)
+        return super().execute(*arguments, **keywords)
 
 
 @pytest.fixture

@@ -327,8 +327,7 @@ def run_in_transaction(server: LocalPostgres, statements: Sequence[str]) -> None
     """Run all statements in one transaction."""
     connection = server.connect()
     try:
-        connection.autocommit = False
-        with connection, connection.cursor() as cursor:
+        with connection.transaction(), connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
     finally:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 
-import psycopg2
+import psycopg
 
 from flushtracker.errors import FlushtrackerError
 from flushtracker.local.postgres import LocalPostgres
@@ -23,7 +23,7 @@ class InsertLoad(Background):
     def _play(self) -> None:
         while not self.stopping.wait(0.01):
             count = 5_000 if self._rng.random() < 0.02 else self._rng.randrange(1, 5)
-            with suppress(FlushtrackerError, psycopg2.Error):
+            with suppress(FlushtrackerError, psycopg.Error):
                 self._server().execute(
                     f"INSERT INTO users (region) SELECT 'eu' FROM generate_series(1, {count})"  # noqa: S608  a number
                 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-import psycopg2
+import psycopg
 
 from flushtracker.errors import PostgresError
 from flushtracker.local.postgres import LocalPostgres
@@ -161,7 +161,7 @@ MIXED: Final = Content(
     _TABLES,
     SHAPES,
     _mixed,
-    (psycopg2.Error, PostgresError),
+    (psycopg.Error, PostgresError),
     {"max_batch_size": 20},
     dict.fromkeys(("orders", "orders-1", "users", JOINED.id), "2 seconds"),
     is_judged=True,

@@ -18,7 +18,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import Final, Literal, get_args
 
-import psycopg2
+import psycopg
 
 from flushtracker.errors import PostgresError
 from tests.support.capture_rig import run_in_transaction
@@ -100,7 +100,7 @@ class Promotions:
         server = self._loop.server
 
         def run() -> None:
-            with suppress(psycopg2.Error, PostgresError):
+            with suppress(psycopg.Error, PostgresError):
                 run_in_transaction(server, [_INSERT_MANY] * 10)
 
         Thread(target=run, daemon=True).start()

@@ -4,12 +4,12 @@ import random
 import time
 from contextlib import closing
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-import psycopg2
-from psycopg2.extensions import cursor as Cursor  # noqa: N812  psycopg2 names a class so
+import psycopg
 
 from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.connection import Connection
 from tests.support.background import Background
 
 TABLES: Final = (
@@ -51,9 +51,9 @@ _CHANGES: Final = (
 )
 # The last: a row was locked that another client had moved to the other partition.
 _EXPECTED: Final = (
-    psycopg2.errors.UniqueViolation,
-    psycopg2.errors.DeadlockDetected,
-    psycopg2.errors.SerializationFailure,
+    psycopg.errors.UniqueViolation,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
 )
 
 
@@ -69,13 +69,13 @@ class Workload(Background):
         rng = random.Random(seed)  # noqa: S311  repeatable
         with closing(self._server.connect()) as connection:
             connection.autocommit = False
-            with connection, connection.cursor() as cursor:
+            with connection.transaction(), connection.cursor() as cursor:
                 # Such commits become visible before the server flushes them.
                 cursor.execute(f"SET synchronous_commit = {rng.choice(['on', 'on', 'off'])}")
             while not self.stopping.is_set():
                 self._transact(connection, rng)
 
-    def _transact(self, connection: psycopg2.extensions.connection, rng: random.Random) -> None:
+    def _transact(self, connection: Connection, rng: random.Random) -> None:
         try:
             with connection.cursor() as cursor:
                 for _ in range(rng.randrange(1, 6)):
@@ -91,7 +91,7 @@ class Workload(Background):
             connection.rollback()
         time.sleep(rng.random() * 0.02)
 
-    def _statement(self, cursor: Cursor, rng: random.Random) -> None:
+    def _statement(self, cursor: psycopg.Cursor[Any], rng: random.Random) -> None:
         """One statement, or one in a subtransaction, which may be rolled back."""
         table = rng.choice(NAMES)
         if rng.random() < _TRUNCATE_SHARE:

@@ -81,7 +81,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "yaml": frozenset({"config"}),
     "ruamel": frozenset({"operate.shapes"}),
     "orjson": frozenset({"events"}),
-    "psycopg2": frozenset({"postgres"}),
+    "psycopg": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta", "delta.acks", "delta.log"}),
     "obstore": frozenset({"delta"}),
@@ -343,15 +343,15 @@ def test_executors_import_their_functions_without_the_drivers_packages() -> None
     assert done.returncode == 0, done.stderr
 
 
-def test_executors_read_tables_with_psycopg2_alone() -> None:
+def test_executors_read_tables_with_psycopg_alone() -> None:
     """Besides the packages that all executors have."""
-    done = import_without(THIRD_PARTY.keys() - ON_EXECUTORS - {"psycopg2"}, "jobs.snapshot.read_ranges")
+    done = import_without(THIRD_PARTY.keys() - ON_EXECUTORS - {"psycopg"}, "jobs.snapshot.read_ranges")
     assert done.returncode == 0, done.stderr
 
 
 def test_snapshots_are_published_without_spark_and_tables() -> None:
     """By an install with the extra capture alone."""
-    available = {"yaml", "orjson", "psycopg2", "confluent_kafka", "pyarrow", "pythonjsonlogger"}
+    available = {"yaml", "orjson", "psycopg", "confluent_kafka", "pyarrow", "pythonjsonlogger"}
     available |= {"waitress", "prometheus_client"}
     done = import_without(THIRD_PARTY.keys() - available, "jobs.snapshot.program", "jobs.snapshot.kafka_snapshots")
     assert done.returncode == 0, done.stderr

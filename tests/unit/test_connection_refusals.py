@@ -1,10 +1,11 @@
 """Which failures to connect to PostgreSQL are for good, told from libpq's text."""
 
+import psycopg
 import pytest
 
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.postgres.connection import postgres_error
-from flushtracker.postgres.connection_refusals import refusal_remedy
+from flushtracker.postgres.connection_refusals import failure_text, refusal_remedy
 
 AT = 'connection to server at "db" (10.0.0.1), port 5432 failed: '
 
@@ -77,6 +78,20 @@ def test_a_certificate_that_cannot_be_checked_again_has_all_remedies() -> None:
         "check that sslrootcert has the authority that signed it, that it has the name 127.0.0.1 and that it has not "
         "expired"
     )
+
+
+def test_the_message_names_each_host_that_was_tried() -> None:
+    """psycopg gives libpq the addresses, so libpq names no other host; and it repeats the last failure."""
+    first = 'connection failed: connection to server at "10.0.0.1", port 1 failed: refused'
+    last = "connection is bad: no route"
+    message = (
+        f"{last}\nMultiple connection attempts failed. All failures were:\n"
+        f"- host: 'db', port: '1', hostaddr: '10.0.0.1': {first}\n"
+        f"- host: '10.0.0.2', port: '2', hostaddr: None: {last}"
+    )
+    named = 'connection to server at "db" (10.0.0.1), port 1 failed: refused\nno route'
+    assert failure_text(psycopg.OperationalError(message)) == named
+    assert failure_text(psycopg.OperationalError(first)) == first.removeprefix("connection failed: ")
 
 
 @pytest.mark.parametrize("sqlstate", ["53100", "53200", "53300"])

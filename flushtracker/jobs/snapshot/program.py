@@ -47,7 +47,7 @@ def _take(loop: SnapshotLoop, status: StatusConfig | None) -> None:
 
 
 def _publish(arguments: argparse.Namespace, config: PublishConfig) -> int:
-    # psycopg2 and the Kafka client are imported where they are used, for the same reason.
+    # psycopg and the Kafka client are imported where they are used, for the same reason.
     from flushtracker.jobs.snapshot.kafka_snapshots import KafkaSnapshots  # noqa: PLC0415
     from flushtracker.kafka.topic_admin import require_topics  # noqa: PLC0415
 

@@ -192,7 +192,7 @@ def _snapshots(spark: SparkSession, config: WriteConfig, status: LiveWriteStatus
     if config.tables is None or live is None:
         return nullcontext()
     try:
-        # Only this needs psycopg2: a job that takes no snapshots works without it.
+        # Only this needs psycopg: a job that takes no snapshots works without it.
         from flushtracker.jobs.snapshot.delta_snapshots import log_snapshots  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(

@@ -1,0 +1,103 @@
+"""What a server copies out, by libpq's functions of psycopg: a replication stream, or the rows of a query.
+
+psycopg's own ``Copy`` takes one row in each call and waits for it. These functions take all that have arrived.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import psycopg
+from psycopg import generators, pq
+
+from flushtracker.errors import PostgresError, PostgresUnavailableError
+from flushtracker.postgres.connection import Connection, one_line, postgres_error, translated_errors
+
+_LARGE_BYTES: Final = 1 << 20
+_HEAD_BYTES: Final = 64
+_ENDED: Final = -1
+_COPIES: Final = (pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)
+
+
+class Frames(NamedTuple):
+    """What has arrived of a copy; ``is_end``: the server has ended it, for the reason that :func:`end_error` gives."""
+
+    frames: list[bytes]
+    is_end: bool
+
+
+def start_copy(connection: Connection, statement: str) -> None:
+    """Run a statement that copies out, and return when the copy has begun; the connection can then do nothing else.
+
+    Raises:
+        PostgresUnavailableError: the connection is lost, or the server does not answer in time.
+        PostgresError: the server rejects the statement, or it copies nothing out.
+    """
+    with translated_errors():
+        connection.pgconn.send_query(statement.encode())
+        results = connection.wait(generators.execute(connection.pgconn))
+    if error := _first_error(results):
+        raise error
+    if not results or results[-1].status not in _COPIES:
+        raise PostgresError("a statement that should copy rows out returned something else")
+
+
+def read_frames(
+    connection: Connection, limit: int, is_head_enough: Callable[[bytes], bool] = lambda _: False
+) -> Frames:
+    """The frames that have arrived, at most ``limit``, and at most 1 MiB and one more; never blocks.
+
+    Of a frame above 1 MiB, ``is_head_enough`` is asked with its first bytes whether they are all that is wanted of it.
+    Raises ``PostgresUnavailableError``.
+    """
+    frames: list[bytes] = []
+    read_bytes = 0
+    pgconn, consumed = connection.pgconn, False
+    # Looked up once: most of what an unwanted change costs is read here.
+    get_copy_data = pgconn.get_copy_data
+    try:
+        while len(frames) < limit and read_bytes < _LARGE_BYTES:
+            size, frame = get_copy_data(1)
+            if size > 0:
+                is_cut = size > _LARGE_BYTES and is_head_enough(bytes(frame[:_HEAD_BYTES]))
+                frames.append(bytes(frame[:_HEAD_BYTES] if is_cut else frame))
+                read_bytes += size
+            elif size == _ENDED:
+                return Frames(frames, is_end=True)
+            elif consumed:
+                break
+            else:
+                # Read the socket once; what arrives later is for the next call.
+                consumed = True
+                pgconn.consume_input()
+    except psycopg.OperationalError as error:
+        # The next call fails again.
+        if not frames:
+            raise interrupted(error) from error
+    return Frames(frames, is_end=False)
+
+
+def end_error(connection: Connection) -> PostgresError | None:
+    """The server's reason for ending the copy; ``None`` if it is complete, or the server is shutting down."""
+    pgconn = connection.pgconn
+    if connection.closed:
+        # There is no socket to wait for, as after a failure to send; but what had arrived before is kept.
+        return _first_error(list(iter(pgconn.get_result, None)))
+    try:
+        return _first_error(connection.wait(generators.fetch_many(pgconn)))
+    except psycopg.OperationalError as error:
+        return interrupted(error)
+
+
+def interrupted(error: psycopg.Error) -> PostgresUnavailableError:
+    """The error for a connection that is lost during a copy."""
+    return PostgresUnavailableError(f"the stream from PostgreSQL was interrupted: {one_line(str(error))}")
+
+
+def _first_error(results: list[pq.abc.PGresult]) -> PostgresError | None:
+    """The first error that the results report, if any."""
+    for result in results:
+        if result.status == pq.ExecStatus.FATAL_ERROR:
+            # Without a SQLSTATE the connection is lost.
+            sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE)
+            return postgres_error(sqlstate.decode() if sqlstate else None, result.get_error_message())
+    return None

@@ -1,0 +1,101 @@
+"""Connections as the driver makes them: what ends a wait, which host is tried next, and what a statement can have."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from flushtracker.errors import PostgresError, PostgresUnavailableError
+from flushtracker.local.postgres import HOST, LocalPostgres
+from flushtracker.postgres.connection import connect, quote_ident, rows
+from tests.support.waiting import wait_until
+
+_LIMIT_S = 2.0
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Of a server that accepts connections, and says nothing."""
+    with socket.create_server((HOST, 0)) as server:
+        yield int(server.getsockname()[1])
+
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    """Ctrl-C after a moment ends the body soon."""
+    timer = Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    began_s = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        timer.cancel()
+        timer.join()
+    assert time.monotonic() - began_s < _LIMIT_S
+
+
+def test_an_interrupt_ends_a_query_here_and_on_the_server(postgres: LocalPostgres) -> None:
+    """As the creation of a slot, which would otherwise go on, and leave the slot."""
+    with closing(postgres.connect()) as connection, interrupted():
+        rows(connection, "SELECT pg_sleep(600)")
+    assert connection.closed
+    running = "SELECT FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'"
+    wait_until(lambda: postgres.execute(running) == [], "the query canceled", 30)
+
+
+def test_an_interrupt_ends_a_query_that_no_server_answers(postgres: LocalPostgres) -> None:
+    """Nothing is waited for that would cancel it, either."""
+    with closing(postgres.connect()) as connection:
+        postmaster = int((postgres.data / "postmaster.pid").read_text().split()[0])
+        backend = connection.info.backend_pid
+        for pid in (postmaster, backend):
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with interrupted():
+                rows(connection, "SELECT 1")
+        finally:
+            for pid in (postmaster, backend):
+                os.kill(pid, signal.SIGCONT)
+
+
+def test_an_interrupt_ends_an_attempt_to_connect(silent_port: int) -> None:
+    with interrupted():
+        connect({"host": HOST, "port": str(silent_port)})
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["option", "PGSERVICE"])
+def test_the_next_host_of_a_service_is_tried(
+    postgres: LocalPostgres, silent_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_named: bool
+) -> None:
+    """Once ``connect_timeout`` has passed, as with hosts among the options. libpq prefers a service to PGHOST."""
+    services = tmp_path / "services.conf"
+    services.write_text(
+        f"[main]\nhost={HOST},localhost\nport={silent_port},{postgres.port}\nuser={postgres.options['user']}\n"
+        "dbname=postgres\n"
+    )
+    monkeypatch.setenv("PGSERVICEFILE", str(services))
+    monkeypatch.setenv("PGHOST", "192.0.2.1")
+    if not is_named:
+        monkeypatch.setenv("PGSERVICE", "main")
+    options = {"service": "main"} if is_named else {}
+    with closing(connect({**options, "connect_timeout": "2"})) as connection:
+        assert (connection.info.host, connection.info.port) == ("localhost", postgres.port)
+
+
+def test_a_value_that_no_statement_can_have_is_no_lost_server(postgres: LocalPostgres) -> None:
+    """Else it would be tried again and again."""
+    with closing(postgres.connect()) as connection, pytest.raises(PostgresError, match="NUL") as caught:
+        rows(connection, "SELECT %s", ("\0",))
+    assert not isinstance(caught.value, PostgresUnavailableError)
+
+
+def test_a_name_in_quotes_is_the_servers_own(postgres: LocalPostgres) -> None:
+    name = 'A "b"\\é'
+    assert postgres.execute(f"SELECT quote_ident('{name}')") == [(quote_ident(name),)]
