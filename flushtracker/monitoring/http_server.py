@@ -1,61 +1,64 @@
-"""``HttpServer``: a small WSGI server in its own threads. No client can use it to delay the program.
+"""``HttpServer``: a small HTTP server in threads of its own. No client can use it to delay the program.
 
-In waitress, one thread reads requests and sends responses without blocking, and a few others compute the responses. All
-that clients can occupy is limited: the number of connections, the size of a request, the time that a connection may be
-silent, and the time for a request and for its response. After each response the thread sleeps, so that a client which
-asks in a tight loop leaves the interpreter to the program.
+One thread reads requests and sends answers with uvicorn's protocol, and two others make the answers. All that clients
+can occupy is limited: the number of connections, the size of a request, the time until it has arrived, and the time
+until its answer has been taken. After each answer its thread sleeps, so that a client which asks in a tight loop leaves
+the interpreter to the program.
 
 :func:`is_meant_for` is the check of the ``Host`` header.
 """
 
+import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from email.utils import formatdate
 from ipaddress import ip_address
-from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Final
+from threading import Thread
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from waitress import wasyncore
-from waitress.channel import HTTPChannel
-from waitress.server import create_server
+import uvicorn
+from uvicorn.server import ServerState
 
 from flushtracker.config.status_config import StatusConfig
+from flushtracker.monitoring.asgi import Receive, Scope, Send
+from flushtracker.monitoring.http_connection import Connection
 from flushtracker.monitoring.listener import open_listener
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 _THREADS: Final = 2
 _CONNECTIONS: Final = 256
-"""Each has a file descriptor, and a process often may have no more than 1024."""
-_SILENCE_S: Final = 10
-"""A connection without progress for this long is closed."""
-_REQUEST_S: Final = 15
-"""A connection is closed this long after it was opened or answered, if no complete request has arrived by then."""
-_REQUEST_BYTES: Final = 16_384
+"""Each has a file descriptor, and a process often may have no more than 1024. More wait in the kernel."""
 _BACKLOG: Final = 512
+_REQUEST_BYTES: Final = 16_384
+_IDLE_S: Final = 10
+"""A connection is closed this long after its last answer."""
+_ANSWER_S: Final = 15.0
+"""A connection is closed if its client has not taken the whole answer this long after it was made."""
+_STALLED_S: Final = 10.0
+"""The kernel closes a connection whose client takes nothing for this long."""
 _SLEEP_FACTOR: Final = 4
+_SHORTEST_SLEEP_S: Final = 0.005
 _LONGEST_SLEEP_S: Final = 0.05
-"""A thread sleeps four times as long as it took for a response, at most this long."""
-_LOOP_S: Final = 0.5
-_STOP_S: Final = 2
-LIMITS: Final[dict[str, Any]] = {
-    "threads": _THREADS,
-    "connection_limit": _CONNECTIONS,
-    "channel_timeout": _SILENCE_S,
-    "cleanup_interval": 1,
-    "max_request_header_size": _REQUEST_BYTES,
-    "max_request_body_size": _REQUEST_BYTES,
-    "backlog": _BACKLOG,
-    "ident": "",  # No Server header.
-    "server_name": "status",
-    "log_socket_errors": False,
-}
-"""What waitress calls adjustments."""
+"""A thread sleeps four times as long as it took for an answer, within these limits."""
+_RETRY_S: Final = 0.1
+_STOP_S: Final = 2.0
 _HOST: Final = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?")
 """The value of a ``Host`` header: an IPv6 address in brackets, or a name; then a port."""
+
+
+class Response(NamedTuple):
+    """What is sent to a client; ``headers`` have the body's length, also for HEAD, where the body is empty."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+App: TypeAlias = Callable[[str, str, Mapping[str, str]], Response]
+"""Makes the response to a method, a path and headers with names in lower case. Several threads call it at once."""
 
 
 class HttpServer:
@@ -65,82 +68,99 @@ class HttpServer:
         ConfigError: nothing can listen at this address; the message names ``status.listen``.
     """
 
-    def __init__(self, config: StatusConfig, app: "WSGIApplication") -> None:
-        self._stopped = False
-        self._waking = Lock()
+    def __init__(self, config: StatusConfig, app: App) -> None:
         # Its warnings are about clients, such as a cut connection. They do not belong in the program's log.
-        logging.getLogger("waitress").setLevel(logging.CRITICAL)
-        listener = open_listener(config, "status.listen", backlog=_BACKLOG, stalled_s=_SILENCE_S)
-        self.port = int(listener.getsockname()[1])
-        self._map: dict[int, Any] = {}
-        self._server: Any = create_server(_throttled(app), self._map, sockets=[listener], **LIMITS)
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+        self._app = app
+        self._listener = open_listener(config, "status.listen", backlog=_BACKLOG, stalled_s=_STALLED_S)
+        self._listener.setblocking(False)  # noqa: FBT003  the socket's own interface
+        self.port = int(self._listener.getsockname()[1])
+        self._answering = ThreadPoolExecutor(_THREADS, thread_name_prefix="status-answer")
+        self._loop = asyncio.new_event_loop()
+        # Nor do its errors: a client may send what the protocol cannot decode.
+        self._loop.set_exception_handler(lambda *_: None)
+        self._serving = self._loop.create_task(self._serve())
         self._thread = Thread(target=self._run, name="status", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Close every connection and stop the threads, whatever the clients do."""
-        with self._waking:
-            if not self._stopped:
-                self._stopped = True
-                self._server.pull_trigger()
+        # The loop is closed if this is called again.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._serving.cancel)
         self._thread.join(_STOP_S)
 
     def _run(self) -> None:
-        self._server.channel_class = _Channel
-        while not self._stopped:
-            # The program may have more than 1024 open files, which select() does not support.
-            wasyncore.loop(timeout=_LOOP_S, use_poll=True, map=self._map, count=1)
-            for channel in list(self._server.active_channels.values()):
-                channel.close_if_late(_REQUEST_S)
-        self._stop_serving()
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._serving)
+        self._listener.close()
+        self._answering.shutdown(wait=False, cancel_futures=True)
+        self._loop.close()
 
-    def _stop_serving(self) -> None:
-        # A thread that still answers keeps its pipe: otherwise it would write to whatever file gets its number.
-        threads, trigger = self._server.task_dispatcher, self._server.trigger
-        threads.shutdown(timeout=_STOP_S / 2)
-        for channel in list(self._map.values()):
-            if channel is not trigger:
-                wasyncore.dispatcher.close(channel)
-        if not threads.threads:
-            with self._waking:
-                trigger.close()
+    async def _serve(self) -> None:
+        state = ServerState()
+        protocol: Any = Connection
+        config = uvicorn.Config(
+            self._answer,
+            interface="asgi3",
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=_IDLE_S,
+            h11_max_incomplete_event_size=_REQUEST_BYTES,
+        )
+        try:
+            while True:
+                if len(state.connections) < _CONNECTIONS:
+                    await self._accept(lambda: protocol(config, state, {}, self._loop))
+                else:
+                    await asyncio.sleep(_RETRY_S)
+        finally:
+            for connection in list(state.connections):
+                connection.transport.abort()
+            for task in state.tasks:
+                task.cancel()
+            await asyncio.gather(*state.tasks, return_exceptions=True)
+            # What was aborted is closed in the next turn of the loop.
+            await asyncio.sleep(0)
 
+    async def _accept(self, connection: Callable[[], asyncio.Protocol]) -> None:
+        try:
+            client, _ = await self._loop.sock_accept(self._listener)
+            await self._loop.connect_accepted_socket(connection, client)
+        except OSError:
+            # Such as too many open files.
+            await asyncio.sleep(_RETRY_S)
 
-class _Channel(HTTPChannel):
-    """A connection that is closed if its client is too slow, however busy.
+    async def _answer(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        response = await self._loop.run_in_executor(
+            self._answering, self._throttled, scope["method"], scope["path"], headers
+        )
+        try:
+            await asyncio.wait_for(_send(send, response), _ANSWER_S)
+        except asyncio.TimeoutError:
+            scope["state"]["connection"].abort()
 
-    For waitress each byte is progress. A client that sends its request, or reads its response, byte by byte would keep
-    its connection forever, and a few hundred such clients would use up all connections.
-    """
-
-    def __init__(self, *arguments: Any, **adjustments: Any) -> None:
-        self.waiting_since = time.monotonic()
-        """When it was opened, or its last response was computed."""
-        super().__init__(*arguments, **adjustments)
-
-    def service(self) -> None:
-        """Answer a request."""
-        super().service()
-        self.waiting_since = time.monotonic()
-
-    def close_if_late(self, limit_s: float) -> None:
-        """Close it if the client has neither sent a complete request nor read its response within ``limit_s``.
-
-        Called by the thread of the server's loop. A request that is being answered, or is queued, is not late.
-        """
-        if not self.requests and time.monotonic() - self.waiting_since > limit_s:
-            self.handle_close()
-
-
-def _throttled(app: "WSGIApplication") -> "WSGIApplication":
-    def throttled(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+    def _throttled(self, method: str, path: str, headers: Mapping[str, str]) -> Response:
         started = time.monotonic()
         try:
-            return app(environ, start_response)
+            return self._app(method, path, headers)
         finally:
-            time.sleep(min((time.monotonic() - started) * _SLEEP_FACTOR, _LONGEST_SLEEP_S))
+            wanted_s = (time.monotonic() - started) * _SLEEP_FACTOR
+            time.sleep(min(max(wanted_s, _SHORTEST_SLEEP_S), _LONGEST_SLEEP_S))
 
-    return throttled
+
+async def _send(send: Send, response: Response) -> None:
+    """Return when the kernel has taken all of it."""
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
+    date = (b"Date", formatdate(usegmt=True).encode())
+    await send({"type": "http.response.start", "status": response.status, "headers": [*headers, date]})
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    # Each part waits until the one before has been written.
+    await send({"type": "http.response.body"})
 
 
 def is_meant_for(listen_host: str, host: str | None) -> bool:

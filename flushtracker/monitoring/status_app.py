@@ -1,4 +1,4 @@
-"""``StatusApp``: the paths of a program's status as a WSGI application: metrics, health, readiness, document and page.
+"""``StatusApp``: the paths of a program's status over HTTP: metrics, health, readiness, document and page.
 
 Each response is derived from the document alone; the page also reads :class:`PageData`.
 """
@@ -6,21 +6,18 @@ Each response is derived from the document alone; the page also reads :class:`Pa
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from flushtracker.errors import printable
-from flushtracker.monitoring.http_server import is_meant_for
+from flushtracker.monitoring.http_server import Response, is_meant_for
 from flushtracker.monitoring.metrics import metrics
 from flushtracker.monitoring.runbook import RUNBOOK
 from flushtracker.process.clock import now_ms
 from flushtracker.status.program_status import ProgramStatus
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
@@ -34,8 +31,11 @@ _RUNBOOK: Final = "/runbook/"
 _METHODS: Final = ("GET", "HEAD")
 
 
+_Headers: TypeAlias = Mapping[str, str]
+
+
 class _Answer(NamedTuple):
-    status: str
+    status: int
     content_type: str
     body: bytes
     policy: str = "default-src 'none'; frame-ancestors 'none'"
@@ -56,8 +56,8 @@ class StatusApp:
         self._read = read
         self._page_data = page_data
         self._now_ms = now_ms
-        self._paths: Final[Mapping[str, Callable[[WSGIEnvironment], _Answer]]] = {
-            "/": lambda _: _Answer("200 OK", _HTML, PAGE, PAGE_POLICY),
+        self._paths: Final[Mapping[str, Callable[[_Headers], _Answer]]] = {
+            "/": lambda _: _Answer(200, _HTML, PAGE, PAGE_POLICY),
             "/metrics": self._metrics,
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -66,59 +66,59 @@ class StatusApp:
             **{f"{_RUNBOOK}{section}": partial(_section, section) for section in RUNBOOK},
         }
 
-    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        answer = self._answer(environ)
-        length = ("Content-Length", str(len(answer.body)))
-        policy = ("Content-Security-Policy", answer.policy)
-        start_response(
-            answer.status, [("Content-Type", answer.content_type), length, policy, *_HEADERS, *answer.headers]
+    def __call__(self, method: str, path: str, headers: _Headers) -> Response:
+        answer = self._answer(method, path, headers)
+        own = (
+            ("Content-Type", answer.content_type),
+            ("Content-Length", str(len(answer.body))),
+            ("Content-Security-Policy", answer.policy),
         )
-        return [] if environ["REQUEST_METHOD"] == "HEAD" else [answer.body]
+        return Response(answer.status, (*own, *_HEADERS, *answer.headers), b"" if method == "HEAD" else answer.body)
 
-    def _answer(self, environ: "WSGIEnvironment") -> _Answer:
-        if not is_meant_for(self._listen_host, environ.get("HTTP_HOST")):
-            return _text("421 Misdirected Request", "Ask by localhost, by an address, or by the host of status.listen")
-        handler = self._paths.get(environ["PATH_INFO"])
+    def _answer(self, method: str, path: str, headers: _Headers) -> _Answer:
+        if not is_meant_for(self._listen_host, headers.get("host")):
+            return _text(421, "Ask by localhost, by an address, or by the host of status.listen")
+        handler = self._paths.get(path)
         if handler is None:
             paths = [path for path in self._paths if not path.startswith(_RUNBOOK)]
-            return _text("404 Not Found", f"The paths are {', '.join(paths)} and {_RUNBOOK} with a section")
-        if environ["REQUEST_METHOD"] not in _METHODS:
+            return _text(404, f"The paths are {', '.join(paths)} and {_RUNBOOK} with a section")
+        if method not in _METHODS:
             allowed = ", ".join(_METHODS)
-            return _text("405 Method Not Allowed", f"The methods are {allowed}")._replace(headers=(("Allow", allowed),))
+            return _text(405, f"The methods are {allowed}")._replace(headers=(("Allow", allowed),))
         try:
-            return handler(environ)
+            return handler(headers)
         except Exception as error:  # noqa: BLE001  the program continues without its status
-            return _text("503 Service Unavailable", f"The status cannot be read: {type(error).__name__}")
+            return _text(503, f"The status cannot be read: {type(error).__name__}")
 
-    def _metrics(self, environ: "WSGIEnvironment") -> _Answer:
-        content_type, body = metrics(self._read(), self._now_ms(), environ.get("HTTP_ACCEPT", ""))
-        return _Answer("200 OK", content_type, body)
+    def _metrics(self, headers: _Headers) -> _Answer:
+        content_type, body = metrics(self._read(), self._now_ms(), headers.get("accept", ""))
+        return _Answer(200, content_type, body)
 
-    def _healthz(self, _environ: "WSGIEnvironment") -> _Answer:
+    def _healthz(self, _: _Headers) -> _Answer:
         age_s = max(self._now_ms() - self._read().at_ms, 0) / 1_000
-        return _text("200 OK", f"Alive; its status is {age_s:.1f} s old")
+        return _text(200, f"Alive; its status is {age_s:.1f} s old")
 
-    def _readyz(self, _environ: "WSGIEnvironment") -> _Answer:
+    def _readyz(self, _: _Headers) -> _Answer:
         reason = self._read().not_ready_because
         if reason is None:
-            return _text("200 OK", "Ready")
-        return _text("503 Service Unavailable", f"Not ready: {reason}")
+            return _text(200, "Ready")
+        return _text(503, f"Not ready: {reason}")
 
-    def _page_json(self, _environ: "WSGIEnvironment") -> _Answer:
+    def _page_json(self, _: _Headers) -> _Answer:
         return _json({"version": 1, "now_ms": self._now_ms(), "status": self._read().to_json(), **self._page_data()})
 
 
-def _section(name: str, _environ: "WSGIEnvironment") -> _Answer:
-    return _Answer("200 OK", _TEXT, RUNBOOK[name].encode())
+def _section(name: str, _: _Headers) -> _Answer:
+    return _Answer(200, _TEXT, RUNBOOK[name].encode())
 
 
-def _text(status: str, text: str) -> _Answer:
+def _text(status: int, text: str) -> _Answer:
     return _Answer(status, _TEXT, f"{printable(text)}\n".encode())
 
 
 def _json(fields: Mapping[str, Any]) -> _Answer:
     # ASCII: half a surrogate pair in a name becomes an escape, not an error.
-    return _Answer("200 OK", _JSON, json.dumps(fields).encode())
+    return _Answer(200, _JSON, json.dumps(fields).encode())
 
 
 def _policy(page: bytes) -> str:

@@ -11,9 +11,9 @@ from typing import Final
 
 from flushtracker.config.serve_config import HttpConfig
 from flushtracker.errors import FlushtrackerError
+from flushtracker.monitoring.asgi import Receive, Scope, Send
+from flushtracker.monitoring.http_connection import HEADER_BYTES
 from flushtracker.monitoring.http_server import is_meant_for
-from flushtracker.serve.asgi import Receive, Scope, Send
-from flushtracker.serve.connection import HEADER_BYTES
 from flushtracker.serve.event_stream import send_events
 from flushtracker.serve.exchange import Exchange
 from flushtracker.serve.flights import AbandonedError

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Final
 
 from flushtracker.errors import FlushtrackerError
-from flushtracker.serve.asgi import Send
+from flushtracker.monitoring.asgi import Send
 from flushtracker.serve.body import SLICE_BYTES, Body, Page
 from flushtracker.serve.follower import Follower
 from flushtracker.serve.gone import until_gone

@@ -6,8 +6,8 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from flushtracker.monitoring.asgi import Message, Receive, Scope, Send
 from flushtracker.serve.answer import Answer
-from flushtracker.serve.asgi import Message, Receive, Scope, Send
 from flushtracker.serve.http_answers import Headers, StalledError, headers_of, send_answer, send_whole
 from flushtracker.serve.rare_log import RareLog
 from flushtracker.serve.recent_answers import FIRST_ERROR

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from flushtracker.errors import printable
+from flushtracker.monitoring.asgi import Message, Scope, Send
 from flushtracker.serve.answer import Answer
-from flushtracker.serve.asgi import Message, Scope, Send
 from flushtracker.serve.handle import Handle, Place
 from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefusalError

@@ -13,10 +13,10 @@ import uvicorn
 
 from flushtracker.config.serve_config import HttpConfig, ServeConfig
 from flushtracker.config.status_config import StatusConfig
+from flushtracker.monitoring.http_connection import HEADER_BYTES, SPARE, Connection
 from flushtracker.monitoring.listener import open_listener
 from flushtracker.process.program import STOP_SIGNALS
 from flushtracker.serve.app import ServeApp
-from flushtracker.serve.connection import HEADER_BYTES, SPARE, Connection
 from flushtracker.serve.flights import Flights
 from flushtracker.serve.http_answers import STALLED_S
 from flushtracker.serve.kept import MOST_KEPT_FILES, KeptPages, KeptStates

@@ -92,8 +92,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "py4j": frozenset({"spark"}),
     "pandas": frozenset({"jobs.track", "jobs.write", "delta.log", "spark"}),
     "rich": frozenset({"operate.report", "demo"}),
-    "uvicorn": frozenset({"serve"}),
-    "waitress": frozenset({"monitoring"}),
+    "uvicorn": frozenset({"monitoring", "serve"}),
     "prometheus_client": frozenset({"monitoring"}),
     "pythonjsonlogger": frozenset({"process"}),
     "matplotlib": frozenset({"operate.report"}),
@@ -352,7 +351,7 @@ def test_executors_read_tables_with_psycopg_alone() -> None:
 def test_snapshots_are_published_without_spark_and_tables() -> None:
     """By an install with the extra capture alone."""
     available = {"yaml", "orjson", "psycopg", "confluent_kafka", "pyarrow", "pythonjsonlogger"}
-    available |= {"waitress", "prometheus_client"}
+    available |= {"uvicorn", "prometheus_client"}
     done = import_without(THIRD_PARTY.keys() - available, "jobs.snapshot.program", "jobs.snapshot.kafka_snapshots")
     assert done.returncode == 0, done.stderr
 

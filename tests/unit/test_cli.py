@@ -37,10 +37,10 @@ COMMANDS: Final = (
 
 # The optional modules that each program may import: those of its extra's packages.
 EXTRAS: Final = {
-    "flushtracker.jobs.track.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake"},
-    "flushtracker.jobs.write.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake"},
-    "flushtracker.jobs.snapshot.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake", "psycopg"},
-    "flushtracker.capture.program": {"psycopg", "deltalake", "pyarrow"},
+    "flushtracker.jobs.track.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake", "uvicorn"},
+    "flushtracker.jobs.write.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake", "uvicorn"},
+    "flushtracker.jobs.snapshot.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake", "uvicorn", "psycopg"},
+    "flushtracker.capture.program": {"psycopg", "deltalake", "pyarrow", "uvicorn"},
     "flushtracker.operate.topics": set[str](),
     "flushtracker.operate.shapes.add_program": {"psycopg", "deltalake", "pyarrow", "ruamel"},
     "flushtracker.operate.shapes.remove_program": {"psycopg", "deltalake", "pyarrow", "ruamel"},

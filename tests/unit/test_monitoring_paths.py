@@ -32,14 +32,9 @@ class Answer:
 
     def __init__(self, read: Callable[[], ProgramStatus], path: str, method: str = "GET", accept: str = "") -> None:
         app = StatusApp("127.0.0.1", read, lambda: {"peers": [], "history": {}}, lambda: NOW_MS)
-        environ = {"REQUEST_METHOD": method, "PATH_INFO": path, "HTTP_ACCEPT": accept}
-        self.body = b"".join(app(environ, self._start)).decode()
-
-    def _start(self, status: str, headers: list[tuple[str, str]], _error: object = None) -> Callable[[bytes], object]:
-        self.status = int(status[:3])
-        self.headers = dict(headers)
-        assert len(self.headers) == len(headers)
-        return lambda _: None
+        response = app(method, path, {"accept": accept})
+        self.status, self.body, self.headers = response.status, response.body.decode(), dict(response.headers)
+        assert len(self.headers) == len(response.headers)
 
 
 def test_status_json_is_the_document() -> None:

@@ -6,25 +6,23 @@ import select
 import socket
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
-from threading import Event, current_thread, main_thread
+from threading import Event
 from threading import enumerate as enumerate_threads
 from typing import Any, Final
 
 import pytest
-from waitress.trigger import trigger
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.errors import ConfigError
-from flushtracker.monitoring import http_server
+from flushtracker.monitoring import http_connection, http_server
 from flushtracker.monitoring.status_server import StatusServer
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from tests.support.waiting import wait_until
 
-_THREADS: Final = ("status", "waitress")
+_THREADS: Final = "status"
 ANY_PORT: Final = StatusConfig("127.0.0.1", 0)
 HOLDERS: Final = tuple(Holder("shape" * 20 + str(number), 1, 1, 1, 1) for number in range(10))
 STATUS: Final = JobStatus(1, 1, is_ready=True, sources=(SourceStatus("s", 1, 2, 10, 0, 1, HOLDERS),))
@@ -64,9 +62,9 @@ def test_clients_read_the_document_and_the_server_does_not_name_itself() -> None
         assert get(server) == STATUS.to_json()
         answer = received(connected(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert b"waitress" not in answer
-    assert b"Server:" not in answer
-    assert b"Via:" not in answer
+    assert b"uvicorn" not in answer
+    assert b"server:" not in answer.lower()
+    assert b"via:" not in answer.lower()
 
 
 def test_a_site_whose_name_leads_to_this_machine_reads_nothing() -> None:
@@ -106,7 +104,7 @@ def test_a_client_that_reads_nothing_delays_nobody() -> None:
 
 def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its connection would be there until it goes: there is no room to write into it, so nothing happens to it."""
-    monkeypatch.setitem(http_server.LIMITS, "channel_timeout", 1)
+    monkeypatch.setattr(http_server, "_ANSWER_S", 1)
     with serving() as server, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         client.connect(("127.0.0.1", server.port))
@@ -116,7 +114,7 @@ def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyP
                 client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50)
         poller = select.poll()
         poller.register(client, select.POLLHUP)
-        assert poller.poll(20_000)
+        assert poller.poll(9_000)
 
 
 def test_two_hundred_connections_delay_nobody() -> None:
@@ -153,15 +151,15 @@ def test_garbage_is_refused_and_delays_nobody(sent: bytes) -> None:
 
 def test_a_silent_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """So connections are there again after an attack."""
-    monkeypatch.setitem(http_server.LIMITS, "channel_timeout", 1)
+    monkeypatch.setattr(http_connection, "REQUEST_S", 1)
     with serving() as server, connected(server, b"GET / HTTP/1.1\r\n") as client:
         assert client.recv(1) == b""
 
 
 def test_connections_above_the_limit_wait_and_the_program_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files and connections are not used up; those that wait come in when others are closed."""
-    monkeypatch.setitem(http_server.LIMITS, "connection_limit", 10)
-    monkeypatch.setitem(http_server.LIMITS, "channel_timeout", 1)
+    monkeypatch.setattr(http_server, "_CONNECTIONS", 10)
+    monkeypatch.setattr(http_connection, "REQUEST_S", 1)
     with serving() as server, ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(connected(server, b"GET / HTTP/1.1\r\n"))
@@ -174,8 +172,8 @@ def test_clients_that_send_or_read_byte_by_byte_do_not_take_the_connections_away
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each byte was progress, so 300 connections with one header byte every few seconds ended /healthz for good."""
-    monkeypatch.setitem(http_server.LIMITS, "connection_limit", 10)
-    monkeypatch.setattr(http_server, "_REQUEST_S", 1)
+    monkeypatch.setattr(http_server, "_CONNECTIONS", 10)
+    monkeypatch.setattr(http_connection, "REQUEST_S", 1)
     with serving() as server, ExitStack() as stack, ThreadPoolExecutor() as asking:
         slow = [stack.enter_context(connected(server, b"GET / HTTP/1.1\r\nX: ")) for _ in range(20)]
         answer = asking.submit(get, server)
@@ -192,7 +190,7 @@ def test_clients_that_send_or_read_byte_by_byte_do_not_take_the_connections_away
 
 def test_a_connection_that_is_used_again_and_again_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Prometheus' is: the time counts from its last answer."""
-    monkeypatch.setattr(http_server, "_REQUEST_S", 2)
+    monkeypatch.setattr(http_connection, "REQUEST_S", 2)
     with serving() as server, connected(server) as client:
         started = time.monotonic()
         while time.monotonic() - started < 4:
@@ -203,7 +201,7 @@ def test_a_connection_that_is_used_again_and_again_stays_open(monkeypatch: pytes
 
 def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program may be slow, and that is not the client's fault."""
-    monkeypatch.setattr(http_server, "_REQUEST_S", 0.5)
+    monkeypatch.setattr(http_connection, "REQUEST_S", 0.5)
 
     def read() -> JobStatus:
         time.sleep(1.5)
@@ -246,7 +244,7 @@ def test_a_client_that_asks_in_a_loop_leaves_most_of_the_time_to_the_program() -
 def test_leaving_stops_every_thread_within_a_moment_whatever_clients_do(caplog: pytest.LogCaptureFixture) -> None:
     """Nor do clients write into the program's log."""
     server = StatusServer(StatusConfig("127.0.0.1", 0, ("http://127.0.0.1:9",)), lambda: STATUS)
-    with caplog.at_level(logging.DEBUG), ExitStack() as stack:
+    with caplog.at_level(logging.INFO), ExitStack() as stack:
         with server:
             for _ in range(50):
                 stack.enter_context(connected(server, b"GET / HTTP/1.1\r\n"))
@@ -259,43 +257,32 @@ def test_leaving_stops_every_thread_within_a_moment_whatever_clients_do(caplog: 
     assert not caplog.records
 
 
-def test_an_answer_under_way_at_the_end_writes_into_no_file_of_the_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """waitress wakes its loop through a pipe. Closed too early, the pipe's number was that of the next file opened."""
-    waking, may_wake = Event(), Event()
-    wake: Callable[[trigger], None] = vars(trigger)["_physical_pull"]
+def test_an_answer_under_way_at_the_end_delays_nothing_and_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """It is for a connection and a loop that there are no more."""
+    reading, may_read = Event(), Event()
 
-    def wake_later(pipe: trigger) -> None:
-        if current_thread().name.startswith("waitress"):
-            waking.set()
-            may_wake.wait(10)
-        wake(pipe)
+    def read() -> JobStatus:
+        reading.set()
+        may_read.wait(10)
+        return STATUS
 
-    monkeypatch.setattr(trigger, "_physical_pull", wake_later)
-    with ExitStack() as stack:
-        with serving() as server:
+    with caplog.at_level(logging.INFO), ExitStack() as stack:
+        with StatusServer(ANY_PORT, read) as server:
             stack.enter_context(connected(server, b"GET /status.json HTTP/1.1\r\nHost: localhost\r\n\r\n"))
-            assert waking.wait(5)
-        files = [stack.enter_context((tmp_path / str(number)).open("wb")) for number in range(20)]
-        may_wake.set()
+            assert reading.wait(5)
+            started = time.monotonic()
+        assert time.monotonic() - started < 3
+        may_read.set()
         wait_until(_no_thread, "no thread", 5)
-        assert [path.stat().st_size for path in tmp_path.iterdir()] == [0] * len(files)
+    assert not caplog.records
 
 
-def test_the_end_wakes_the_loop_before_that_closes_the_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop may be awake, and see that it has to stop, before it is woken for this."""
-    wake: Callable[[trigger], None] = vars(trigger)["_physical_pull"]
-
-    def wake_late(pipe: trigger) -> None:
-        if current_thread() is main_thread():
-            time.sleep(1)
-        wake(pipe)
-
-    monkeypatch.setattr(trigger, "_physical_pull", wake_late)
-    with serving() as server:
-        assert get(server) == STATUS.to_json()
-    assert _no_thread()
+def test_a_server_that_is_closed_at_once_frees_its_port() -> None:
+    for _ in range(20):
+        with serving() as server:
+            taken = StatusConfig("127.0.0.1", server.port)
+    with serving(taken) as again:
+        assert get(again) == STATUS.to_json()
 
 
 def test_a_taken_port_is_refused_with_its_key() -> None:

@@ -18,9 +18,9 @@ from flushtracker.delta.log.followed_log import FollowedLog
 from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import SinkError, SnapshotMissingError
+from flushtracker.monitoring.asgi import Send
 from flushtracker.serve import body, event_stream
 from flushtracker.serve import reads as reads_module
-from flushtracker.serve.asgi import Send
 from flushtracker.serve.body import Body, Page, PageFile
 from flushtracker.serve.flights import AbandonedError
 from flushtracker.serve.kept import KeptPages, PageKey
