@@ -22,10 +22,12 @@ _NEVER: Final = "36500d"
 class EventStreams(Protocol):
     """Some streams of events, ready to be read.
 
-    ``remedies`` maps the class name of an input error to what to do about it.
+    ``remedies`` maps the class name of an input error to what to do about it, and ``resend`` is what to do about a gap
+    that the state has.
     """
 
     remedies: ClassVar[Mapping[str, str]]
+    resend: ClassVar[str]
 
     def identity(self) -> dict[str, str]:
         """What identifies the streams, by name. A checkpoint's offsets mean nothing in other streams."""
@@ -40,9 +42,12 @@ class EventStreams(Protocol):
 class FilesEventStreams:
     """An :class:`~flushtracker.spark.event_streams.EventStreams` of directories."""
 
+    resend: ClassVar[str] = (
+        "restart capture, which resends everything unconfirmed, and start over with a new checkpoint and only the "
+        "files written since"
+    )
     remedies: ClassVar[Mapping[str, str]] = {
-        GapError.__name__: "put the missing fragments back in front of this one, or restart capture, which resends "
-        "everything unconfirmed, and start over with a new checkpoint and only the files written since",
+        GapError.__name__: f"put the missing fragments back in front of this one, or {resend}",
         DecodeError.__name__: "fix it in place and start again",
     }
 

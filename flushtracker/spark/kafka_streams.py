@@ -57,6 +57,7 @@ class KafkaEventStreams:
         BrokerError: no broker answers.
     """
 
+    resend: ClassVar[str] = _REMEDY
     remedies: ClassVar[Mapping[str, str]] = {GapError.__name__: _REMEDY, DecodeError.__name__: _REMEDY}
 
     def __init__(self, spark: SparkSession, config: KafkaTransport, options: Mapping[str, str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Bad input: a gap or an unreadable fragment stops the job before any later ack; a bad notification is set aside."""
+"""Bad input: a gap or an unreadable fragment stops the job before any later ack; a bad notification does not."""
 
 import shutil
 from collections import Counter
@@ -101,15 +101,20 @@ def test_first_fragment_without_start_is_a_gap(spark: SparkSession, tmp_path: Pa
     assert table_rows(DeltaTable(str(tmp_path / "acks")), ["*"]).num_rows == 0
 
 
-def test_gap_of_one_source_stops_the_acks_of_all(spark: SparkSession, tmp_path: Path) -> None:
-    """A batch with an error acknowledges nothing, so that its rerun after a fix gives the acks of a correct batch."""
+def test_gap_of_one_source_leaves_the_acks_of_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    """The state has the gap, so the advice is to resend, and not to put the fragment into a file that was read."""
     job = JobFolder(tmp_path)
     broken, sound = SampleSource("a/1/s"), SampleSource("b/1/s")
     job.write([broken.transaction(2000), sound.transaction(2000)])
     broken.transaction(3000)
     job.write([broken.transaction(4000), sound.transaction(3000)])
-    _stop_message(job, spark, GapError)
-    assert job.acks() == [("a/1/s", 0, 2000), ("b/1/s", 0, 2000)]
+    message = _stop_message(job, spark, GapError)
+    assert "follows 0/BB8+0" in message
+    assert message.endswith(
+        ": restart capture, which resends everything unconfirmed, and start over with a new "
+        "checkpoint and only the files written since"
+    )
+    assert job.acks() == [("a/1/s", 0, 2000), ("b/1/s", 0, 2000), ("b/1/s", 1, 3000)]
 
 
 def test_unreadable_fragment_stops_the_job_until_it_is_fixed(spark: SparkSession, tmp_path: Path) -> None:

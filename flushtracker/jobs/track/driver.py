@@ -64,17 +64,17 @@ def read_committed_reports(spark: SparkSession, checkpoint: str, shape_groups: i
 
 
 class AckDriver(BatchDriver):
-    """Keeps a tracker for each source; ``status`` gets what they know. ``gap_remedy`` is what to do about a gap."""
+    """Keeps a tracker for each source; ``status`` gets what they know. ``resend`` is what to do about a gap."""
 
     def __init__(
-        self, ack_table: AckTable, dead_letters: DeadLetters, status: LiveJobStatus, gap_remedy: str = START_OVER
+        self, ack_table: AckTable, dead_letters: DeadLetters, status: LiveJobStatus, resend: str = START_OVER
     ) -> None:
         super().__init__(REMEDIES, status)
         self.trackers = SourceTrackers(ack_table.last_ack)
         self._ack_table = ack_table
         self._dead_letters = dead_letters
         self._status = status
-        self._gap_remedy = gap_remedy
+        self._resend = resend
         self._logged_gaps: set[str] = set()
 
     def restore(self, state: CommittedReports) -> None:
@@ -97,15 +97,15 @@ class AckDriver(BatchDriver):
         """Raise ``GapError`` if a source is set aside."""
         gaps = self.trackers.gaps()
         if gaps:
-            raise GapError(gaps[min(gaps)])
+            raise GapError(f"{gaps[min(gaps)]}: {self._resend}")
 
     def _set_aside(self) -> None:
         """Log each new gap; raises ``GapError`` if each source has one."""
-        if self.trackers.all_set_aside:
-            self.require_no_gap()
         gaps = self.trackers.gaps()
+        if self.trackers.all_set_aside:
+            raise GapError(gaps[min(gaps)])
         for source in sorted(gaps.keys() - self._logged_gaps):
-            logger.error("source set aside source=%s: %s: %s", source, gaps[source], self._gap_remedy)
+            logger.error("source set aside source=%s: %s: %s", source, gaps[source], self._resend)
         self._logged_gaps = set(gaps)
 
     def process(self, batch: DataFrame, batch_id: int) -> None:

@@ -94,9 +94,8 @@ def _run(
         acks.fence_others()
         if last_commit(spark, checkpoint) != state.batch_id:
             state = read_committed_reports(spark, checkpoint, config.state.shape_groups)
-    remedies = streams.remedies
     dead_letters = DeadLetters(spark, config.sink.dead_letters, config.sink.storage_options)
-    driver = AckDriver(acks, dead_letters, status, remedies[GapError.__name__])
+    driver = AckDriver(acks, dead_letters, status, streams.resend)
     try:
         driver.restore(state)
         reports = _reports(streams.read(starts), config, acks)
@@ -104,7 +103,10 @@ def _run(
     except NewerEventError:
         raise
     except (GapError, DecodeError) as error:
-        raise type(error)(f"{error}: {remedies[type(error).__name__]}") from error
+        raise type(error)(f"{error}: {streams.remedies[type(error).__name__]}") from error
+    if config.trigger_ms is None and not stop.is_set():
+        # All that is available has been read; who waits for this program's end sees by its exit code that some is not.
+        driver.require_no_gap()
     logger.info("query ended last_batch_id=%s", driver.last_batch_id)
 
 
@@ -130,6 +132,3 @@ def _run_query(
     watch = TransactionWatch(spark, config.transport, status.note_open_transactions)
     with status.running(query), StallDetector(status), watch:
         await_end(query, driver, stop, config, retry)
-    if config.trigger_ms is None and not stop.is_set():
-        # All that is available has been read; who waits for this program's end sees by its exit code that some is not.
-        driver.require_no_gap()
