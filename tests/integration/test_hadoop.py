@@ -21,10 +21,7 @@ from tests.support.spark_cluster import DEADLINE_S
 from tests.support.store_jobs import (
     Store,
     Tracked,
-    Written,
-    kill,
     killed_driver_continues,
-    stale_driver_adds_nothing,
     undisturbed_job,
 )
 from tests.support.store_tables import log_is_claimed_appended_merged_and_read
@@ -66,28 +63,6 @@ def test_killed_driver_continues_on_hdfs(
 ) -> None:
     job = Tracked(undisturbed, tmp_path, Store(hadoop.hdfs, "", {}), "killed")
     killed_driver_continues(spark, undisturbed, job)
-
-
-@pytest.mark.soak
-def test_killed_writer_continues_on_hdfs(spark: SparkSession, hadoop: HadoopCluster, tmp_path: Path) -> None:
-    """Each change is in the log once."""
-    job = Written(tmp_path, Store(hadoop.hdfs, "", {}), "writer")
-    kill("killed_writer", "between append and notification", 1, job.file)
-    job.run(spark)
-    job.require_everything()
-
-
-@pytest.mark.soak
-def test_stale_driver_on_hdfs_adds_nothing_to_what_its_successor_has_acknowledged(
-    spark: SparkSession,
-    undisturbed: JobFolder,
-    hadoop: HadoopCluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A second job does everything, on the same checkpoint, while the first is in the middle of a batch."""
-    job = Tracked(undisturbed, tmp_path, Store(hadoop.hdfs, "", {}), "stale")
-    stale_driver_adds_nothing(spark, undisturbed, job, monkeypatch)
 
 
 @every(4, 2)

@@ -16,33 +16,26 @@ from pyspark.sql import SparkSession
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
-from flushtracker.cli import main
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.transport import KafkaTransport
-from flushtracker.config.write_config import ROLES, FlushesConfig
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jvm.java import check_java
-from flushtracker.kafka.publisher import KafkaPublisher
-from flushtracker.kafka.records import record_of
 from flushtracker.spark.kafka_admin import KafkaAdmin
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RunningCapture
 from tests.support.certificates import Authority
 from tests.support.documented_acls import acls_of
 from tests.support.kafka_access import WAYS, Access, create_access
 from tests.support.kafka_job import IMPATIENT, KafkaJob
-from tests.support.kafka_streams import config_file, created_streams, records
-from tests.support.recorded_workload import RECORDING_OPTIONS
+from tests.support.kafka_streams import config_file, created_streams
 from tests.support.sample_source import SampleSource
 from tests.support.secret_watch import SecretWatch, new_secret
 from tests.support.secured_broker import SecuredBroker
 from tests.support.secured_capture import CaptureSettings
 from tests.support.secured_services import LIMIT_S, Run, SettingsOf
 from tests.support.seeds import in_turn
-from tests.support.shape_transactions import Transactions
 from tests.support.token_endpoint import TokenEndpoint
 from tests.support.waiting import wait_until
-from tests.support.write_folder import WriteFolder
 
 ROOT: Final = Path(__file__).parents[2]
 TRACKED: Final = ("fragments", "flushes")
@@ -101,26 +94,6 @@ def test_capture_works_and_shows_no_secret(
     assert not any(token in (tmp_path / "capture.log").read_text() for token in secured_broker.tokens.tokens)
 
 
-@pytest.mark.parametrize("way", ways_from(2))
-def test_topics_and_replay_work(
-    secured_broker: SecuredBroker,
-    topic_name: Callable[[str], str],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    way: str,
-) -> None:
-    """With the documented ACLs alone."""
-    streams = created_streams(secured_broker.open_servers, topic_name)
-    names = streams.topics.by_role()
-    access = create_access(secured_broker, way, acls_of("topics", names) | acls_of("replay", names))
-    config = replace(streams, bootstrap_servers=access.servers, options=SecretOptions(access.options))
-    file = str(config_file(config, tmp_path / "kafka.yaml"))
-    assert main(["topics", "--config", file, "--verbose"]) == 0
-    assert main(["replay", *RECORDING_OPTIONS, "--kafka", file, "--verbose"]) == 0
-    assert records(secured_broker.open_servers, names["fragments"])
-    assert "secret-" not in "".join(capfd.readouterr())
-
-
 @pytest.mark.parametrize("way", ways_from(1))
 def test_track_works(spark: SparkSession, secured_broker: SecuredBroker, tmp_path: Path, way: str) -> None:
     """With the documented ACLs alone."""
@@ -129,34 +102,6 @@ def test_track_works(spark: SparkSession, secured_broker: SecuredBroker, tmp_pat
     access = create_access(secured_broker, way, acls_of("track", {role: job.topic(role) for role in TRACKED}))
     track_flushes(spark, job.secured_config(access.servers, access.java_options), Event())
     assert [ack for _, _, ack in job.acks()] == [2000]
-
-
-@pytest.mark.parametrize("way", ways_from(2))
-def test_write_works(
-    spark: SparkSession, secured_broker: SecuredBroker, topic_name: Callable[[str], str], tmp_path: Path, way: str
-) -> None:
-    """It reads with Java's client and notifies with librdkafka, with the documented ACLs alone."""
-    streams, written, folder = (
-        created_streams(secured_broker.open_servers, topic_name),
-        Transactions("s"),
-        WriteFolder(tmp_path),
-    )
-    written.grow(1)
-    topics = streams.topics.by_role()
-    publisher = KafkaPublisher(streams)
-    for event in written.events([*written.items]):
-        stream, key, value = record_of(event)
-        publisher.publish(topics[stream], key, value)
-    publisher.flush(60)
-    publisher.close()
-    access = create_access(secured_broker, way, acls_of("write", topics))
-    transport = KafkaTransport(
-        access.servers, {role: topics[role] for role in ROLES}, SecretOptions(access.java_options)
-    )
-    flushes = FlushesConfig(topics["flushes"], SecretOptions(access.options))
-    folder.run(spark, transport=transport, flushes=flushes)
-    assert folder.log_rows("s") == written.expected_rows()
-    assert records(secured_broker.open_servers, topics["flushes"])
 
 
 @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])

@@ -1,9 +1,6 @@
 """Programs that a test runs to their end, and facts about processes that it did not start itself."""
 
-import os
-import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,19 +29,3 @@ def group_has_ended(group: int) -> bool:
         if int(process_group) == group and state != "Z":
             return False
     return True
-
-
-def started_by_killed_program(code: str, folder: Path) -> int:
-    """Run a Python program with ``folder`` as its argument, and kill its group once it prints what pid it has started.
-
-    Returns that pid, of a process that ran when the program was killed.
-    """
-    command = [sys.executable, "-c", code, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as program:
-        try:
-            assert program.stdout is not None
-            pid = int(program.stdout.readline())
-            assert not has_ended(pid)
-        finally:
-            os.killpg(program.pid, signal.SIGKILL)
-    return pid

@@ -14,13 +14,13 @@ import pytest
 from packaging.requirements import Requirement
 
 from flushtracker.errors import ConfigError
-from flushtracker.jvm import ivy_jars, spark_version
+from flushtracker.jvm import ivy_jars
 from flushtracker.jvm.ivy_jars import JarSet
 from flushtracker.jvm.jar_lock import read_lock, read_sums, sha256_of, sums_file
 from flushtracker.jvm.jars import ABFS_JARS, BROKER_JARS, GCS_JARS, S3_JARS, SPARK_JARS
 from flushtracker.jvm.java import Java, check_java
 from flushtracker.jvm.spark_version import LOCKED, installed_version, supported_minor
-from tests.jar_sums import LOCKS, add_sums
+from tests.jar_sums import LOCKS
 from tests.support.processes import run_to_end
 
 INSTALL = "install a JDK 17 or 21 (on Debian or Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME"
@@ -90,14 +90,6 @@ def test_a_supported_java_is_accepted(tmp_path: Path, version: str, major: int) 
 
     assert java == Java(launcher, major)
     assert java.warning is None
-
-
-def test_a_newer_java_is_accepted_with_a_warning(tmp_path: Path) -> None:
-    """It may work, but it is untested."""
-    launcher = fake_java(tmp_path, printing('openjdk version "25.0.1"'))
-    assert check_java(on_path(tmp_path)).warning == (
-        f"{launcher} is Java 25; Spark supports Java 17 and 21, and this version is untested"
-    )
 
 
 @pytest.mark.parametrize(("version", "major"), [("1.8.0_392", 8), ("11.0.2", 11), ("16", 16)])
@@ -209,16 +201,6 @@ def test_each_spark_has_its_own_delta_and_kafka_source(
         assert [name for name in jars.names() if "hadoop" in name] == [f"{module}-{_HADOOP[minor]}.jar"]
 
 
-def test_the_wheel_has_every_lock_and_its_sums() -> None:
-    """Setuptools packs other files than Python's only by their patterns in pyproject.toml."""
-    root = Path(__file__).parents[2]
-    (listed,) = re.findall(r'^"flushtracker\.jvm" = \[(.*)\]$', (root / "pyproject.toml").read_text(), re.MULTILINE)
-    packed = {file for pattern in re.findall('"(.+?)"', listed) for file in (root / "flushtracker/jvm").glob(pattern)}
-    locks = [lock for lock in LOCKS if lock.is_relative_to(root / "flushtracker")]
-    assert len(locks) == 5
-    assert {*locks, *map(sums_file, locks)} <= packed
-
-
 def test_a_store_that_a_spark_has_no_jars_for_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hadoop has a file system for Google's store from 3.5 on."""
     put_pyspark(tmp_path, monkeypatch, LOCKED["4.2"])
@@ -252,17 +234,6 @@ def test_a_spark_that_this_release_does_not_know_is_refused(
         f"this is Spark {version}, and this release has jars for 4.0, 4.1, 4.2: run pip install 'flushtracker[spark]', "
         f"or choose a cluster of one of them"
     )
-
-
-def test_the_makefile_asks_for_the_pyspark_of_a_spark(capsys: pytest.CaptureFixture[str]) -> None:
-    """`constraints.txt` has the newest."""
-    for minor, version in LOCKED.items():
-        assert spark_version.main([minor]) == 0
-        assert capsys.readouterr().out == f"{version}\n"
-    assert f"\npyspark=={version}\n" in (Path(__file__).parents[2] / "constraints.txt").read_text()
-    for wrong in ([], ["3.5"], ["4.0", "4.1"]):
-        assert spark_version.main(wrong) == ConfigError.exit_code
-        assert capsys.readouterr().err == "flushtracker: expected one version of Spark: 4.0, 4.1, 4.2\n"
 
 
 def test_jars_that_were_fetched_are_found_without_java(checkout: Path) -> None:
@@ -420,30 +391,6 @@ def test_a_jar_that_a_repository_has_changed_is_refused(checkout: Path, tmp_path
 
     tampered.write_bytes(right)
     assert len(jars.fetch(environ)) == 11
-
-
-def test_new_jars_of_a_lock_get_their_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sum that is there stays, whatever the repository has now, and goes with its jar."""
-    java_or_skip()
-    repository, lock = tmp_path / "maven", tmp_path / "x_jars.xml"
-    dependency = '<dependency org="o" name="{}" rev="1" transitive="false"/>'
-    text = (
-        '<ivy-module version="2.0"><info organisation="o" module="m"/><configurations><conf name="default"/>'
-        '</configurations><dependencies defaultconf="default->default">{}</dependencies></ivy-module>'
-    )
-    lock.write_text(text.format("".join(map(dependency.format, ("old", "new")))))
-    sums_file(lock).write_text(f"{'0' * 64}  gone-1.jar\n{'1' * 64}  old-1.jar\n")
-    for name in ("old", "new"):
-        (repository / f"o/{name}/1").mkdir(parents=True)
-        (repository / f"o/{name}/1/{name}-1.jar").write_text(name)
-    monkeypatch.setenv("FLUSHTRACKER_MAVEN", repository.as_uri())
-    new = sha256_of(repository / "o/new/1/new-1.jar")
-    assert add_sums(lock) == ["new-1.jar"]
-    assert sums_file(lock).read_text() == f"{new}  new-1.jar\n{'1' * 64}  old-1.jar\n"
-    assert add_sums(lock) == []
-    lock.write_text(text.format(dependency.format("missing")))
-    with pytest.raises(SystemExit, match=r"not found: missing-1\.jar"):
-        add_sums(lock)
 
 
 def test_a_fetch_for_another_spark_leaves_the_jars_that_both_have(checkout: Path, tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from obstore.store import AzureStore
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.acks.table import AckTable
-from flushtracker.errors import FlushtrackerError, SinkError
+from flushtracker.errors import FlushtrackerError
 from flushtracker.jobs.track.driver import REMEDIES
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.file_manager import default_file_manager
@@ -30,14 +29,10 @@ from tests.support.seeds import in_turn
 from tests.support.store_jobs import (
     GARBAGE,
     Tracked,
-    Written,
-    kill,
     killed_driver_continues,
-    stale_driver_adds_nothing,
     undisturbed_job,
 )
 from tests.support.store_tables import (
-    ack,
     log_is_claimed_appended_merged_and_read,
     lost_answer_is_no_second_commit,
     one_of_several_writes_is_accepted,
@@ -77,17 +72,6 @@ def test_programs_that_race_replace_no_commit(proxy: FaultyProxy) -> None:
     racing_programs_replace_no_commit(proxy.port, AZURE_URI)
 
 
-@pytest.mark.soak
-def test_second_driver_fences_the_first(proxy: FaultyProxy) -> None:
-    first, second = (AckTable(f"{PLACE}/fenced", azure_options(proxy.port)) for _ in range(2))
-    first.fence_others()
-    assert first.append(ack(1)) == 1
-    second.fence_others()
-    with pytest.raises(SinkError, match="this driver has been fenced"):
-        first.append(ack(2))
-    assert second.append(ack(3)) == 1
-
-
 @pytest.mark.parametrize("status", in_turn([500, 503, RESET]))
 def test_commit_whose_answer_is_lost_is_there_once(proxy: FaultyProxy, status: int) -> None:
     fault = Fault(rf"PUT .*acks{status}/_delta_log/\d{{19}}[2-9]\.json", status, takes_effect=True)
@@ -103,51 +87,6 @@ def test_killed_driver_continues(
 ) -> None:
     job = Tracked(undisturbed, tmp_path, azure_store(proxy.port), "killed")
     killed_driver_continues(azure_spark, undisturbed, job)
-
-
-@pytest.mark.soak
-def test_killed_writer_continues(azure_spark: SparkSession, proxy: FaultyProxy, tmp_path: Path) -> None:
-    """Each change is in the log once."""
-    job = Written(tmp_path, azure_store(proxy.port), "writer")
-    kill("killed_writer", "between append and notification", 1, job.file)
-    job.run(azure_spark)
-    job.require_everything()
-
-
-@pytest.mark.soak
-def test_stale_driver_adds_nothing_to_what_its_successor_has_acknowledged(
-    azure_spark: SparkSession,
-    undisturbed: JobFolder,
-    proxy: FaultyProxy,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A second job does everything, on the same checkpoint, while the first is in the middle of a batch."""
-    job = Tracked(undisturbed, tmp_path, azure_store(proxy.port), "stale")
-    stale_driver_adds_nothing(azure_spark, undisturbed, job, monkeypatch)
-
-
-@pytest.mark.soak
-def test_faults_change_nothing(
-    azure_spark: SparkSession, undisturbed: JobFolder, proxy: FaultyProxy, tmp_path: Path
-) -> None:
-    """Errors, throttling, resets, and lost answers of tables; the job neither stops nor differs."""
-    job = Tracked(undisturbed, tmp_path, azure_store(proxy.port), "faults")
-    checkpoint = "faults(/|%2F)checkpoint"
-    proxy.add(
-        Fault(r"PUT .*faults/acks/_delta_log/\d{19}[1-9]\.json", 500, takes_effect=True),
-        Fault(r"PUT .*faults/acks/_delta_log/\d{19}[1-9]\.json", RESET, takes_effect=True),
-        Fault(r"GET .*faults/acks", 503, times=2),
-        Fault(rf"PUT .*{checkpoint}", 503, times=2),
-        Fault(rf"PUT .*{checkpoint}/offsets/\d", 503),
-        Fault(rf"PUT .*{checkpoint}/commits/\d", RESET),
-        Fault(rf"HEAD .*{checkpoint}", 503, times=2),
-        Fault(rf"DELETE .*{checkpoint}", 500, takes_effect=True),
-    )
-    job.run(azure_spark)
-    assert proxy.left() == 0
-    assert job.acks() == undisturbed.acks()
-    assert job.dead_letters() == GARBAGE
 
 
 @pytest.mark.soak
