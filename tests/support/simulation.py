@@ -11,18 +11,42 @@ replaced, fenced and lost at every step. Production code does each step (:mod:`t
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
 from flushtracker.errors import DecodeError, FencedError, GapError, SinkError
 from flushtracker.events.stream_events import FragmentEvent
-from flushtracker.spark.recovery_plan import plan_recovery
+from flushtracker.spark.recovery_plan import RecoveryPlan, plan_recovery
 from tests.support.ack_rows import AckRows, ObservedTable, StoredAcks
-from tests.support.checkpoint_folder import CheckpointFolder
 from tests.support.scenario import Scenario
 from tests.support.simulated_job import DEFAULT_MAX_PENDING, Checkpoint, KilledError, Record, SimulatedJob, Unreadable
 from tests.support.simulated_streams import GARBLED, Streams
 from tests.support.watched_source import WatchedSource
+
+
+@dataclass(slots=True)
+class CheckpointFolder:
+    """Where its batches begin and end in the streams, and the state after each committed one."""
+
+    first: tuple[int, ...]
+    starts: RecoveryPlan = field(default_factory=RecoveryPlan)
+    plans: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    commits: list[Checkpoint] = field(default_factory=lambda: [Checkpoint()])
+
+    @property
+    def last(self) -> Checkpoint:
+        return self.commits[-1]
+
+    def begin_of(self, batch_id: int) -> tuple[int, ...]:
+        return self.plans[batch_id - 1] if batch_id else self.first
+
+    def restored(self, commit: int) -> "CheckpointFolder":
+        """A copy that was made after a commit: later batches are planned anew."""
+        commits = self.commits[: commit + 1]
+        plans = {batch_id: ends for batch_id, ends in self.plans.items() if batch_id <= commits[-1].batch_id}
+        return CheckpointFolder(self.first, self.starts, plans, commits)
+
 
 _MAX_RECOVERIES: Final = 5
 
