@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from tests.bench import (
     beam,
-    catch_up,
     cluster,
     latency,
     lifetime,
@@ -43,7 +42,6 @@ JOB_BENCHES: Final[Mapping[str, Bench]] = {
 """With Spark or PostgreSQL, and Kafka; wall-clock time."""
 
 LONG_BENCHES: Final[Mapping[str, Bench]] = {
-    "catch_up": catch_up.tables,
     "cluster": cluster.tables,
     "latency": latency.tables,
     "serving": serving.tables,

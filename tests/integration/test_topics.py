@@ -20,7 +20,6 @@ from tests.support.kafka_streams import (
     created_streams,
     streams_config,
     topic_names,
-    unreachable,
 )
 
 TopicName = Callable[[str], str]
@@ -122,24 +121,6 @@ def test_a_topic_that_cannot_be_created_is_reported(
         f"flushtracker topics: topic {config.topics.fragments} cannot be created: "
         "Unable to replicate the partition 3 time(s)"
     )
-
-
-def test_brokers_that_do_not_answer_are_named(
-    config: KafkaConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The error states the reason, after ``retry_timeout``."""
-    assert topics(unreachable(config, retry_timeout_ms=1_000), tmp_path) == 6
-    assert capsys.readouterr().err == (
-        "flushtracker topics: Kafka at 127.0.0.1:9 does not answer within 1 s: "
-        "127.0.0.1:9/bootstrap: Connect to ipv4#127.0.0.1:9 failed: Connection refused\n"
-    )
-
-
-def test_name_that_does_not_resolve_is_retried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Until the timeout, as the tracking job does: the service of the name may be about to start."""
-    config = replace(streams_config("kafka.invalid:9092", str), retry_timeout_ms=1_000)
-    assert topics(config, tmp_path) == 6
-    assert "Kafka at kafka.invalid:9092 does not answer within 1 s: " in capsys.readouterr().err
 
 
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}

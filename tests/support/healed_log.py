@@ -139,9 +139,7 @@ class HealedLog:
             if not self._queue:
                 return
             life, rows = self._queue.pop(0)
-            if life.incarnation > self._marked.get(life.source, 1):
-                self._marked[life.source] = life.incarnation
-                self._files().mark_incarnations({life.key: life.incarnation}, _EPOCH)
+            self.mark(life)
             cut = self.rng.randint(1, len(rows))
             append(self.log, rows[:cut])
             if cut < len(rows):
@@ -152,6 +150,13 @@ class HealedLog:
                 self._queue = [each for each in self._queue if each[0] is not life]
                 if life is self.life:
                     self.end()
+
+    def mark(self, life: Life | None = None) -> None:
+        """The writer marks the incarnation before its first rows."""
+        life = life or self.life
+        if life.incarnation > self._marked.get(life.source, 1):
+            self._marked[life.source] = life.incarnation
+            self._files().mark_incarnations({life.key: life.incarnation}, _EPOCH)
 
     def write_all(self) -> None:
         self.is_calm = True
@@ -173,13 +178,14 @@ class HealedLog:
             return
         (life, snapshot, rows), self._taken, files = self._taken, None, self._files()
         ends = [row | {"source": life.source} for row in snapshot_rows(snapshot, rows)]
-        added = files.write(arrow(ends), None, is_change=True)
+        added, last = files.write(arrow(ends), None, is_change=True), last_snapshots(DeltaTable(self.log)).get(life.key)
         try:
             files.append_snapshot([WrittenFile(added)], {life.key: snapshot})
         except SinkError as error:
             assert "take the snapshot again" in str(error)  # noqa: PT017
             self.counts["refused"] += 1
             return
+        assert last is None or life.incarnation >= last.incarnation, "a snapshot of an earlier incarnation was appended"
         self.taken_as[life.source, snapshot.attempt] = life, snapshot.attempt
         self.lsns[life.source, snapshot.attempt] = snapshot.lsn
         self.counts["snapshots"] += 1

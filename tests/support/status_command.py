@@ -1,14 +1,10 @@
 """``flushtracker status`` with a configuration of its own: what it prints, and its exit code."""
 
 import json
-import os
-import pty
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from io import StringIO
@@ -96,42 +92,3 @@ def run_here(*arguments: str) -> "subprocess.CompletedProcess[str]":
     with redirect_stdout(StringIO()) as stdout, redirect_stderr(StringIO()) as stderr:
         code = main(arguments)
     return subprocess.CompletedProcess(arguments, code, stdout.getvalue(), stderr.getvalue())
-
-
-class Terminal:
-    """A command in a terminal of 80 columns and 24 lines; ``text`` is all that it has written so far."""
-
-    def __init__(self, *arguments: str) -> None:
-        self.text = ""
-        self._file, other = pty.openpty()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "flushtracker", *arguments],
-            stdin=other,
-            stdout=other,
-            stderr=other,
-            cwd=ROOT,
-            env={**os.environ, "COLUMNS": "80", "LINES": "24", "TERM": "xterm"},
-            start_new_session=True,
-        )
-        os.close(other)
-
-    def read_until(self, wanted: str, times: int = 1, deadline_s: float = 60.0) -> None:
-        """Read until it has written ``wanted`` so many times."""
-        deadline = time.monotonic() + deadline_s
-        while self.text.count(wanted) < times:
-            assert time.monotonic() < deadline, self.text
-            self.text += os.read(self._file, 65536).decode()
-
-    def interrupt(self) -> int:
-        """Send what Ctrl-C sends, and read to the end; returns the exit code."""
-        self._process.send_signal(signal.SIGINT)
-        return self.wait()
-
-    def wait(self) -> int:
-        """Read to the end; returns the exit code."""
-        # Linux's way to say that the other side is closed.
-        with suppress(OSError):
-            while data := os.read(self._file, 65536):
-                self.text += data.decode()
-        os.close(self._file)
-        return self._process.wait(60)

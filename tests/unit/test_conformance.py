@@ -1,10 +1,7 @@
 """The judge of a writer, rule by rule, and the changes that are played to it. The whole trial is tested elsewhere."""
 
 import json
-import sys
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -65,59 +62,6 @@ def dump(*offsets: LogOffset, shape_id: str = "users", **changed: object) -> lis
 TWO = [LogOffset(lsn, op) for lsn in (100, 200) for op in (0, 2)]
 
 
-def test_what_is_notified_must_be_in_the_dump() -> None:
-    """Also inside a transaction; what is stored beyond it may be anything that was sent."""
-    judge = sent(100, 200)
-    notify(judge, LogOffset(200, 0))
-    judge.dumped(dump(*TWO), "after kill 1")
-    judge.dumped(dump(*TWO[:3]), "after kill 2")
-    assert judge.violations == {}
-    judge.dumped(dump(*TWO[:2]), "after kill 3")
-    fact = "shape 'users' of s is notified at 0/C8+0, but the item at 0/C8+0 is not in the dump"
-    assert judge.violations == {"durable": f"after kill 3, {fact}"}
-
-
-def test_what_a_power_failure_takes_breaks_a_rule_of_its_own() -> None:
-    """A kill alone would not have taken it."""
-    judge = sent(100)
-    notify(judge, LogOffset(100, 2))
-    judge.dumped(dump(TWO[0]), "after kill 1, which left only what was synced", "power")
-    fact = "shape 'users' of s is notified at 0/64+2, but the item at 0/64+2 is not in the dump"
-    assert judge.violations == {"power": f"after kill 1, which left only what was synced, {fact}"}
-
-
-def test_nothing_may_be_notified_that_was_not_sent() -> None:
-    """It cannot be durable."""
-    judge = Judge()
-    notify(judge, LogOffset(100, 0))
-    assert judge.violations["durable"] == "shape 'users' of s is notified at 0/64+0, before anything was sent"
-    judge = sent(100)
-    notify(judge, LogOffset.last_of(100))
-    assert judge.violations == {}
-    notify(judge, LogOffset(101, 0))
-    assert judge.violations["durable"].endswith("at 0/65+0, past 0/64+inf, the end of what was sent")
-
-
-@pytest.mark.parametrize(
-    ("lines", "fact"),
-    [
-        (dump(TWO[0], TWO[0]), "has the item at 0/64+0 after that at 0/64+0"),
-        (dump(TWO[1], TWO[0]), "has the item at 0/64+0 after that at 0/64+2"),
-        (dump(LogOffset(100, 1)), "the item of shape 'users' of s at 0/64+1 is not as any that was sent"),
-        (dump(TWO[0], key="other"), "is not as any that was sent"),
-        (dump(TWO[0], value={"id": None}), "is not as any that was sent"),
-        (dump(TWO[0], operation="update"), "is not as any that was sent"),
-        (dump(TWO[0], shape_id="orders"), "is not as any that was sent"),
-    ],
-)
-def test_each_item_is_stored_once_in_order_as_it_was_sent(lines: Iterable[str], fact: str) -> None:
-    """Duplicates, another order, and other contents are each a violation."""
-    judge = sent(100, 200)
-    judge.dumped(lines, "after kill 1")
-    assert list(judge.violations) == ["once"]
-    assert fact in judge.violations["once"]
-
-
 @pytest.mark.parametrize("line", ["x", "[]", "{}", '{"offset": 5}', dump(TWO[0])[0].replace('"key"', '"k"')])
 def test_a_dump_that_cannot_be_read_is_the_users_error(line: str) -> None:
     """It is no verdict about the writer."""
@@ -173,32 +117,6 @@ def test_readers_see_whole_transactions(notified: LogOffset | None, offsets: lis
     assert found == (None if fact is None else f"while it runs, shape 'users' of s {fact}")
 
 
-def test_readers_do_not_see_a_transaction_without_its_commit() -> None:
-    """Even if all items that were sent are stored: more may follow."""
-    judge = sent(100)
-    judge.sent(replace(transaction(200), commit=None))
-    assert seen(judge, *TWO[:2]) is None
-    assert "shows a transaction at 0/C8 whose commit it was not sent" in str(seen(judge, *TWO))
-
-
-def test_readers_see_what_was_sent() -> None:
-    """Not something else at the same offset."""
-    judge = sent(100)
-    judge.seen(dump(*TWO[:2], key="other"), "while it runs")
-    assert "is not as any that was sent" in judge.violations["whole"]
-
-
-def test_a_gap_and_a_removal_excuse_readers_from_what_follows() -> None:
-    """What comes after the gap is not stored; of a removed shape nothing has to be."""
-    judge = sent(100)
-    judge.lost(SHAPE)
-    judge.sent(transaction(200))
-    notify(judge, LogOffset.last_of(200))
-    assert seen(judge, *TWO[:2]) is None
-    judge.removed.add(SHAPE)
-    assert seen(judge) is None
-
-
 def test_each_shape_is_said_again_after_a_start() -> None:
     """At its greatest offset or past it; a removed shape need not be."""
     judge = sent(100, 200)
@@ -211,15 +129,6 @@ def test_each_shape_is_said_again_after_a_start() -> None:
     judge.restarted()
     judge.removed.add(SHAPE)
     assert judge.not_said_again() == []
-
-
-def test_what_is_sent_and_not_notified_is_behind() -> None:
-    """Up to the last item: a commit that has nothing for the shape needs no notification."""
-    judge = sent(100)
-    assert judge.behind() == ["shape 'users' of s was sent items up to 0/64+2, notified nothing"]
-    judge.sent(replace(transaction(200), items=()))
-    notify(judge, LogOffset(100, 2))
-    assert judge.behind() == []
 
 
 @pytest.mark.parametrize(
@@ -299,13 +208,6 @@ def subject(tmp_path: Path, writer: str, dump_command: str) -> Subject:
     )
 
 
-def test_commands_get_the_paths_as_words_and_in_the_environment(tmp_path: Path) -> None:
-    """A path with a space stays one word."""
-    script = "import os, sys; print(sys.argv[1:], os.environ['FLUSHTRACKER_CONFIG'], os.environ['SECRET'])"
-    found = subject(tmp_path, "writer", f'{sys.executable} -c "{script}" {{config}} --at={{data}}').dump()
-    assert found == [f"{[f'{tmp_path}/a b.yaml', f'--at={tmp_path}/data']} {tmp_path}/a b.yaml x"]
-
-
 def test_the_power_fails_with_two_of_three_kills(tmp_path: Path) -> None:
     """Each leaves another state; without a disk that loses anything, none does."""
     (tmp_path / "data").mkdir()
@@ -319,32 +221,6 @@ def test_the_power_fails_with_two_of_three_kills(tmp_path: Path) -> None:
     synced, names = ("only what was synced", False), ("all names, but only contents that were synced", True)
     assert left == [synced, names, (None, True)]
     assert subject(tmp_path, "writer", "dump").lose_power(1, Random(1)) is None  # noqa: S311
-
-
-def test_commands_that_cannot_be_used_are_the_users_errors(tmp_path: Path) -> None:
-    """They are named, with the reason."""
-    fails = subject(tmp_path, "writer", f"{sys.executable} -c \"import sys; sys.exit('no database')\"")
-    with pytest.raises(ConfigError, match=r"^the command .* cannot be used: it exits with 1: no database$"):
-        fails.dump()
-    with pytest.raises(ConfigError, match=r"^the command no-such-writer cannot be used: .*No such file"):
-        subject(tmp_path, "no-such-writer", "dump").start()
-    with pytest.raises(ConfigError, match=r"^the command 'a \"b' cannot be split into words: No closing quotation$"):
-        subject(tmp_path, 'a "b', "dump")
-
-
-def test_a_writer_that_exits_is_noticed_and_one_that_is_killed_is_not(tmp_path: Path) -> None:
-    """Only the trial may end it."""
-    ends = subject(tmp_path, f'{sys.executable} -c "print(5 / 0)"', "dump")
-    ends.start()
-    while (failure := ends.failure()) is None:
-        pass
-    assert str(failure).startswith("the writer exited with 1: ZeroDivisionError: division by zero; its log is ")
-    ends.kill()
-    runs = subject(tmp_path, "sleep 1000", "dump")
-    runs.start()
-    assert runs.failure() is None
-    runs.kill()
-    assert runs.failure() is None
 
 
 def test_the_writers_configuration_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

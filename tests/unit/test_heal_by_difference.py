@@ -3,15 +3,20 @@
 from collections import Counter
 from pathlib import Path
 
+import duckdb
 import pytest
+from deltalake import DeltaTable
 
 from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead, read_shape
-from flushtracker.errors import ConfigError, SnapshotMissingError
+from flushtracker.delta.log.snapshots import last_snapshots
+from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import aligned
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.foreign_readers import duckdb_rows, polars_rows
 from tests.support.healed_log import HealedFollower, HealedLog
 from tests.support.seeds import play_until, seeds
+from tests.support.shape_log_rows import SOURCE
 from tests.support.snapshot_world import Table, table_after
 
 _STEPS = 40
@@ -35,6 +40,10 @@ def play(log: str, seed: int, *, has_folds: bool, steps: int = _STEPS) -> Counte
             check_offset(world)
         if world.rng.random() < 0.2:
             check_bound(world)
+        if world.rng.random() < 0.1:
+            check_registry(world)
+        if world.rng.random() < 0.1:
+            check_foreign(world)
     positions = set()
     for follower in followers:
         for _ in range(4):
@@ -96,6 +105,39 @@ def check_bound(world: HealedLog) -> None:
     assert (rows_of(again), again.bound, again.position) == (rows_of(read), read.bound, position)
 
 
+def check_registry(world: HealedLog) -> None:
+    """Who knows the registry does not read what has ended, or what is to begin again."""
+    life, reader = world.life, ShapeLogReader(world.log, world.registry)
+    last = last_snapshots(DeltaTable(world.log)).get(life.key)
+    if life.ended_at is not None:
+        with pytest.raises((ShapeEndedError, SnapshotMissingError)):
+            reader.read_rows("users", source=life.source)
+    elif last is None or world.taken_as.get((life.source, last.attempt), (None,))[0] is not life:
+        with pytest.raises((ConfigError, SnapshotMissingError)):
+            reader.read_rows("users", source=life.source)
+    else:
+        read = reader.read_rows("users", source=life.source)
+        assert rows_of(read) == world.expected(read.position)
+
+
+def check_foreign(world: HealedLog) -> None:
+    """By the queries of the page, which know nothing of incarnations: the rows of the last snapshot, or an error."""
+    version = DeltaTable(world.log).version()
+    try:
+        read = ShapeLogReader(world.log).read_rows("users", source=SOURCE)
+    except SnapshotMissingError:
+        for reader in (duckdb_rows, polars_rows):
+            with pytest.raises((duckdb.InvalidInputException, KeyError), match=r"run flushtracker snapshot|unseen"):
+                reader(world.log, version, "users", "n0")
+        return
+    life, _ = world.taken_as[SOURCE, read.position.attempt]
+    column = f"n{life.definition}"
+    expected = sorted(((row["id"], row.get(column)) for row in world.expected(read.position).values()), key=repr)
+    assert duckdb_rows(world.log, version, "users", column) == expected
+    assert polars_rows(world.log, version, "users", column) == expected
+    world.counts["foreign"] += 1
+
+
 def rows_of(read: ShapeRead) -> Table:
     """By id, without what is null."""
     return {row["id"]: {name: text for name, text in row.items() if text is not None} for row in read.rows.to_pylist()}
@@ -110,7 +152,7 @@ def test_followers_continue_by_the_difference_whatever_begins_again(tmp_path: Pa
         assert counts["told"] == 0, counts
         return counts
 
-    play_until(played, seed, "healed", "continued", "resyncs", "snapshots", "waits")
+    play_until(played, seed, "healed", "continued", "resyncs", "snapshots", "waits", "foreign")
 
 
 @pytest.mark.parametrize("seed", seeds(1, further=3))
@@ -121,3 +163,18 @@ def test_a_follower_whose_rows_are_folded_is_told(tmp_path: Path, seed: int) -> 
         return play(str(tmp_path / f"log{history}"), history, has_folds=True, steps=50)
 
     play_until(played, seed, "folds", "healed", "continued")
+
+
+def test_foreign_readers_do_not_take_a_mark_with_nothing_after_it_for_an_empty_shape(tmp_path: Path) -> None:
+    """A shape begins again whose history is folded: no row of the log is left that the queries would look at."""
+    world = HealedLog(str(tmp_path / "log"), 0, has_folds=True)
+    world.snapshot()
+    while not world.counts["folds"]:
+        world.change()
+        world.write_all()
+        world.upkeep()
+    world.resync()
+    world.mark()
+    with pytest.raises(SnapshotMissingError):
+        read_shape(world.log, "users")
+    check_foreign(world)

@@ -108,43 +108,6 @@ def test_a_missing_java_is_refused(tmp_path: Path) -> None:
     assert str(caught.value) == f"Spark needs Java, and there is no java on the PATH: {INSTALL}"
 
 
-def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
-    """Spark has the same rule: a good Java on the PATH does not make up for a bad JAVA_HOME."""
-    fake_java(tmp_path / "path", printing('openjdk version "17"'))
-    home = tmp_path / "home"
-    environ = on_path(tmp_path / "path") | {"JAVA_HOME": str(home)}
-    with pytest.raises(ConfigError) as caught:
-        check_java(environ)
-    assert str(caught.value) == (
-        f"JAVA_HOME is {home}, but there is no {home}/bin/java: set it to a JDK 17 or 21, or unset it"
-    )
-
-    fake_java(home / "bin", printing('openjdk version "11"'))
-    with pytest.raises(ConfigError) as caught:
-        check_java(environ)
-    assert str(caught.value) == (
-        f"{home}/bin/java is Java 11, and Spark needs 17 or newer: "
-        f"JAVA_HOME is {home}: set it to a JDK 17 or 21, or unset it"
-    )
-
-    fake_java(home / "bin", printing('openjdk version "21"'))
-    assert check_java(environ) == Java(home / "bin" / "java", 21)
-    assert check_java(environ | {"JAVA_HOME": ""}).major == 17
-
-
-def test_a_java_that_does_not_work_is_refused(tmp_path: Path) -> None:
-    """Such as the placeholder that macOS ships, or a launcher for another machine."""
-    launcher = fake_java(tmp_path, "echo 'Unable to locate a Java Runtime.' >&2; exit 1")
-    with pytest.raises(ConfigError) as caught:
-        check_java(on_path(tmp_path))
-    assert str(caught.value) == (
-        f"{launcher} does not report its version, but prints 'Unable to locate a Java Runtime.\\n': {INSTALL} to one"
-    )
-    launcher.write_bytes(b"\x7fELF")
-    with pytest.raises(ConfigError, match=r"java does not run, .*Exec format error"):
-        check_java(on_path(tmp_path))
-
-
 def test_the_java_check_needs_no_package(tmp_path: Path) -> None:
     """`make` runs it before anything is installed; a refusal is one line, with a configuration error's exit code."""
     done = run_to_end(
@@ -404,20 +367,3 @@ def test_a_fetch_for_another_spark_leaves_the_jars_that_both_have(checkout: Path
     assert jars.fetch(environ) == SPARK_JARS.paths(environ)
     after = kept.stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-
-
-def test_a_malformed_repository_url_is_refused(checkout: Path) -> None:
-    """Before anything is started, and without showing it: it may contain a password."""
-    for repository in ("repo.example.org/maven", "ftp://me:hunter2@x/", "http://[me:hunter2"):
-        with pytest.raises(ConfigError) as caught:
-            SPARK_JARS.fetch({"FLUSHTRACKER_MAVEN": repository})
-        assert str(caught.value) == ("FLUSHTRACKER_MAVEN is not a URL that starts with https://, http:// or file://")
-    assert not (checkout / ".jars").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_reported(checkout: Path, tmp_path: Path) -> None:
-    """Such as on a full disk, or with a file in the folder's place."""
-    (checkout / ".jars").touch()
-    fake_java(tmp_path, printing('openjdk version "17"'))
-    with pytest.raises(ConfigError, match=r"the jars for Spark cannot be stored in .*/\.jars: .*File exists"):
-        SPARK_JARS.fetch(on_path(tmp_path))

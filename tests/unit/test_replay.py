@@ -205,35 +205,6 @@ def test_a_shape_gets_what_a_naive_filter_gives(
 # Options
 
 
-def test_the_batch_size_and_the_source_are_options(tmp_path: Path, replayed: Streams) -> None:
-    """Another batch size cuts differently but leads to the same items; the source is in every event."""
-    assert replay(tmp_path, "--max-batch-size", "7", "--source", "7301/1/s", "--fragments-per-file", "50") == 0
-    other = streams(tmp_path)
-    assert len(other.fragments) > 2 * len(replayed.fragments)
-    sources = {event.source for event in other.fragments} | {entry.source for entry in other.shapes}
-    assert sources | {event.source for event in other.shape_changes} == {"7301/1/s"}
-    assert other.last_items() == replayed.last_items()
-    assert min(map(len, other.fragment_files[:-1])) >= 50
-
-
-def test_a_replay_is_the_same_each_time(replayed: Streams, tmp_path: Path) -> None:
-    """It uses neither a clock nor random numbers."""
-    assert replay(tmp_path) == 0
-    assert streams(tmp_path) == replayed
-
-
-def test_a_summary_ends_the_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line: what was read, what was published, how long it took."""
-    assert replay(tmp_path) == 0
-    # On a busy machine there was progress before.
-    *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        "flushtracker replay: 369 transactions, up to commit 0/1C90AF0: 410 fragments, 6,172 changes; "
-        "14 of 15 shapes took part; "
-    )
-    assert line.endswith(" s")
-
-
 def test_a_recording_that_ends_inside_a_transaction_leaves_it_open(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -324,15 +295,6 @@ def test_newcomer_misspells_a_table_and_nothing_is_written(tmp_path: Path, capsy
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_recording_is_refused_before_anything_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The message has the paths tried."""
-    line = refused(capsys, replay(tmp_path / "out", recording=tmp_path / "none"), 2)
-    assert line.startswith(f"flushtracker replay: no recording found: neither {tmp_path}/none nor ")
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_frame_that_cannot_be_read_is_named_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The message also has its LSN; the exit code is that of bad input."""
     frames = list(read_recording(RECORDING))[:3]
@@ -348,23 +310,6 @@ def test_a_transaction_over_the_limit_is_refused(tmp_path: Path, capsys: pytest.
     line = refused(capsys, replay(tmp_path, "--max-tx-size", "30000"), 3)
     assert line.startswith("flushtracker replay: transaction ")
     assert "bytes, but max_tx_size is 30000" in line
-
-
-def test_a_traceback_is_printed_only_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It precedes the line with the error."""
-    assert replay(tmp_path, "--verbose", recording=tmp_path / "none") == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "Traceback (most recent call last):"
-    assert lines[-1].startswith("flushtracker replay: no recording found")
-
-
-@pytest.mark.parametrize("option", ["--max-batch-size", "--max-tx-size", "--fragments-per-file"])
-def test_a_limit_is_a_whole_number_above_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
-    """Anything else is refused as an argument."""
-    with pytest.raises(SystemExit) as end:
-        replay(tmp_path, option, "0")
-    assert end.value.code == 2
-    assert capsys.readouterr().err.endswith(f"argument {option}: '0' is not a whole number above zero\n")
 
 
 # The sequencer

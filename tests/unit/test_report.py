@@ -10,12 +10,11 @@ import pytest
 from deltalake import write_deltalake
 
 from flushtracker.cli import main
-from flushtracker.delta.acks.reader import Ack, AckHistory, read_ack_history
+from flushtracker.delta.acks.reader import Ack
 from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.event_files import StreamWriter
 from flushtracker.events.stream_events import FragmentEvent
-from flushtracker.operate.report.figures import HeldBack, held_back, last_published_commit, make_report
-from flushtracker.operate.report.plot import plot_report
+from flushtracker.operate.report.figures import HeldBack, held_back, last_published_commit
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
 
@@ -168,26 +167,6 @@ def test_a_shape_holds_the_ack_back_until_the_next_ack() -> None:
     assert held_back((ack(5, 0x1000, 0x2000, "slow"),)) == (HeldBack("slow", acks=1, max_lag_bytes=0x1000),)
 
 
-def test_a_new_checkpoint_restarts_the_batch_count() -> None:
-    """The batches in between are then unknown, never negative; nor is the time if the clock went back."""
-    assert held_back((ack(500, 0x1000, 0x2000, "slow", 9), ack(0, 0x2000, 0x2000, None, 1))) == (
-        HeldBack("slow", acks=1, batches=0, seconds=0.0, max_lag_bytes=0x1000),
-    )
-
-
-def test_acks_are_read_back_in_the_order_of_their_lsns(project: Project) -> None:
-    """Whatever order the table's files are in; a single source need not be named."""
-    project.write_acks(ACKS)
-    assert read_ack_history(str(project.root / "acks")) == AckHistory("s", ACKS)
-
-
-def test_an_ack_before_the_first_commit_has_no_lag(project: Project) -> None:
-    """No known commit is above it."""
-    row = AckRow("s", 0, 0x999, None, 1, "slow", NOON, NOON)
-    project.ack_table().append(row)
-    assert read_ack_history(str(project.root / "acks")).acks[0].lag_bytes == 0
-
-
 def test_the_last_published_commit_is_of_this_source_and_committed(project: Project) -> None:
     """Other sources and open transactions do not count, even if they are in newer files."""
     project.write_fragments(0x1000, 0x2000)
@@ -200,29 +179,7 @@ def test_the_last_published_commit_is_of_this_source_and_committed(project: Proj
     assert last_published_commit(str(project.root / "missing"), "s") is None
 
 
-def test_without_fragments_the_ack_must_reach_the_last_commit_seen() -> None:
-    """Such as when they are in a store that the report does not read."""
-    assert make_report(AckHistory("s", ACKS), None).is_complete
-    assert not make_report(AckHistory("s", ACKS[:3]), None).is_complete
-
-
 # The plot
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    "acks",
-    [
-        ACKS[:1],
-        (ack(0, 0x1000, 0x1000),),
-        tuple(ack(n, 1000 * n + 1, 3000 * n + 2, f"_$shape$_{n % 12}" * 9, 5000 * n) for n in range(200)),
-        (ack(1, 1, 2, "clock", 9), ack(2, 3, 4, "back", 1)),
-    ],
-)
-def test_every_history_can_be_drawn(tmp_path: Path, acks: tuple[Ack, ...]) -> None:
-    """One ack, no lag, many shapes with odd names, a clock that went back; all without a warning."""
-    plot_report(make_report(AckHistory("7301/1/a$b$", acks), None), tmp_path / "report.png")
-    assert (tmp_path / "report.png").stat().st_size > 10_000
 
 
 # Refusals

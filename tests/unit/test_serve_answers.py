@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -32,7 +31,6 @@ from flushtracker.status.job_conclusions import conclusions
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.folded_log import changes, folded
-from tests.support.resynced_log import ResyncedLog
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_client import Client, Response, Server, config_of, serving
 from tests.support.shape_log_rows import append, commit, inserts, item, snapshot_rows
@@ -733,40 +731,3 @@ async def test_unchanged_answer_is_not_sent_again(log: str) -> None:
         await server.served.parts.watch.current(fresh=True)
         changed = await server.get(query, headers=headers)
         assert changed.status == 200
-
-
-@pytest.mark.parametrize("seed", range(2))
-async def test_shape_that_begins_again_and_is_folded(tmp_path: Path, seed: int) -> None:
-    """Incarnations, snapshots late and again, folds, merges, with two servers: each copy is one that the table had.
-
-    A copy never goes back, and at the end it is the newest that the log has.
-    """
-    world = ResyncedLog(str(tmp_path / "log"), Random(seed))  # noqa: S311  reproducible
-    world.snapshot()
-
-    seen: dict[int, int] = {}
-
-    async def step(client: Client, server: Server) -> None:
-        response = await client.step(server)
-        assert response.status in {200, 409, 410, 503}, response.body
-        if response.status == 200 and client.is_up_to_date:
-            states = ((tx, rows) for tx, rows in sorted(world.states.items()) if tx >= seen.get(id(client), 0))
-            # The earliest state that it may be, because several may be equal.
-            seen[id(client)] = next(tx for tx, rows in states if rows == client.rows)
-
-    async with serving(world.log, world.registry) as one, serving(world.log, world.registry) as other:
-        clients = [Client(USERS) for _ in range(4)]
-        for number in range(40):
-            world.step()
-            for client in clients:
-                if world.rng.random() < 0.5:
-                    await step(client, world.rng.choice([one, other]))
-            if number % 10 == 9:
-                clients.append(Client(USERS))
-        for action in (world.begin, world.change, world.write_all, world.snapshot, world.upkeep):
-            action()
-        await one.served.parts.watch.current(fresh=True)
-        for client in clients:
-            client.is_up_to_date = False
-            await client.sync(one)
-            assert client.rows == world.expected

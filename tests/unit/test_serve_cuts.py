@@ -3,19 +3,15 @@
 import asyncio
 import json
 import shutil
-from contextlib import AsyncExitStack
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from flushtracker.delta.log.cuts import CutLog
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
-from tests.support.cut_clients import CutClient, combined
+from tests.support.cut_clients import CutClient
 from tests.support.sample_registry import register, shape_entry, table_entry, taken
-from tests.support.seeds import play_until, seeds
-from tests.support.serve_client import Response, Server, run, serving
+from tests.support.serve_client import Response, Server, serving
 from tests.support.shape_log_rows import SOURCE, Row, append, commit, item, snapshot_rows
 
 USERS, ORDERS = {"shape": "users"}, {"shape": "orders"}
@@ -179,109 +175,3 @@ async def test_events_tell_cuts_and_never_go_back(log: str) -> None:
         assert told() == ["10", "35", "45", "60"]
         gone.set()
         await stream
-
-
-@pytest.mark.parametrize("seed", seeds(1, further=3))
-def test_sums_of_combined_shapes_are_equal_at_every_lsn(tmp_path: Path, seed: int) -> None:
-    """Three shapes, whose transactions are appended at different times; snapshots are taken.
-
-    Clients of several servers combine what they have up to the least LSN, from the one on that each has first been
-    told, and have then the database at that LSN; in the end, at the last one.
-    """
-    play_until(lambda history: compare_cuts(str(tmp_path / f"log{history}"), history), seed, "compared")
-
-
-def compare_cuts(log: str, seed: int) -> dict[str, int]:
-    """How often clients had a common LSN amid the play: on a busy machine perhaps never."""
-    rng = Random(seed)  # noqa: S311  reproducible
-    world, compared = CutHistory(log, rng), 0
-
-    def check(clients: list[CutClient]) -> int:
-        found = combined(clients)
-        if found is None:
-            return -1
-        at, rows = found
-        assert {each: {*of} for each, of in rows.items()} == world.rows_at(at), f"at {at}"
-        return at
-
-    async def test() -> None:
-        nonlocal compared
-        async with AsyncExitStack() as stack:
-            servers = [await stack.enter_async_context(serving(log, live_s=0.2)) for _ in range(2)]
-            clients = world.clients()
-            for _ in range(80):
-                rng.choice([world.commit, world.commit, world.append, world.append, world.note, world.snapshot])()
-                client, server = rng.choice(clients), rng.choice(servers)
-                if rng.random() < 0.05:
-                    clients = world.clients()
-                response = await client.step(server, live=rng.random() < 0.3)
-                assert response.status in {200, 409}, response.body
-                compared += check(clients) >= 0
-            world.commit()  # No cut may have reached the last snapshot.
-            world.append_all()
-            world.note()
-            for server in servers:
-                await seen(server)
-                for client in clients:
-                    client.is_up_to_date = False
-                    await client.sync(server)
-                assert check(clients) == max(world.history)
-
-    run(test)
-    return {"compared": compared}
-
-
-class CutHistory:
-    """Transactions of three shapes, which the log gets one by one, and whose cuts are noted behind it."""
-
-    def __init__(self, log: str, rng: Random) -> None:
-        self.log, self.rng = log, rng
-        self.shape_ids = ("a", "b", "c")
-        create_shape_log(log)
-        register(log, *(shape_entry(each) for each in self.shape_ids))
-        self.history: dict[int, tuple[str, ...]] = {}
-        self.appended = dict.fromkeys(self.shape_ids, 0)
-        self.attempt = dict.fromkeys(self.shape_ids, 0)
-
-    def clients(self) -> list[CutClient]:
-        return [CutClient({"shape": each, "cuts": self.rng.choice(["true", "false"])}) for each in self.shape_ids]
-
-    def commit(self) -> None:
-        tx = 8 * (len(self.history) + 2)
-        self.history[tx] = tuple(self.rng.sample(self.shape_ids, self.rng.randint(0, 3)))
-
-    def append(self) -> None:
-        """One shape gets some more of its transactions."""
-        shape_id = self.rng.choice(self.shape_ids)
-        waiting = [tx for tx, on in self.history.items() if tx > self.appended[shape_id] and shape_id in on]
-        for tx in waiting[: self.rng.randint(1, 3)]:
-            append(self.log, change(tx, shape_id))
-            self.appended[shape_id] = tx
-
-    def append_all(self) -> None:
-        while any(tx > self.appended[each] for tx, on in self.history.items() for each in on):
-            self.append()
-
-    def note(self) -> None:
-        """Up to below the first transaction that some shape lacks."""
-        lacking = [tx for tx, on in self.history.items() if any(tx > self.appended[each] for each in on)]
-        note(self.log, min(lacking, default=max(self.history, default=0) + 1) - 1)
-
-    def snapshot(self) -> None:
-        """Of a shape that has none: it sees all transactions so far, also those that the log lacks."""
-        shape_id = self.rng.choice(self.shape_ids)
-        if self.attempt[shape_id] or not self.history:
-            return
-        self.attempt[shape_id] = 1
-        upto = max(self.history)
-        rows: dict[str, dict[str, str | None]] = {
-            str(tx): {"id": str(tx)} for tx, on in self.history.items() if shape_id in on
-        }
-        made = taken(1, f"{upto + 1}:{upto + 1}:", upto + 8)
-        append(self.log, snapshot_rows(made, rows, shape_id=shape_id))
-
-    def rows_at(self, lsn: int) -> dict[str, set[str]]:
-        return {
-            shape_id: {str(tx) for tx, on in self.history.items() if shape_id in on and tx <= lsn}
-            for shape_id in self.shape_ids
-        }

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import pytest
 
-from flushtracker.delta.log.reader import read_shape
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
@@ -205,22 +204,3 @@ async def _changes(server: Server, client: Client) -> list[dict[str, Any]]:
 def answer_of(client: Client) -> Answer:
     """The client's rows as texts."""
     return sorted([tuple(row.values()) for row in client.rows.values()], key=repr)
-
-
-@pytest.mark.parametrize("seed", range(2))
-async def test_clients_of_random_shapes_keep_the_rows_of_their_queries(log: str, seed: int) -> None:
-    """Followed from the beginning, some live at each transaction, and never told to begin again."""
-    world, definitions = random_case(Random(seed), shapes=2)  # noqa: S311  reproducible
-    played(log, world, definitions, 1)
-    register(log, *entries(definitions))
-    async with serving(log) as server:
-        clients = {each.id: Client({"shape": each.id}) for each in definitions}
-        for _ in range(6):
-            answers = played(log, world, definitions, 1)[-1][1]
-            for shape_id, client in clients.items():
-                bound = read_shape(log, shape_id).bound
-                while bound is not None and client.tx < bound.tx_offset:
-                    response = await client.step(server, live=True)
-                    assert response.status == 200
-                assert answer_of(client) == [tuple(row) for row in answers[shape_id]]
-        assert [client.told for client in clients.values()] == [0, 0]

@@ -3,7 +3,6 @@
 import fcntl
 import io
 import os
-import pwd
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,7 @@ from flushtracker.capture.shape_registry import ShapeRegistry
 from flushtracker.cli import main
 from flushtracker.errors import ConfigError, FlushtrackerError, PostgresUnavailableError, ShapeError
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.operate.shapes.shapes_edit import edited, lost_reader
+from flushtracker.operate.shapes.shapes_edit import edited
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import read_shapes
 from flushtracker.wal.log_offset import LogOffset
@@ -237,103 +236,6 @@ def test_a_link_and_the_rights_of_its_file_stay(shapes: Path) -> None:
     assert "orders" not in shapes.read_text()
 
 
-def test_a_colleague_in_the_files_group_leaves_it_to_the_group(shapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only root can keep the owner; the group was lost with it, and capture could read its own file no longer."""
-    given = []
-
-    def as_colleague(_: int, owner: int, group: int) -> None:
-        if owner != -1:
-            raise PermissionError
-        given.append(group)
-
-    monkeypatch.setattr(os, "fchown", as_colleague)
-    assert remove(shapes, "orders") == 0
-    assert given == [shapes.stat().st_gid]
-
-
-def test_an_edit_after_which_the_group_could_not_read_the_file_is_refused(
-    shapes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Capture may be of that group; a file that all may read can be edited."""
-    real = os.fstat
-
-    def deny(*_: object) -> None:
-        raise PermissionError
-
-    def of_another_group(descriptor: int) -> os.stat_result:
-        found = real(descriptor)
-        return os.stat_result((*found[:5], found.st_gid + 1, *found[6:]))
-
-    monkeypatch.setattr(os, "fchown", deny)
-    monkeypatch.setattr(os, "fstat", of_another_group)
-    shapes.chmod(0o660)
-    assert remove(shapes, "orders") == 2
-    error = capsys.readouterr().err
-    assert f"its group, {shapes.stat().st_gid}, could no longer read it" in error
-    assert "nothing was changed" in error
-    assert shapes.read_text() == SHAPES
-    assert len(list(shapes.parent.iterdir())) == 2
-    shapes.chmod(0o664)
-    assert remove(shapes, "orders") == 0
-
-
-@pytest.mark.parametrize(
-    ("mode", "before", "after", "lost"),
-    [
-        (0o600, (7, 8), (7, 9), None),
-        (0o640, (7, 8), (7, 9), "its group, 8,"),
-        (0o660, (0, 8), (6, 8), None),
-        (0o660, (987654, 8), (6, 8), "its owner, 987654,"),
-        (0o600, (7, 8), (6, 8), "its owner, 7,"),
-        (0o664, (7, 8), (6, 9), None),
-    ],
-)
-def test_an_owner_or_group_that_is_lost_matters_if_it_was_needed_to_read(
-    mode: int, before: tuple[int, int], after: tuple[int, int], lost: str | None
-) -> None:
-    """root reads everything, and everybody what is for all."""
-    results = [os.stat_result((mode, 0, 0, 1, *ids, 0, 0, 0, 0)) for ids in (before, after)]
-    assert lost_reader(results[0], results[1]) == lost
-
-
-def test_an_owner_who_is_in_the_files_group_still_reads_it() -> None:
-    """As capture's user in the group of those who may edit its files."""
-    user = pwd.getpwnam("nobody")
-    before = os.stat_result((0o660, 0, 0, 1, user.pw_uid, user.pw_gid, 0, 0, 0, 0))
-    after = os.stat_result((0o660, 0, 0, 1, user.pw_uid + 1, user.pw_gid, 0, 0, 0, 0))
-    assert lost_reader(before, after) is None
-
-
-@pytest.mark.parametrize("command", ["add-shape", "remove-shape"])
-def test_a_full_device_under_stdout_is_no_edit_that_failed(
-    shapes: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The file was changed and the message said that nothing was, when only the message could not be written."""
-
-    class Full(io.StringIO):
-        def write(self, _: str) -> int:
-            raise OSError(28, "No space left on device")
-
-    new = shapes.parent / "new.yaml"
-    new.write_text("id: late\ntable: public.late")
-    arguments = [command, str(new)] if command == "add-shape" else [command, "orders", "--yes"]
-    monkeypatch.setattr("sys.stdout", Full())
-    assert run(shapes, *arguments) == 1
-    assert "nothing was changed" not in capsys.readouterr().err
-    assert shapes.read_text() != SHAPES
-
-
-def test_line_ends_and_a_byte_order_mark_stay(shapes: Path) -> None:
-    """An editor of another system has left them."""
-    shapes.write_bytes(b"\xef\xbb\xbf" + SHAPES.replace("\n", "\r\n").encode())
-    assert remove(shapes, "events") == 0
-    new = shapes.parent / "new.yaml"
-    new.write_text("id: events\ntable: public.events")
-    assert run(shapes, "add-shape", str(new)) == 0
-    assert shapes.read_bytes().count(b"\r\n") == shapes.read_bytes().count(b"\n")
-    assert shapes.read_bytes().startswith(b"\xef\xbb\xbf# Mine")
-
-
 def test_an_editor_that_saves_meanwhile_wins(shapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Editors take no lock. Their content must not be overwritten by what was read before it."""
     real = read_shapes
@@ -397,27 +299,6 @@ def test_an_edit_that_would_change_more_is_refused(shapes: Path) -> None:
     refuse: Callable[[object], None] = lambda _: pytest.fail("read although it is no file of shapes")  # noqa: E731
     with pytest.raises(ConfigError, match="as it would be, line 1: other is not a known key"), edited(shapes) as file:
         file.replace("other: 1\n", refuse)
-
-
-def test_an_anchor_moves_to_the_next_use_when_its_shape_is_removed(shapes: Path) -> None:
-    """The other shape means the same as before."""
-    shapes.write_text("shapes:\n  - id: a\n    table: &t public.t\n  - id: b\n    table: *t\n")
-    assert remove(shapes, "a") == 0
-    assert shapes.read_text() == "shapes:\n  - id: b\n    table: &t public.t\n"
-
-
-def test_shapes_that_end_in_an_alias_stay_where_they_are(shapes: Path) -> None:
-    """The comment behind an alias moves to a line of its own, which is still the shape's."""
-    first = "shapes:\n- id: a\n  table: &t public.t\n"
-    last = "- id: b\n  table: *t   # the same\n"
-    shapes.write_text(f"{first}{last}# c\n")
-    new = shapes.parent / "new.yaml"
-    new.write_text("id: d\ntable: public.d")
-    assert run(shapes, "add-shape", str(new)) == 0
-    moved = "- id: b\n  table: *t\n              # the same\n"
-    assert shapes.read_text() == f"{first}{moved}- id: d\n  table: public.d\n# c\n"
-    assert remove(shapes, "b") == 0
-    assert shapes.read_text() == f"{first}- id: d\n  table: public.d\n# c\n"
 
 
 @pytest.mark.parametrize("command", ["add-shape", "remove-shape"])

@@ -46,65 +46,6 @@ def plus(text: str, source: str) -> str:
     return edited.text()
 
 
-def test_an_item_goes_with_its_own_comments_and_nothing_else() -> None:
-    """A comment at the level of the dashes belongs to what follows it, as the one about b."""
-    assert without(TEXT, 0) == TEXT.replace(
-        "  - id: a        # the first\n    table: public.t\n    # flush: {bytes: 1}\n", ""
-    )
-    assert without(TEXT, 1) == TEXT.replace("  - {id: b, table: public.t}\n", "")
-    assert yaml.safe_load(without(TEXT, 2)) == {
-        "shapes": [{"id": "a", "table": "public.t"}, {"id": "b", "table": "public.t"}],
-        "allow_removing": 1,
-    }
-
-
-def test_a_comment_inside_an_item_is_its_own_wherever_it_begins() -> None:
-    """As a line that an editor has commented out."""
-    text = "shapes:\n- id: a\n#  where: x\n  table: t\n# about b\n- id: b\n#  where: x\n  table: t\n"
-    assert without(text, 0) == "shapes:\n# about b\n- id: b\n#  where: x\n  table: t\n"
-    assert without(text, 1) == "shapes:\n- id: a\n#  where: x\n  table: t\n# about b\n"
-
-
-def test_the_last_item_leaves_an_empty_list() -> None:
-    """A key without a value would be null."""
-    text = "shapes: # mine\n- id: a\n  table: public.t\n# after\n"
-    assert without(text, 0) == "shapes: [] # mine\n# after\n"
-    assert plus(without(text, 0), "id: b\ntable: public.u") == (
-        "shapes:    # mine\n# after\n  - id: b\n    table: public.u\n"
-    )
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "shapes:\n- id: d\n  columns:\n  - x\n  - y   # both\n  # {bytes: 1}\n",
-        "- id: d\n  columns:\n  - x\n  - y   # both\n  # {bytes: 1}\n",
-        "id: d\ncolumns:\n- x\n- y   # both\n# {bytes: 1}\n",
-    ],
-)
-def test_items_are_indented_as_the_list_is(source: str) -> None:
-    """Whatever form they come in: a list under its key, a list alone, or one item."""
-    edited = plus(TEXT, source)
-    added = "  - id: d\n    columns:\n      - x\n      - y # both\n    # {bytes: 1}\n"
-    assert re.sub(" +# both", " # both", edited) == TEXT.replace("\n  # the end", f"\n{added}\n  # the end", 1).replace(
-        "comment\n\n", "comment\n"
-    )
-    assert re.sub(" +# both", " # both", plus("shapes:\n- id: a", source)) == (
-        "shapes:\n- id: a\n- id: d\n  columns:\n  - x\n  - y # both\n  # {bytes: 1}\n"
-    )
-
-
-def test_only_white_space_changes_elsewhere() -> None:
-    """Indentation becomes that of the first list and mapping; quotes, anchors and spellings are kept."""
-    text = (
-        "# top\n---\n'shapes':\n    - id: &i \"a\"   # \\ \n      flush:\n         {bytes: 0x10,   interval: ~}\n"
-        "    -   id: b\n        where: 'it''s\n           long'\n        columns:\n        - *i\n        - True\n...\n"
-    )
-    kept = plus(text, "id: c")
-    assert "".join(kept.split()) == "".join(text.replace("...", "-id:c...").split())
-    assert "\n    - id: b\n      where: 'it''s long'\n      columns:\n          - *i\n" in kept
-
-
 @pytest.mark.parametrize(
     ("value", "written"),
     [
@@ -152,13 +93,6 @@ def test_a_source_of_something_else_is_refused() -> None:
         plus(TEXT, "just text")
     with pytest.raises(ConfigError, match=r"new.yaml line 1: expected the list shapes"):
         plus(TEXT, "shapes: {id: a}")
-
-
-def test_a_comment_below_a_list_is_kept_once() -> None:
-    """ruamel.yaml reports it twice if the list is not indented and ends in brackets."""
-    text = "shapes:\n- id: a\n  columns:\n  - [x]\n\n# about b\n- id: b\n  columns: [x]\n# end\n"
-    assert without(text, 0) == "shapes:\n\n# about b\n- id: b\n  columns: [x]\n# end\n"
-    assert without(text, 1) == "shapes:\n- id: a\n  columns:\n  - [x]\n\n# about b\n# end\n"
 
 
 _VALUES = st.one_of(

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ack_rows import DeltaAckRows
+from tests.support.ack_rows import AckRows, DeltaAckRows, acks_of
 from tests.support.failing_scenario import described, failure_of, shrunk
+from tests.support.sample_source import SampleSource
 from tests.support.scenario import Action, Scenario
 from tests.support.seeds import seeds
+from tests.support.simulated_job import KilledError, SimulatedJob
 from tests.support.simulation import Simulation
+from tests.support.wal_history import Event
 
 _HISTORIES = 50
 
@@ -52,3 +55,22 @@ def test_histories_end_alike_on_a_real_ack_table(tmp_path: Path, seed: int) -> N
     in_memory.run()
     real.run()
     assert sorted(real.table.rows) == sorted(in_memory.table.rows)
+
+
+def test_a_restart_may_acknowledge_a_keepalive_right_before_a_pending_commit() -> None:
+    """The killed batch saw the commit that begins where the keepalive ends, and its ack was one below the keepalive."""
+    source = SampleSource("7301/1/shapes", 1000)
+    first, second = source.transaction(1100, "users"), source.keepalive(1150)
+    watched = AckRows()
+    job = SimulatedJob(watched)
+    job.run_batch([first, second])
+    killed: list[Event] = [source.transaction(1151, "users"), source.flushed("users", 1100)]
+    with pytest.raises(KilledError):
+        job.run_batch(killed, kill="before commit")
+    assert acks_of(watched, source.name) == [1098, 1149]
+    job = SimulatedJob(watched, job.checkpoint)
+    assert acks_of(watched, source.name) == [1098, 1149, 1150]
+    job.run_batch(killed)
+    assert acks_of(watched, source.name) == [1098, 1149, 1150]
+    job.run_batch([source.flushed("users", 1151)])
+    assert acks_of(watched, source.name) == [1098, 1149, 1150, 1151]

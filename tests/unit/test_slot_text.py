@@ -12,7 +12,7 @@ from flushtracker.operate.status.overview_text import overview_lines
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.job_status import Holder
 from flushtracker.wal.lsn import format_lsn
-from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, ROW, URL, overview, slot, source
+from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, URL, overview, slot, source
 from tests.support.status_pages import ACK, HELD, HOLDER, IDLE, NOW_MS, SEEN, job_status
 
 
@@ -130,14 +130,6 @@ def test_slot_is_shown_when_the_job_is_dead_and_the_table_is_dated() -> None:
     ]
 
 
-def test_row_of_another_day_has_its_date() -> None:
-    """A job that has been dead for a week."""
-    row = replace(ROW, acked_at=ROW.acked_at.replace(day=14), blocking_shape=None, pending_shapes=0)
-    lines = text(overview(job=NO_JOB, row=row))
-    assert "2026-09-14 14:10:44Z, 7.0 d ago" in lines[1]
-    assert lines[2] == "ack 0/37F1C5E   at 2026-09-14 14:10:44Z: last seen 0/37F1CE7   nothing pending"
-
-
 def test_each_silence_is_one_line() -> None:
     """With nobody there, three lines say so."""
     assert text(overview(slot=NO_SERVER, job=NO_JOB, row=NO_TABLE)) == [
@@ -154,19 +146,6 @@ def test_unreadable_table_does_not_hide_what_the_job_says() -> None:
     assert lines[0] == str(NO_SERVER)
     assert lines[1] == "ack 0/37F1C5E   last seen 0/37F1CE7   1 pending"
     assert str(NO_TABLE) in lines
-
-
-def test_limits_are_lines_of_their_own() -> None:
-    """With both values."""
-    lines = text(overview(), Limits(5_000_000, 60_000))
-    assert "the slot retains 20.8 MB, more than 5.00 MB (--max-retained)" in lines
-    assert "the ack has not moved for 2.6 min, more than 1.0 min (--max-age)" in lines
-
-
-def test_slot_without_a_limit_says_so() -> None:
-    """Then it is the disk that ends."""
-    (first, *_) = text(overview(slot=slot(safe_wal_bytes=None)))
-    assert first.endswith("  retained 20.8 MB  safe until the disk is full (no max_slot_wal_keep_size)")
 
 
 def test_lost_slot_says_what_to_do_first() -> None:
@@ -235,32 +214,6 @@ def test_shape_at_work_needs_no_remedy() -> None:
     assert len(remedies(text(overview(job=young), Limits(retained_bytes=1)))) == 1
 
 
-def test_more_shapes_than_are_listed_are_counted() -> None:
-    """Ten are listed."""
-    holders = tuple(replace(HOLDER, shape_id=f"s{number}") for number in range(10))
-    lines = text(overview(job=source(holders=holders, pending_shapes=1_234)))
-    assert lines[1].endswith("   1,234 pending")
-    assert lines[13] == "and 1,224 more, which hold no more than these"
-
-
-def test_long_ids_fit_a_terminal_of_80_columns_and_stay_whole() -> None:
-    """An id of 60 characters has a line of its own, its figures are below, in their columns."""
-    long = "orders-of-the-european-region-by-customer-and-day-of-the-year"[:60]
-    holders = (replace(HOLDER, shape_id=long), HOLDER, Holder("x", NOW_MS - 5_000, 2, 12_345_678, ACK))
-    lines = text(overview(job=source(holders=holders, pending_shapes=3)))
-    assert lines[2:7] == [
-        "SHAPE        SINCE    HOLDS    ACK IF REMOVED",
-        long,
-        "             2.6 min  137 B    0/37F1CE7",
-        "orders-open  2.6 min  137 B    0/37F1CE7",
-        "x            5.0 s    12.3 MB  no change",
-    ]
-    assert max(map(len, lines[:7])) <= 80
-    # Without a terminal each shape is one line, for programs.
-    rows = text(overview(job=source(holders=holders, pending_shapes=3)), width=None)
-    assert rows[3].split() == [long, "2.6", "min", "137", "B", "0/37F1CE7"]
-
-
 @pytest.mark.parametrize(
     "shape_id",
     [
@@ -294,21 +247,3 @@ def test_remedy_names_the_configuration_that_is_not_the_default() -> None:
     seen = overview(slot=HELD_SLOT)
     lines = overview_lines(seen, judge(seen, Limits()), config_arguments=("--config", "my conf/eu.yaml"))
     assert f"remove-shape --config {shlex.quote('my conf/eu.yaml')} orders-open (final" in lines[-1]
-
-
-def test_before_the_first_commit_there_are_no_lsns() -> None:
-    """The job runs, and has seen nothing to acknowledge."""
-    fresh = replace(IDLE, ack_lsn=None, last_seen_lsn=None)
-    assert text(overview(job=fresh, row=None))[1] == "ack –   last seen –   nothing pending"
-
-
-def test_table_without_an_ack_of_the_source_says_so() -> None:
-    """And the job is silent: nobody knows anything yet."""
-    lines = text(overview(job=NO_JOB, row=None))
-    assert lines[1:3] == [str(NO_JOB), "ack table data/acks has no ack of source 7301/1/shapes"]
-
-
-def test_time_that_no_calendar_has_is_no_error() -> None:
-    """Another program's number may be anything."""
-    seen = overview(job=source(holders=(replace(HOLDER, since_ms=-(10**40)),), last_seen_lsn=SEEN))
-    assert any(line.startswith("orders-open") for line in text(seen))

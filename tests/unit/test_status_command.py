@@ -1,13 +1,9 @@
 """``flushtracker status`` as a command: real HTTP and a real ack table; PostgreSQL is down throughout."""
 
 import json
-import os
 import signal
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,13 +13,10 @@ from flushtracker.cli import main
 from flushtracker.local.postgres import free_port
 from flushtracker.operate.status import slot_view
 from flushtracker.status.capture_status import CaptureStatus
-from flushtracker.status.job_status import Holder
-from tests.support.hung_storage import silent_object_store
 from tests.support.own_time import OwnTime
-from tests.support.status_command import StatusCommand, Terminal
+from tests.support.status_command import StatusCommand
 from tests.support.status_pages import (
     HELD,
-    HOLDER,
     NOW_MS,
     job_page,
     job_status,
@@ -96,24 +89,6 @@ def test_job_that_hangs_does_not_delay_the_rest(command: StatusCommand, monkeypa
         with OwnTime() as own:
             assert main(command.arguments("--job", f"http://127.0.0.1:{port}")) == 7
         assert own.seconds < 4
-
-
-def test_postgres_that_hangs_is_left_in_time(command: StatusCommand) -> None:
-    """Its kernel accepts the connection, and no process answers; nor does the job, nor the storage of the acks."""
-    with raw_server() as postgres, raw_server() as job, silent_object_store() as (_, options):
-        command.connection = {**command.connection, "port": str(postgres)}
-        command.acks_table, command.storage_options = "s3://bucket/acks", options
-        begin = time.monotonic()
-        done = command.run("--json", "--job", f"http://127.0.0.1:{job}")
-        assert time.monotonic() - begin < 40
-    found = json.loads(done.stdout)
-    assert [each["kind"] for each in found["verdict"]["problems"]] == [
-        "postgres_silent",
-        "job_silent",
-        "acks_unreadable",
-    ]
-    assert found["acks"]["error"].endswith("its storage has not answered for 10 s")
-    assert (done.returncode, done.stderr) == (7, "")
 
 
 def corrupt_commit(folder: Path) -> None:
@@ -201,15 +176,6 @@ def test_malformed_limit_is_refused(capsys: pytest.CaptureFixture[str], argument
     assert message in capsys.readouterr().err
 
 
-def test_missing_configuration_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The default is relative to the working directory."""
-    monkeypatch.chdir(tmp_path)
-    assert main(["status"]) == 2
-    assert "conf/capture.yaml cannot be read: No such file" in capsys.readouterr().err
-
-
 def test_watch_through_a_pipe_prints_blocks_and_ends_cleanly(command: StatusCommand) -> None:
     """A blank line separates them; Ctrl-C ends it with 0, and no traceback."""
     command.append()
@@ -228,17 +194,6 @@ def test_watch_through_a_pipe_prints_blocks_and_ends_cleanly(command: StatusComm
     assert "\x1b" not in first + second
 
 
-def test_watch_as_json_is_a_line_for_each_look(command: StatusCommand) -> None:
-    """For a program that reads lines."""
-    process = command.start("--watch", "1", "--json")
-    assert process.stdout is not None
-    documents: list[dict[str, Any]] = [json.loads(process.stdout.readline()) for _ in range(2)]
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert documents[0]["at_ms"] < documents[1]["at_ms"]
-
-
 def test_reader_may_leave_at_any_time(command: StatusCommand) -> None:
     """As `head` does; no traceback."""
     process = command.start("--watch", "1")
@@ -249,22 +204,3 @@ def test_reader_may_leave_at_any_time(command: StatusCommand) -> None:
     assert process.stderr.read() == ""
     process.stderr.close()
     process.wait(timeout=60)
-
-
-def test_watch_in_a_terminal_redraws_in_place_and_leaves_the_last_look(command: StatusCommand) -> None:
-    """With 80 columns and an id of 60, nothing goes beyond the last column. The screen is never cleared as a whole."""
-    command.append()
-    long = "orders-of-the-european-region-by-customer-and-day-of-the-year"[:60]
-    holders = (Holder(long, NOW_MS, 1, 12_345_678, HOLDER.ack_if_removed), HOLDER)
-    with job_page(job_status(replace(HELD, holders=holders, pending_shapes=2))) as url:
-        terminal = Terminal(*command.arguments("--watch", "1", "--job", url))
-        terminal.read_until("orders-open  ", times=2)
-        assert terminal.interrupt() == 0
-    assert terminal.text.startswith("\x1b[?1049h\x1b[?25l")
-    drawn, _, left = terminal.text.partition("\x1b[?25h\x1b[?1049l")
-    assert "\x1b[2J" not in drawn
-    assert drawn.count("\x1b[H") >= 2
-    rows = [row for row in left.replace("\r", "").split("\n") if not row.startswith(("remedy", "PostgreSQL"))]
-    assert long in rows
-    assert max(map(len, rows)) <= 80
-    assert os.linesep not in drawn.replace("\r\n", "")

@@ -14,8 +14,8 @@ import pytest
 from flushtracker.monitoring.peers import fetch
 from flushtracker.status.job_status import JobStatus
 from tests.support.browser import Page, browser
-from tests.support.sample_status import capturing, idle_job, shapes_served, snapshotting, stalled_job, writing
-from tests.support.status_program import StatusProgram, get_json
+from tests.support.sample_status import capturing, idle_job, shapes_served, stalled_job, writing
+from tests.support.status_program import StatusProgram
 from tests.support.waiting import wait_until
 
 _COLOUR: Final = "return getComputedStyle(document.getElementById('state')).color"
@@ -173,17 +173,6 @@ def test_page_shows_the_writers_and_what_is_wrong_with_them(page: Page, tmp_path
         assert page.errors() == []
 
 
-def test_page_of_the_snapshots_job_shows_its_table(page: Page, tmp_path: Path) -> None:
-    """Without any other program."""
-    with StatusProgram(tmp_path, "snapshot", snapshotting(_now_ms())) as program:
-        page.open(program.url)
-        page.wait_for_state("idle")
-        assert page.text("state") == "The snapshots' job runs"
-        assert page.values()["snapshots-attempt"] == "public.orders"
-        page.save("snapshots")
-        assert page.errors() == []
-
-
 def test_page_shows_the_server_of_shapes_and_says_when_it_is_blind(
     page: Page, tmp_path: Path, capture: StatusProgram
 ) -> None:
@@ -242,40 +231,3 @@ def test_page_says_that_the_job_is_dead_and_keeps_its_last_figures(
         assert "the tracking job has ended or is unreachable" in page.text("silent")
         assert (page.rows("holders"), page.values()["ack-lsn"]) == before
         page.save("job_dead")
-
-
-def test_page_of_capture_says_that_the_job_is_dead(page: Page, tmp_path: Path) -> None:
-    """Capture still answers, and has heard from the job before."""
-    with StatusProgram(tmp_path, "track", stalled_job(_now_ms()), is_process=True) as job:
-        capture = StatusProgram(tmp_path, "capture", capturing(_now_ms()), [job.url])
-        with capture:
-            page.open(capture.url)
-            wait_until(lambda: page.rows("holders"), "the page has heard of the job", 60)
-            job.kill()
-            wait_until(lambda: "The tracking job at" in page.text("warnings"), "the warning", 60)
-            assert page.values()["retained-bytes"] == str(capture.document()["slot"]["retained_bytes"])
-            page.save("job_dead_at_capture")
-
-
-@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
-def test_page_fits_a_phone(page: Page, tmp_path: Path, capture: StatusProgram, *, is_dark: bool) -> None:
-    """Nothing is wider than the screen, and the dark page is dark."""
-    with _job(tmp_path, capture, stalled=True) as job:
-        page.open(job.url, width=375, height=2200, is_dark=is_dark)
-        page.wait_for_state("stalled")
-        _wait_for_peer(page)
-        assert page.script("return document.documentElement.scrollWidth") <= 375
-        background = page.script("return getComputedStyle(document.body).backgroundColor")
-        channels = [int(part) for part in background[4:-1].split(",")]
-        assert (max(channels) < 64) is is_dark
-        page.save("phone_dark" if is_dark else "phone")
-
-
-def test_page_asks_nobody_else(page: Page, tmp_path: Path, capture: StatusProgram) -> None:
-    """No font, script or picture of another server, which an operator's network may not reach."""
-    with _job(tmp_path, capture, stalled=False) as job:
-        page.open(job.url)
-        page.wait_for_state("idle")
-        asked = page.script("return performance.getEntriesByType('resource').map(each => each.name)")
-        assert {url.split("?")[0] for url in asked} <= {f"{job.url}/page.json", "data:,"}
-        assert get_json(f"{job.url}/page.json")["status"]["program"] == "track"
