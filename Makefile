@@ -95,7 +95,6 @@ soak: verifytools java $(READY) jars brokerjars serverjars s3jars s3server warmu
 	$(BIN)/python -m tests.integration.soak_where
 	$(BIN)/python -m tests.integration.soak_events
 	$(BIN)/python -m tests.integration.soak_schema --steps $(STEPS)
-	$(BIN)/python -m tests.integration.soak_log
 	FLUSHTRACKER_SNAPSHOT_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_snapshot_history.py
 	FLUSHTRACKER_JOINED_HISTORIES=1000 $(BIN)/python -m pytest -n 2 tests/unit/test_joined_shapes.py
 	FLUSHTRACKER_JOINED_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_joined_snapshots.py tests/integration/test_joined_history.py tests/spark/test_joined_rows.py

@@ -24,7 +24,6 @@ _TWICE: Final = ("INSERT INTO {t} VALUES (2, 'twice')", "DELETE FROM {t} WHERE v
 _INSERT: Final = "INSERT INTO {t} VALUES (3, 'c')"
 _NEXT: Final = "UPDATE {t} SET id = id + 1"
 STORIES: Final = (
-    Story("index dropped", ("DROP INDEX {t}_u", *_TWICE), _ENDS, _INDEXED),
     Story(
         "index dropped and created again",
         ("DROP INDEX {t}_u", *_TWICE, "CREATE UNIQUE INDEX {t}_u ON {t} (id)"),
@@ -46,12 +45,6 @@ STORIES: Final = (
         _INDEXED,
     ),
     Story(
-        "index of the replica identity dropped",
-        ("DROP INDEX {t}_u", "INSERT INTO {t} VALUES (2, 'twice')"),
-        _ENDS,
-        (*_INDEXED, "ALTER TABLE {t} REPLICA IDENTITY USING INDEX {t}_u"),
-    ),
-    Story(
         "replica identity that lacks the key",
         ("ALTER TABLE {t} REPLICA IDENTITY USING INDEX {t}_w", "UPDATE {t} SET id = id + 10"),
         "primary_key names id, but old rows contain only w",
@@ -65,12 +58,6 @@ STORIES: Final = (
         ),
         _ENDS,
         (PLAIN, _FULL),
-    ),
-    Story(
-        "constraint dropped and created again",
-        ("ALTER TABLE {t} DROP CONSTRAINT {t}_u", *_TWICE, "ALTER TABLE {t} ADD CONSTRAINT {t}_u UNIQUE (id)"),
-        _ENDS,
-        _CONSTRAINED,
     ),
     Story(
         "NULL allowed for a time",
@@ -100,38 +87,11 @@ STORIES: Final = (
         (PLAIN, "CREATE UNIQUE INDEX {t}_u ON {t} (id)", _FULL),
     ),
     Story("unique index as the key, under FULL", (_INSERT, "UPDATE {t} SET id = id + 10"), None, _INDEXED),
-    Story("primary key reindexed concurrently", ("REINDEX INDEX CONCURRENTLY {t}_pkey", _INSERT), None),
-    Story(
-        "table clustered and rebuilt",
-        ("CLUSTER {t} USING {t}_pkey", _INSERT, "VACUUM FULL {t}", "REINDEX TABLE {t}", "UPDATE {t} SET v = 'x'"),
-        None,
-    ),
     Story(
         "index rebuilt",
         ("REINDEX INDEX {t}_u", _INSERT, "VACUUM FULL {t}", "UPDATE {t} SET v = 'x'"),
         None,
         _INDEXED,
-    ),
-    Story(
-        "index made the replica identity",
-        ("ALTER TABLE {t} REPLICA IDENTITY USING INDEX {t}_u", _INSERT, "UPDATE {t} SET id = id + 10"),
-        None,
-        _INDEXED,
-    ),
-    Story(
-        "index made a primary key",
-        ("ALTER TABLE {t} ADD CONSTRAINT {t}_pkey PRIMARY KEY USING INDEX {t}_u", _INSERT),
-        None,
-        _INDEXED,
-    ),
-    Story(
-        "another unique index, valid and not",
-        (
-            "INSERT INTO {t} VALUES (3, 'a', 3)",
-            "CREATE UNIQUE INDEX {t}_w ON {t} (w)",
-            "DROP INDEX {t}_w",
-        ),
-        None,
     ),
 )
 

@@ -11,13 +11,10 @@ from flushtracker.config.streams import SHAPES
 from flushtracker.errors import LostSlotError
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.local.broker import LocalBroker
-from flushtracker.local.postgres import system_binaries
 from flushtracker.wal.lsn import format_lsn
-from tests.support.brokers import Broker
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RigOn, shape
 from tests.support.deleted_records import delete_compacted
 from tests.support.insert_load import published_ids
-from tests.support.new_server import running_server
 
 INSERT_MANY: Final = "INSERT INTO users (region) SELECT 'eu' FROM generate_series(1, 5000)"
 _OTHER_WAL: Final = "SELECT pg_logical_emit_message(false, 'nobody', repeat('x', 1000))"
@@ -44,22 +41,6 @@ def test_the_slot_advances_to_the_ack_and_no_further(rig: CaptureRig) -> None:
     )
     capture.stop()
     assert published_ids(rig) == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("how", ["restart", "kill"])
-def test_capture_continues_after_a_server_restart(rig: CaptureRig, how: str) -> None:
-    """It reconnects by itself, and publishes everything unconfirmed again, in a new chain."""
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    if how == "kill":
-        rig.server.kill()
-        rig.server.start()
-    else:
-        rig.server.restart()
-    rig.execute_and_wait(INSERT_USER)
-    capture.stop()
-    assert len(published_ids(rig)) == 2  # a sequence may skip numbers after a crash
-    assert [event.start for event in rig.fragments()].count(True) == 2
 
 
 def test_a_new_shape_gets_what_commits_after_a_crash_that_lost_wal(rig: CaptureRig) -> None:
@@ -315,23 +296,3 @@ def test_a_registry_that_loses_its_beginning_is_replaced_more_than_once(
         assert "but no entry in the shape registry" in rig.start().failure()
     rig.capture_once(new_epoch=True)
     assert [*sources, rig.source()] == [sources[0], f"{sources[0]}/1", f"{sources[0]}/2"]
-
-
-def test_the_installed_postgres_is_captured_too(
-    broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> None:
-    """It may be another major version; without one, the packaged PostgreSQL is used again."""
-    with running_server(system_binaries()) as server:
-        rig = CaptureRig(server, broker.bootstrap_servers, tmp_path, topic_name)
-        try:
-            rig.create_with_users()
-            capture = rig.start()
-            rig.execute_and_wait(INSERT_USER)
-            rig.acknowledge_all()
-            server.restart()
-            rig.execute_and_wait(INSERT_USER)
-            rig.acknowledge_all()
-            capture.stop()
-            assert len(published_ids(rig)) == 2
-        finally:
-            rig.close()

@@ -1,13 +1,11 @@
 """The report on an ack table: what it computes, prints, draws and refuses. It needs no Java."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from flushtracker.cli import main
 from flushtracker.delta.acks.reader import Ack
@@ -183,70 +181,3 @@ def test_the_last_published_commit_is_of_this_source_and_committed(project: Proj
 
 
 # Refusals
-
-
-def refused(capsys: pytest.CaptureFixture[str], code: int, expected: int) -> str:
-    assert code == expected
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
-
-
-def no_table(_project: Project) -> None:
-    """Leave the folder without a table."""
-
-
-def empty_table(project: Project) -> None:
-    AckTable(str(project.root / "acks"))
-
-
-def other_table(project: Project) -> None:
-    write_deltalake(str(project.root / "acks"), pa.table({"source": ["s"], "batch_id": [1], "value": [2]}))
-
-
-@pytest.mark.parametrize(
-    ("prepare", "message"),
-    [
-        (
-            no_table,
-            "flushtracker report: there is no ack table at {acks}; run `flushtracker track` with this configuration",
-        ),
-        (
-            empty_table,
-            (
-                "flushtracker report: ack table {acks} has no rows: nothing has been acknowledged yet; see the log "
-                "of `flushtracker track`"
-            ),
-        ),
-        (
-            other_table,
-            (
-                "flushtracker report: {acks} is a Delta table without the columns ack_lsn, last_seen_lsn, "
-                "pending_shapes, blocking_shape, blocking_since, acked_at, so it is not an ack table; "
-                "use the folder that is sink.acks of `flushtracker track`"
-            ),
-        ),
-    ],
-)
-def test_anything_but_an_ack_table_is_refused(
-    project: Project, capsys: pytest.CaptureFixture[str], prepare: Callable[[Project], None], message: str
-) -> None:
-    """In one line, with the path and what to do; the report creates no table."""
-    prepare(project)
-    assert refused(capsys, project.report(), 5) == message.format(acks=project.root / "acks")
-    assert (project.root / "acks").exists() == (prepare is not no_table)
-    assert not project.plot.exists()
-
-
-def test_one_of_several_sources_must_be_named(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """The message lists the sources; an unknown one is refused likewise."""
-    project.write_acks(ACKS, "b")
-    project.write_acks(ACKS[:3], "a")
-    acks = project.root / "acks"
-    assert refused(capsys, project.report(), 2) == (
-        f"flushtracker report: ack table {acks} has the sources a, b; name one with --source"
-    )
-    assert refused(capsys, project.report("--source", "c"), 2) == (
-        f"flushtracker report: ack table {acks} has no source c, only the sources a, b; name one with --source"
-    )
-    assert project.report("--source", "b") == 0
-    assert "How the ack of b advanced: 4 acks" in capsys.readouterr().out
