@@ -40,6 +40,24 @@ _HOSTILE: Final = {
 }
 
 
+# Its name is in an index, which limits it: by its length after compression before PostgreSQL 18, which has 512 bytes.
+_LONGEST_ORIGIN: Final = """
+DO $$ DECLARE low int := 1; high int := 500000000; middle int; BEGIN
+  WHILE low < high LOOP
+    middle := (low + high + 1) / 2;
+    BEGIN
+      PERFORM pg_replication_origin_create(repeat('x', middle));
+      PERFORM pg_replication_origin_drop(repeat('x', middle));
+      low := middle;
+    EXCEPTION WHEN OTHERS THEN
+      high := middle - 1;
+    END;
+  END LOOP;
+  PERFORM pg_replication_origin_create(repeat('x', low));
+END $$
+"""
+
+
 class Server(LocalPostgres):
     """A server with a database whose names and texts may be any bytes."""
 
@@ -150,3 +168,26 @@ def test_messages_of_any_size_take_no_memory(rig: CaptureRig) -> None:
     publish(rig, "INSERT INTO users (region) VALUES ('eu')")
     assert resident_peak_mb(process.pid) < before + 32
     assert len(rig.items("users")) == 3
+
+
+def test_names_are_bounded_by_the_server_and_take_no_memory(rig: CaptureRig) -> None:
+    """The largest ``R``, of 1,600 columns, with a ``Y`` for each; and the largest ``O``, once for each transaction."""
+    for each in range(16):
+        rig.server.execute(
+            "DO $$ BEGIN FOR n IN 1..100 LOOP EXECUTE format('CREATE TYPE %I AS ENUM ()', "
+            f"rpad('type_{each}_' || n, 63, 'x')); END LOOP; END $$"
+        )
+    columns = ", ".join(f"{f'c{n}_':x<63} {f'type_{n // 100}_{n % 100 + 1}':x<63}" for n in range(1_600))
+    rig.server.execute(f"CREATE TABLE wide ({columns})", "ALTER TABLE wide REPLICA IDENTITY FULL")
+    process = rig.start_process()
+    rig.wait(lambda: "users" in rig.registry(), "the shape")
+    publish(rig, "INSERT INTO users (region) VALUES ('eu')")
+    before = resident_peak_mb(process.pid)
+    rig.server.execute(_LONGEST_ORIGIN)
+    ((origin_bytes,),) = rig.server.execute("SELECT max(octet_length(roname)) FROM pg_replication_origin")
+    assert origin_bytes < _MB
+    insert = "INSERT INTO wide DEFAULT VALUES"
+    rig.server.execute("SELECT pg_replication_origin_session_setup(roname) FROM pg_replication_origin", *[insert] * 100)
+    publish(rig, "INSERT INTO users (region) VALUES ('eu')")
+    assert resident_peak_mb(process.pid) < before + 32
+    assert len(rig.items("users")) == 2
