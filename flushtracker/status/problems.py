@@ -114,7 +114,7 @@ def set_aside(source: SourceStatus) -> Problem | None:
     if source.gap is None:
         return None
     text = f"the job acknowledges nothing more of source {source.source}: {printable(source.gap)}"
-    remedy = "restart capture, which resends everything unconfirmed, then start the job once with --recover"
+    remedy = "restart capture, which resends everything unconfirmed, then run flushtracker track once with --recover"
     return Problem("job", "source_set_aside", text, remedy, _WRONG)
 
 
