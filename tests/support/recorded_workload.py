@@ -1,17 +1,18 @@
 """The recorded PostgreSQL workload as micro-batches, replayed with the shapes of ``conf/shapes.yaml``."""
 
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from random import Random
 from typing import Final
 
+from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.recordings.recording import read_recording
 from flushtracker.recordings.replay import Replay
 from flushtracker.shapes.shapes_file import load_shapes
+from flushtracker.wal.log_offset import LogOffset
 from tests.support.ack_rows import AckRows, acks_of
 from tests.support.job_folder import JobFolder
 from tests.support.simulated_job import SimulatedJob
-from tests.support.simulated_writers import SimulatedWriters
 from tests.support.wal_history import Event
 
 SOURCE: Final = "recording/1/shapes"
@@ -22,27 +23,42 @@ RECORDING_OPTIONS: Final = ("--recording", str(RECORDING), "--shapes", str(_ROOT
 PUBLISHED: Final = {("public", name) for name in ("users", "orders", "order_items", "audit", "events_p0", "events_p1")}
 
 
+class _Writers:
+    """One writer for each shape, which stores nothing: it flushes at random, also inside a transaction."""
+
+    def __init__(self) -> None:
+        self._rng = Random(1)  # noqa: S311  reproducible
+        self._sent: dict[str, LogOffset] = {}
+        self._flushed: dict[str, LogOffset] = {}
+
+    def take(self, events: Iterable[ShapeChangesEvent], share: float = 0.3) -> list[FlushNotification]:
+        """Buffer the changes; this share of the writers flushes all that is buffered."""
+        self._sent |= {event.shape_id: event.items[-1].offset for event in events if event.items}
+        waiting = {shape_id: last for shape_id, last in self._sent.items() if self._flushed.get(shape_id) != last}
+        flushed = {shape_id: last for shape_id, last in waiting.items() if self._rng.random() < share}
+        self._flushed |= flushed
+        return _notifications(flushed)
+
+    def restart(self) -> list[FlushNotification]:
+        """Each repeats its last notification."""
+        return _notifications(self._flushed)
+
+
+def _notifications(flushed: Mapping[str, LogOffset]) -> list[FlushNotification]:
+    return [FlushNotification(SOURCE, "flushed", shape_id, last, "log") for shape_id, last in flushed.items()]
+
+
 def recorded_batches(ticks_per_batch: int) -> tuple[list[list[Event]], int]:
     """The fragments and flushes of the workload in batches of this many ticks, and the LSN of its last commit."""
-    # The slow shape of `make run` would hold the ack for most of the recording, and leave two acks to compare.
-    definitions = [
-        replace(each, flush=replace(each.flush, bytes=131_072, interval_ms=500)) if each.id == "events" else each
-        for each in load_shapes(_ROOT / "conf" / "shapes.yaml")
-    ]
-    replay, writers = Replay(SOURCE, definitions, fragments_per_tick=12), SimulatedWriters(SOURCE, definitions)
+    definitions = load_shapes(_ROOT / "conf" / "shapes.yaml")
+    replay, writers = Replay(SOURCE, definitions, fragments_per_tick=12), _Writers()
     batches: list[list[Event]] = []
-    now_ms = 0
-    for number, tick in enumerate(replay.ticks(read_recording(_ROOT / "tests" / "recording"))):
+    for number, tick in enumerate(replay.ticks(read_recording(RECORDING))):
         if number % ticks_per_batch == 0:
             batches.append([])
-        for fragment in tick.fragments:
-            if fragment.commit is not None:
-                # Python 3.10 does not accept the Z.
-                committed_at = datetime.fromisoformat(fragment.commit.commit_timestamp.replace("Z", "+00:00"))
-                now_ms = max(now_ms, int(committed_at.timestamp() * 1000))
-        flushes = [*writers.take(tick.shape_changes, now_ms), *writers.advance(now_ms)]
+        flushes = writers.take(tick.shape_changes)
         batches[-1] += [*tick.fragments, *flushes, *(writers.restart() if number % 10 == 9 else [])]
-    batches[-1] += writers.flush_all()
+    batches[-1] += writers.take([], share=1)
     assert replay.counts.last_commit is not None
     return batches, replay.counts.last_commit.tx_offset
 
