@@ -24,7 +24,7 @@ from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.postgres.connection import Connection, connect, rows
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, create_slot, has_slot, system_identifier
-from flushtracker.process.program import StopFlag, log_to_stderr, print_status, set_on_signals
+from flushtracker.process.program import StopFlag, StopRequest, log_to_stderr, print_status, set_on_signals
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.old_rows import old_columns
 from flushtracker.shapes.shape_parts import tables_of
@@ -41,7 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.create:
         succession = Succession(arguments.new_epoch, arguments.upgraded_from)
         say = partial(print_status, "flushtracker capture", log_format=arguments.log_format)
-        _create_missing(config, succession, say)
+        # Creating a slot waits for all open transactions.
+        StopRequest()
+        try:
+            _create_missing(config, succession, say)
+        except KeyboardInterrupt:
+            return 0
+        set_on_signals(stop)
     else:
         require_topics(config.kafka, ROLES)
     CaptureLoop(

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -10,6 +11,7 @@ from flushtracker.errors import SlotError
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_rules import ROLES, SNAPSHOT_ROLES
 from flushtracker.local.postgres import LocalPostgres
+from flushtracker.postgres.connection import rows
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.slot import create_slot
 from tests.support.capture_rig import ROOT, CaptureRig, RigOn, shape
@@ -80,6 +82,18 @@ def test_a_missing_ack_table_is_reported_before_capture_begins(rig: CaptureRig) 
     assert create(rig) == 0
     warning = rig.log().index(f"acks={ROOT / 'no' / 'such' / 'acks'}; the key acks")
     assert warning < rig.log().index("capturing source=")
+
+
+def test_a_stop_ends_the_wait_for_open_transactions_and_leaves_no_slot(rig: CaptureRig) -> None:
+    """The slot would keep WAL for a capture that nobody runs."""
+    with closing(rig.server.connect()) as open_transaction:
+        rows(open_transaction, "BEGIN")
+        rows(open_transaction, "INSERT INTO users (region) VALUES ('eu')")
+        process = rig.start_process("flushtracker", "capture", "--create")
+        rig.wait(lambda: rig.server.execute(SLOTS) == [("shapes",)], "the slot being created")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0, rig.log()
+        rig.wait(lambda: rig.server.execute(SLOTS) == [], "no slot")
 
 
 def test_what_exists_is_not_created_again(postgres: LocalPostgres) -> None:
