@@ -18,7 +18,7 @@ from flushtracker.postgres.slot import read_slot_status
 from flushtracker.postgres.upgrade_facts import read_upgrade_facts
 from flushtracker.postgres.upgrade_seal import create_seal, drop_seals
 from flushtracker.process.clock import now_ms
-from flushtracker.status.upgrade_facts import FREE_A_SLOT, KEEPS_SLOTS_SINCE, upgrade_problems
+from flushtracker.status.upgrade_facts import FREE_A_SLOT, KEEPS_SLOTS_SINCE, upgrade_findings
 from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class UpgradeDrain:
         slot = read_slot_status(self._connection, self._slot, now_ms())
         if slot is None:
             return False
-        own = [each for each in upgrade_problems(facts, slot) if each.kind not in _LEFT]
+        own = [each for each in upgrade_findings(facts, slot) if each.kind not in _LEFT]
         if own:
             self._log(own[0].text)
             return False

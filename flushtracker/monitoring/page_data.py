@@ -7,7 +7,7 @@ together. What is unknown at that moment is ``None``.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from typing import Any, Final
 
@@ -15,9 +15,9 @@ from flushtracker.monitoring.peers import PeerAnswer, StatusPeer
 from flushtracker.process.clock import now_ms
 from flushtracker.status.advice import advice
 from flushtracker.status.capture_status import CaptureStatus
-from flushtracker.status.job_conclusions import conclusions
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.json_document import lsn_to_json
+from flushtracker.status.program_findings import program_findings
 from flushtracker.status.program_status import ProgramStatus
 
 _PERIOD_S: Final = 10
@@ -66,7 +66,7 @@ class PageData:
         answers = [peer.answer_at(at_ms) for peer in self._peers]
         current = [status for answer in answers if (status := answer.fresh(at_ms)) is not None]
         return {
-            "conclusions": [asdict(each) for each in conclusions(self._read())],
+            "conclusions": [each.to_json() for each in program_findings(self._read())],
             "peers": [_peer_json(answer) for answer in answers],
             "advice": {
                 source: [each.to_json() for each in found] for source, found in advice([self._read(), *current]).items()
@@ -146,5 +146,5 @@ def _peer_json(answer: PeerAnswer) -> dict[str, Any]:
         "at_ms": answer.at_ms,
         "error": answer.error,
         "status": None if answer.status is None else answer.status.to_json(),
-        "conclusions": [] if answer.status is None else [asdict(each) for each in conclusions(answer.status)],
+        "conclusions": [] if answer.status is None else [each.to_json() for each in program_findings(answer.status)],
     }

@@ -7,8 +7,8 @@ from typing import Any, Final
 from flushtracker.config.units import bytes_text
 from flushtracker.errors import PostgresError, listed
 from flushtracker.status.capture_status import SlotStatus
+from flushtracker.status.finding import Finding
 from flushtracker.status.json_document import lsn_to_json
-from flushtracker.status.problems import Problem
 
 KEEPS_SLOTS_SINCE: Final = 17
 """The first major version from which pg_upgrade keeps logical slots."""
@@ -48,14 +48,14 @@ class UpgradeFacts:
         }
 
 
-def upgrade_problems(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Problem]:
+def upgrade_findings(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Finding]:
     """What keeps pg_upgrade from being safe, in the order in which it is to be dealt with."""
     if facts.is_standby or facts.written_lsn is None:
         text = "the server is a standby, and pg_upgrade is run on its primary"
-        yield _problem("upgrade_on_standby", text, "name the primary in postgres.connection", PostgresError.exit_code)
+        yield _finding("upgrade_on_standby", text, "name the primary in postgres.connection", PostgresError.exit_code)
         return
     if facts.version < KEEPS_SLOTS_SINCE:
-        yield _problem(
+        yield _finding(
             "upgrade_keeps_no_slots",
             f"pg_upgrade does not keep slots of PostgreSQL {facts.version}, only of {KEEPS_SLOTS_SINCE} and later: all "
             "shapes will begin again, with the same ids",
@@ -65,7 +65,7 @@ def upgrade_problems(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Problem]
         return
     if facts.open_transactions or facts.prepared_transactions:
         count, prepared = facts.open_transactions, facts.prepared_transactions
-        yield _problem(
+        yield _finding(
             "upgrade_has_writers",
             f"{count:,} transactions are open that write, and {prepared:,} are prepared",
             "stop the applications, and end what is open: SELECT pid, xact_start, query FROM pg_stat_activity WHERE "
@@ -74,7 +74,7 @@ def upgrade_problems(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Problem]
     confirmed_lsn = -1 if slot.confirmed_lsn is None else slot.confirmed_lsn
     # What a sealed server writes by itself, as at a checkpoint, is not confirmed, and a capture would drop the seal.
     if facts.sealed_lsn is None and confirmed_lsn < facts.written_lsn:
-        yield _problem(
+        yield _finding(
             "upgrade_unconfirmed",
             f"the server has written {bytes_text(facts.written_lsn - max(confirmed_lsn, 0))} since what the slot has "
             "confirmed",
@@ -82,15 +82,15 @@ def upgrade_problems(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Problem]
             + ("" if slot.is_active else "; capture is not connected: start it"),
         )
     if facts.other_slots:
-        yield _problem(
+        yield _finding(
             "upgrade_other_slots",
             f"pg_upgrade also refuses slots of others that are not confirmed, or lost: {listed(facts.other_slots)}",
             "let their consumers confirm everything, or drop them",
         )
     if facts.sealed_lsn is None and facts.free_slots < 1:
-        yield _problem("upgrade_no_free_slot", "the server has no free slot for the seal", FREE_A_SLOT)
+        yield _finding("upgrade_no_free_slot", "the server has no free slot for the seal", FREE_A_SLOT)
     if facts.sealed_lsn is None:
-        yield _problem(
+        yield _finding(
             "upgrade_not_sealed",
             "the slot is not sealed: after pg_upgrade nothing would prove that it misses nothing, and all shapes would "
             "begin again",
@@ -98,5 +98,5 @@ def upgrade_problems(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Problem]
         )
 
 
-def _problem(kind: str, text: str, remedy: str, exit_code: int = _NOT_YET) -> Problem:
-    return Problem("upgrade", kind, text, remedy, exit_code)
+def _finding(kind: str, text: str, remedy: str, exit_code: int = _NOT_YET) -> Finding:
+    return Finding("upgrade", kind, text, remedy, exit_code)

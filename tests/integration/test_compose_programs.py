@@ -119,7 +119,7 @@ class _Composed:
         ]
         done = run_to_end(command, cwd=ROOT, env=self.environ, timeout=120)
         assert not done.stderr, done.stderr
-        return {problem["kind"]: problem["text"] for problem in json.loads(done.stdout)["verdict"]["problems"]}
+        return {problem["kind"]: problem["text"] for problem in json.loads(done.stdout)["verdict"]["findings"]}
 
     def kill(self, service: str) -> None:
         self._processes.pop(service).kill()

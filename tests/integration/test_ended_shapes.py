@@ -19,12 +19,12 @@ def verdict_on(capture: RunningCapture) -> Verdict:
 
 
 def kinds(capture: RunningCapture) -> list[str]:
-    return [each.kind for each in verdict_on(capture).problems if each.part == "capture"]
+    return [each.kind for each in verdict_on(capture).findings if each.part == "capture"]
 
 
 def command_in(verdict: Verdict) -> list[str]:
     """The words after ``flushtracker`` of the command in the remedy of a shape that has ended."""
-    (remedy,) = (each.remedy for each in verdict.problems if each.kind == "shapes_ended")
+    (remedy,) = (each.remedy for each in verdict.findings if each.kind == "shapes_ended")
     found = re.search(r"flushtracker (resync [^;]+);", remedy or "")
     assert found is not None, remedy
     return shlex.split(found[1])
@@ -44,7 +44,7 @@ def test_the_printed_remedy_begins_the_shape_again_and_ends_the_complaint(rig: C
     rig.wait(lambda: kinds(capture) == ["shapes_ended"], "the status after a restart")
     verdict = verdict_on(capture)
     assert verdict.exit_code == 1
-    assert "was renamed to public.people" in "".join(each.text for each in verdict.problems)
+    assert "was renamed to public.people" in "".join(each.text for each in verdict.findings)
     rig.server.execute("ALTER TABLE people RENAME TO users")
     assert main([*command_in(verdict), "--config", str(rig.config_file), "--yes", "--no-wait"]) == 0
     rig.wait(lambda: rig.registry()["users"].removed_at is None, "its next incarnation")

@@ -21,7 +21,7 @@ from flushtracker.kafka.records import record_of
 from flushtracker.spark import transaction_watch
 from flushtracker.spark.kafka_admin import KafkaAdmin
 from flushtracker.spark.transaction_watch import OpenTransactions
-from flushtracker.status.problems import open_transactions
+from flushtracker.status.ack_findings import job_finding
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
 from tests.support.kafka_job import SILENT, KafkaJob
@@ -132,7 +132,7 @@ def test_flush_in_an_open_transaction_waits_for_its_end(
         assert seen.producers == f"writer-{job.name} (transaction.timeout.ms 60000)"
         (logged,) = [record.getMessage() for record in caplog.records if "transaction open" in record.getMessage()]
         assert f"topic={job.topic('flushes')} partition=0 last_stable_offset=0 end=2 open_ms=30000" in logged
-        problem = open_transactions(job_status(open_transactions=(seen,)))
+        problem = job_finding(job_status(open_transactions=(seen,)), None)
         assert problem is not None
         assert f"writer-{job.name}" in problem.text
         producer.commit_transaction(60)

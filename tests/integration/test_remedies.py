@@ -27,8 +27,8 @@ from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, read_slot, read_slot_status
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import parse_table, read_shapes, typed_table
-from flushtracker.status.problems import slot_problems
-from flushtracker.status.upgrade_facts import UpgradeFacts, upgrade_problems
+from flushtracker.status.ack_findings import slot_findings
+from flushtracker.status.upgrade_facts import UpgradeFacts, upgrade_findings
 from tests.support.new_server import running_server
 from tests.support.seeds import in_turn
 from tests.support.server_versions import binaries_of, runs_here
@@ -390,7 +390,7 @@ def test_a_slot_keeps_its_wal_as_advised(restartable: LocalPostgres) -> None:
 
         def problems() -> dict[str, str]:
             slot = read_slot_status(session, "s", 0)
-            return {} if slot is None else {each.kind: each.remedy or "" for each in slot_problems(slot)}
+            return {} if slot is None else {each.kind: each.remedy or "" for each in slot_findings(slot)}
 
         rows(session, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
         for _ in range(3):
@@ -439,7 +439,7 @@ def test_open_transactions_are_found_as_advised_before_an_upgrade(
         other_slots=(),
         sealed_lsn=None,
     )
-    (remedy,) = (each.remedy for each in upgrade_problems(facts, slot) if each.kind == "upgrade_has_writers")
+    (remedy,) = (each.remedy for each in upgrade_findings(facts, slot) if each.kind == "upgrade_has_writers")
     sessions, prepared = str(remedy).partition("open: ")[2].split("; ")
     with closing(server.connect()) as writer:
         rows(writer, "BEGIN")
@@ -542,7 +542,7 @@ _COVERED: Final = {
     ("postgres/slot.py", "ALTER ROLE"): _HERE,
     ("postgres/slot.py", "ALTER_REPLICATION_SLOT"): _HERE,
     ("postgres/slot.py", "ALTER SYSTEM"): _HERE,
-    ("status/problems.py", "ALTER SYSTEM"): _HERE,
+    ("status/ack_findings.py", "ALTER SYSTEM"): _HERE,
     ("postgres/failover_lacks.py", "ALTER_REPLICATION_SLOT"): _HERE,
     ("postgres/server_tables.py", "GRANT pg_read_all_stats"): _HERE,
     ("postgres/connection_refusals.py", "ALTER ROLE"): _HERE,

@@ -61,7 +61,7 @@ def test_slot_is_shown_while_the_tracker_is_dead(postgres: LocalPostgres, comman
     assert found["postgres"]["slot"]["retained_bytes"] >= retained >= 1_000_000
     assert found["job"]["error"] == f"job {url} does not answer (connection refused)"
     assert found["acks"]["last"]["ack_lsn"] == "0/37F1C5E"
-    assert [each["kind"] for each in found["verdict"]["problems"]] == ["slot_inactive", "job_silent"]
+    assert [each["kind"] for each in found["verdict"]["findings"]] == ["slot_inactive", "job_silent"]
     assert code == 1
     assert command.kinds("--job", url, "--max-retained", "1MB") == (1, ["slot_inactive", "job_silent", "max_retained"])
 
@@ -143,7 +143,7 @@ def test_it_is_safe_to_upgrade_once_everything_is_confirmed(postgres: LocalPostg
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE users (id int)")
         code, found = command.json("--safe-to-upgrade")
-        kinds = [each["kind"] for each in found["verdict"]["problems"] if each["exit_code"]]
+        kinds = [each["kind"] for each in found["verdict"]["findings"] if each["exit_code"]]
         assert (code, kinds) == (1, ["upgrade_has_writers", "upgrade_unconfirmed", "upgrade_not_sealed"])
         assert found["upgrade"]["server_version"] == 18
     connection.close()

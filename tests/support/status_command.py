@@ -79,7 +79,7 @@ class StatusCommand:
     def kinds(self, *arguments: str) -> tuple[int, list[str]]:
         """Its exit code and the kinds of its problems."""
         code, found = self.json(*arguments)
-        return code, [problem["kind"] for problem in found["verdict"]["problems"]]
+        return code, [problem["kind"] for problem in found["verdict"]["findings"]]
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start it with stdout as a pipe."""

@@ -14,7 +14,7 @@ import flushtracker
 from flushtracker.cli import command_line
 from flushtracker.cli.commands import COMMANDS
 from flushtracker.status.capture_status import CaptureStatus, EndedShape
-from flushtracker.status.job_conclusions import conclusions
+from flushtracker.status.program_findings import program_findings
 
 _ROOT: Final = Path(flushtracker.__file__).parent
 _NAMED: Final = re.compile(r"flushtracker ([a-z][a-z-]*)")
@@ -110,7 +110,7 @@ def test_the_printed_resync_is_read_as_it_was_meant(config: tuple[str, ...]) -> 
     """By bash and by the command itself: the same configuration, and each id, whatever characters it has."""
     ids = ("it's", "-b", "a b\t$c")
     ended = tuple(EndedShape(shape_id, 1, 900, "a column was dropped") for shape_id in ids)
-    (found,) = conclusions(replace(CaptureStatus(0, 0, "s", is_connected=True), ended=ended), config)
+    (found,) = program_findings(replace(CaptureStatus(0, 0, "s", is_connected=True), ended=ended), config)
     words = found.remedy.partition("only then: flushtracker ")[2].partition("; or take")[0]
     done = subprocess.run(["bash", "-c", f"printf '%s\\0' {words}"], capture_output=True, check=True)
     read = _PARSER.parse_args(done.stdout.decode().split("\0")[:-1])

@@ -27,7 +27,7 @@ from flushtracker.serve.live_status import LiveStatus
 from flushtracker.serve.reads import LogReads, Tables
 from flushtracker.serve.refusals import UnavailableError
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
-from flushtracker.status.job_conclusions import conclusions
+from flushtracker.status.program_findings import program_findings
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.folded_log import changes, folded
@@ -436,7 +436,7 @@ async def test_server_without_a_recent_look_answers_nothing(log: str) -> None:
         assert (await server.request(path=b"/readyz")).status == 503
         assert (await server.request(path=b"/healthz")).status == 200
         status = LiveStatus(server.served, 0).read()
-        assert [each.kind for each in conclusions(status)] == ["serve_not_ready"]
+        assert [each.kind for each in program_findings(status)] == ["serve_not_ready"]
         assert (status.recent_errors, status.recent_answers) == (2, sum(each.count for each in status.answers))
 
 

@@ -69,7 +69,7 @@ def test_each_part_has_its_time_and_its_error() -> None:
     }
     verdict = found["verdict"]
     assert (verdict["exit_code"], verdict["waiting_ms"]) == (1, 156_000)
-    assert [each["kind"] for each in verdict["problems"]] == ["postgres_silent", "job_silent", "max_age"]
+    assert [each["kind"] for each in verdict["findings"]] == ["postgres_silent", "job_silent", "max_age"]
 
 
 def test_jobs_document_is_whole() -> None:
@@ -108,6 +108,6 @@ def test_schema_refuses_another_document() -> None:
 
 def test_page_explains_every_problem() -> None:
     """Their kinds, as scripts see them, are those of the schema; docs/operating.md has a row for each."""
-    kinds = SCHEMA["properties"]["verdict"]["properties"]["problems"]["items"]["properties"]["kind"]["enum"]
+    kinds = SCHEMA["properties"]["verdict"]["properties"]["findings"]["items"]["properties"]["kind"]["enum"]
     page = (FOLDER / "operating.md").read_text()
     assert [kind for kind in kinds if f"| `{kind}` |" not in page] == []

@@ -16,7 +16,7 @@ OPEN = OpenTransaction("flushes", 2, 17, 40, NOW_MS - 90_000, "etl (transaction.
 
 
 def kinds(overview: Overview, limits: Limits = NO_LIMITS) -> list[str]:
-    return [problem.kind for problem in judge(overview, limits).problems]
+    return [problem.kind for problem in judge(overview, limits).findings]
 
 
 def exit_code(overview: Overview, limits: Limits = NO_LIMITS) -> int:
@@ -50,7 +50,7 @@ def test_shape_that_holds_the_ack_is_no_failure_without_a_limit() -> None:
 def test_each_problem_has_its_name_and_its_exit_code(change: dict[str, object], kind: str, code: int) -> None:
     """And one line of text; nothing else is reported with it."""
     seen = overview(**change)  # type: ignore[arg-type]  # of the table above
-    (problem,) = judge(seen, NO_LIMITS).problems
+    (problem,) = judge(seen, NO_LIMITS).findings
     assert (problem.kind, exit_code(seen)) == (kind, code)
     assert problem.text.isprintable()
     if kind not in {"postgres_silent", "acks_unreadable"}:  # these say in the text what to do
@@ -103,7 +103,7 @@ def test_stale_row_names_no_shape_that_holds_the_ack_now() -> None:
     """The story of the stale answer: the row names users-eu, which is done since; the job names orders-open."""
     assert ROW.blocking_shape == "users-eu"
     for seen in (overview(), overview(job=NO_JOB)):
-        assert not any("users-eu" in f"{each.text} {each.remedy}" for each in judge(seen, Limits(1, 1)).problems)
+        assert not any("users-eu" in f"{each.text} {each.remedy}" for each in judge(seen, Limits(1, 1)).findings)
 
 
 def test_ack_that_capture_does_not_confirm_is_told() -> None:
@@ -132,7 +132,7 @@ def test_job_that_has_something_to_read_and_ends_no_batch_is_told(behind: int, a
     """It hangs; one that has nothing to read has no batch for long."""
     seen = overview(job=job_status(HELD, records_behind=behind, batch_at_ms=NOW_MS - age_ms))
     assert kinds(seen) == told
-    assert all(each.text.endswith("; its last batch ended 2.0 min ago") for each in judge(seen, NO_LIMITS).problems)
+    assert all(each.text.endswith("; its last batch ended 2.0 min ago") for each in judge(seen, NO_LIMITS).findings)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_job_that_hangs_in_a_batch_is_not_well(running_ms: int, max_age_ms: int 
     retained = 800_000_000 if told else SLOT.retained_bytes
     seen = overview(slot=slot(retained_bytes=retained, written_lsn=SEEN + retained, confirmed_lsn=SEEN + 1), job=job)
     verdict = judge(seen, Limits(age_ms=max_age_ms))
-    assert {problem.kind: problem.exit_code for problem in verdict.problems} == told
+    assert {problem.kind: problem.exit_code for problem in verdict.findings} == told
     assert verdict.exit_code == max(told.values(), default=0)
     larger = replace(seen, slot=overview(slot=slot(retained_bytes=5 * 10**9, confirmed_lsn=SEEN + 1)).slot)
     assert (kinds(larger, Limits(age_ms=max_age_ms)) == ["batch_long"]) == bool(told)

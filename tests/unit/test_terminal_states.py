@@ -26,7 +26,7 @@ from flushtracker.operate.status.overview_text import overview_lines
 from flushtracker.operate.status.question import Answer
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.capture_status import CaptureStatus, EndedShape, Eviction, RefusedShape, WaitingShapes
-from flushtracker.status.job_conclusions import conclusions
+from flushtracker.status.program_findings import program_findings
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.snapshot_status import ShapeFailure
 from flushtracker.status.write_status import Failure, ShapeNote
@@ -113,13 +113,13 @@ def test_status_prints_it_with_a_remedy_and_fails(name: str) -> None:
     state = STATES[name]
     seen = _seen(state.status)
     verdict = judge(seen, Limits())
-    (problem,) = (each for each in verdict.problems if each.kind == state.kind)
+    (problem,) = (each for each in verdict.findings if each.kind == state.kind)
     assert verdict.exit_code == 1
     lines = overview_lines(seen, verdict)
     (line,) = (line for line in lines if problem.text in line)
     assert _SHAPE in line
     assert f"remedy: {problem.remedy}" in lines
-    listed = json.loads(json.dumps(overview_json(seen, verdict)))["verdict"]["problems"]
+    listed = json.loads(json.dumps(overview_json(seen, verdict)))["verdict"]["findings"]
     assert (state.kind, problem.remedy, 1) in [(each["kind"], each["remedy"], each["exit_code"]) for each in listed]
 
 
@@ -149,13 +149,13 @@ def test_a_shape_that_waits_for_a_transaction_is_told_and_no_failure() -> None:
     """It is added when that has ended; those that somebody has to act on come first."""
     passing = WaitingShapes("public.a", ("a",), 1, "it waits for the end of transaction 7", None)
     verdict = judge(_seen(_capture(waiting=(passing,))), Limits())
-    (problem,) = (each for each in verdict.problems if each.part == "capture")
+    (problem,) = (each for each in verdict.findings if each.part == "capture")
     assert (problem.kind, verdict.exit_code) == ("shapes_waiting", 0)
     assert problem.text == "not added yet: a, on table public.a: it waits for the end of transaction 7"
     acting = WaitingShapes("public.b", tuple("bcdefghijk"), 12, "its owner is another role", "ALTER PUBLICATION p …")
     found = judge(_seen(_capture(waiting=(passing, acting))), Limits())
     assert found.exit_code == 1
-    assert [each.text for each in found.problems if each.part == "capture"] == [
+    assert [each.text for each in found.findings if each.part == "capture"] == [
         "not added yet: 12 shapes, on table public.b: its owner is another role",
         problem.text,
     ]
@@ -165,10 +165,10 @@ def test_a_program_that_is_fenced_ends_and_is_told_as_silent() -> None:
     """It serves no document any more: who asks it says so, and each program has an alert of its target."""
     silent: Answer[ProgramStatus] = Answer(NOW_MS, error=StatusError(f"{_URL} does not answer (connection refused)"))
     verdict = judge(replace(overview(), others=((_URL, silent),)), Limits())
-    assert [each.kind for each in verdict.problems if each.exit_code] == ["program_silent"]
+    assert [each.kind for each in verdict.findings if each.exit_code] == ["program_silent"]
     assert verdict.exit_code == StatusError.exit_code
     # Started again, it would fence the one that has replaced it; if something does that each time, an alert fires.
-    assert "if it was fenced, another one runs" in str(verdict.problems[0].remedy)
+    assert "if it was fenced, another one runs" in str(verdict.findings[0].remedy)
     (flapping,) = (rule for rule in _RULES if rule["alert"] == "FlushtrackerRestarts")
     assert "flushtracker_start_timestamp_seconds" in flapping["expr"]
     assert "has been fenced" in RUNBOOK["flushtrackerrestarts"]
@@ -183,7 +183,7 @@ def test_every_kind_that_fails_for_a_shape_is_in_the_table() -> None:
     for seed in range(300):
         rng = Random(seed)  # noqa: S311  repeatable
         for status in (random_capture(rng), random_write(rng), random_snapshot(rng)):
-            kinds |= {each.kind for each in conclusions(status) if each.exit_code == 1}
+            kinds |= {each.kind for each in program_findings(status) if each.exit_code == 1}
     assert kinds == {state.kind for state in STATES.values()}
 
 

@@ -20,7 +20,7 @@ def seen(facts: UpgradeFacts | None = FACTS, **parts: Any) -> Overview:
 def verdict(found: Overview) -> tuple[int, list[str]]:
     """The exit code, and the kinds of what is wrong."""
     judged = judge(found, Limits())
-    return judged.exit_code, [problem.kind for problem in judged.problems if problem.exit_code]
+    return judged.exit_code, [problem.kind for problem in judged.findings if problem.exit_code]
 
 
 def test_it_is_safe_once_all_is_confirmed_and_nothing_is_open() -> None:

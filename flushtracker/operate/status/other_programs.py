@@ -1,13 +1,14 @@
 """What the programs besides the tracking job and capture say, or that they do not answer."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import StatusError, listed
 from flushtracker.operate.status.overview import Overview
-from flushtracker.status.job_conclusions import conclusions
-from flushtracker.status.problems import Problem
+from flushtracker.status.finding import Finding
+from flushtracker.status.program_findings import program_findings
 from flushtracker.status.program_status import program_of
 from flushtracker.status.serve_status import SERVE, ServeStatus
 from flushtracker.status.snapshot_status import SNAPSHOT, SnapshotStatus
@@ -17,23 +18,22 @@ from flushtracker.wal.lsn import format_lsn
 _NAMES: Final = {WRITE: "the writers' job", SNAPSHOT: "the snapshots' job", SERVE: "the HTTP server"}
 
 
-def other_problems(overview: Overview) -> Iterator[Problem]:
-    """The problems of these programs; of one that does not answer only if the tracking job is known to be another."""
+def other_findings(overview: Overview) -> Iterator[Finding]:
+    """What is wrong with these programs; one that does not answer counts if the tracking job is known to be another."""
     for url, answer in overview.others:
         if answer.error is not None:
             who, commands = _silent(overview)
             remedy = silent_remedy(commands)
-            yield Problem(
+            yield Finding(
                 *("others", "program_silent", f"{who} {answer.error}", remedy, StatusError.exit_code),
                 holds_shapes=WRITE in commands,
             )
         elif answer.value is not None:
-            for each in conclusions(answer.value):
-                text = f"{each.text} ({url})"
-                yield Problem("others", each.kind, text, each.remedy, each.exit_code, holds_shapes=each.holds_shapes)
+            for each in program_findings(answer.value):
+                yield replace(each, text=f"{each.text} ({url})")
 
 
-def snapshot_problems(overview: Overview) -> Iterator[Problem]:
+def snapshot_findings(overview: Overview) -> Iterator[Finding]:
     """Shapes that wait for a snapshot which none of the programs that were asked takes."""
     found = [answer.value for _, answer in overview.others if answer.value is not None]
     if any(isinstance(status, SnapshotStatus) for status in found):
@@ -46,7 +46,7 @@ def snapshot_problems(overview: Overview) -> Iterator[Problem]:
                 text = f"{shapes.without_snapshot_count:,} shapes have no snapshot yet ({names}), and no program that "
                 text += "was asked takes any, so they have no rows from before"
                 remedy = "run flushtracker snapshot, or set snapshot: auto in the configuration of the writers' job"
-                yield Problem("others", "snapshots_not_taken", text, remedy)
+                yield Finding("others", "snapshots_not_taken", text, remedy)
 
 
 def silent_remedy(commands: str) -> str:
@@ -54,7 +54,7 @@ def silent_remedy(commands: str) -> str:
     return f"start {commands}, or see its log; if it was fenced, another one runs: correct its address"
 
 
-def capture_problems(overview: Overview, config_arguments: Sequence[str] = ()) -> Iterator[Problem]:
+def capture_findings(overview: Overview, config_arguments: Sequence[str] = ()) -> Iterator[Finding]:
     """What capture says of its shapes. Its silence is no failure: its status may be for its host only.
 
     ``config_arguments`` name its configuration for another command.
@@ -63,11 +63,10 @@ def capture_problems(overview: Overview, config_arguments: Sequence[str] = ()) -
         return
     status, error = overview.capture.value, overview.capture.error
     if status is not None:
-        for each in conclusions(status, config_arguments):
-            yield Problem("capture", each.kind, each.text, each.remedy, each.exit_code)
+        yield from program_findings(status, config_arguments)
     else:
         text = f"capture's status at {error}: whether shapes have ended, or are refused, is not known"
-        yield Problem("capture", "capture_silent", text)
+        yield Finding("capture", "capture_silent", text)
 
 
 def _silent(overview: Overview) -> tuple[str, str]:

@@ -33,9 +33,9 @@ def overview_json(overview: Overview, verdict: Verdict) -> dict[str, Any]:
         "verdict": {
             "exit_code": verdict.exit_code,
             "waiting_ms": overview.waiting_ms,
-            "problems": [
-                {"kind": each.kind, "text": each.text, "remedy": each.remedy, "exit_code": each.exit_code}
-                for each in verdict.problems
+            "findings": [
+                {"kind": each.kind, "text": each.text, "remedy": each.remedy or None, "exit_code": each.exit_code}
+                for each in verdict.findings
             ],
         },
     }

@@ -11,8 +11,8 @@ from flushtracker.operate.status.other_programs import other_lines
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.operate.status.verdict import Verdict
 from flushtracker.status.capture_status import SlotStatus
+from flushtracker.status.finding import Part, are_holders_true
 from flushtracker.status.job_status import Holder, SourceStatus
-from flushtracker.status.problems import Part, are_holders_true
 from flushtracker.status.shapes_remedy import shapes_remedy, would_move
 from flushtracker.status.stall import is_waiting_long
 from flushtracker.status.upgrade_facts import UpgradeFacts
@@ -43,7 +43,7 @@ def overview_lines(
     lines.extend(_texts(verdict, "upgrade"))
     if overview.upgrade is not None and verdict.exit_code == 0:
         lines.append(_safe_line(overview.upgrade))
-    remedies = [_shapes_remedy(overview, verdict, config_arguments), *(each.remedy for each in verdict.problems)]
+    remedies = [_shapes_remedy(overview, verdict, config_arguments), *(each.remedy for each in verdict.findings)]
     lines.extend(f"remedy: {remedy}" for remedy in dict.fromkeys(remedies) if remedy)
     return [printable(line) for line in lines]
 
@@ -157,7 +157,7 @@ def _row(overview: Overview, source: SourceStatus, holder: Holder) -> tuple[str,
 def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Sequence[str]) -> str | None:
     """What to do about the shapes that hold the ack, if they have held it for too long."""
     source, status, slot = overview.job_source, overview.job_status, overview.slot.value
-    if source is None or status is None or slot is None or not are_holders_true(verdict.problems):
+    if source is None or status is None or slot is None or not are_holders_true(verdict.findings):
         return None
     is_slow = is_waiting_long(source, status.at_ms) or verdict.exceeds_a_limit
     if not is_slow or any(map(verdict.explains, source.holders[:1])):
@@ -168,7 +168,7 @@ def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Seque
 
 
 def _texts(verdict: Verdict, part: Part) -> list[str]:
-    return [problem.text for problem in verdict.problems if problem.part == part]
+    return [each.text for each in verdict.findings if each.part == part]
 
 
 def _dated(overview: Overview, row: Ack) -> str:

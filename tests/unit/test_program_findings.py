@@ -13,7 +13,7 @@ from flushtracker.operate.status.overview_text import overview_lines
 from flushtracker.operate.status.question import Answer
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.capture_status import CaptureStatus, EndedShape
-from flushtracker.status.job_conclusions import conclusions
+from flushtracker.status.program_findings import program_findings
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import Failure, ShapeNote, SourceShapes, UpkeepStatus, WriteStatus, WrittenSource
@@ -38,7 +38,7 @@ SILENT: Final = "does not answer (connection refused)"
 
 
 def texts(status: ProgramStatus) -> dict[str, str]:
-    return {each.kind: each.text for each in conclusions(status)}
+    return {each.kind: each.text for each in program_findings(status)}
 
 
 def writers(**fields: Any) -> WriteStatus:
@@ -108,14 +108,14 @@ def test_ended_shapes_are_told_with_the_first_reason() -> None:
     one, all_ = (replace(CaptureStatus(0, 0, "s", is_connected=True), ended=tuple(ended[:most])) for most in (1, 4))
     assert texts(one) == {"shapes_ended": "a shape has ended: a: column a was dropped"}
     assert texts(all_) == {"shapes_ended": "shapes have ended, a, b, c and 1 more; a: column a was dropped"}
-    assert next(conclusions(all_)).remedy.count("flushtracker resync a b c …") == 1
+    assert next(program_findings(all_)).remedy.count("flushtracker resync a b c …") == 1
 
 
 def test_an_ended_shape_is_named_once_and_as_it_is_written() -> None:
     """The page said "Acme-events has ended, acme-events because shape 'acme-events' on …", with a wrong remedy."""
     reason = "shape 'acme-events' on public.events: partition public.events_2026_12 has the replica identity DEFAULT"
     ended = EndedShape("acme-events", 1, 900, reason)
-    (found,) = conclusions(replace(CaptureStatus(0, 0, "s", is_connected=True), ended=(ended,)))
+    (found,) = program_findings(replace(CaptureStatus(0, 0, "s", is_connected=True), ended=(ended,)))
     assert found.text == f"a shape has ended: {reason}"
     assert "flushtracker resync acme-events" in found.remedy
     assert found.remedy.startswith("remove the cause")
@@ -125,7 +125,7 @@ def test_an_ended_shape_is_named_once_and_as_it_is_written() -> None:
 def test_an_evicted_shape_has_a_text_of_its_own() -> None:
     """Its definition is right: its writer has made no progress."""
     shapes = (EndedShape("a", 1, 900, "a column was dropped"), EndedShape("-b", 1, 900, "it held 50 GB", NOW_MS))
-    ended, evicted = conclusions(replace(CaptureStatus(0, 0, "s", is_connected=True), ended=shapes))
+    ended, evicted = program_findings(replace(CaptureStatus(0, 0, "s", is_connected=True), ended=shapes))
     assert (ended.kind, evicted.kind) == ("shapes_ended", "shapes_evicted")
     assert evicted.text == "a shape was evicted: -b: it held 50 GB"
     assert "writer" in evicted.remedy
@@ -173,12 +173,12 @@ def test_any_document_has_conclusions(seed: int) -> None:
     """Whatever is unknown in it, and whatever names it has; of a tracking job there are none here."""
     rng = Random(seed)  # noqa: S311  repeatable
     for status in (random_write(rng), random_snapshot(rng), random_serve(rng), random_capture(rng)):
-        found = list(conclusions(status))
+        found = list(program_findings(status))
         assert len({each.kind for each in found}) <= len(found)
         assert all(each.text and each.remedy for each in found)
         assert {each.section for each in found} <= RUNBOOK.keys()
         assert all(line.isprintable() for line in lines(asked((WRITERS, status))))
-    assert [*conclusions(random_job(rng))] == []
+    assert [*program_findings(random_job(rng))] == []
 
 
 def asked(*others: tuple[str, ProgramStatus | None], **parts: Any) -> Overview:
@@ -194,7 +194,7 @@ def lines(seen: Overview) -> list[str]:
 
 
 def problems(seen: Overview) -> dict[str, tuple[str, int]]:
-    return {each.kind: (each.text, each.exit_code) for each in judge(seen, Limits()).problems}
+    return {each.kind: (each.text, each.exit_code) for each in judge(seen, Limits()).findings}
 
 
 def test_a_program_that_is_silent_is_named_by_those_that_answer() -> None:

@@ -1,25 +1,21 @@
-"""``conclusions``: what the document of a program says is wrong, in words, and what to do.
+"""``program_findings``: what the document of a program says is wrong, in words, and what to do.
 
 The page and ``flushtracker status`` show them. Ages are as of the document, by the job's own clock.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from flushtracker.config.units import seconds_text
 from flushtracker.errors import StatusError, listed
 from flushtracker.status.capture_status import CaptureStatus, EndedShape
+from flushtracker.status.finding import BATCH_MS, RECORDS_BEHIND, WRONG, Finding
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.shapes_remedy import shapes_command
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus, WrittenSource
 
-_RECORDS_BEHIND: Final = 10_000
-"""Writers that keep up are less than this behind."""
-_BATCH_MS: Final = 120_000
-"""A normal batch takes less."""
 _STALLED_MS: Final = 900_000
 """Snapshots report progress every few seconds, and a failed one is retried after seconds."""
 _LONG_BATCH: Final = (
@@ -29,36 +25,9 @@ _LONG_BATCH: Final = (
 _MOST_ERRORS: Final = 0.05
 """The share of answers that may be errors before it is said: clients repeat a request that got a 503."""
 _NAMED: Final = 3
-_STUCK: Final = "flushtrackerwriterstuck"
-_ENDED: Final = "flushtrackershapeended"
-_EVICTED: Final = "flushtrackershapeevicted"
-_REFUSED: Final = "flushtrackershapesrefused"
-_WAITING: Final = "flushtrackershapeswaiting"
-_SERVE_BEHIND: Final = "flushtrackerservebehind"
-_SERVE_ERRORS: Final = "flushtrackerserveerrors"
-_WRONG: Final = 1
-"""The exit code of what somebody has to act on."""
-_FAILING: Final = "flushtrackersnapshotfailing"
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusion:
-    """Its ``kind`` for programs, its ``text`` for people, which does not begin with a name: the page capitalises it.
-
-    ``section`` is that of the runbook. ``holds_shapes``: shapes that are pending wait for this. ``is_failure``: it does
-    not pass by itself. ``exit_code`` is that of ``flushtracker status``.
-    """
-
-    kind: str
-    text: str
-    remedy: str
-    section: str
-    holds_shapes: bool = False
-    is_failure: bool = False
-    exit_code: int = 0
-
-
-def conclusions(status: ProgramStatus, config_arguments: Sequence[str] = ()) -> Iterator[Conclusion]:
+def program_findings(status: ProgramStatus, config_arguments: Sequence[str] = ()) -> Iterator[Finding]:
     """Those of one document; of the tracking job there are none here.
 
     ``config_arguments`` name capture's configuration for the commands in remedies, if it is not the default one.
@@ -79,38 +48,38 @@ def conclusions(status: ProgramStatus, config_arguments: Sequence[str] = ()) -> 
         yield from _serving(status)
 
 
-def _ended(status: CaptureStatus, config_arguments: Sequence[str]) -> Iterator[Conclusion]:
+def _ended(status: CaptureStatus, config_arguments: Sequence[str]) -> Iterator[Finding]:
     """Shapes that are defined and get no changes: ended, evicted, refused; each with the first reason."""
     ended = [each for each in status.ended if each.evicted_at_ms is None]
     if ended:
         text = _with_reason(ended)
         remedy = "remove the cause that the reason names, in the database or in the definition, and only then: "
         remedy += f"{_resync(ended, config_arguments)}; or take it out of the shapes file"
-        yield Conclusion("shapes_ended", text, remedy, _ENDED, is_failure=True, exit_code=_WRONG)
+        yield Finding("capture", "shapes_ended", text, remedy, is_failure=True, exit_code=WRONG)
     evicted = [each for each in status.ended if each.evicted_at_ms is not None]
     if evicted:
         text = _with_reason(evicted, "evicted")
         command = _resync(evicted, config_arguments)
         remedy = f"find out why its writer made no progress, and once it works: {command}; or take it out of the "
-        yield Conclusion("shapes_evicted", text, f"{remedy}shapes file", _EVICTED, is_failure=True, exit_code=_WRONG)
+        yield Finding("capture", "shapes_evicted", text, f"{remedy}shapes file", is_failure=True, exit_code=WRONG)
     if status.shapes_refused:
         count = "an entry" if status.shapes_refused == 1 else f"{status.shapes_refused:,} entries"
         reason = f": {status.refused[0].reason}" if status.refused else ""
         remedy = "correct the shapes file: flushtracker check lists what is wrong with it"
         text = f"capture refuses {count} of its shapes file{reason}"
-        yield Conclusion("shapes_refused", text, remedy, _REFUSED, exit_code=_WRONG)
+        yield Finding("capture", "shapes_refused", text, remedy, exit_code=WRONG)
 
 
-def _waiting(status: CaptureStatus) -> Iterator[Conclusion]:
+def _waiting(status: CaptureStatus) -> Iterator[Finding]:
     """Shapes that are defined and not added yet. With a statement they wait for whoever may run it."""
     for each in sorted(status.waiting, key=lambda found: found.statement is None):
         names = listed(each.shape_ids, _NAMED) if each.count <= _NAMED else f"{each.count:,} shapes"
         text = f"not added yet: {names}, on table {each.table}: {each.reason}"
         if each.statement is not None:
-            yield Conclusion("shapes_waiting", text, f"run: {each.statement}", _WAITING, exit_code=_WRONG)
+            yield Finding("capture", "shapes_waiting", text, f"run: {each.statement}", exit_code=WRONG)
         else:
             remedy = "see that reason; capture adds them by itself once it does not apply any more"
-            yield Conclusion("shapes_waiting", text, remedy, _WAITING)
+            yield Finding("capture", "shapes_waiting", text, remedy)
 
 
 def _with_reason(shapes: Sequence[EndedShape], how: str = "ended") -> str:
@@ -128,41 +97,41 @@ def _resync(shapes: Sequence[EndedShape], config_arguments: Sequence[str]) -> st
     return f"{command} …" if len(shapes) > _NAMED else command
 
 
-def _writing(status: WriteStatus) -> Iterator[Conclusion]:
+def _writing(status: WriteStatus) -> Iterator[Finding]:
     running_ms = _age_ms(status.batch_running_since_ms, status.at_ms)
     batch_ms = _age_ms(status.batch_at_ms, status.at_ms)
     behind = status.records_behind or 0
     if not status.is_ready:
         text = f"the writers' job is starting: it has not completed a batch yet{_last_failure(status)}"
         yield _stuck("writers_not_ready", text, "wait, or see its log")
-    elif running_ms > _BATCH_MS:
+    elif running_ms > BATCH_MS:
         batch = "a batch" if status.batch_id is None else f"batch {status.batch_id + 1}"
         text = f"{batch} of the writers has run for {seconds_text(running_ms / 1000)}{_last_failure(status)}"
         yield _stuck("writers_batch_long", text, _LONG_BATCH)
-    elif behind >= _RECORDS_BEHIND or (behind and batch_ms > _BATCH_MS):
+    elif behind >= RECORDS_BEHIND or (behind and batch_ms > BATCH_MS):
         batch = f"batch {status.batch_id} of the writers ended {seconds_text(batch_ms / 1000)} ago"
         text = f"{batch}, and {behind:,} records of their topics are not read yet{_last_failure(status)}"
         remedy = "if the number grows, the writers are too slow or hang: see their log"
-        yield Conclusion("writers_behind", text, remedy, _STUCK, holds_shapes=True)
+        yield Finding("others", "writers_behind", text, remedy, holds_shapes=True)
 
 
-def _serving(status: ServeStatus) -> Iterator[Conclusion]:
+def _serving(status: ServeStatus) -> Iterator[Finding]:
     reason = status.not_ready_because
     if reason is not None:
         text = f"the HTTP server answers no request for a shape: {reason}"
         remedy = "see that reason: the storage, or sink.log and sink.shapes of its configuration; it goes on by itself"
         code = StatusError.exit_code
-        yield Conclusion("serve_not_ready", text, remedy, _SERVE_BEHIND, is_failure=True, exit_code=code)
+        yield Finding("others", "serve_not_ready", text, remedy, is_failure=True, exit_code=code)
     elif status.recent_errors > _MOST_ERRORS * status.recent_answers:
         errors = f"{status.recent_errors:,} of its {status.recent_answers:,} answers in the last minute"
         problem = "" if status.problem is None else f"; its last look at the tables failed: {status.problem}"
         remedy = "see its log; shapes may wait for a snapshot, or more clients begin at once than it can read for"
-        yield Conclusion("serve_errors", f"the HTTP server refused {errors}{problem}", remedy, _SERVE_ERRORS)
+        yield Finding("others", "serve_errors", f"the HTTP server refused {errors}{problem}", remedy)
 
 
-def _stuck(kind: str, text: str, remedy: str) -> Conclusion:
+def _stuck(kind: str, text: str, remedy: str) -> Finding:
     code = StatusError.exit_code
-    return Conclusion(kind, text, remedy, _STUCK, holds_shapes=True, is_failure=True, exit_code=code)
+    return Finding("others", kind, text, remedy, holds_shapes=True, is_failure=True, exit_code=code)
 
 
 def _last_failure(status: WriteStatus) -> str:
@@ -172,48 +141,48 @@ def _last_failure(status: WriteStatus) -> str:
     return f"; {seconds_text(_age_ms(failure.at_ms, status.at_ms) / 1000)} ago it met: {failure.text}"
 
 
-def _gaps(source: WrittenSource) -> Iterator[Conclusion]:
+def _gaps(source: WrittenSource) -> Iterator[Finding]:
     if not source.gap_count:
         return
     names = [note.shape_id for note in source.gaps]
     which = f"{listed(names, _NAMED)}, {source.gap_count} in all" if source.gap_count > len(names) else listed(names)
-    yield Conclusion(
+    yield Finding(
+        "others",
         "writers_gap",
         f"changes are missing, so the writers write nothing more of {which}",
         "restart capture, which sends again what is not confirmed",
-        "flushtrackershapegap",
         holds_shapes=True,
         is_failure=True,
-        exit_code=_WRONG,
+        exit_code=WRONG,
     )
 
 
-def _upkeep(status: WriteStatus) -> Iterator[Conclusion]:
+def _upkeep(status: WriteStatus) -> Iterator[Finding]:
     failing_since_ms = status.upkeep.failing_since_ms
     if failing_since_ms is not None:
         age = seconds_text(_age_ms(failing_since_ms, status.at_ms) / 1000)
         text = f"upkeep of the shape log has failed for {age}: {status.upkeep.error}"
         remedy = "see that reason; meanwhile nothing is lost, but readers get slower, and nothing is deleted or folded"
-        yield Conclusion("upkeep_failing", text, remedy, "flushtrackerupkeepfailing")
+        yield Finding("others", "upkeep_failing", text, remedy)
 
 
-def _snapshots(status: SnapshotStatus) -> Iterator[Conclusion]:
+def _snapshots(status: SnapshotStatus) -> Iterator[Finding]:
     stalled_ms = status.stalled_ms(status.at_ms)
     if status.server_error is not None:
         text = f"no snapshots are taken: {status.server_error}"
-        yield Conclusion("snapshots_blocked", text, "see that reason; it is tried again", _FAILING)
+        yield Finding("others", "snapshots_blocked", text, "see that reason; it is tried again")
     elif stalled_ms > _STALLED_MS:
         doing = "looking for shapes" if status.attempt is None else f"reading {status.attempt.table}"
         text = f"the snapshots have made no progress for {seconds_text(stalled_ms / 1000)}, while {doing}"
         remedy = "see pg_stat_activity for what it waits for, and the job's log"
-        yield Conclusion("snapshots_stuck", text, remedy, "flushtrackersnapshotstuck")
+        yield Finding("others", "snapshots_stuck", text, remedy)
     if status.failed_shapes:
         count = f"{status.failed_shapes:,} shape{'s have' if status.failed_shapes > 1 else ' has'} no snapshot"
         first = next(iter(status.failures), None)
         text = count if first is None else f"{count}: {first.shape_id} has failed {first.tries} times: {first.reason}"
-        code = _WRONG if any(_age_ms(each.since_ms, status.at_ms) > _STALLED_MS for each in status.failures) else 0
+        code = WRONG if any(_age_ms(each.since_ms, status.at_ms) > _STALLED_MS for each in status.failures) else 0
         remedy = "see those reasons in the job's log; each is tried again"
-        yield Conclusion("snapshots_failing", text, remedy, _FAILING, exit_code=code)
+        yield Finding("others", "snapshots_failing", text, remedy, exit_code=code)
 
 
 def _age_ms(since_ms: int | None, at_ms: int) -> int:

@@ -1,95 +1,58 @@
 """What is wrong by the documents of capture and the tracking job, and what to do about it."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from collections.abc import Iterator
+from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import StatusError, printable
 from flushtracker.status.capture_status import SlotStatus
+from flushtracker.status.finding import BATCH_MS, RECORDS_BEHIND, WRONG, Finding
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.wal.lsn import format_lsn
 
-Part: TypeAlias = Literal["postgres", "capture", "job", "acks", "others", "limits", "upgrade"]
-
-_UNSOUND: Final = frozenset(
-    [
-        *("postgres_silent", "slot_missing", "slot_lost", "slot_inactive"),
-        *("job_not_ready", "batch_long", "job_behind", "transaction_open", "source_set_aside"),
-    ]
-)
 _LARGE_BYTES: Final = 1_000_000_000
 """Without a limit, this much retained WAL is reported with its cause."""
-_RECORDS_BEHIND: Final = 10_000
-"""A job that keeps up is less than this behind."""
-_BATCH_MS: Final = 120_000
-"""A normal batch takes less."""
-_WRONG: Final = 1
 _MB: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem: its ``kind`` for programs, its ``text`` for people, and the ``remedy``, if there is one.
-
-    ``exit_code`` is 0 for a problem that explains a figure and is not a failure by itself. ``holds_shapes``: it may be
-    why shapes are pending, whichever they are.
-    """
-
-    part: Part
-    kind: str
-    text: str
-    remedy: str | None = None
-    exit_code: int = 0
-    holds_shapes: bool = False
-
-
-def are_holders_true(problems: Iterable[Problem]) -> bool:
-    """Whether capture runs and the job's answer is current, given all problems: what is pending is really not flushed.
-
-    Otherwise it may have been flushed, or will be once the problem is solved.
-    """
-    return not any(problem.kind in _UNSOUND for problem in problems)
-
-
-def slot_problems(slot: SlotStatus) -> Iterator[Problem]:
+def slot_findings(slot: SlotStatus) -> Iterator[Finding]:
     """What is wrong with a slot that there is."""
     if slot.wal_status == "lost":
-        yield Problem(
+        yield Finding(
             "postgres",
             "slot_lost",
             "the slot is lost: the server has removed WAL that was not confirmed",
             "drop the slot, start capture with --create --new-epoch: all shapes begin again, with new snapshots; a "
             "larger max_slot_wal_keep_size helps",
-            _WRONG,
+            WRONG,
         )
         return
     if slot.wal_status == "unreserved":
-        yield Problem(
+        yield Finding(
             "postgres",
             "slot_unreserved",
             "the next checkpoint may remove WAL that the slot needs, and then the slot is lost",
             "raise max_slot_wal_keep_size now, as far as the disk allows: ALTER SYSTEM SET max_slot_wal_keep_size = "
             f"'{2 * slot.retained_bytes // _MB + 1}MB'; SELECT pg_reload_conf(); then free what holds the ack",
-            _WRONG,
+            WRONG,
         )
     if not slot.is_active:
-        yield Problem(
+        yield Finding(
             "postgres",
             "slot_inactive",
             "the slot is not being read: capture is not running, or not connected",
             "start flushtracker capture; if it runs, its log says why it is not connected",
-            _WRONG,
+            WRONG,
         )
 
 
-def long_batch(job: JobStatus, limit_ms: int | None = None) -> Problem | None:
-    """A problem if the current batch has run for so long that the job's answer is stale; over the limit, a failure."""
+def long_batch(job: JobStatus, limit_ms: int | None = None) -> Finding | None:
+    """Whether the current batch has run for so long that the job's answer is stale; over the limit, a failure."""
     running_ms = job.age_ms(job.batch_running_since_ms)
-    limit_ms = _BATCH_MS if limit_ms is None else limit_ms
-    if running_ms is None or running_ms <= min(limit_ms, _BATCH_MS):
+    limit_ms = BATCH_MS if limit_ms is None else limit_ms
+    if running_ms is None or running_ms <= min(limit_ms, BATCH_MS):
         return None
-    return Problem(
+    return Finding(
         "job",
         "batch_long",
         f"a batch has run for {seconds_text(running_ms / 1000)}; the job's answer is from before it",
@@ -99,27 +62,33 @@ def long_batch(job: JobStatus, limit_ms: int | None = None) -> Problem | None:
     )
 
 
-def records_behind(job: JobStatus) -> Problem | None:
-    """A problem if the job has not read much of what its topics have."""
+def job_finding(job: JobStatus, source: SourceStatus | None, limit_ms: int | None = None) -> Finding | None:
+    """What keeps the job from acknowledging what has been flushed; the first of what may be several."""
+    found = long_batch(job, limit_ms) or (None if source is None else _set_aside(source))
+    return found or _open_transactions(job) or _records_behind(job)
+
+
+def _records_behind(job: JobStatus) -> Finding | None:
+    """What is wrong if the job has not read much of what its topics have."""
     behind, age_ms = job.records_behind or 0, job.age_ms(job.batch_at_ms)
-    if not behind or (behind < _RECORDS_BEHIND and (age_ms or 0) <= _BATCH_MS):
+    if not behind or (behind < RECORDS_BEHIND and (age_ms or 0) <= BATCH_MS):
         return None
     last = "" if age_ms is None else f"; its last batch ended {seconds_text(age_ms / 1000)} ago"
     text = f"the job has not read {behind:,} records of its topics yet{last}"
-    return Problem("job", "job_behind", text, "if the number grows, the job is too slow or hangs: see its log")
+    return Finding("job", "job_behind", text, "if the number grows, the job is too slow or hangs: see its log")
 
 
-def set_aside(source: SourceStatus) -> Problem | None:
-    """A problem if fragments of the source are missing, so that the job acknowledges nothing more of it."""
+def _set_aside(source: SourceStatus) -> Finding | None:
+    """What is wrong if fragments of the source are missing, so that the job acknowledges nothing more of it."""
     if source.gap is None:
         return None
     text = f"the job acknowledges nothing more of source {source.source}: {printable(source.gap)}"
     remedy = "restart capture, which resends everything unconfirmed, then run flushtracker track once with --recover"
-    return Problem("job", "source_set_aside", text, remedy, _WRONG)
+    return Finding("job", "source_set_aside", text, remedy, WRONG)
 
 
-def open_transactions(job: JobStatus) -> Problem | None:
-    """A problem if a transaction has hidden records of the job's topics for longer than writers need."""
+def _open_transactions(job: JobStatus) -> Finding | None:
+    """What is wrong if a transaction has hidden records of the job's topics for longer than writers need."""
     if not job.open_transactions:
         return None
     first, *others = sorted(job.open_transactions, key=lambda each: each.since_ms)
@@ -135,19 +104,19 @@ def open_transactions(job: JobStatus) -> Problem | None:
         f"kafka-transactions.sh abort --topic {printable(first.topic)} --partition {first.partition} --start-offset "
         f"{first.last_stable_offset}"
     )
-    return Problem("job", "transaction_open", f"{text}{more}", remedy, holds_shapes=True)
+    return Finding("job", "transaction_open", f"{text}{more}", remedy, holds_shapes=True)
 
 
-def idle_cause(slot: SlotStatus, source: SourceStatus, limit_bytes: int | None = None) -> Problem | None:
+def idle_cause(slot: SlotStatus, source: SourceStatus, limit_bytes: int | None = None) -> Finding | None:
     """Why an active slot retains much although no shape holds the ack."""
-    if not slot.is_active or source.pending_shapes:
+    if not slot.is_active or source.pending_shapes or source.gap:
         return None
     if slot.retained_bytes <= (_LARGE_BYTES if limit_bytes is None else limit_bytes):
         return None
     confirmed_lsn = slot.written_lsn if slot.confirmed_lsn is None else slot.confirmed_lsn
     unconfirmed = slot.written_lsn - confirmed_lsn
     if 2 * unconfirmed < slot.retained_bytes:
-        return Problem(
+        return Finding(
             "postgres",
             "restart_lsn_held",
             "no shape holds it: a transaction that runs for long, or is prepared, keeps the slot's restart_lsn",
@@ -155,7 +124,7 @@ def idle_cause(slot: SlotStatus, source: SourceStatus, limit_bytes: int | None =
             "xact_start; SELECT * FROM pg_prepared_xacts",
         )
     seen = "nothing" if source.last_seen_lsn is None else format_lsn(source.last_seen_lsn)
-    return Problem(
+    return Finding(
         "postgres",
         "nothing_to_confirm",
         f"no shape holds it: the job has seen {seen} as the last commit, and the server has written "
