@@ -36,8 +36,7 @@ class LostStarts(NamedTuple):
 def lost_starts(entries: Iterable[ShapeEntry], switch: int) -> LostStarts:
     """Divide those of the live shapes among the entries that start past ``switch``.
 
-    One that starts exactly there may have begun again when the server's WAL ended there, of which nothing is lost: a
-    timeline begins with a record that is no commit.
+    A shape that starts exactly at the switch lost nothing: the first record of a timeline is never a commit.
     """
     beyond = [entry for entry in entries if entry.removed_at is None and entry.starts_after.tx_offset > switch]
     moved = [entry for entry in beyond if entry.definition.incarnation == 1 and not entry.starts_visible]

@@ -22,7 +22,7 @@ Resolve: TypeAlias = Callable[[Sequence[ShapeDefinition]], Resolved]
 """Raises an error that has those of all definitions that it refuses."""
 
 _MOST_SHOWN: Final = 20
-"""Of more faults the log and the status have only the first ones."""
+"""The log and the status have only so many faults, the first ones."""
 
 
 class RefusedShapes:

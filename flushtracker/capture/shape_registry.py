@@ -258,7 +258,7 @@ class ShapeRegistry:
         )
 
     def _cyclic(self, changed: Mapping[str, Sequence[str]], removed: Set[str]) -> dict[str, tuple[str, ...]]:
-        """Of new dependencies of shapes, those that would close a cycle, each with the cycle.
+        """The new dependencies of shapes that would close a cycle, each with the cycle.
 
         A file without a cycle may close one with the dependencies of a shape whose entry is refused, which stay.
         """

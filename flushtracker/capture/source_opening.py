@@ -106,7 +106,8 @@ class SourceOpening:
             FencedError: another capture has claimed the source.
             BrokerError: a topic cannot be read.
         """
-        # The gate is that of the connection before, of which nothing is queued; here only the claim is published.
+        # The gate still belongs to the previous connection. Nothing of that one is queued, and only the claim is
+        # published here.
         self._publisher.gate = None
         read_s = time.monotonic()
         starts, prior = self._read(base, positions.seal)

@@ -56,7 +56,7 @@ from flushtracker.wal.timeline_history import TimelineHistory
 logger = logging.getLogger(__name__)
 
 _MOST_LOGGED: Final = 100
-"""Of more shapes that are added or removed at once, only a few are logged; the registry has all."""
+"""If more shapes are added or removed at once, only a few are logged; the registry has all."""
 
 
 class Subscriptions:

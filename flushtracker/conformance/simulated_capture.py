@@ -152,7 +152,7 @@ class SimulatedCapture:
             self.send_something()
 
     def send_torn_and_whole_snapshots(self, ahead: int) -> None:
-        """Of each shape that has any: most of an attempt, and then another one, which is complete.
+        """For each shape with rows: most of an attempt, and then another one, which is complete.
 
         They contain ``ahead`` transactions more than are sent.
         """

@@ -16,7 +16,7 @@ _TORN_SHARE: Final = 0.5
 
 
 class SimulatedSnapshots:
-    """Of one shape of the source. A snapshot may contain transactions that have not been sent yet."""
+    """The snapshots of one shape. A snapshot may contain transactions that have not been sent yet."""
 
     def __init__(self, source: SimulatedSource, shape_id: str, rng: Random) -> None:
         self.source, self.shape_id, self._rng = source, shape_id, rng

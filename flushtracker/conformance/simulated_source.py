@@ -35,7 +35,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """Of a shape: all transactions above ``starts_after`` are of this one."""
+    """An incarnation of a shape: all transactions above ``starts_after`` are of this one."""
 
     number: int = 1
     starts_after: int = -1

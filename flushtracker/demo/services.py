@@ -80,13 +80,13 @@ class Demo:
         self._parts = ExitStack()
         self._workload = ExitStack()
         self.status_url = f"http://127.0.0.1:{free_port()}"
-        """Of the tracker: its status, metrics and page."""
+        """The tracker's status, metrics and page."""
         self.capture_url = f"http://127.0.0.1:{free_port()}"
         """The same of capture."""
         self.writers_url = f"http://127.0.0.1:{free_port()}"
         """The same of the writers."""
         self.shapes_url = f"http://127.0.0.1:{free_port()}/v1/shape"
-        """Of the HTTP server: the shapes."""
+        """The shapes over HTTP."""
         self.config_file = self._folder / _CAPTURE
         """Capture's configuration, by which other commands find the slot, too."""
         self.new_shape_file = self._folder / _OWN_SHAPE

@@ -53,7 +53,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     limit = 10_000
     _buffer = memoryview(bytearray(_READ_BYTES))
-    """Of all connections: what is read into it is passed on at once."""
+    """Shared by all connections: what is read into it is passed on at once."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

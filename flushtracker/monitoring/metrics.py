@@ -79,7 +79,7 @@ class _Families(Collector):
 
 
 def _batch_metrics(status: JobStatus | WriteStatus, now_ms: int) -> Iterator[Metric]:
-    """Of a job with a query; ages are as of ``now_ms``."""
+    """Metrics of a job with a query; ages are as of ``now_ms``."""
     yield SummaryMetricFamily(
         f"{PREFIX}batch_seconds",
         "How long the micro-batches took, since the job's start.",

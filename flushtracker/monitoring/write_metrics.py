@@ -100,7 +100,7 @@ def _upkeep_metrics(upkeep: UpkeepStatus, now_ms: int) -> Iterator[Metric]:
 
 
 def snapshot_metrics(status: SnapshotStatus, now_ms: int) -> Iterator[Metric]:
-    """Of the snapshots' job, or of the writers' job that takes snapshots."""
+    """Metrics of the snapshots' job, or of the writers' job that takes snapshots."""
     names = current(source.source for source in status.sources)
     sources = [source for source in status.sources if source.source in names]
     is_ready = status.not_ready_because is None

@@ -35,7 +35,7 @@ ORDER BY n.nspname, c.relname, a.attnum
 
 
 def left_out_columns(connection: Connection, publication: str | None, tables: Collection[TableName]) -> Iterator[str]:
-    """Of each table that has such columns, what shapes without ``columns`` lack, and what to do."""
+    """For each table with such columns, what shapes without ``columns`` lack, and what to do."""
     if not tables:
         return
     schemas, names = zip(*sorted(tables), strict=True)

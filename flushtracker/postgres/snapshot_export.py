@@ -35,7 +35,7 @@ from flushtracker.wal.source_name import SourceName
 
 _XID_BITS: Final = 48
 STATEMENT_TIMEOUT_S: Final = 30.0
-"""Of queries to the catalog, in addition to the time that they may wait for a lock."""
+"""Limit of a catalog query, besides the time that it may wait for a lock."""
 
 _SERVER: Final = """
 SELECT pg_is_in_recovery(), CASE WHEN NOT pg_is_in_recovery() THEN system_identifier || '/' ||

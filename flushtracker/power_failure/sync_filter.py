@@ -48,7 +48,7 @@ _ARGUMENTS_AT: Final = 16
 """Where ``struct seccomp_data`` has the arguments, of eight bytes each."""
 
 _FLAGS: Final = {"open": (1, 0x101000), "openat": (2, 0x101000), "pwritev2": (5, 0x6)}
-"""Of these only calls with one of these bits in this argument matter: O_SYNC, O_DSYNC, RWF_SYNC, RWF_DSYNC."""
+"""These calls matter only with one of these bits in this argument: O_SYNC, O_DSYNC, RWF_SYNC, RWF_DSYNC."""
 
 _LOAD, _EQUALS, _HAS_BITS, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _ASK, _NO_SUCH_CALL = 0x7FFF0000, 0x7FC00000, 0x00050000 | 38
@@ -71,7 +71,7 @@ def _instructions(machine: str) -> Iterator[tuple[int, int, int, int]]:
             yield _RETURN, 0, 0, _ALLOW
         else:
             yield _EQUALS, 0, 1, number
-            # A ring's syncs are no system calls. Programs that use one have another way where there is none.
+            # A ring's syncs are no system calls. Without io_uring, programs fall back to ordinary calls.
             yield _RETURN, 0, 0, _NO_SUCH_CALL if name == "io_uring_setup" else _ASK
     yield _RETURN, 0, 0, _ALLOW
 

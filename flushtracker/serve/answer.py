@@ -22,7 +22,7 @@ class Answer:
     is_up_to_date: bool
     is_fixed: bool = False
     lsn: int | None = None
-    """Of one that is up to date: see ``SeenShape.lsn``."""
+    """See ``SeenShape.lsn``; only an answer that is up to date has it."""
 
 
 def is_newest(tx: int, version: int, seen: SeenShape) -> bool:
@@ -31,7 +31,7 @@ def is_newest(tx: int, version: int, seen: SeenShape) -> bool:
 
 
 def place_after(tx: int, lsn: int | None, request: ShapeRequest) -> Place:
-    """Where a client goes on that is up to date: one that waits for cuts, after the LSN that it is told."""
+    """The place from which an up-to-date client continues; with ``cuts``, the LSN that it was sent."""
     return Place(max(tx, lsn) if request.cuts and lsn is not None else tx)
 
 

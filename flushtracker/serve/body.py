@@ -100,7 +100,7 @@ class Page:
     rows: int = 0
     is_end: bool = False
     version: int = -1
-    """Of the shape log, as of which it is the end."""
+    """The version of the shape log whose end this is."""
 
 
 def join(messages: Sequence[bytes]) -> bytes:

@@ -29,7 +29,7 @@ _WORD: Final = re.compile(r"[\w$]")
 _TOUCHING: Final = "where has a placeholder beside a word, a quote or another placeholder"
 _MOST_CONDITION: Final = 8_000
 _SCHEMA: Final = "public"
-"""Of tables that a client names without one, as for Electric."""
+"""The schema of a table that a client names without one, as for Electric."""
 
 _Form = tuple[Any, ...]
 _Made = tuple[ShapeEntry, TableBinding | None, _Form | None]

@@ -1,4 +1,4 @@
-"""``Flights``: reads in threads, of which those who ask for the same share one, and of which only so many may wait.
+"""``Flights``: single-flight reads in threads: requests for the same share one, and only so many may wait.
 
 A read may show its result before it is complete. Whoever waits gets that, and the read goes on to its end, even if
 nobody waits any more: what it shows is for others, too.

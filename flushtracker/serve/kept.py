@@ -18,7 +18,7 @@ _ENTRY_BYTES: Final = 1_000
 """What an entry takes besides its data."""
 
 MOST_KEPT_FILES: Final = 200
-"""Of pages, and as many of rows; each is open."""
+"""Open files of pages; as many more have rows."""
 
 _MOST_BOUNDS: Final = 10_000
 

@@ -24,7 +24,7 @@ class Matching:
         self._registry: Registry | None = None
         self._known: OrderedDict[bytes, str | None] = OrderedDict()
         self._definitions: tuple[Registry, Definitions] | None = None
-        """Of the thread alone."""
+        """Only the thread reads or writes it."""
 
     async def shape_id(self, registry: Registry, asked: AskedDefinition) -> str | None:
         """The id of the shape that is defined so; ``None`` if there is none.

@@ -21,7 +21,7 @@ class RareLog:
     logger: logging.Logger
     now_s: Callable[[], float] = time.monotonic
     _spans: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Of each event: when its span began, and its lines in it."""
+    """By event: when its span began, and how many lines it has had."""
 
     def __call__(self, level: int, event: str, *fields: object, exc_info: Any = None) -> None:
         now_s = self.now_s()

@@ -28,10 +28,10 @@ from flushtracker.shape_log.position import Position
 from flushtracker.wal.log_offset import LogOffset
 
 _MOST_PAGES: Final = 32
-"""Of one read of a log that are kept for the next requests."""
+"""Kept of one read of a log for the next requests."""
 
 _MOST_FACTS: Final = 100
-"""Of shapes that nobody asks for any more."""
+"""Kept for shapes that nobody asks for any more."""
 
 MOST_TRANSACTION: Final = 64 << 20
 """A transaction with more keys and values than that is not sent: its client takes the rows again."""

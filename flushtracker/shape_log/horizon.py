@@ -1,4 +1,4 @@
-"""When a shape's log is folded, up to which transaction, and what stays of it.
+"""Retention: when to fold a shape's log, up to which transaction, and what to keep.
 
 The **horizon** is the shape's last transaction that, like all before it, was written before the history to keep, by the
 clock of the job that wrote it. A fold replaces the log up to

@@ -18,7 +18,7 @@ from typing import Final
 MIB: Final = 1 << 20
 _MOST_OF_TOTAL: Final = 1.5
 _MOST_RUNS: Final = 12
-"""Of one merge, which has an open file of each."""
+"""One merge has an open file of each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class RowColumns:
 
     @classmethod
     def of_items(cls, rows: Iterable[tuple[Any, ...]]) -> "RowColumns":
-        """The items of these rows, which may lack what an item has not."""
+        """These rows as items; columns that items do not use may be missing."""
         found = cls.no_items()
         for row in rows:
             for column, value in zip(found.columns, row, strict=False):
@@ -74,12 +74,12 @@ class RowColumns:
 
     @property
     def last_offset(self) -> LogOffset:
-        """Of the last row; there must be one."""
+        """The offset of the last row; there must be one."""
         return LogOffset(self.columns[0][-1], self.columns[1][-1])
 
     @property
     def last_commit_timestamp(self) -> str | None:
-        """Of the last row that ends a transaction, ``None`` if there is none."""
+        """The time of the last commit in the rows, ``None`` if there is none."""
         timestamps = self.columns[_COMMIT_TIMESTAMP]
         return next((text for text in reversed(timestamps) if text is not None), None)
 

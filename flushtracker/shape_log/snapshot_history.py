@@ -1,4 +1,4 @@
-"""``SnapshotHistory``: the snapshots that a shape's log still has, and which of them tells what was there at a place.
+"""``SnapshotHistory``: the snapshots left in a shape's log; picks the one to read at a place.
 
 A snapshot that is taken again, and the one that begins a shape's next incarnation, replace the snapshot before. Its
 rows stay in the log, as the transactions do, until a fold deletes both. So the log still tells what a follower has that

@@ -33,7 +33,7 @@ _LIVE: Final = b",0]"
 """How the record of a live shape ends, unless it holds something."""
 _COUNT: Final = Struct("<I")
 _SIZES: Final = Struct("<II")
-"""Of a record's name in UTF-8, and of the record; both follow."""
+"""The lengths of a record's name in UTF-8, and of the record; both follow."""
 
 
 @dataclass(frozen=True, slots=True)

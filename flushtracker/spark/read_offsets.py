@@ -10,7 +10,7 @@ from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 
 
 class ReadOffsets:
-    """Of the query of ``checkpoint``, which keeps the log of its last hundred batches."""
+    """What the query of ``checkpoint`` has read; it keeps the log of its last hundred batches."""
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
         self._files = HadoopFiles(spark, checkpoint)

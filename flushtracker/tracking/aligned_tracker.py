@@ -45,7 +45,7 @@ class AlignedTracker:
         self._tracker = FlushTracker(ack_lsn)
         self._committed = LogOffset.last_of(ack_lsn)
         self._unflushed: dict[str, deque[LogOffset]] = {}
-        """Of each pending shape its last operation in each transaction that is not flushed, in order."""
+        """By pending shape: its last operation in each transaction that is not flushed, in order."""
         self._early: dict[str, LogOffset] = {}
         """The greatest flush of each shape, if it is past the last commit read."""
 

@@ -22,7 +22,7 @@ _INDEX, _FIRST_TX, _TX, _LAST_OP, _OP = range(5)
 NO_TXNS: Final[Ints] = np.empty((5, 0), np.int64)
 """The columns of no transactions."""
 NO_HEADS: Final[Ints] = np.array([[NO_TX, NO_TX, 0, 0]], np.int64).T
-"""Of a shape without transactions; see :meth:`PendingTxns.heads`."""
+"""The heads of a shape without transactions; see :meth:`PendingTxns.heads`."""
 
 COUNT: Final = 3
 """The row of the heads that has the number of transactions."""

@@ -62,7 +62,7 @@ from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.shape_list import is_list, listed_at
 
 _VERSION: Final = b"\x01"
-"""Of all that the state has: of the report beside the packed group, too."""
+"""The version of all state: of the report beside the packed group, too."""
 _CURSOR: Final = Struct("<qq")
 
 

@@ -129,7 +129,7 @@ class FragmentConverter:
         return ()
 
     def read_only(self, relation_id: int, columns: Collection[str] | None) -> None:
-        """Of the relation's rows after this, decode these columns and the key's alone, or all if it is ``None``.
+        """Decode only these columns and the key's in the relation's next rows; all of them for ``None``.
 
         A new Relation message ends this. Raises ``DecodeError`` if the relation was not described.
         """

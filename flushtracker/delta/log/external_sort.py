@@ -22,7 +22,7 @@ ROWS: Final = 8192
 """The most rows of a table that is returned."""
 
 MOST_BYTES: Final = 32 << 20
-"""Of rows that are held. Sorting takes about three times as much for a moment."""
+"""Rows held in memory. Sorting takes about three times as much for a moment."""
 
 _HEAD_BYTES: Final = 1 << 19
 _MOST_RUNS: Final = 64

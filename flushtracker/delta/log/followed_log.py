@@ -40,7 +40,7 @@ class FollowedLog:
     ) -> "FollowedLog":
         """From a position on, by the difference to the shape's rows after the transactions up to ``upto``.
 
-        ``begun`` is the snapshot of the shape ``before`` that tells what the follower has. The difference comes after
+        ``begun`` is the snapshot of the shape ``before`` that the follower started from. The difference comes after
         all that the follower has read, and before all that it has yet to read, so it has an offset between the two.
 
         Raises:

@@ -46,7 +46,7 @@ _MOST_ROWS: Final = 2_000_000
 """Rows of several shapes that one commit folds, which are folded again if another process is first."""
 
 _FILE_BYTES: Final = 64 << 20
-"""Of the rows of folds in one file, before they are compressed."""
+"""Rows of folds in one file, before compression."""
 
 # Per shape: its horizon, the rows up to there, and those of them that insert a row less those that delete one. What
 # follows a transaction that is kept is kept, too, even if a clock that was set back has dated it before.

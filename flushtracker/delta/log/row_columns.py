@@ -38,7 +38,7 @@ class RowColumns:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of all rows that were parsed."""
+        """The columns and types of all parsed rows."""
         return pa.schema([(name, self._column(name, pa.array([], pa.string())).type) for name in self._names])
 
     def unmarked(self, parsed: pa.Table) -> pa.Table:

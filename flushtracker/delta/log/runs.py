@@ -24,9 +24,9 @@ from flushtracker.shape_log.merge_plan import MIB, MergeSettings
 logger = logging.getLogger(__name__)
 
 _MOST_FILES: Final = 1024
-"""Of appended files in one merge: each takes some memory besides its rows."""
+"""Appended files in one merge; each takes some memory besides its rows."""
 _FILE_BYTES: Final = 128 * MIB
-"""Of rows in one file at most, about."""
+"""About the most rows in one file."""
 _ANY_ROWS: Final = 1 << 62
 
 

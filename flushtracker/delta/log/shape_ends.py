@@ -29,7 +29,7 @@ from flushtracker.wal.log_offset import OP_INFINITY
 
 _MOST_VERSIONS: Final = 100
 _MOST_BYTES: Final = 32 << 20
-"""Of a file that is read for the shapes that are known, beyond which looking each up costs less memory."""
+"""A larger file is not read for the known shapes: looking each one up costs less memory."""
 
 _SNAPSHOT_END: Final = f"tx_offset = 0 AND op_offset = {OP_INFINITY:d}"
 
@@ -113,7 +113,7 @@ class ShapeEnds:
         return found
 
     def _follow(self, version: int) -> None:
-        """Take what the versions up to ``version`` have added; forget what they do not tell."""
+        """Apply the commits up to ``version``; drop cached shapes that they do not cover."""
         added = range(self._version + 1, version + 1)
         self._version = version
         if not 0 < len(added) <= _MOST_VERSIONS:
@@ -150,7 +150,7 @@ class ShapeEnds:
                         ends[source] = ends.get(source, ShapeEnd()).reached(tx)
 
     def _last_commits(self, path: str) -> dict[str, dict[str, int | None]]:
-        """Of each shape and source in the file, the last transaction that ends there."""
+        """For each shape and source in the file, the last transaction that ends there."""
         content = BytesIO(self._commits.storage.open_input_file(path).read())
         rows = pq.read_table(content, columns=["shape_id", "source", "tx_offset", "operation"])
         ends = pc.if_else(pc.equal(rows["operation"], COMMIT), rows["tx_offset"], None)

@@ -55,7 +55,7 @@ class ShapeFinder:
 
     @property
     def table_id(self) -> str:
-        """Of the log's Delta table: another log in the same folder has another one."""
+        """The id of the log's Delta table: another log in the same folder has another one."""
         return str(self.table.metadata().id)
 
     @property

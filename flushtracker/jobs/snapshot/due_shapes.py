@@ -17,7 +17,7 @@ SHAPES_PER_ATTEMPT: Final = 500
 """Beyond that, one pass over the table instead of two saves little: each row is compared with all their conditions."""
 
 _CHARACTERS_PER_ATTEMPT: Final = 500_000
-"""Of conditions, which the server parses again for each range."""
+"""Limits the conditions, which the server parses again for each range."""
 
 
 @dataclass(frozen=True, slots=True)

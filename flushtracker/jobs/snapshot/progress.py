@@ -26,7 +26,7 @@ _REPORTS: Final = "SELECT pid, application_name FROM pg_stat_activity WHERE appl
 
 
 class Progress:
-    """Of one attempt; ``done`` is called after each step, ``poll`` at any time."""
+    """The progress of one attempt; ``done`` is called after each step, ``poll`` at any time."""
 
     def __init__(self, connection: Connection, table: str, live: LiveSnapshotStatus) -> None:
         self._connection, self._table, self._live = connection, table, live
@@ -34,7 +34,7 @@ class Progress:
         self._started_s = self._logged_s = time.monotonic()
         self._done = self._rows = 0
         self._reports: dict[int, tuple[int, int]] = {}
-        """Of the step that runs. For a connection that has ended, the last report is kept."""
+        """The present step's reports by connection; a connection that has ended keeps its last one."""
         self._earlier: set[int] = set()
 
     @property

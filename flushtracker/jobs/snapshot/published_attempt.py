@@ -18,7 +18,7 @@ from flushtracker.kafka.records import record_of
 from flushtracker.wal.contained_transactions import ContainedTransactions
 
 CHARACTERS_PER_EVENT: Final = 500_000
-"""Of keys and values. Small enough for any reader; large enough that events cost little beside their rows."""
+"""Keys and values in one event: few enough for any reader, and enough that the event itself costs little."""
 
 
 class Publisher(Protocol):

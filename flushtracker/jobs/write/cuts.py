@@ -155,7 +155,7 @@ class CutsThread(PeriodicThread):
 
     def _close(self) -> None:
         self._cuts = None
-        # Spark's JVM may have ended, of which the query tells.
+        # The JVM may have exited; the query reports that.
         with suppress(Exception):
             self._stack.close()
 

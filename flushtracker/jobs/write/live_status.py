@@ -67,7 +67,7 @@ class LiveWriteStatus(LiveQuery):
         self._recent = (*(each for each in self._recent if each[0] > at_ms - _RATE_MS), (at_ms, rows))
 
     def note_gaps(self, gaps: Mapping[tuple[str, str], str]) -> None:
-        """Note all shapes of which changes are missing, with what is known of it."""
+        """Record the shapes with a gap."""
         notes: dict[str, list[ShapeNote]] = {}
         for (source, shape_id), gap in gaps.items():
             notes.setdefault(source, []).append(ShapeNote(shape_id, bounded(gap)))

@@ -20,7 +20,7 @@ from flushtracker.spark.task_files import written_in_task
 from flushtracker.spark.workers import ERROR, spare_imports
 
 FEW_BYTES: Final = 1 << 20
-"""Of a task's rows, which the driver writes. It holds as much of each task."""
+"""A task with no more than this hands its rows to the driver, which holds as much of each task."""
 
 _Batches = Iterable[pa.RecordBatch]
 _Write = Callable[[Iterable[pa.Table]], tuple[list[WrittenFile], str | None]]

@@ -64,7 +64,7 @@ class ShapesEdit:
             sync(self.path.parent)
 
     def _read(self, new: Path) -> ShapesFile:
-        """Read the new content, in which nothing may be wrong that was not before."""
+        """Parse the new content; the edit must not introduce errors."""
         shapes = read_shapes(new, f"{self.path}, as it would be,")
         known = {fault.shape_id for fault in self.shapes.faults}
         refuse([fault.error for fault in shapes.faults if fault.shape_id not in known])

@@ -50,7 +50,7 @@ class QuerySet:
         self._clock = clock
         self._always = set[object]()
         self._steps = defaultdict[object, list[Span]](list)
-        """Of other values: when one more row has it, 1, or one less, -1."""
+        """Other values: when one more row has it, 1, or one less, -1."""
         self._turns = dict[object, list[int]]()
         """When such a value comes and goes, in turn."""
 
