@@ -68,7 +68,7 @@ class SourceStatus:
     although something is pending, ``None`` if nothing is; after the job's start, since when the first holder is.
     ``retired_by``: the source that has taken its place, after a failover or a restore. Then nothing waits for what is
     pending, and nothing is stalled. ``events`` count from the job's start. With a ``gap``, the message of a missing
-    fragment, the source is set aside: it gets no further ack, and the rest is as it was before.
+    fragment, the source is set aside: it gets no further ack, and which shapes are pending is not known.
     """
 
     source: str

@@ -53,7 +53,8 @@ class SourceTracker:
     """The driver's view of one source: a ``FlushTracker`` over its groups, and each pending group's last report.
 
     ``holders`` are the first :data:`HOLDERS` of all pending shapes, in order; ``removed`` those that a group has listed
-    and that the last micro-batch has removed. With a ``gap`` the source is set aside: nothing changes any more.
+    and that the last micro-batch has removed. With a ``gap`` the source is set aside: it gets no further ack, and which
+    shapes are pending is not known.
     """
 
     def __init__(self, ack_lsn: int = -1) -> None:
@@ -62,6 +63,8 @@ class SourceTracker:
         self.pending_shapes = 0
         self.holders: tuple[PendingShape, ...] = ()
         self.removed: frozenset[str] = frozenset()
+        self.last_seen_offset = LogOffset.before_all()
+        """The last commit seen; with a gap, the last one before it."""
         self.gap: str | None = None
 
     @property
@@ -69,19 +72,16 @@ class SourceTracker:
         """The last LSN acknowledged; -1 before the first."""
         return self._tracker.ack_lsn
 
-    @property
-    def last_seen_offset(self) -> LogOffset:
-        """The last commit seen."""
-        return self._tracker.last_seen_offset
-
     def apply(self, reports: Mapping[str, GroupReport], chain: ChainReport | None) -> int | None:
         """Apply one micro-batch's reports by group; return the LSN to acknowledge, ``None`` if it has not moved.
 
         What is acknowledged is done, also where a group's report is older than the ack. The groups do not know of a gap
         in the chain, so with one their reports count no more, nor do those of the micro-batch that found it.
         """
-        if chain is not None:
-            self.gap = chain.gap
+        if chain is not None and chain.last_seen_offset is not None:
+            self.last_seen_offset = max(self.last_seen_offset, chain.last_seen_offset)
+        if chain is not None and chain.gap is not None:
+            self._set_aside(chain.gap)
         if self.gap is not None:
             return None
         reports = {shape_group: report.after(self.ack_lsn) for shape_group, report in reports.items()}
@@ -97,6 +97,10 @@ class SourceTracker:
         self.holders = tuple(nsmallest(HOLDERS, (shape for group in groups for shape in self._reports[group].holders)))
         self.removed = frozenset(shape_id for report in reports.values() for shape_id in report.removed)
         return ack_lsn
+
+    def _set_aside(self, gap: str) -> None:
+        self.gap, self._tracker, self._reports = gap, FlushTracker(self.ack_lsn), {}
+        self.pending_shapes, self.holders, self.removed = 0, (), frozenset()
 
     def held_bytes(self, shape: PendingShape) -> int:
         """The WAL that ``shape`` holds: from the ack that it allows, just before its first pending commit, to the last

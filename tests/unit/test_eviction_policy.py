@@ -67,6 +67,7 @@ def test_a_limit_of_the_server_comes_first() -> None:
         ({"job": {"batch_id": None}}, "the tracking job does not know the source yet"),
         ({"job": {"sources": ()}}, "the tracking job does not know the source yet"),
         ({"job": {"open_transactions": (_OPEN,)}}, "an open transaction hides records from the tracking job"),
+        ({"source": {"gap": "no 0/4B0"}}, "the tracking job has set the source aside"),
         ({"batches": 0}, "the job has finished no batch for evict.grace"),
         ({"source": {"last_seen_lsn": ACK + 100}}, "the job is behind: it has not seen what was published before"),
         ({"source": {"ack_lsn": ACK - 1}}, "the job's ack is not the one that capture has read"),

@@ -116,7 +116,9 @@ def test_what_groups_report_past_a_gap_is_not_acknowledged(*, with_groups: bool)
     assert not trackers.all_set_aside
     restarted = SourceTrackers({"7/1/s": 300, "8/1/s": 100}.get)
     assert restarted.apply([past, broken, seen]) == {}
-    assert (restarted["8/1/s"].ack_lsn, restarted["8/1/s"].gap) == (100, "no 0/C8")
+    for each in (trackers["8/1/s"], restarted["8/1/s"]):
+        each.check_invariants()
+        assert (each.ack_lsn, each.gap, each.last_seen_offset, each.holders) == (100, "no 0/C8", LogOffset(100, 4), ())
 
 
 def test_a_retired_source_is_not_among_those_that_are_left() -> None:

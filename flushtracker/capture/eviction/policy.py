@@ -3,7 +3,8 @@
 An eviction is permanent, and frees nothing if the shape is not what holds the WAL. So a shape is chosen only if all of
 this has been true at every look for the grace period (:class:`_Look`):
 
-- the slot's figures and the job's document are current, and the job is the only one that knows the source;
+- the slot's figures and the job's document are current, the job is the only one that knows the source, and has not set
+  it aside;
 - the job's ack is the one that capture has read, and the slot is confirmed up to it: so the slot waits for the job's
   next ack, not for capture, and not for a job that is dead or acknowledges something else;
 - the same shape holds the ack, and has made no progress. It is the first of the job's holders; the others are not
@@ -219,6 +220,8 @@ def _job_fault(now_ms: int, job: JobStatus | None, source: SourceStatus | None) 
         return "there is no current document of the tracking job"
     if not job.is_ready or job.batch_id is None or source is None:
         return "the tracking job does not know the source yet"
+    if source.gap is not None:
+        return "the tracking job has set the source aside"
     if job.open_transactions:
         return "an open transaction hides records from the tracking job"
     return None
