@@ -80,11 +80,6 @@ class StartVisibility:
         self._unpruned = 0
         self._is_standby = False
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a shape's start is not visible yet."""
-        return bool(self._waits)
-
     def wait_for(self, starts: Mapping[str, int]) -> None:
         """Wait for shapes, given with the LSN of their ``starts_after``, which the WAL has reached already."""
         if not starts:

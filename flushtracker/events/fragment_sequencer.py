@@ -56,11 +56,6 @@ class FragmentSequencer:
         """With the incarnation that had it."""
         self._unnamed: dict[str, FragmentShape] = {}
 
-    @property
-    def shapes_with_events(self) -> int:
-        """How many shapes have had an event, and are not forgotten."""
-        return len(self._last_of_shape)
-
     def forget(self, shape_id: str) -> None:
         """A shape was removed: it has no more events. The chain of its next incarnation begins anew in any case."""
         self._last_of_shape.pop(shape_id, None)

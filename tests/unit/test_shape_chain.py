@@ -138,11 +138,11 @@ def test_a_removed_shape_leaves_nothing_in_the_sequencer() -> None:
     fragment = TransactionFragment(7, 1000, LogOffset(1000, 0), has_begin=True, commit=None)
     part = RoutedFragment("a", 7, 1000, LogOffset(1000, 0), has_begin=True, commit=None)
     sequencer.sequence(fragment, [part])
-    assert sequencer.shapes_with_events == 1
+    assert len(sequencer._last_of_shape) == 1
     last = LogOffset(1000, 2)
     removed = replace(part, last_log_offset=last, commit=COMMIT, removed=True)
     sequencer.sequence(replace(fragment, last_log_offset=last, commit=COMMIT), [removed])
-    assert sequencer.shapes_with_events == 0
+    assert not sequencer._last_of_shape
 
 
 AT = LogOffset(1000, 6)

@@ -186,7 +186,7 @@ class History:
         for _ in range(CHECKS):
             self.check()
         assert not self.starts
-        assert not self.subject.is_waiting
+        assert not self.subject._waits
 
 
 def test_a_start_is_visible_exactly_when_no_commit_up_to_it_is_invisible() -> None:
