@@ -82,7 +82,7 @@ def _set_aside(source: SourceStatus) -> Finding | None:
     """What is wrong if fragments of the source are missing, so that the job acknowledges nothing more of it."""
     if source.gap is None:
         return None
-    text = f"the job acknowledges nothing more of source {source.source}: {printable(source.gap)}"
+    text = f"the job acknowledges nothing more of this source: {printable(source.gap)}"
     remedy = "restart capture, which resends everything unconfirmed, then run flushtracker track once with --recover"
     return Finding("job", "source_set_aside", text, remedy, WRONG)
 

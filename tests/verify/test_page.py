@@ -132,6 +132,22 @@ def test_stalled_page_names_the_shape_that_holds_most(page: Page, tmp_path: Path
         assert page.errors() == []
 
 
+def test_page_says_that_a_source_is_set_aside(page: Page, tmp_path: Path, capture: StatusProgram) -> None:
+    """With the reason and what to do; it is not idle, although no shape of it is listed."""
+    gap = "fragments partition 0 Kafka offset 812: fragment 0/FA0+0 follows 0/BB8+0, but the chain ends at 0/7D0"
+    status = idle_job(_now_ms())
+    status = replace(status, sources=tuple(replace(each, gap=gap) for each in status.sources))
+    with StatusProgram(tmp_path, "track", status, [capture.url]) as job:
+        page.open(job.url)
+        page.wait_for_state("alarm")
+        _wait_for_peer(page)
+        assert page.text("state") == f"Set aside, no further ack: {gap}"
+        assert page.text("no-holders") == "Unknown: the source is set aside."
+        wait_until(lambda: "run flushtracker track once with --recover" in page.text("advice"), "the advice", 60)
+        page.save("set aside")
+        assert page.errors() == []
+
+
 def test_page_shows_the_writers_and_what_is_wrong_with_them(page: Page, tmp_path: Path, capture: StatusProgram) -> None:
     """A batch that hangs is named, with its age, instead of shapes that would have to be guessed at."""
     hanging = writing(_now_ms(), batch_running_since_ms=_now_ms() - 240_000)

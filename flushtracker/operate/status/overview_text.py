@@ -110,12 +110,18 @@ def _ack_line(overview: Overview, source: SourceStatus) -> str:
     parts = [
         f"ack {_lsn(source.ack_lsn)}",
         f"last seen {_lsn(source.last_seen_lsn)}",
-        f"{source.pending_shapes:,} pending" if source.pending_shapes else "nothing pending",
+        _pending_text(source),
     ]
     behind = None if overview.job_status is None else overview.job_status.records_behind
     if behind:
         parts.append(f"{behind:,} records behind")
     return "   ".join(parts)
+
+
+def _pending_text(source: SourceStatus) -> str:
+    if source.gap is not None:
+        return "set aside"
+    return f"{source.pending_shapes:,} pending" if source.pending_shapes else "nothing pending"
 
 
 def _durable_lines(overview: Overview, row: Ack) -> Iterator[str]:
