@@ -10,7 +10,7 @@ import pyarrow as pa
 from flushtracker.capture.delayed_shapes import tables_by_shape
 from flushtracker.config.postgres_config import TablesConfig
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, TableEntry
 from flushtracker.jobs.snapshot.due_shapes import TableShapes
 from flushtracker.jobs.snapshot.read_ranges import read_function
 from flushtracker.jobs.snapshot.table_reads import read_plan, shape_reads
@@ -38,8 +38,10 @@ def streamed_fragments(server: LocalPostgres) -> Iterator[TransactionFragment]:
         yield from converter.handle(decode(bytes(data)))
 
 
-def resolved(server: LocalPostgres, definitions: Sequence[ShapeDefinition]) -> list[ShapeEntry | TableEntry]:
-    """The entries of the tables, and of the shapes, as capture makes them."""
+def resolved(
+    server: LocalPostgres, definitions: Sequence[ShapeDefinition]
+) -> list[ShapeEntry | TableEntry | PartitionEntry]:
+    """The entries of the tables, their partitions and the shapes, as capture makes them."""
     with closing(server.connect()) as connection:
         found = ServerTables(connection, "shapes").resolve(definitions)
         source = f"{primary_server(connection)}/shapes"
@@ -47,7 +49,9 @@ def resolved(server: LocalPostgres, definitions: Sequence[ShapeDefinition]) -> l
         ShapeEntry(source, replace(each, snapshot=True), tables[0].oid, LogOffset(1, 0), starts_visible=True)
         for each, tables in tables_by_shape(found)
     ]
-    return [*(TableEntry(source, table) for _, table in found), *shapes]
+    tables = [table for _, table in found]
+    partitions = [PartitionEntry(source, table.oid, each, 0) for table in tables for each in table.partitions]
+    return [*(TableEntry(source, table) for table in tables), *partitions, *shapes]
 
 
 def snapshot_of(server: LocalPostgres, group: TableShapes) -> dict[str, list[Item]]:
