@@ -187,6 +187,11 @@ def _require_source(connection: Connection, source: str) -> None:
     if name is None:
         raise PostgresError(f"source {source} belongs to no replication slot, so no server has its transactions")
     if (found := primary_server(connection)) != name.server:
+        system, _, timeline = found.rpartition("/")
+        if system == name.system_id and int(timeline) > name.timeline:
+            raise PostgresUnavailableError(
+                f"the server was promoted to timeline {timeline}, on which capture has not continued {source} yet"
+            )
         raise PostgresError(
             f"the server is {found} (system identifier and timeline), and source {source} is of {name.server}; name "
             "its primary in postgres.connection"

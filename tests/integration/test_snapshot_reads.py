@@ -449,6 +449,20 @@ def test_other_servers_and_databases_are_refused(server: LocalPostgres) -> None:
         pass
 
 
+def test_a_promoted_server_is_waited_for_until_capture_continues_on_it(
+    server: LocalPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no error of the configuration, as another server would be, and the attempt is made again."""
+    server.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    promoted = source_of(server).replace("/1/", "/2/").rpartition("/")[0]
+    monkeypatch.setattr(snapshot_export, "primary_server", lambda _: promoted)
+    with (
+        pytest.raises(PostgresUnavailableError, match="was promoted to timeline 2, on which capture has not continued"),
+        exported(server),
+    ):
+        pass
+
+
 def test_standby_is_refused(server: LocalPostgres) -> None:
     """Its snapshots have no list of the transactions in progress."""
     with (
