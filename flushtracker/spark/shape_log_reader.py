@@ -1,7 +1,7 @@
 """Reads shape logs with Spark: what :mod:`flushtracker.delta.log.reader` returns, as DataFrames.
 
 The driver finds the version and the bound; Spark's executors read the rows of that version, which are not collected.
-Folding shuffles by key: a task holds only the part of the shape with its keys.
+Folding sorts by key (:mod:`flushtracker.spark.folded_rows`), so a task holds a few thousand items at a time.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,10 @@ from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.delta.log.found_shape import FoundShape, not_followed
 from flushtracker.delta.log.joined_rows import joined_condition
 from flushtracker.delta.log.shape_finder import ShapeFinder
-from flushtracker.shape_log.fold import END_ROWS
 from flushtracker.shape_log.position import Position
 from flushtracker.shapes.item_key import JOINED_KEY
 from flushtracker.shapes.table_binding import ColumnBinding
-from flushtracker.spark.difference import changes_between, difference_rows
-from flushtracker.spark.folded_cells import current_cells, row_cells, without_emptied_partitions
-from flushtracker.spark.joined_rows import joined_rows
+from flushtracker.spark.folded_rows import difference_rows, folded_rows, joined_rows
 from flushtracker.wal.log_offset import LogOffset
 
 _TYPES: Final = {
@@ -89,12 +86,8 @@ class SparkShapeLogReader:
         if (difference := found.difference) is None:
             rows = self._rows(shape, found.condition)
         else:
-            changes = changes_between(
-                row_cells(self._cells(difference.before)),
-                row_cells(self._cells(difference.after)),
-                difference.after.key_columns,
-            )
-            rows = difference_rows(changes, difference, self._finder.taken_at(difference))
+            sides = self._folded(difference.before), self._folded(difference.after)
+            rows = difference_rows(*sides, difference, self._finder.taken_at(difference))
         return SparkShapeRead(shape.source, shape_id, rows, found.bound, found.position)
 
     def read_rows(
@@ -108,31 +101,28 @@ class SparkShapeLogReader:
     ) -> SparkShapeRead:
         """The rows of a shape, as :func:`~flushtracker.delta.log.reader.read_shape` but without order.
 
-        A log that cannot be folded, and a value that does not fit its type, fail the query when it is evaluated. If the
-        registry does not know the columns, a query finds those that the log names, and of a shape with subqueries what
-        these return.
+        A log that cannot be folded, and a value that does not fit its type, fail the query when it is evaluated. Other
+        queries find the truncates of the log at once; the columns that it names, if the registry does not know them;
+        and of a shape with subqueries what these return.
         """
         shape = self._finder.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
-        cells, types = self._cells(shape), shape.columns
+        rows, types = self._folded(shape), shape.columns
         if shape.entry is not None and shape.has_subqueries:
-            definition, names = shape.entry.definition, list(types)
-            rows = joined_rows(row_cells(cells), definition.table, joined_condition(shape, definition), names)
-        else:
-            if shape.entry is None or shape.entry.is_condensed:
-                cells = _of_one_table(cells)
-            names = list(types) or sorted(row["column"] for row in cells.select("column").distinct().collect())
-            rows = _folded(cells, names)
+            definition = shape.entry.definition
+            rows = joined_rows(rows, definition.table, joined_condition(shape, definition))
+        elif shape.entry is None or shape.entry.is_condensed:
+            rows = _of_one_table(rows)
+        cells = rows.select(F.from_json("value", "map<string,string>", {"mode": "FAILFAST"}).alias("cells"))
+        names = list(types) or _names(cells)
+        rows = cells.select([F.col("cells")[name].alias(name) for name in names])
         if typed:
             rows = rows.select([_typed(F.col(_quoted(name)), types[name]).alias(name) for name in names])
         return SparkShapeRead(
             shape.source, shape_id, rows, shape.bound, shape.position(), has_subqueries=shape.has_subqueries
         )
 
-    def _cells(self, shape: FoundShape) -> DataFrame:
-        items = self._rows(shape, shape.counted()).where(~F.col("operation").isin(*END_ROWS))
-        if shape.may_empty_by_prefix:
-            items = without_emptied_partitions(items)
-        return current_cells(items)
+    def _folded(self, shape: FoundShape) -> DataFrame:
+        return folded_rows(self._rows(shape, shape.counted()))
 
     def _rows(self, shape: FoundShape, condition: str) -> DataFrame:
         return (
@@ -145,22 +135,17 @@ class SparkShapeLogReader:
         )
 
 
-def _of_one_table(cells: DataFrame) -> DataFrame:
-    """The same cells; the query fails for those of a shape with subqueries, whose definition is not known."""
+def _of_one_table(rows: DataFrame) -> DataFrame:
+    """The same rows; the query fails for those of a shape with subqueries, whose definition is not known."""
     fact = F.raise_error(F.lit("the shape has subqueries: its log has rows of several tables, not joined here"))
     is_joined = F.col("key").rlike(JOINED_KEY)
-    return cells.where(F.when(is_joined, fact.cast("boolean")).otherwise(F.lit(True)))  # noqa: FBT003
+    return rows.where(F.when(is_joined, fact.cast("boolean")).otherwise(F.lit(True)))  # noqa: FBT003
 
 
-def _folded(cells: DataFrame, names: list[str]) -> DataFrame:
-    if not names:
-        return cells.select([]).limit(0)
-
-    def last_text(name: str) -> Column:
-        is_its = F.col("column") == name
-        return F.max_by(F.when(is_its, F.col("text")), F.when(is_its, F.col("offset"))).alias(name)
-
-    return cells.groupBy("key").agg(*map(last_text, names)).select([F.col(_quoted(name)) for name in names])
+def _names(cells: DataFrame) -> list[str]:
+    """The names of all columns in rows."""
+    names = cells.select(F.explode(F.map_keys("cells")).alias("name")).distinct()
+    return sorted(row["name"] for row in names.collect())
 
 
 def _typed(text: Column, column: ColumnBinding) -> Column:

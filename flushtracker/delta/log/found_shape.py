@@ -84,13 +84,6 @@ class FoundShape:
         return Position(self.source, 0 if self.bound is None else self.bound.tx_offset, 0)
 
     @property
-    def may_empty_by_prefix(self) -> bool:
-        """Whether its log may have a ``truncate_partition``: of a partition, or of one of its tables."""
-        if self.entry is None or self.entry.is_condensed:
-            return True
-        return self.entry.definition.keys_have_partitions or self.has_subqueries
-
-    @property
     def has_subqueries(self) -> bool:
         """Whether its log is known to have rows of several tables, of which some are its rows."""
         return self.entry is not None and bool(self.entry.definition.inner_tables)
