@@ -42,7 +42,7 @@ DIGESTS: Final = {
     "some-users": "8724e932ddc34be1",
     "full": "52fbab58bb04aef0",
     "orders": "647650defcfcdec9",
-    "items": "08fb8dc997dddac7",
+    "items": "20d2cdd5a59bb60e",
     "events": "38be27642c09435d",
 }
 
