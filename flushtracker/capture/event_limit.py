@@ -14,7 +14,7 @@ from flushtracker.errors import FlushtrackerError, ShapeError, first_of
 from flushtracker.events.event_size import max_event_bytes
 from flushtracker.events.fragment_sequencer import shape_changes
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
-from flushtracker.events.strict_json import MAX_BIGINT
+from flushtracker.events.structs import MAX_BIGINT
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.shapes.table_binding import TableBinding, dotted

@@ -20,8 +20,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
+from flushtracker.events.event_json import dump_json
 from flushtracker.events.stream_events import FragmentShape, ShapeChangesEvent
-from flushtracker.events.strict_json import dump_json, writer_json
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.shape_list import listed_at
 
@@ -71,8 +71,8 @@ def split_list(event_bytes: int, shapes: Iterable[FragmentShape]) -> Iterator[tu
 
 def _shape_bytes(shape: FragmentShape) -> int:
     """Its bytes in a fragment's metadata, with the comma after it."""
-    writer = len(dump_json(writer_json(shape.writer)).encode())
-    return _SHAPE_NUMBERS_BYTES + len(dump_json(shape.shape_id).encode()) + writer
+    names = dump_json((shape.shape_id, shape.writer)).encode()
+    return _SHAPE_NUMBERS_BYTES + len(names)
 
 
 def halves(event: ShapeChangesEvent) -> tuple[ShapeChangesEvent, ShapeChangesEvent] | None:

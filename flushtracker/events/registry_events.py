@@ -5,49 +5,26 @@ definition. The entry of type ``source`` is capture's own record that a source e
 as strict as in :mod:`flushtracker.events.stream_events`.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+from msgspec import DecodeError as MalformedError
+from msgspec import Struct, convert
+from msgspec.json import decode
+
 from flushtracker.errors import START_ANEW, DecodeError
-from flushtracker.events.shape_definition_json import definition_json, parse_definition
-from flushtracker.events.strict_json import (
-    absent_or_integer,
-    dump_event,
-    get_field,
-    incarnation_field,
-    incarnation_json,
-    integer_field,
-    integers_field,
-    load_event,
-    name_field,
-    objects_field,
-    offset_field,
-    offset_json,
-    optional_integer,
-    optional_text,
-    strings_field,
-    text_field,
-    typed_field,
-    writer_field,
-    writer_json,
-)
-from flushtracker.events.table_binding_json import (
-    parse_partition_binding,
-    parse_table_binding,
-    partition_binding_json,
-    table_binding_json,
-)
-from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.events import structs
+from flushtracker.events.event_json import EventReader, dump_json
+from flushtracker.events.stream_events import offset_of, written_writer
+from flushtracker.events.structs import VERSION
+from flushtracker.shapes.definition import FlushPolicy, InnerTable, ShapeDefinition
 from flushtracker.shapes.table_binding import PartitionBinding, TableBinding
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.source_name import SourceName
 from flushtracker.wal.timeline_history import TimelineHistory
 
-_ENDS: Final = ("fragments", "shape_changes")
-"""The streams of which a claim has the ends."""
-
+_ENTRIES: Final = EventReader[structs.Entry]("registry entry", structs.Entry)  # type: ignore[arg-type]
 _SOURCE: Final = b'"source"'
 
 NO_TABLE: Final = ("", "")
@@ -104,33 +81,35 @@ class ShapeEntry:
         )
 
     def to_json(self) -> str:
-        # Only an evicted shape's entry has the key.
-        evicted = {} if self.evicted_at_ms is None else {"evicted_at_ms": self.evicted_at_ms}
+        definition, removed_at = self.definition, self.removed_at
         if self.is_condensed:
-            return dump_event(
-                self.source,
-                type="removed_shape",
-                shape_id=self.definition.id,
-                **incarnation_json(self.definition.incarnation),
-                **writer_json(self.definition.writer),
-                removed_at=None if self.removed_at is None else offset_json(self.removed_at),
+            if removed_at is None:
+                raise ValueError(f"shape {definition.id!r} is not removed")
+            removed = structs.RemovedShape(
+                v=VERSION,
+                source=self.source,
+                shape_id=definition.id,
+                incarnation=definition.incarnation,
+                writer=written_writer(definition.writer),
+                removed_at=structs.Offset(*removed_at),
                 ended_because=self.ended_because,
-                **evicted,
+                evicted_at_ms=self.evicted_at_ms,
             )
-        return dump_event(
-            self.source,
-            type="shape",
-            shape_id=self.definition.id,
-            definition=definition_json(self.definition),
+            return dump_json(removed)
+        entry = structs.Shape(
+            v=VERSION,
+            source=self.source,
+            shape_id=definition.id,
+            definition=_definition_json(definition),
             table_oid=self.table_oid,
-            starts_after=offset_json(self.starts_after),
-            removed_at=None if self.removed_at is None else offset_json(self.removed_at),
+            starts_after=structs.Link(*self.starts_after),
+            removed_at=None if removed_at is None else structs.Offset(*removed_at),
             ended_because=self.ended_because,
             starts_visible=self.starts_visible,
-            **evicted,
-            # Only a shape that has changed hands has the key.
-            **({"earlier_writers": self.earlier_writers} if self.earlier_writers else {}),
+            evicted_at_ms=self.evicted_at_ms,
+            earlier_writers=self.earlier_writers,
         )
+        return dump_json(entry)
 
 
 def _condensed(  # noqa: PLR0913, PLR0917  what is kept of an entry
@@ -163,9 +142,8 @@ class TableEntry:
     binding: TableBinding
 
     def to_json(self) -> str:
-        return dump_event(
-            self.source, type="table", table_oid=self.binding.oid, binding=table_binding_json(self.binding)
-        )
+        binding = convert(self.binding, structs.TableBinding, from_attributes=True)
+        return dump_json(structs.Table(VERSION, self.source, self.binding.oid, binding))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,18 +167,9 @@ class PartitionEntry:
     empty_at: int | None = None
 
     def to_json(self) -> str:
-        lost_with = {} if self.lost_with is None else {"lost_with": self.lost_with}
-        empty_at = {} if self.empty_at is None else {"empty_at": self.empty_at}
-        return dump_event(
-            self.source,
-            type="partition",
-            table_oid=self.table_oid,
-            binding=partition_binding_json(self.binding),
-            joined=self.joined,
-            left_at=self.left_at,
-            **lost_with,
-            **empty_at,
-        )
+        binding = convert(self.binding, structs.PartitionBinding, from_attributes=True)
+        times = self.joined, self.left_at, self.lost_with, self.empty_at
+        return dump_json(structs.Partition(VERSION, self.source, self.table_oid, binding, *times))
 
 
 def bound_now(base: TableBinding, partitions: Iterable[PartitionEntry]) -> TableBinding:
@@ -250,68 +219,25 @@ class SourceEntry:
         return replace(self, holder=None, published_lsn=None, ends=None, claimed=None)
 
     def to_json(self) -> str:
-        keys = dict[str, Any]()
-        if self.history is not None:
-            keys |= _history_json(self.history)
-        if self.holder is not None:
-            keys["holder"] = self.holder
-        if self.published_lsn is not None:
-            keys["published_lsn"] = self.published_lsn
-        if self.ends is not None:
-            keys["ends"] = dict(zip(_ENDS, map(list, self.ends), strict=True))
-        if self.claimed is not None:
-            keys["claimed"] = _history_json(self.claimed)
-        if self.system_id is not None:
-            keys["system_id"] = self.system_id
-        if self.earlier_timelines:
-            keys["earlier_timelines"] = self.earlier_timelines
-        if self.sealed is not None:
-            keys["sealed"] = self.sealed
-        return dump_event(
-            self.source,
-            type="source",
-            starts_after=offset_json(self.starts_after),
+        entry = structs.Source(
+            v=VERSION,
+            source=self.source,
+            starts_after=structs.Link(*self.starts_after),
             publication=self.publication,
             routing=self.routing,
-            **keys,
+            history=_history_json(self.history),
+            holder=self.holder,
+            published_lsn=self.published_lsn,
+            ends=None if self.ends is None else structs.Ends(*self.ends),
+            claimed=_history_json(self.claimed),
+            system_id=self.system_id,
+            earlier_timelines=self.earlier_timelines,
+            sealed=self.sealed,
         )
+        return dump_json(entry)
 
 
 RegistryEntry: TypeAlias = ShapeEntry | TableEntry | PartitionEntry | SourceEntry
-
-
-def _ends(fields: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    if "ends" not in fields:
-        return None
-    ends = typed_field(fields, "ends", dict)
-    fragments, shape_changes = (integers_field(ends, stream, 0) for stream in _ENDS)
-    return fragments, shape_changes
-
-
-def _history_json(history: TimelineHistory) -> dict[str, Any]:
-    switches = [{"timeline": timeline, "lsn": lsn} for timeline, lsn in history.switches]
-    return {"timeline": history.timeline, "switches": switches}
-
-
-def _claimed(fields: dict[str, Any]) -> TimelineHistory | None:
-    if "claimed" not in fields:
-        return None
-    claimed = typed_field(fields, "claimed", dict)
-    return _history({"timeline": None, "switches": None, **claimed})
-
-
-def _history(fields: dict[str, Any]) -> TimelineHistory | None:
-    """The history of the server's timelines, if the entry has it."""
-    if "timeline" not in fields and "switches" not in fields:
-        return None
-    switches = tuple(
-        (integer_field(switch, "timeline", 1), integer_field(switch, "lsn", 0))
-        for switch in objects_field(fields, "switches")
-    )
-    try:
-        return TimelineHistory(integer_field(fields, "timeline", 1), switches)
-    except ValueError as error:
-        raise DecodeError(str(error)) from error
 
 
 def is_source_entry(value: bytes, source: str | None = None) -> bool:
@@ -324,8 +250,8 @@ def is_source_entry(value: bytes, source: str | None = None) -> bool:
     if value.count(_SOURCE) < 2:
         return False
     try:
-        found = json.loads(value)
-    except ValueError as error:
+        found = decode(value)
+    except (MalformedError, UnicodeError, RecursionError) as error:
         raise DecodeError(f"the registry has an entry that is not JSON: {error}") from error
     is_one = isinstance(found, dict) and found.get("type") == "source"
     return is_one and source in (None, found.get("source"))
@@ -333,62 +259,99 @@ def is_source_entry(value: bytes, source: str | None = None) -> bool:
 
 def parse_registry_entry(text: str | bytes) -> RegistryEntry:
     """Parse one entry; raises ``DecodeError``."""
-    fields = load_event(text, "registry entry")
-    kind = typed_field(fields, "type", str)
-    source = name_field(fields, "source")
-    if kind == "table":
-        return TableEntry(source, parse_table_binding(typed_field(fields, "binding", dict)))
-    if kind == "partition":
-        return PartitionEntry(
-            source,
-            integer_field(fields, "table_oid", 1),
-            parse_partition_binding(typed_field(fields, "binding", dict)),
-            joined=optional_integer(fields, "joined", 0),
-            left_at=optional_integer(fields, "left_at", 0),
-            lost_with=absent_or_integer(fields, "lost_with"),
-            empty_at=absent_or_integer(fields, "empty_at"),
-        )
-    if kind == "removed_shape":
-        return _condensed(
-            source,
-            name_field(fields, "shape_id"),
-            incarnation_field(fields),
-            writer_field(fields),
-            offset_field(fields, "removed_at"),
-            optional_text(fields, "ended_because"),
-            absent_or_integer(fields, "evicted_at_ms"),
-        )
-    starts_after = offset_field(fields, "starts_after", least_tx_offset=-1)
-    if kind == "source":
-        if "routing" not in fields:
-            raise DecodeError(
-                f"the entry of source {source} has no routing: a version before 0.1.0 wrote it; {START_ANEW}"
+    try:
+        found = _ENTRIES.read(text)
+    except DecodeError as error:
+        if not str(error).endswith("missing required field `routing`"):
+            raise
+        raise DecodeError(f"{error}: a version before 0.1.0 wrote the source's entry; {START_ANEW}") from error
+    match found:
+        case structs.Table():
+            binding = convert(found.binding, TableBinding, from_attributes=True)
+            return TableEntry(found.source, binding)
+        case structs.Partition():
+            partition = convert(found.binding, PartitionBinding, from_attributes=True)
+            times = found.joined, found.left_at, found.lost_with, found.empty_at
+            return PartitionEntry(found.source, found.table_oid, partition, *times)
+        case structs.RemovedShape():
+            return _condensed(
+                *(found.source, found.shape_id, found.incarnation, found.writer),
+                *(offset_of(found.removed_at), found.ended_because, found.evicted_at_ms),
             )
-        routing = integer_field(fields, "routing", 1)
-        return SourceEntry(
-            *(source, starts_after, text_field(fields, "publication"), routing, _history(fields)),
-            holder=text_field(fields, "holder") if "holder" in fields else None,
-            published_lsn=integer_field(fields, "published_lsn", -1) if "published_lsn" in fields else None,
-            ends=_ends(fields),
-            claimed=_claimed(fields),
-            system_id=name_field(fields, "system_id") if "system_id" in fields else None,
-            earlier_timelines=integer_field({"earlier_timelines": 0, **fields}, "earlier_timelines", 0),
-            sealed=name_field(fields, "sealed") if "sealed" in fields else None,
-        )
-    if kind != "shape":
-        raise DecodeError(f"type is {kind!r:.40}, expected 'shape', 'removed_shape', 'table', 'partition' or 'source'")
-    definition = typed_field(fields, "definition", dict)
-    return ShapeEntry(
-        source=source,
-        definition=parse_definition(name_field(fields, "shape_id"), definition),
-        table_oid=integer_field(fields, "table_oid", 0),
-        starts_after=starts_after,
-        removed_at=None if get_field(fields, "removed_at") is None else offset_field(fields, "removed_at"),
-        ended_because=optional_text(fields, "ended_because"),
-        starts_visible=typed_field(fields, "starts_visible", bool),
-        evicted_at_ms=absent_or_integer(fields, "evicted_at_ms"),
-        earlier_writers=tuple(
-            writer_field({"writer": name})
-            for name in strings_field({"earlier_writers": [], **fields}, "earlier_writers")
-        ),
+        case structs.Source():
+            return _source(found)
+        case structs.Shape():
+            return ShapeEntry(
+                source=found.source,
+                definition=_definition(found.shape_id, found.definition),
+                table_oid=found.table_oid,
+                starts_after=offset_of(found.starts_after),
+                removed_at=None if found.removed_at is None else offset_of(found.removed_at),
+                ended_because=found.ended_because,
+                starts_visible=found.starts_visible,
+                evicted_at_ms=found.evicted_at_ms,
+                earlier_writers=found.earlier_writers,
+            )
+
+
+def _source(found: structs.Source) -> SourceEntry:
+    return SourceEntry(
+        source=found.source,
+        starts_after=offset_of(found.starts_after),
+        publication=found.publication,
+        routing=found.routing,
+        history=_history(found.history),
+        holder=found.holder,
+        published_lsn=found.published_lsn,
+        ends=None if found.ends is None else (found.ends.fragments, found.ends.shape_changes),
+        claimed=_history(found.claimed),
+        system_id=found.system_id,
+        earlier_timelines=found.earlier_timelines,
+        sealed=found.sealed,
     )
+
+
+def _history_json(history: TimelineHistory | None) -> structs.History | None:
+    if history is None:
+        return None
+    return structs.History(history.timeline, tuple(structs.Switch(*switch) for switch in history.switches))
+
+
+def _history(history: structs.History | None) -> TimelineHistory | None:
+    if history is None:
+        return None
+    try:
+        return TimelineHistory(history.timeline, tuple((each.timeline, each.lsn) for each in history.switches))
+    except ValueError as error:
+        raise DecodeError(str(error)) from error
+
+
+def _definition_json(definition: ShapeDefinition) -> structs.Definition:
+    flush = definition.flush
+    return structs.Definition(
+        table=definition.table,
+        columns=definition.columns,
+        where=definition.where,
+        replica=definition.replica,
+        primary_key=definition.primary_key,
+        partitions=definition.partitions,
+        depends_on=definition.depends_on,
+        flush=structs.FlushPolicy(flush.bytes, flush.interval_ms, flush.chunk_bytes),
+        snapshot=bool(definition.snapshot),
+        incarnation=definition.incarnation,
+        writer=written_writer(definition.writer),
+        keys_have_partitions=definition.keys_have_partitions,
+        inner_tables=tuple(structs.InnerTable(**_fields(inner)) for inner in definition.inner_tables),
+    )
+
+
+def _definition(shape_id: str, found: structs.Definition) -> ShapeDefinition:
+    fields = _fields(found)
+    flush = FlushPolicy(**_fields(found.flush))
+    inner = tuple(InnerTable(**_fields(each)) for each in found.inner_tables)
+    return ShapeDefinition(**{**fields, "id": shape_id, "flush": flush, "inner_tables": inner})
+
+
+def _fields(found: Struct | InnerTable) -> dict[str, Any]:
+    names = found.__struct_fields__ if isinstance(found, Struct) else structs.InnerTable.__struct_fields__
+    return {name: getattr(found, name) for name in names}

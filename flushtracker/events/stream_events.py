@@ -1,43 +1,24 @@
-"""The JSON events between capture, writers and tracker: one object per event, parsed and serialized here.
+"""The events between capture, writers and tracker, as the programs use them.
 
-Parsing is strict: a missing key, a wrong type or a contradiction between fields raises a :class:`DecodeError` that
-names the field. Unknown keys are ignored.
+:mod:`flushtracker.events.structs` says how they are written. A missing key, a wrong type or a contradiction between
+fields is a :class:`DecodeError` that names the field.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final, Literal
 
 from flushtracker.errors import DecodeError
-from flushtracker.events.strict_json import (
-    MAX_BIGINT,
-    dump_event,
-    get_field,
-    incarnation_field,
-    incarnation_json,
-    integer_field,
-    load_event,
-    name_field,
-    objects_field,
-    offset_field,
-    offset_json,
-    text_field,
-    typed_field,
-    writer_field,
-    writer_json,
-)
-from flushtracker.wal.changes import Commit, LogItem, Operation, Row
+from flushtracker.events import structs
+from flushtracker.events.event_json import EventReader, dump_json
+from flushtracker.events.structs import MAX_BIGINT, VERSION
+from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.names import LOG_WRITER
+from flushtracker.wal.names import LOG_WRITER, is_usable_name
 from flushtracker.wal.shape_list import lists_in_order
 from flushtracker.wal.value import value
 
-_OPERATIONS: Final[dict[str, Operation]] = {
-    "insert": "insert",
-    "update": "update",
-    "delete": "delete",
-    "truncate": "truncate",
-    "truncate_partition": "truncate_partition",
-}
+_FRAGMENTS: Final = EventReader("fragment", structs.Fragment)
+_FLUSHES: Final = EventReader("flush notification", structs.Flush)
+_CHANGES: Final = EventReader("shape changes", structs.ShapeChanges)
 
 
 @value(frozen=True, slots=True)
@@ -69,63 +50,88 @@ class FragmentEvent:
 
     def to_json(self) -> str:
         shapes = [
-            {
-                "shape_id": shape.shape_id,
-                **writer_json(shape.writer),
-                "last_offset": None if shape.last_offset is None else offset_json(shape.last_offset),
-                "change_count": shape.change_count,
-            }
+            structs.FragmentShape(
+                shape_id=shape.shape_id,
+                writer=written_writer(shape.writer),
+                last_offset=None if shape.last_offset is None else structs.Offset(*shape.last_offset),
+                change_count=shape.change_count,
+            )
             for shape in self.shapes
         ]
-        return dump_event(
-            self.source,
+        event = structs.Fragment(
+            v=VERSION,
+            source=self.source,
             xid=self.xid,
             lsn=self.lsn,
-            follows=offset_json(self.follows),
-            last_log_offset=offset_json(self.last_log_offset),
+            follows=structs.Link(*self.follows),
+            last_log_offset=structs.Offset(*self.last_log_offset),
             start=self.start,
             has_begin=self.has_begin,
             commit=_commit_json(self.commit),
             shapes=shapes,
         )
+        return dump_json(event)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "FragmentEvent":
         """Parse one event; raises ``DecodeError``."""
-        fields = load_event(text, "fragment")
-        lsn = integer_field(fields, "lsn", 0)
-        event = cls(
-            source=name_field(fields, "source"),
-            xid=None if get_field(fields, "xid") is None else integer_field(fields, "xid", 0),
-            lsn=lsn,
-            follows=offset_field(fields, "follows", least_tx_offset=-1),
-            last_log_offset=offset_field(fields, "last_log_offset"),
-            start=typed_field(fields, "start", bool),
-            has_begin=typed_field(fields, "has_begin", bool),
-            commit=_commit(fields),
-            shapes=tuple(_fragment_shape(shape) for shape in objects_field(fields, "shapes")),
+        event = read_fragment(text)
+        return cls(
+            source=event.source,
+            xid=event.xid,
+            lsn=event.lsn,
+            follows=offset_of(event.follows),
+            last_log_offset=offset_of(event.last_log_offset),
+            start=event.start,
+            has_begin=event.has_begin,
+            commit=_commit(event.commit),
+            shapes=tuple(
+                FragmentShape(
+                    shape.shape_id,
+                    offset_of(shape.last_offset) if isinstance(shape.last_offset, structs.Offset) else None,
+                    shape.change_count,
+                    shape.writer,
+                )
+                for shape in event.shapes
+            ),
         )
-        event._check()
-        return event
 
-    def _check(self) -> None:
-        """Raise ``DecodeError`` if fields contradict each other."""
-        if self.last_log_offset.tx_offset != self.lsn:
-            raise DecodeError(f"last_log_offset {self.last_log_offset} is not in the transaction at lsn {self.lsn}")
-        if self.follows >= self.last_log_offset:
-            raise DecodeError(f"follows {self.follows} is not below last_log_offset {self.last_log_offset}")
-        if self.xid is None and (self.shapes or self.commit is None):
-            raise DecodeError("a keepalive (xid null) must have a commit and no shapes")
-        limit = LogOffset(self.lsn, min(self.last_log_offset.op_offset + 1, MAX_BIGINT))
-        for shape in self.shapes:
-            last_offset = shape.last_offset
-            if last_offset is not None and not LogOffset(self.lsn, 0) <= last_offset <= limit:
-                raise DecodeError(f"last_offset {last_offset} of shape {shape.shape_id!r} is outside the fragment")
-        if not lists_in_order(self.follows, self.last_log_offset, (shape.shape_id for shape in self.shapes)):
-            raise DecodeError(
-                f"the shapes of list part {self.last_log_offset}, which follows {self.follows}, are not all listed "
-                "in between"
-            )
+
+def read_fragment(text: str | bytes) -> structs.Fragment:
+    """Read a fragment; raises ``DecodeError``, also if fields contradict each other."""
+    event = _FRAGMENTS.read(text)
+    follows, last, shapes = event.follows, event.last_log_offset, event.shapes
+    if last.tx_offset != event.lsn:
+        raise DecodeError(f"last_log_offset {offset_of(last)} is not in the transaction at lsn {event.lsn}")
+    if (follows.tx_offset, follows.op_offset) >= (last.tx_offset, last.op_offset):
+        raise DecodeError(f"follows {offset_of(follows)} is not below last_log_offset {offset_of(last)}")
+    if event.xid is None and (shapes or event.commit is None):
+        raise DecodeError("a keepalive (xid null) must have a commit and no shapes")
+    if shapes:
+        _check_shapes(event)
+    return event
+
+
+def _check_shapes(event: structs.Fragment) -> None:
+    lsn, last_op = event.lsn, event.last_log_offset.op_offset
+    # An update that splits is written one past the boundary.
+    limit = min(last_op + 1, MAX_BIGINT)
+    for shape in event.shapes:
+        offset = shape.last_offset
+        if not isinstance(offset, structs.Offset):
+            if shape.change_count:
+                raise DecodeError(f"shape {shape.shape_id!r} has change_count {shape.change_count} and no last_offset")
+        elif shape.change_count == 0:
+            raise DecodeError(f"shape {shape.shape_id!r} has change_count 0 and last_offset {offset_of(offset)}")
+        elif offset.tx_offset != lsn or offset.op_offset > limit:
+            raise DecodeError(f"last_offset {offset_of(offset)} of shape {shape.shape_id!r} is outside the fragment")
+    names = [name for shape in event.shapes for name in (shape.shape_id, shape.writer)]
+    if not is_usable_name("".join(names)):
+        name = next(name for name in names if not is_usable_name(name))
+        raise DecodeError(f"the name {name!r:.80} has a control character, such as a line break")
+    follows, last = offset_of(event.follows), offset_of(event.last_log_offset)
+    if not lists_in_order(follows, last, (shape.shape_id for shape in event.shapes)):
+        raise DecodeError(f"the shapes of list part {last}, which follows {follows}, are not all listed in between")
 
 
 @value(frozen=True, slots=True)
@@ -142,30 +148,26 @@ class FlushNotification:
     writer: str
 
     def to_json(self) -> str:
-        return dump_event(
-            self.source,
-            type=self.type,
-            shape_id=self.shape_id,
-            writer=self.writer,
-            offset=offset_json(self.offset),
-        )
+        kind: Literal["flushed", "removed"] = "removed" if self.type == "removed" else "flushed"
+        offset = structs.Offset(*self.offset)
+        return dump_json(structs.Flush(VERSION, self.source, kind, self.shape_id, self.writer, offset))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "FlushNotification":
         """Parse one event; raises ``DecodeError``."""
-        fields = load_event(text, "flush notification")
-        kind = typed_field(fields, "type", str)
-        if kind not in {"flushed", "removed"}:
-            raise DecodeError(f"type is {kind!r:.40}, expected 'flushed' or 'removed'")
-        if "writer" not in fields:
-            raise DecodeError(
-                "writer is missing: name the program that has flushed, as the shapes file has the shape's writer, "
-                f"{LOG_WRITER!r} for flushtracker write"
-            )
-        return cls(
-            *(name_field(fields, "source"), kind, name_field(fields, "shape_id"), offset_field(fields, "offset")),
-            writer=name_field(fields, "writer"),
-        )
+        event = read_flush(text)
+        return cls(event.source, event.type, event.shape_id, offset_of(event.offset), event.writer)
+
+
+def read_flush(text: str | bytes) -> structs.Flush:
+    """Read a flush notification; raises ``DecodeError``."""
+    try:
+        return _FLUSHES.read(text)
+    except DecodeError as error:
+        if not str(error).endswith("missing required field `writer`"):
+            raise
+        remedy = "name the program that has flushed, as the shapes file has the shape's writer"
+        raise DecodeError(f"{error}: {remedy}, {LOG_WRITER!r} for flushtracker write") from error
 
 
 @value(frozen=True, slots=True)
@@ -189,97 +191,72 @@ class ShapeChangesEvent:
     writer: str = LOG_WRITER
 
     def to_json(self) -> str:
-        return dump_event(
-            self.source,
+        event = structs.ShapeChanges(
+            v=VERSION,
+            source=self.source,
             shape_id=self.shape_id,
-            **incarnation_json(self.incarnation),
-            **writer_json(self.writer),
+            incarnation=self.incarnation,
+            writer=written_writer(self.writer),
             xid=self.xid,
-            follows=offset_json(self.follows),
+            follows=structs.Link(*self.follows),
             start=self.start,
-            last_log_offset=offset_json(self.last_log_offset),
+            last_log_offset=structs.Offset(*self.last_log_offset),
             has_begin=self.has_begin,
             commit=_commit_json(self.commit),
-            items=[_item_json(item) for item in self.items],
+            items=[
+                structs.Item(structs.Offset(*item.offset), item.operation, item.key, item.value, item.old_value)
+                for item in self.items
+            ],
         )
+        return dump_json(event)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "ShapeChangesEvent":
         """Parse one event; raises ``DecodeError``."""
-        fields = load_event(text, "shape changes")
-        event = cls(
-            source=name_field(fields, "source"),
-            shape_id=name_field(fields, "shape_id"),
-            xid=integer_field(fields, "xid", 0),
-            follows=offset_field(fields, "follows", least_tx_offset=-1),
-            last_log_offset=offset_field(fields, "last_log_offset"),
-            start=typed_field(fields, "start", bool),
-            has_begin=typed_field(fields, "has_begin", bool),
-            commit=_commit(fields),
-            items=tuple(_item(item) for item in objects_field(fields, "items")),
-            incarnation=incarnation_field(fields),
-            writer=writer_field(fields),
+        event = read_changes(text)
+        return cls(
+            source=event.source,
+            shape_id=event.shape_id,
+            xid=event.xid,
+            follows=offset_of(event.follows),
+            last_log_offset=offset_of(event.last_log_offset),
+            start=event.start,
+            has_begin=event.has_begin,
+            commit=_commit(event.commit),
+            items=tuple(
+                LogItem(offset_of(item.offset), item.operation, item.key, item.value, item.old_value)
+                for item in event.items
+            ),
+            incarnation=event.incarnation,
+            writer=event.writer,
         )
-        if event.follows >= event.last_log_offset:
-            raise DecodeError(f"follows {event.follows} is not below last_log_offset {event.last_log_offset}")
-        return event
 
 
-def _commit(fields: Mapping[str, Any]) -> Commit | None:
-    if get_field(fields, "commit") is None:
-        return None
-    value = typed_field(fields, "commit", dict)
-    return Commit(text_field(value, "commit_timestamp"), integer_field(value, "end_lsn", 0))
+def read_changes(text: str | bytes) -> structs.ShapeChanges:
+    """Read shape changes; raises ``DecodeError``, also if fields contradict each other."""
+    event = _CHANGES.read(text)
+    follows, last = event.follows, event.last_log_offset
+    if (follows.tx_offset, follows.op_offset) >= (last.tx_offset, last.op_offset):
+        raise DecodeError(f"follows {offset_of(follows)} is not below last_log_offset {offset_of(last)}")
+    for item in event.items:
+        if item.key is None and item.operation == "truncate_partition":
+            raise DecodeError("truncate_partition has no key")
+    return event
 
 
-def _commit_json(commit: Commit | None) -> dict[str, object] | None:
-    return None if commit is None else {"commit_timestamp": commit.commit_timestamp, "end_lsn": commit.end_lsn}
+def offset_of(offset: structs.Offset | structs.Link) -> LogOffset:
+    """The offset as the programs use it."""
+    return LogOffset(offset.tx_offset, offset.op_offset)
 
 
-def _fragment_shape(fields: dict[str, Any]) -> FragmentShape:
-    # An absent last_offset means null; change_count must agree.
-    last_offset = None if fields.get("last_offset") is None else offset_field(fields, "last_offset")
-    shape = FragmentShape(
-        *(name_field(fields, "shape_id"), last_offset, integer_field(fields, "change_count", 0)),
-        writer=writer_field(fields),
-    )
-    if (shape.last_offset is None) != (shape.change_count == 0):
-        raise DecodeError(
-            f"shape {shape.shape_id!r} has change_count {shape.change_count} and last_offset {last_offset}"
-        )
-    return shape
+def written_writer(writer: str) -> str:
+    """The writer of a struct whose key is written unless it is the log's, which is told by its identity."""
+    return LOG_WRITER if writer == LOG_WRITER else writer
 
 
-def _item(fields: dict[str, Any]) -> LogItem:
-    operation = typed_field(fields, "operation", str)
-    if operation not in _OPERATIONS:
-        raise DecodeError(f"operation is {operation!r:.40}, expected one of {', '.join(_OPERATIONS)}")
-    key = None if get_field(fields, "key") is None else text_field(fields, "key")
-    if operation == "truncate_partition" and key is None:
-        raise DecodeError("truncate_partition has no key")
-    return LogItem(
-        offset_field(fields, "offset"),
-        _OPERATIONS[operation],
-        key,
-        row_field(fields, "value"),
-        row_field(fields, "old_value"),
-    )
+def _commit(commit: structs.Commit | None) -> Commit | None:
+    return None if commit is None else Commit(commit.commit_timestamp, commit.end_lsn)
 
 
-def row_field(fields: Mapping[str, Any], name: str) -> Row | None:
-    """Columns by name, each a text or null; ``None`` if the field is null or missing."""
-    if fields.get(name) is None:
-        return None
-    row = typed_field(fields, name, dict)
-    if not all(value is None or type(value) is str for value in row.values()):
-        raise DecodeError(f"{name} has a column that is neither a string nor null")
-    return row
-
-
-def _item_json(item: LogItem) -> dict[str, object]:
-    fields: dict[str, object] = {"offset": offset_json(item.offset), "operation": item.operation, "key": item.key}
-    if item.value is not None:
-        fields["value"] = item.value
-    if item.old_value is not None:
-        fields["old_value"] = item.old_value
-    return fields
+def _commit_json(commit: Commit | None) -> structs.Commit | None:
+    return None if commit is None else structs.Commit(commit.commit_timestamp, commit.end_lsn)

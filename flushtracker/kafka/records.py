@@ -7,10 +7,10 @@ keys never have the same text, whatever the names contain.
 from typing import NamedTuple, TypeAlias
 
 from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES, SNAPSHOTS
+from flushtracker.events.event_json import dump_json
 from flushtracker.events.registry_events import PartitionEntry, RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
-from flushtracker.events.strict_json import dump_json
 
 Event: TypeAlias = FragmentEvent | ShapeChangesEvent | FlushNotification | RegistryEntry | SnapshotEvent
 

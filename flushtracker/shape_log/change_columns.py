@@ -1,10 +1,12 @@
 """``ChangeColumns``: an event of ``shape_changes`` as a writer takes it, its items as columns of a log."""
 
-from flushtracker.events.canonical_events import canonical_changes
-from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.shape_log.log_row import item_row, require_timestamp
+from collections.abc import Sequence
+
+from flushtracker.events.stream_events import ShapeChangesEvent, offset_of
+from flushtracker.events.stream_events import read_changes as read_event
+from flushtracker.events.structs import Item
+from flushtracker.shape_log.log_row import require_timestamp, row_json
 from flushtracker.shape_log.row_columns import RowColumns
-from flushtracker.shape_log.shape_chain import cursor_after
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import LOG_WRITER
 from flushtracker.wal.value import value
@@ -28,31 +30,40 @@ class ChangeColumns:
     @classmethod
     def of(cls, event: ShapeChangesEvent) -> "ChangeColumns":
         """The same event. Raises ``DecodeError`` if its commit has a timestamp that the log cannot hold."""
-        commit_timestamp = None if event.commit is None else event.commit.commit_timestamp
-        if commit_timestamp is not None:
-            require_timestamp(commit_timestamp)
-        items = RowColumns.of_items(item_row(item, event.xid, 0) for item in event.items)
-        return cls(
-            *(event.shape_id, event.xid, event.follows, event.last_log_offset, cursor_after(event)),
-            *(event.start, commit_timestamp, items, event.incarnation, event.writer),
-        )
+        return read_changes(event.to_json())
 
 
-def read_changes(data: bytes) -> ChangeColumns:
+def read_changes(data: str | bytes) -> ChangeColumns:
     """Read an event; raises ``DecodeError``, also for a timestamp that the log cannot hold."""
-    try:
-        changes = canonical_changes(data.decode())
-    except UnicodeDecodeError:
-        changes = None
-    if changes is None:
-        return ChangeColumns.of(ShapeChangesEvent.from_json(data))
-    if changes.commit_timestamp is not None:
-        require_timestamp(changes.commit_timestamp)
-    items, last = RowColumns(changes.items), LogOffset(changes.tx, changes.op)
-    reached = last.reached(is_commit=changes.commit_timestamp is not None)
+    event = read_event(data)
+    commit_timestamp = None if event.commit is None else event.commit.commit_timestamp
+    if commit_timestamp is not None:
+        require_timestamp(commit_timestamp)
+    items, last = _columns(event.items), offset_of(event.last_log_offset)
+    reached = last.reached(is_commit=event.commit is not None)
     return ChangeColumns(
-        *(changes.shape_id, changes.xid, LogOffset(*changes.follows), last),
-        *(max(reached, items.last_offset) if len(items) else reached, changes.start, changes.commit_timestamp, items),
-        incarnation=changes.incarnation,
-        writer=changes.writer,
+        shape_id=event.shape_id,
+        xid=event.xid,
+        follows=offset_of(event.follows),
+        last_log_offset=last,
+        reached=max(reached, items.last_offset) if len(items) else reached,
+        start=event.start,
+        commit_timestamp=commit_timestamp,
+        items=items,
+        incarnation=event.incarnation,
+        writer=event.writer,
+    )
+
+
+def _columns(items: Sequence[Item]) -> RowColumns:
+    """The items as columns; a row is text there, as this project writes it, however the event has it."""
+    return RowColumns(
+        (
+            [item.offset.tx_offset for item in items],
+            [item.offset.op_offset for item in items],
+            [item.operation for item in items],
+            [item.key for item in items],
+            [row_json(item.value) for item in items],
+            [row_json(item.old_value) for item in items],
+        )
     )

@@ -4,12 +4,12 @@ A row is an item of a shape, or the end of a transaction: ``operation`` is then 
 ``LogOffset.last_of`` the transaction. Readers read no further than a shape's last such row.
 """
 
-import json
 import re
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from flushtracker.errors import DecodeError
+from flushtracker.events.event_json import dump_json
 from flushtracker.wal.changes import LogItem, Row
 from flushtracker.wal.log_offset import LogOffset
 
@@ -68,7 +68,4 @@ def _is_timestamp(text: str) -> bool:
 
 def row_json(row: Row | None) -> str | None:
     """A row as the log has it."""
-    return None if row is None else _dump(row)
-
-
-_dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    return None if row is None else dump_json(row)

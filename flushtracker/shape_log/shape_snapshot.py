@@ -25,20 +25,16 @@ rows and without a rule, which a writer has appended before the first changes of
 cannot be read, by any reader.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
+
+from msgspec import DecodeError as MalformedError
+from msgspec import Struct
+from msgspec.json import Decoder
 
 from flushtracker.errors import DecodeError
-from flushtracker.events.strict_json import (
-    MAX_BIGINT,
-    dump_json,
-    get_field,
-    incarnation_field,
-    integer_field,
-    integers_field,
-)
+from flushtracker.events.event_json import dump_json
+from flushtracker.events.structs import MAX_BIGINT, Incarnation, Natural
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
@@ -54,6 +50,32 @@ SNAPSHOT: Final = "snapshot"
 
 ShapeKey = tuple[str, str]
 """Source and shape id."""
+
+
+class _Mark(Struct):
+    """The value of a mark."""
+
+    lsn: Natural
+    incarnation: Incarnation
+
+
+class _Value(Struct, kw_only=True, omit_defaults=True):
+    """The value of a row ``snapshot``; only a fold has ``folded``, only a later incarnation ``starts_after``."""
+
+    xmin: Natural
+    xmax: Natural
+    xip: tuple[Natural, ...]
+    lsn: Natural
+    next: Natural
+    unseen: tuple[tuple[int, int], ...]
+    folded: Natural | None = None
+    made_from: Natural | None = None
+    incarnation: Incarnation = 1
+    starts_after: Natural | None = None
+
+
+_mark: Final = Decoder(_Mark).decode
+_value: Final = Decoder(_Value).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,43 +189,47 @@ class ShapeSnapshot:
         """The ``value`` of the row that ends the snapshot."""
         if self.is_mark:
             # Without what a snapshot has, so that no reader finds no rows.
-            return dump_json({"lsn": self.lsn, "incarnation": self.incarnation})
-        visible = self.visible
-        fields = {"xmin": visible.xmin, "xmax": visible.xmax, "xip": visible.xip}
-        more = {"folded": self.folded_xid, "made_from": self.made_from} if self.is_fold else {}
-        if self.incarnation > 1:
-            more |= {"incarnation": self.incarnation, "starts_after": self.starts_after}
-        return dump_json({**fields, "lsn": self.lsn, "next": self.next_xid, "unseen": self.unseen, **more})
+            return dump_json(_Mark(self.lsn, self.incarnation))
+        value = _Value(
+            xmin=self.visible.xmin,
+            xmax=self.visible.xmax,
+            xip=tuple(self.visible.xip),
+            lsn=self.lsn,
+            next=self.next_xid,
+            unseen=self.unseen,
+            folded=self.folded_xid,
+            made_from=self.made_from if self.is_fold else None,
+            incarnation=self.incarnation,
+            starts_after=self.starts_after if self.incarnation > 1 else None,
+        )
+        return dump_json(value)
 
     @classmethod
     def parse(cls, attempt: int, text: str | None) -> "ShapeSnapshot":
         """Read the ``chunk`` and the ``value`` of the row that ends a snapshot; raises ``DecodeError``."""
+        text = text or "null"
         try:
-            fields = json.loads(text or "null")
-        except ValueError as error:
-            raise DecodeError(f"value of the snapshot {attempt} in a shape's log is not JSON") from error
-        if not isinstance(fields, dict):
-            raise DecodeError(f"value of the snapshot {attempt} in a shape's log is not a JSON object")
-        try:
-            incarnation = incarnation_field(fields)
-            if incarnation > 1 and "xmin" not in fields:
-                return cls.mark(attempt, incarnation)
-            xmin, xmax, lsn, next_xid = (integer_field(fields, name, 0) for name in ("xmin", "xmax", "lsn", "next"))
-            folded = integer_field(fields, "folded", 0) if "folded" in fields else None
-            made_from = None if folded is None else integer_field(fields, "made_from", 0)
-            starts_after = integer_field(fields, "starts_after", 0) if incarnation > 1 else -1
-            visible = MvccSnapshot(xmin, xmax, integers_field(fields, "xip", 0))
-            found = cls(attempt, visible, lsn, next_xid, folded, incarnation, starts_after, made_from)
-            found._require_unseen(fields)
-        except (DecodeError, ValueError) as error:
+            if '"xmin"' not in text and (mark := _mark(text)).incarnation > 1:
+                return cls.mark(attempt, mark.incarnation)
+            return cls._of(attempt, _value(text))
+        except (MalformedError, ValueError, RecursionError) as error:
             raise DecodeError(f"value of the snapshot {attempt} in a shape's log: {error}") from error
-        return found
 
-    def _require_unseen(self, fields: Mapping[str, Any]) -> None:
-        """Raise ``ValueError`` if ``unseen`` differs from what the xids say."""
-        expected, found = [list(each) for each in self.unseen], get_field(fields, "unseen")
-        if found != expected:
-            raise ValueError(f"unseen is {found!r:.80}, expected {expected!r:.80} by xip, xmax and next")
+    @classmethod
+    def _of(cls, attempt: int, value: _Value) -> "ShapeSnapshot":
+        if value.folded is not None and value.made_from is None:
+            raise ValueError("made_from is missing")
+        if value.incarnation > 1 and value.starts_after is None:
+            raise ValueError("starts_after is missing")
+        visible = MvccSnapshot(value.xmin, value.xmax, value.xip)
+        starts_after = -1 if value.incarnation == 1 or value.starts_after is None else value.starts_after
+        found = cls(
+            *(attempt, visible, value.lsn, value.next, value.folded, value.incarnation, starts_after),
+            made_from=None if value.folded is None else value.made_from,
+        )
+        if value.unseen != found.unseen:
+            raise ValueError(f"unseen is {value.unseen!r:.80}, expected {found.unseen!r:.80} by xip, xmax and next")
+        return found
 
 
 def aligned(tx_offset: int) -> int:

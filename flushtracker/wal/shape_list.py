@@ -14,7 +14,7 @@ from zlib import crc32
 from flushtracker.wal.log_offset import LogOffset
 
 FIRST_LISTED: Final = 2**58
-"""Above every operation of a transaction; with 18 digits, as ``events.canonical_events`` requires."""
+"""Above every operation of a transaction."""
 LAST_LISTED: Final = FIRST_LISTED + 2**32 - 1
 
 

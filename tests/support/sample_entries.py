@@ -65,7 +65,7 @@ PARTITION = PartitionEntry("7/1/s", 7, PartitionBinding(9, ("public", "q"), 6, "
 
 
 SHAPE_ENTRY = (
-    '{"v":1,"source":"s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":["id"],'
+    '{"type":"shape","v":1,"source":"s","shape_id":"a","definition":{"table":["public","t"],"columns":["id"],'
     '"where":"id > 1","replica":"full","primary_key":["id"],"partitions":[["public","p"]],"depends_on":["b"],'
     '"flush":{"bytes":1,"interval_ms":2,"chunk_bytes":3},"snapshot":true},"table_oid":16385,'
     '"starts_after":{"tx_offset":9,"op_offset":0},"removed_at":{"tx_offset":10,"op_offset":0},"ended_because":"gone",'

@@ -1,7 +1,7 @@
 """A cluster that runs Spark's executors, on this machine, and how the jobs are submitted to it.
 
-The executors' Python has pandas, pyarrow and deltalake but not this package, and they do not start in the driver's
-folder: they can import flushtracker only through ``--py-files``.
+The executors' Python has pandas, pyarrow, deltalake and msgspec but not this package, and they do not start in the
+driver's folder: they can import flushtracker only through ``--py-files``.
 """
 
 import os
@@ -32,10 +32,10 @@ _EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 MARK: Final = "FLUSHTRACKER_TEST_CLUSTER"
 # The JVMs of a test run for seconds, most of which optimizing compilation would take.
 FAST_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Everything that an executor's Python needs: pandas, pyarrow, deltalake and what they need. Spark provides pyspark.
+# Everything that an executor's Python needs, with what that needs. Spark provides pyspark.
 _EXECUTOR_PACKAGES: Final = (
     *("numpy", "numpy.libs", "pandas", "pyarrow", "pytz", "dateutil", "six.py", "tzdata"),
-    *("deltalake", "arro3", "deprecated", "wrapt", "typing_extensions.py"),
+    *("deltalake", "arro3", "deprecated", "wrapt", "typing_extensions.py", "msgspec"),
 )
 
 _Cluster = TypeVar("_Cluster", bound="SparkCluster")
@@ -189,7 +189,7 @@ def _make_executor_python(folder: Path) -> Path:
         if (ours / name).exists():
             (theirs / name).symlink_to(ours / name)
     python = folder / "bin" / "python"
-    command = [str(python), "-c", "import pandas, pyarrow, deltalake; import flushtracker"]
+    command = [str(python), "-c", "import pandas, pyarrow, deltalake, msgspec; import flushtracker"]
     tried = run_to_end(command, cwd=folder, env=_plain_environ(), timeout=DEADLINE_S)
     assert "No module named 'flushtracker'" in tried.stderr, tried.stderr
     return python

@@ -80,7 +80,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "numpy": frozenset({"tracking", "jobs.track", "jobs.write", "spark"}),
     "yaml": frozenset({"config"}),
     "ruamel": frozenset({"operate.shapes"}),
-    "orjson": frozenset({"events"}),
+    "msgspec": frozenset({"events", "shape_log"}),
     "psycopg": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta", "delta.acks", "delta.log"}),
@@ -142,7 +142,9 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
 }
 """(module, import) pairs outside ``PURE_LIBRARY`` that pure code may have, each with its reason."""
 
-ON_EXECUTORS: Final = frozenset({"pyspark", "py4j", "pandas", "numpy", "pyarrow", "deltalake", "sortedcontainers"})
+ON_EXECUTORS: Final = frozenset(
+    {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "deltalake", "msgspec", "sortedcontainers"}
+)
 """Spark provides the first two, and ``--py-files`` the last."""
 
 MAX_LAYERS: Final = 10
@@ -328,7 +330,7 @@ def test_rules_of_the_programs_import_without_any_server_or_spark() -> None:
         *("capture.shapes_file_reader", "capture.standby_status", "capture.subscriptions"),
         *("recordings.replay", "spark.dist"),
     ]
-    done = import_without(THIRD_PARTY.keys() - {"sortedcontainers", "numpy", "yaml", "orjson"}, *modules)
+    done = import_without(THIRD_PARTY.keys() - {"sortedcontainers", "numpy", "yaml", "msgspec"}, *modules)
     assert done.returncode == 0, done.stderr
 
 
@@ -350,7 +352,7 @@ def test_executors_read_tables_with_psycopg_alone() -> None:
 
 def test_snapshots_are_published_without_spark_and_tables() -> None:
     """By an install with the extra capture alone."""
-    available = {"yaml", "orjson", "psycopg", "confluent_kafka", "pyarrow", "pythonjsonlogger"}
+    available = {"yaml", "msgspec", "psycopg", "confluent_kafka", "pyarrow", "pythonjsonlogger"}
     available |= {"uvicorn", "prometheus_client"}
     done = import_without(THIRD_PARTY.keys() - available, "jobs.snapshot.program", "jobs.snapshot.kafka_snapshots")
     assert done.returncode == 0, done.stderr

@@ -12,9 +12,9 @@ from flushtracker.conformance.simulated_snapshots import SimulatedSnapshots
 from flushtracker.conformance.simulated_source import SimulatedConnection, SimulatedSource
 from flushtracker.conformance.simulated_table import Rows, rows_after
 from flushtracker.errors import ConfigError
+from flushtracker.events.event_json import dump_json
 from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.events.strict_json import dump_json
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.shape_log.snapshot_reader import SnapshotReader
 from flushtracker.wal.changes import LogItem

@@ -124,11 +124,11 @@ LOG_COLUMNS = (
 )
 REGISTRY_COLUMNS = "source:string type:string id:string entry:string written_at:timestamp[us, tz=UTC]"
 REMOVED_SHAPE_ENTRY = (
-    '{"v":1,"source":"s","type":"removed_shape","shape_id":"a","removed_at":{"tx_offset":10,"op_offset":0},'
+    '{"type":"removed_shape","v":1,"source":"s","shape_id":"a","removed_at":{"tx_offset":10,"op_offset":0},'
     '"ended_because":"gone"}'
 )
 TABLE_ENTRY = (
-    '{"v":1,"source":"s","type":"table","table_oid":7,"binding":{"oid":7,"table":["public","t"],'
+    '{"type":"table","v":1,"source":"s","table_oid":7,"binding":{"oid":7,"table":["public","t"],'
     '"storage":4,"attributes":1,"schema_since":800,"partitioned":false,"logged":true,"children":false,'
     '"filtered":false,"published_by":["all tables"],"columns":[{"number":1,"name":"id","type_oid":16400,'
     '"type_modifier":-1,"version":9,"fills_old_rows":false,"deterministic":true,'
@@ -138,7 +138,7 @@ TABLE_ENTRY = (
     '"toast":11}}'
 )
 PARTITION_ENTRY = (
-    '{"v":1,"source":"s","type":"partition","table_oid":7,"binding":{"oid":8,"table":["public","p"],"storage":5,'
+    '{"type":"partition","v":1,"source":"s","table_oid":7,"binding":{"oid":8,"table":["public","p"],"storage":5,'
     '"attached":"/9","schema_since":801,"logged":true,"filtered":false,"published_by":["table 8"],"toast":12},'
     '"joined":150,"left_at":null}'
 )
@@ -335,14 +335,14 @@ def test_registry_entries_are_read_and_written_unchanged() -> None:
     assert entry.to_json() == SHAPE_ENTRY
     source = SourceEntry("s", LogOffset(9, 0), "7.1")
     assert source.to_json() == (
-        '{"v":1,"source":"s","type":"source","starts_after":{"tx_offset":9,"op_offset":0},"publication":"7.1",'
+        '{"type":"source","v":1,"source":"s","starts_after":{"tx_offset":9,"op_offset":0},"publication":"7.1",'
         '"routing":1}'
     )
     assert parse_registry_entry(source.to_json()) == source
     later = source.to_json().replace('"routing":1', '"routing":2')
     assert parse_registry_entry(later) == replace(source, routing=2)
     claimed = later[:-1] + (
-        ',"timeline":2,"switches":[{"timeline":1,"lsn":50331976}],"holder":"5f0c","published_lsn":50331900,"ends":{"fragments":[7],"shape_changes":[3,4]}}'
+        ',"history":{"timeline":2,"switches":[{"timeline":1,"lsn":50331976}]},"holder":"5f0c","published_lsn":50331900,"ends":{"fragments":[7],"shape_changes":[3,4]}}'
     )
     history = TimelineHistory(2, ((1, 50331976),))
     claimed_entry = replace(source, routing=2, history=history, holder="5f0c", published_lsn=50331900)
@@ -369,7 +369,7 @@ def test_formats_with_partitions_are_read_and_written_unchanged() -> None:
     definition = ShapeDefinition("a", ("public", "t"), partitions=(("public", "p"),), keys_have_partitions=True)
     entry = ShapeEntry("s", definition, 16385, LogOffset(9, 0))
     text = (
-        '{"v":1,"source":"s","type":"shape","shape_id":"a","definition":{"table":["public","t"],"columns":null,'
+        '{"type":"shape","v":1,"source":"s","shape_id":"a","definition":{"table":["public","t"],"columns":null,'
         '"where":null,"replica":"default","primary_key":null,"partitions":[["public","p"]],"depends_on":[],'
         '"flush":{"bytes":null,"interval_ms":null,"chunk_bytes":null},"snapshot":false,"keys_have_partitions":true},'
         '"table_oid":16385,"starts_after":{"tx_offset":9,"op_offset":0},"removed_at":null,"ended_because":null,'
@@ -481,9 +481,7 @@ def test_snapshots_and_folds_are_read_and_written_unchanged() -> None:
         expected = '{"xmin":1,"xmax":1,"xip":[],"lsn":920,"next":1,"unseen":[],"folded":7,"made_from":' + f"{attempt}}}"
         assert (made.to_json(), ShapeSnapshot.parse(9, expected)) == (expected, made)
     for old in (text.replace(',"unseen"', ',"other"'), made.to_json().replace("made_from", "other")):
-        with pytest.raises(
-            DecodeError, match=r"^value of the snapshot 7 in a shape's log: (unseen|made_from) is missing"
-        ):
+        with pytest.raises(DecodeError, match=r"^value of the snapshot 7 in a shape's log: .*(unseen|made_from)"):
             ShapeSnapshot.parse(7, old)
 
 

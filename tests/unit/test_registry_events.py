@@ -1,6 +1,7 @@
 """Registry entries: written and read without loss, and parsed strictly."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -79,28 +80,28 @@ def _changed(path: str, value: object) -> str:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("type", "index", "type is 'index', expected 'shape', 'removed_shape', 'table', 'partition' or 'source'"),
-        ("shape_id", "", "shape_id is empty"),
-        ("table_oid", "x", "table_oid has type str, expected int"),
-        ("definition.table", "public", "a table is not a list of strings"),
-        ("definition.table", ["public"], "a table has 1 names, expected two: schema and table"),
-        ("definition.columns", "id", "columns is not a list of strings"),
-        ("definition.replica", "nothing", "replica is 'nothing'"),
-        ("definition.flush.bytes", 0, "bytes is 0"),
-        ("definition.snapshot", None, "snapshot has type NoneType, expected bool"),
-        ("definition.keys_have_partitions", 1, "keys_have_partitions has type int, expected bool"),
-        ("starts_visible", 1, "starts_visible has type int, expected bool"),
-        ("evicted_at_ms", -1, "evicted_at_ms is -1"),
-        ("evicted_at_ms", "now", "evicted_at_ms has type str, expected int"),
-        ("removed_at", {"tx_offset": 1}, "removed_at: op_offset is missing"),
-        ("definition.incarnation", 0, "incarnation is 0"),
-        ("definition.incarnation", True, "incarnation has type bool, expected int"),
+        ("type", "index", "Invalid value 'index' - at `$.type`"),
+        ("shape_id", "", "Expected `str` of length >= 1 - at `$.shape_id`"),
+        ("table_oid", "x", "Expected `int`, got `str` - at `$.table_oid`"),
+        ("definition.table", "public", "Expected `array`, got `str` - at `$.definition.table`"),
+        ("definition.table", ["public"], "Expected `array` of length 2 - at `$.definition.table`"),
+        ("definition.columns", "id", "Expected `array | null`, got `str` - at `$.definition.columns`"),
+        ("definition.replica", "nothing", "Invalid enum value 'nothing' - at `$.definition.replica`"),
+        ("definition.flush.bytes", 0, "Expected `int` >= 1 - at `$.definition.flush.bytes`"),
+        ("definition.snapshot", None, "Expected `bool`, got `null` - at `$.definition.snapshot`"),
+        ("definition.keys_have_partitions", 1, "Expected `bool`, got `int` - at `$.definition.keys_have_partitions`"),
+        ("starts_visible", 1, "Expected `bool`, got `int` - at `$.starts_visible`"),
+        ("evicted_at_ms", -1, "Expected `int` >= 0 - at `$.evicted_at_ms`"),
+        ("evicted_at_ms", "now", "Expected `int | null`, got `str` - at `$.evicted_at_ms`"),
+        ("removed_at", {"tx_offset": 1}, "Object missing required field `op_offset` - at `$.removed_at`"),
+        ("definition.incarnation", 0, "Expected `int` >= 1 - at `$.definition.incarnation`"),
+        ("definition.incarnation", True, "Expected `int`, got `bool` - at `$.definition.incarnation`"),
         ("v", 5, "registry entry has v 5, this program reads v 1; upgrade"),
     ],
 )
 def test_a_malformed_field_is_named(path: str, value: object, message: str) -> None:
     """A damaged entry must not be taken for another one."""
-    with pytest.raises(DecodeError, match=message):
+    with pytest.raises(DecodeError, match=re.escape(message)):
         parse_registry_entry(_changed(path, value))
 
 
@@ -108,7 +109,7 @@ def test_a_malformed_field_is_named(path: str, value: object, message: str) -> N
 def test_what_every_entry_has_is_not_guessed(key: str) -> None:
     """A shape's entry without it is refused, not taken for one without a snapshot."""
     text = FULL.to_json().replace(f'"{key}":true', '"other":true')
-    with pytest.raises(DecodeError, match=f"^{key} is missing$"):
+    with pytest.raises(DecodeError, match=f"^registry entry: Object missing required field `{key}`"):
         parse_registry_entry(text)
 
 
@@ -126,15 +127,15 @@ def test_the_entry_of_a_source_of_before_the_first_release_is_refused() -> None:
     with pytest.raises(DecodeError) as caught:
         parse_registry_entry(text)
     assert str(caught.value) == (
-        "the entry of source 7/1/s has no routing: a version before 0.1.0 wrote it; start with new topics, tables and "
-        "checkpoints"
+        "registry entry: Object missing required field `routing`: a version before 0.1.0 wrote the source's entry; "
+        "start with new topics, tables and checkpoints"
     )
 
 
 def test_a_source_without_its_publication_is_refused() -> None:
     """Capture could not tell whether it was altered."""
     text = SourceEntry("7/1/s", LogOffset(99, 0), "7.1").to_json().replace("publication", "other")
-    with pytest.raises(DecodeError, match=r"^publication is missing$"):
+    with pytest.raises(DecodeError, match=r"^registry entry: Object missing required field `publication`$"):
         parse_registry_entry(text)
 
 
@@ -145,12 +146,12 @@ def test_a_table_of_which_something_is_not_known_is_refused(key: str) -> None:
     for place in range(text.count(f'"{key}"')):
         parts = text.split(f'"{key}"')
         damaged = f'"{key}"'.join(parts[: place + 1]) + '"other"' + f'"{key}"'.join(parts[place + 1 :])
-        with pytest.raises(DecodeError, match=f"^{key} is missing$"):
+        with pytest.raises(DecodeError, match=f"^registry entry: Object missing required field `{key}`"):
             parse_registry_entry(damaged)
 
 
 def test_a_type_of_another_kind_is_refused() -> None:
     """A later release may have more kinds, which this one could not compare."""
     text = TABLE.to_json().replace('"kind":"enum"', '"kind":"tree"')
-    with pytest.raises(DecodeError, match="kind is 'tree', expected one of enum, domain"):
+    with pytest.raises(DecodeError, match=r"Invalid enum value 'tree' - at `\$\.binding\.types\[0\]\.kind`$"):
         parse_registry_entry(text)

@@ -15,6 +15,7 @@ from flushtracker.errors import DecodeError
 from flushtracker.events.registry_events import parse_registry_entry
 from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
+from tests.event_schemas import schemas
 from tests.support.event_mutations import (
     Samples,
     mutated,
@@ -85,6 +86,12 @@ def test_there_is_a_schema_for_each_stream_and_it_is_one() -> None:
         assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
+def test_the_schemas_are_those_of_the_structs() -> None:
+    """`python -m tests.event_schemas` writes them."""
+    for stream, text in schemas():
+        assert (_FOLDER / f"{stream}.json").read_text() == text, stream
+
+
 @_SAMPLES
 @pytest.mark.parametrize("seed", seeds(1, further=1))
 def test_random_damage_is_judged_as_by_the_reader(seed: int, samples: Samples) -> None:
@@ -107,5 +114,8 @@ def test_the_description_lists_the_rules_that_a_schema_cannot_state(stream: str)
     """A writer that checks by the schema alone knows what it does not check."""
     description = _SCHEMAS[stream]["description"]
     assert "no key twice in one object" in description
-    assert ("follows is below last_log_offset" in description) == ("follows" in _SCHEMAS[stream]["properties"])
-    assert ("the ranges of unseen are ascending" in description) == ("end" in _SCHEMAS[stream]["properties"])
+    objects = _SCHEMAS[stream]["$defs"].values()
+    keys = {key for each in objects for key in each["properties"]}
+    assert ("follows is below last_log_offset" in description) == ("follows" in keys)
+    assert ("the ranges of unseen are ascending" in description) == ("unseen" in keys)
+    assert ("the timelines of a history and their LSNs are ascending" in description) == ("switches" in keys)

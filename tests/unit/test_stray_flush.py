@@ -1,6 +1,5 @@
 """Flushes that another than the shape's writer notifies: what the job says of them, and that nothing else is left."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from random import Random
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from pyspark.sql.streaming.state import GroupState
 
-from flushtracker.events.stream_events import FlushNotification
 from flushtracker.jobs.track.group_state import (
     DEAD_LETTER,
     REFUSED,
@@ -203,14 +201,6 @@ def test_of_each_group_and_batch_the_first_ten_are_dead_letters_and_say_how_many
         assert '"writer":"own"' in str(letter.value)
     told = [f"(the first 10 of {shapes} such shapes)" in str(letter.reason) for letter in letters]
     assert told == ([shapes > 10, *([False] * 9)] if shapes >= 10 else [False] * shapes)
-
-
-def test_a_stray_flush_does_not_stop_an_executor_that_cannot_write_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Executors lack orjson. The dead letter is the notification all the same, as its writer published it."""
-    events = ShapeEvents.of([sent("naïve", 2000), flushed("naïve", 2500, "own")])
-    expected = FlushNotification(SOURCE, "flushed", "naïve", LogOffset(2500, 0), "own").to_json()
-    monkeypatch.setitem(sys.modules, "orjson", None)
-    assert [row.value for row in output([events]) if row.kind == DEAD_LETTER] == [expected]
 
 
 @pytest.mark.parametrize("is_pending", [False, True])

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flushtracker.events.canonical_events import CanonicalFlush, CanonicalFragment, canonical_flush, canonical_fragment
-from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from flushtracker.events.stream_events import read_flush, read_fragment
+from flushtracker.events.structs import Offset
 from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks
 from flushtracker.tracking.packed_columns import Ints
@@ -39,39 +39,26 @@ class EventColumns:
 
     def add_flush(self, value: bytes) -> None:
         """Read a flush notification; raises ``DecodeError``."""
-        flush = canonical_flush(value.decode("ascii")) if value.isascii() else None
-        if flush is None:
-            event = FlushNotification.from_json(value)
-            flush = CanonicalFlush(event.source, event.type, event.shape_id, event.writer, *event.offset)
-        source, kind, shape_id, writer, tx, op = flush
-        columns = self._of(source)
-        columns.flushed.append(label_of(shape_id, writer))
-        columns.flushes += (REMOVED if kind == "removed" else FLUSHED, tx, op, 0)
+        flush = read_flush(value)
+        columns = self._of(flush.source)
+        columns.flushed.append(label_of(flush.shape_id, flush.writer))
+        kind = REMOVED if flush.type == "removed" else FLUSHED
+        columns.flushes += (kind, flush.offset.tx_offset, flush.offset.op_offset, 0)
         self.size += 1
 
     def add_fragment(self, value: bytes, place: str) -> None:
         """Read a fragment, which is at ``place``; raises ``DecodeError``."""
-        fragment = canonical_fragment(value.decode("ascii")) if value.isascii() else None
-        if fragment is None:
-            event = FragmentEvent.from_json(value)
-            fragment = CanonicalFragment(
-                event.source,
-                *event.last_log_offset,
-                event.follows,
-                event.start,
-                event.commit is not None,
-                [shape.shape_id for shape in event.shapes],
-                [shape.writer for shape in event.shapes],
-                [-1 if shape.last_offset is None else shape.last_offset.op_offset for shape in event.shapes],
-            )
-        source, tx, op, follows, start, is_commit, shape_ids, writers, ops = fragment
-        columns = self._of(source)
-        columns.links += (*follows, tx, op, start, is_commit)
+        event = read_fragment(value)
+        follows, last, shapes = event.follows, event.last_log_offset, event.shapes
+        columns = self._of(event.source)
+        columns.links += (follows.tx_offset, follows.op_offset, last.tx_offset, last.op_offset)
+        columns.links += (event.start, event.commit is not None)
         columns.places.append(place)
-        columns.counts.append(len(shape_ids))
-        columns.sent += shape_ids if writers is None else map(label_of, shape_ids, writers)
-        columns.last_ops += ops
-        self.size += 1 + len(shape_ids)
+        columns.counts.append(len(shapes))
+        columns.sent += [label_of(shape.shape_id, shape.writer) for shape in shapes]
+        offsets = [shape.last_offset for shape in shapes]
+        columns.last_ops += [offset.op_offset if isinstance(offset, Offset) else -1 for offset in offsets]
+        self.size += 1 + len(shapes)
 
     def parts(self, shape_groups: int) -> Iterator[GroupPart]:
         """The events of each group."""

@@ -4,7 +4,6 @@ The state of a shape group is a packed ``ShapeGroup``, that of a source's chain 
 stores the last report that it emitted, so that a starting driver can rebuild its trackers from the committed state.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -15,7 +14,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.config.streams import FRAGMENTS
 from flushtracker.errors import DecodeError, FlushtrackerError, NewerEventError
-from flushtracker.events.strict_json import VERSION, offset_json
+from flushtracker.events.stream_events import FlushNotification
 from flushtracker.jobs.track.rows import Unreadable
 from flushtracker.spark.output_frames import output_frame
 from flushtracker.spark.workers import ERROR, spare_imports
@@ -157,10 +156,7 @@ def _stray_letters(source: str, stray: Sequence[StrayFlush]) -> list[OutputRow]:
             f"is changing hands at the moment, take it from {flush.notified_by!r}; or set writer: {flush.notified_by} "
             "in the shapes file, and begin the shape again with flushtracker resync"
         )
-        # As the notification was, but by the standard library: executors lack the one that writes events.
-        notification = {"v": VERSION, "source": source, "type": "flushed", "shape_id": flush.shape_id}
-        notification |= {"writer": flush.notified_by, "offset": offset_json(flush.offset)}
-        text = json.dumps(notification, ensure_ascii=False, separators=(",", ":"))
+        text = FlushNotification(source, "flushed", flush.shape_id, flush.offset, flush.notified_by).to_json()
         letters.append(OutputRow(DEAD_LETTER, place=f"source {source}", reason=reason, value=text))
     if len(stray) > _MOST_STRAY:
         more = f"{letters[0].reason} (the first {_MOST_STRAY} of {len(stray)} such shapes)"

@@ -1,0 +1,96 @@
+"""Reads and writes events as JSON, with ``msgspec``.
+
+An event is one object in JSON as RFC 8259 defines it, in UTF-8 without a byte order mark; unknown keys are ignored.
+``msgspec`` refuses all else but a key that occurs twice in one object, of which it takes the last value, and another
+reader might take the first. An event that is the text which its struct is written as, as nearly all are, has no such
+key. All other text is searched for one.
+"""
+
+import json
+from typing import Any, Final, Generic, TypeVar
+
+from msgspec import DecodeError as MalformedError
+from msgspec import ValidationError
+from msgspec.json import Decoder, Encoder
+
+from flushtracker.errors import START_ANEW, DecodeError, NewerEventError
+from flushtracker.events.structs import NAME_PATTERN, VERSION
+
+_T = TypeVar("_T")
+_encode: Final = Encoder().encode
+
+
+def dump_json(value: object) -> str:
+    """``value`` as JSON without spaces."""
+    return _encode(value).decode()
+
+
+class EventReader(Generic[_T]):
+    """Reads events of type ``kind``; ``what`` names them in a ``DecodeError``."""
+
+    def __init__(self, what: str, kind: type[_T]) -> None:
+        self._what = what
+        self._decode = Decoder(kind).decode
+
+    def read(self, text: str | bytes) -> _T:
+        """Read one event; raises ``DecodeError``, and ``NewerEventError`` for a greater version."""
+        try:
+            data = text.encode() if isinstance(text, str) else text
+            found = self._decode(data)
+        except ValidationError as error:
+            raise self._refusal(data, error) from error
+        except (MalformedError, UnicodeError, RecursionError) as error:
+            raise DecodeError(f"{self._what} is not JSON: {_described(error)}") from error
+        if _encode(found) != data:
+            self._require_unique_keys(data)
+        return found
+
+    def _refusal(self, data: bytes, error: ValidationError) -> DecodeError:
+        """A version is looked at first: another one may have other keys."""
+        fields = self._require_unique_keys(data)
+        if not isinstance(fields, dict) or "v" not in fields or _is_known(fields["v"]):
+            return DecodeError(f"{self._what}: {_described(error)}")
+        version = fields["v"]
+        fact = f"{self._what} has v {version!r:.40}, this program reads v {VERSION}"
+        if type(version) is int and version > VERSION:
+            advice = f"upgrade this program, then start it again; if a version before 0.1.0 wrote it, {START_ANEW}"
+            return NewerEventError(f"{fact}; {advice}")
+        return DecodeError(fact)
+
+    def _require_unique_keys(self, data: bytes) -> Any:
+        try:
+            return _PLAIN.decode(data.decode())
+        except DecodeError as error:
+            raise DecodeError(f"{self._what} {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise DecodeError(f"{self._what} is not JSON: {_described(error)}") from error
+
+
+def _is_known(version: object) -> bool:
+    return type(version) is int and version == VERSION
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise DecodeError(f"has the key {next(name for name in names if names.count(name) > 1)!r:.40} twice")
+    return fields
+
+
+_BETTER: Final = {
+    f"Expected `str` matching regex {NAME_PATTERN!r}": "Expected no control character, such as a line break",
+    "Input data was truncated": "it is cut off, or has half a surrogate pair",
+}
+_MOST_CHARACTERS: Final = 300
+_PLAIN: Final = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+def _described(error: Exception) -> str:
+    """Describe the error and its place without quoting the text."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    text = str(error).removeprefix("JSON is malformed: ")
+    for known, better in _BETTER.items():
+        text = text.replace(known, better)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
