@@ -7,6 +7,7 @@ key. All other text is searched for one.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import DecodeError as MalformedError
@@ -15,6 +16,7 @@ from msgspec.json import Decoder, Encoder
 
 from flushtracker.errors import START_ANEW, DecodeError, NewerEventError
 from flushtracker.events.structs import NAME_PATTERN, VERSION
+from flushtracker.wal.names import is_usable_name
 
 _T = TypeVar("_T")
 _encode: Final = Encoder().encode
@@ -64,6 +66,19 @@ class EventReader(Generic[_T]):
             raise DecodeError(f"{self._what} {error}") from error
         except (ValueError, RecursionError) as error:
             raise DecodeError(f"{self._what} is not JSON: {_described(error)}") from error
+
+
+def require_names(data: str | bytes, names: Iterable[str]) -> None:
+    """Raise ``DecodeError`` if one of the names, which the event in ``data`` has, has a control character.
+
+    JSON has these only as escapes, or beyond ASCII.
+    """
+    text = data.encode() if isinstance(data, str) else data
+    if text.isascii() and b"\\" not in text and b"\x7f" not in text:
+        return
+    for name in names:
+        if not is_usable_name(name):
+            raise DecodeError(f"the name {name!r:.80} has a control character, such as a line break")
 
 
 def _is_known(version: object) -> bool:

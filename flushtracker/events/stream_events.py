@@ -4,16 +4,17 @@
 fields is a :class:`DecodeError` that names the field.
 """
 
+from collections.abc import Iterator
 from typing import Final, Literal
 
 from flushtracker.errors import DecodeError
 from flushtracker.events import structs
-from flushtracker.events.event_json import EventReader, dump_json
+from flushtracker.events.event_json import EventReader, dump_json, require_names
 from flushtracker.events.structs import MAX_BIGINT, VERSION
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.names import LOG_WRITER, is_usable_name
-from flushtracker.wal.shape_list import lists_in_order
+from flushtracker.wal.names import LOG_WRITER
+from flushtracker.wal.shape_list import is_list, lists_in_order
 from flushtracker.wal.value import value
 
 _FRAGMENTS: Final = EventReader("fragment", structs.Fragment)
@@ -107,9 +108,17 @@ def read_fragment(text: str | bytes) -> structs.Fragment:
         raise DecodeError(f"follows {offset_of(follows)} is not below last_log_offset {offset_of(last)}")
     if event.xid is None and (shapes or event.commit is None):
         raise DecodeError("a keepalive (xid null) must have a commit and no shapes")
+    require_names(text, _names(event))
     if shapes:
         _check_shapes(event)
     return event
+
+
+def _names(event: structs.Fragment) -> Iterator[str]:
+    yield event.source
+    for shape in event.shapes:
+        yield shape.shape_id
+        yield shape.writer
 
 
 def _check_shapes(event: structs.Fragment) -> None:
@@ -125,10 +134,8 @@ def _check_shapes(event: structs.Fragment) -> None:
             raise DecodeError(f"shape {shape.shape_id!r} has change_count 0 and last_offset {offset_of(offset)}")
         elif offset.tx_offset != lsn or offset.op_offset > limit:
             raise DecodeError(f"last_offset {offset_of(offset)} of shape {shape.shape_id!r} is outside the fragment")
-    names = [name for shape in event.shapes for name in (shape.shape_id, shape.writer)]
-    if not is_usable_name("".join(names)):
-        name = next(name for name in names if not is_usable_name(name))
-        raise DecodeError(f"the name {name!r:.80} has a control character, such as a line break")
+    if not is_list(last_op):
+        return
     follows, last = offset_of(event.follows), offset_of(event.last_log_offset)
     if not lists_in_order(follows, last, (shape.shape_id for shape in event.shapes)):
         raise DecodeError(f"the shapes of list part {last}, which follows {follows}, are not all listed in between")
@@ -162,12 +169,14 @@ class FlushNotification:
 def read_flush(text: str | bytes) -> structs.Flush:
     """Read a flush notification; raises ``DecodeError``."""
     try:
-        return _FLUSHES.read(text)
+        event = _FLUSHES.read(text)
     except DecodeError as error:
         if not str(error).endswith("missing required field `writer`"):
             raise
         remedy = "name the program that has flushed, as the shapes file has the shape's writer"
         raise DecodeError(f"{error}: {remedy}, {LOG_WRITER!r} for flushtracker write") from error
+    require_names(text, (event.source, event.shape_id, event.writer))
+    return event
 
 
 @value(frozen=True, slots=True)
@@ -238,6 +247,7 @@ def read_changes(text: str | bytes) -> structs.ShapeChanges:
     follows, last = event.follows, event.last_log_offset
     if (follows.tx_offset, follows.op_offset) >= (last.tx_offset, last.op_offset):
         raise DecodeError(f"follows {offset_of(follows)} is not below last_log_offset {offset_of(last)}")
+    require_names(text, (event.source, event.shape_id, event.writer))
     for item in event.items:
         if item.key is None and item.operation == "truncate_partition":
             raise DecodeError("truncate_partition has no key")

@@ -26,17 +26,16 @@ Positive = Annotated[int, Meta(ge=1, le=MAX_BIGINT)]
 FromMinusOne = Annotated[int, Meta(ge=-1, le=MAX_BIGINT)]
 Text = Annotated[str, Meta(min_length=1)]
 Name = Annotated[str, Meta(min_length=1, pattern=NAME_PATTERN)]
-ListedName = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": NAME_PATTERN})]
-"""A name whose characters the reader checks for all of a list at once: that is faster."""
+CheckedName = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": NAME_PATTERN})]
+"""A name whose characters the reader checks (:func:`flushtracker.events.event_json.require_names`): that is faster."""
 TableName = tuple[str, str]
 Incarnation = Annotated[Positive, Meta(description="Which incarnation of the shape it is; 1 if absent.")]
-Writer = Annotated[
-    Name,
-    Meta(
-        description="The only program whose notifications count for the shape, as the shapes file has it; "
-        '"log", which is flushtracker write, if absent.'
-    ),
-]
+_OF_WRITER: Final = Meta(
+    description="The only program whose notifications count for the shape, as the shapes file has it; "
+    '"log", which is flushtracker write, if absent.'
+)
+Writer = Annotated[Name, _OF_WRITER]
+CheckedWriter = Annotated[CheckedName, _OF_WRITER]
 
 
 class Offset(Struct, frozen=True, gc=False):
@@ -63,8 +62,8 @@ class Commit(Struct, frozen=True, gc=False):
 class FragmentShape(Struct, kw_only=True, omit_defaults=True, gc=False):
     """A shape's part of a fragment."""
 
-    shape_id: ListedName
-    writer: Annotated[ListedName, Meta(description='The shape\'s writer; "log" if absent.')] = LOG_WRITER
+    shape_id: CheckedName
+    writer: Annotated[CheckedName, Meta(description='The shape\'s writer; "log" if absent.')] = LOG_WRITER
     last_offset: Offset | UnsetType | None = UNSET
     change_count: Natural
 
@@ -73,7 +72,7 @@ class Fragment(Struct, kw_only=True, omit_defaults=True):
     """Metadata of one fragment: what was sent to which shape."""
 
     v: Version
-    source: Name
+    source: CheckedName
     xid: Natural | None
     lsn: Natural
     follows: Link
@@ -88,10 +87,10 @@ class Flush(Struct):
     """How far a shape is durable, or that it was removed."""
 
     v: Version
-    source: Name
+    source: CheckedName
     type: Literal["flushed", "removed"]
-    shape_id: Name
-    writer: Annotated[Name, Meta(description="Who has flushed, or of a removal the shape's writer.")]
+    shape_id: CheckedName
+    writer: Annotated[CheckedName, Meta(description="Who has flushed, or of a removal the shape's writer.")]
     offset: Offset
 
 
@@ -109,10 +108,10 @@ class ShapeChanges(Struct, kw_only=True, omit_defaults=True):
     """One fragment's changes for one shape."""
 
     v: Version
-    source: Name
-    shape_id: Name
+    source: CheckedName
+    shape_id: CheckedName
     incarnation: Incarnation = 1
-    writer: Writer = LOG_WRITER
+    writer: CheckedWriter = LOG_WRITER
     xid: Natural
     follows: Link
     start: bool

@@ -1,8 +1,8 @@
 """Writes what spark-submit ships to a cluster: ``python -m flushtracker.spark.dist DIR``.
 
 ``DIR/flushtracker.zip`` is for ``--py-files``: this package and sortedcontainers, the only package besides pandas,
-pyarrow, deltalake and msgspec that executors import. ``DIR/jars/`` holds the jars for ``--jars``. ``DIR/log4j2.properties`` is
-for executors whose log nobody rolls.
+pyarrow, deltalake and msgspec that executors import. ``DIR/jars/`` holds the jars for ``--jars``.
+``DIR/log4j2.properties`` is for executors whose log nobody rolls.
 """
 
 import shutil
