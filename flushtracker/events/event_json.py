@@ -12,19 +12,18 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec import DecodeError as MalformedError
 from msgspec import ValidationError
-from msgspec.json import Decoder, Encoder
+from msgspec.json import Decoder, encode
 
 from flushtracker.errors import START_ANEW, DecodeError, NewerEventError
 from flushtracker.events.structs import NAME_PATTERN, VERSION
 from flushtracker.wal.names import is_usable_name
 
 _T = TypeVar("_T")
-_encode: Final = Encoder().encode
 
 
 def dump_json(value: object) -> str:
     """``value`` as JSON without spaces."""
-    return _encode(value).decode()
+    return encode(value).decode()
 
 
 class EventReader(Generic[_T]):
@@ -32,7 +31,12 @@ class EventReader(Generic[_T]):
 
     def __init__(self, what: str, kind: type[_T]) -> None:
         self._what = what
+        self._kind = kind
         self._decode = Decoder(kind).decode
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """By its arguments: a decoder cannot be pickled."""
+        return type(self), (self._what, self._kind)
 
     def read(self, text: str | bytes) -> _T:
         """Read one event; raises ``DecodeError``, and ``NewerEventError`` for a greater version."""
@@ -43,7 +47,7 @@ class EventReader(Generic[_T]):
             raise self._refusal(data, error) from error
         except (MalformedError, UnicodeError, RecursionError) as error:
             raise DecodeError(f"{self._what} is not JSON: {_described(error)}") from error
-        if _encode(found) != data:
+        if encode(found) != data:
             self._require_unique_keys(data)
         return found
 
@@ -55,8 +59,8 @@ class EventReader(Generic[_T]):
         version = fields["v"]
         fact = f"{self._what} has v {version!r:.40}, this program reads v {VERSION}"
         if type(version) is int and version > VERSION:
-            advice = f"upgrade this program, then start it again; if a version before 0.1.0 wrote it, {START_ANEW}"
-            return NewerEventError(f"{fact}; {advice}")
+            advice = f"; upgrade this program, then start it again; if a version before 0.1.0 wrote it, {START_ANEW}"
+            return NewerEventError(fact + advice)
         return DecodeError(fact)
 
     def _require_unique_keys(self, data: bytes) -> Any:

@@ -28,12 +28,10 @@ cannot be read, by any reader.
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import DecodeError as MalformedError
 from msgspec import Struct
-from msgspec.json import Decoder
 
 from flushtracker.errors import DecodeError
-from flushtracker.events.event_json import dump_json
+from flushtracker.events.event_json import EventReader, dump_json
 from flushtracker.events.structs import MAX_BIGINT, Incarnation, Natural
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
@@ -74,8 +72,8 @@ class _Value(Struct, kw_only=True, omit_defaults=True):
     starts_after: Natural | None = None
 
 
-_mark: Final = Decoder(_Mark).decode
-_value: Final = Decoder(_Value).decode
+_MARKS: Final = EventReader("value", _Mark)
+_VALUES: Final = EventReader("value", _Value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +207,10 @@ class ShapeSnapshot:
         """Read the ``chunk`` and the ``value`` of the row that ends a snapshot; raises ``DecodeError``."""
         text = text or "null"
         try:
-            if '"xmin"' not in text and (mark := _mark(text)).incarnation > 1:
+            if '"xmin"' not in text and (mark := _MARKS.read(text)).incarnation > 1:
                 return cls.mark(attempt, mark.incarnation)
-            return cls._of(attempt, _value(text))
-        except (MalformedError, ValueError, RecursionError) as error:
+            return cls._of(attempt, _VALUES.read(text))
+        except (DecodeError, ValueError) as error:
             raise DecodeError(f"value of the snapshot {attempt} in a shape's log: {error}") from error
 
     @classmethod

@@ -134,7 +134,10 @@ def test_each_shape_is_said_again_after_a_start() -> None:
 @pytest.mark.parametrize(
     ("record", "fact"),
     [
-        (ReadRecord(0, b"k", b"{}"), "a record of partition 0 is no flush notification: v is missing"),
+        (
+            ReadRecord(0, b"k", b"{}"),
+            "a record of partition 0 is no flush notification: flush notification: Object missing required field `v`",
+        ),
         (("removed", 0, None), "has type removed, which only capture may publish"),
         (("flushed", 0, b"users"), 'has the key b\'users\', expected b\'["s","users","flushed","conformance"]\''),
         (("flushed", 3, None), "is in partition 3, one before in partition 0"),

@@ -33,16 +33,19 @@ def test_the_row_says_the_same_when_it_is_read(xmin: int, running: list[int], ls
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (None, "is not a JSON object"),
+        (None, "Expected `object`, got `null`"),
         ("{", "is not JSON"),
-        ('{"xmin":1,"xmax":2,"xip":[]}', "lsn is missing"),
-        ('{"xmin":1,"xmax":2,"xip":[1.5],"lsn":3,"next":2}', "xip has type float, expected int"),
-        ('{"xmin":5,"xmax":2,"xip":[],"lsn":3,"next":5}', "is not of the form xmin:xmax"),
-        ('{"xmin":1,"xmax":2,"xip":[],"lsn":3}', "next is missing"),
-        ('{"xmin":1,"xmax":2,"xip":[],"lsn":3,"next":1}', "next is 1, expected 2, xmax, or a little more"),
-        ('{"xmin":1,"xmax":2,"xip":[],"lsn":true,"next":2}', "lsn has type bool"),
-        ('{"xmin":1,"xmax":2,"xip":[1],"lsn":3,"next":2,"unseen":[]}', r"unseen is \[\], expected \[\[1, 1\]\]"),
-        ('{"xmin":1,"xmax":2,"xip":[],"lsn":3,"next":2,"unseen":null}', r"unseen is None, expected \[\]"),
+        ('{"xmin":1,"xmax":2,"xip":[]}', "missing required field `lsn`"),
+        ('{"xmin":1,"xmax":2,"xip":[1.5],"lsn":3,"next":2}', r"Expected `int`, got `float` - at `\$\.xip"),
+        ('{"xmin":5,"xmax":2,"xip":[],"lsn":3,"next":5,"unseen":[]}', "is not of the form xmin:xmax"),
+        ('{"xmin":1,"xmax":2,"xip":[],"lsn":3}', "missing required field `next`"),
+        ('{"xmin":1,"xmax":2,"xip":[],"lsn":3,"next":1,"unseen":[]}', "next is 1, expected 2, xmax, or a little more"),
+        ('{"xmin":1,"xmax":2,"xip":[],"lsn":true,"next":2}', r"Expected `int`, got `bool` - at `\$\.lsn"),
+        ('{"xmin":1,"xmax":2,"xip":[1],"lsn":3,"next":2,"unseen":[]}', r"unseen is \(\), expected \(\(1, 1\),\)"),
+        (
+            '{"xmin":1,"xmax":2,"xip":[],"lsn":3,"next":2,"unseen":null}',
+            r"Expected `array`, got `null` - at `\$\.unseen",
+        ),
     ],
 )
 def test_malformed_row_is_an_error_with_its_place(text: str | None, problem: str) -> None:

@@ -255,14 +255,14 @@ def test_a_row_too_large_for_an_event_is_refused_with_its_size() -> None:
 @pytest.mark.parametrize(
     ("field_name", "text", "problem"),
     [
-        ("attempt", "0", "attempt is 0, expected 1 to"),
-        ("number", "-1", "number is -1"),
-        ("rows", '[{"key":"a"}]', "value of a row is null or missing"),
-        ("rows", '[{"key":"","value":{}}]', "key is empty"),
-        ("end", '{"rows":1,"lsn":2,"unseen":[[1]]}', "unseen is not a list of pairs"),
+        ("attempt", "0", r"Expected `int` >= 1 - at `\$\.attempt`"),
+        ("number", "-1", r"Expected `int` >= 0 - at `\$\.number`"),
+        ("rows", '[{"key":"a"}]', "missing required field `value`"),
+        ("rows", '[{"key":"","value":{}}]', r"Expected `str` of length >= 1 - at `\$\.rows\[0\]\.key`"),
+        ("end", '{"rows":1,"lsn":2,"unseen":[[1]]}', r"Expected `array` of length 2 - at `\$\.end\.unseen"),
         ("end", '{"rows":1,"lsn":2,"unseen":[[5,6],[6,7]]}', "expected ascending ranges"),
         ("end", '{"rows":1,"lsn":2,"unseen":[[1,4294967296]]}', "expected ascending ranges of 32-bit xids"),
-        ("end", '{"rows":1,"lsn":2,"unseen":[[1,2.0]]}', "unseen has type float"),
+        ("end", '{"rows":1,"lsn":2,"unseen":[[1,2.0]]}', r"Expected `int`, got `float` - at `\$\.end\.unseen"),
     ],
 )
 def test_malformed_event_is_an_error_that_names_the_field(field_name: str, text: str, problem: str) -> None:

@@ -85,10 +85,10 @@ def test_mutated_events_end_as_rows_or_as_one_decode_error_with_their_place() ->
             kinds[row["kind"]] = kinds.get(row["kind"], 0) + 1
             if row["kind"] == "error":
                 # A mutated version may be a greater one.
-                newer = re.search(r"has v ([1-9]\d*), this program reads v 1;", row["reason"])
+                newer = re.search(r"has v ([1-9]\d*), this program reads v 1", row["reason"])
                 assert len(rows) == 1
                 assert row["report"] == ("DecodeError" if newer is None else "NewerEventError")
-                assert newer is None or int(newer[1]) > 3
+                assert newer is None or int(newer[1]) > 1
                 assert row["reason"].isprintable()
     assert min(kinds.get(kind, 0) for kind in ("error", "shape", "entry", "log_rows")) > 100, kinds
 
