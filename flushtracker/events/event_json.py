@@ -38,6 +38,13 @@ class EventReader(Generic[_T]):
         """By its arguments: a decoder cannot be pickled."""
         return type(self), (self._what, self._kind)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both read the same events, as a copy of a reader does."""
+        return isinstance(other, EventReader) and (other._what, other._kind) == (self._what, self._kind)
+
+    def __hash__(self) -> int:
+        return hash((self._what, self._kind))
+
     def read(self, text: str | bytes) -> _T:
         """Read one event; raises ``DecodeError``, and ``NewerEventError`` for a greater version."""
         try:

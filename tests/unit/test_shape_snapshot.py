@@ -44,7 +44,7 @@ def test_the_row_says_the_same_when_it_is_read(xmin: int, running: list[int], ls
         ('{"xmin":1,"xmax":2,"xip":[1],"lsn":3,"next":2,"unseen":[]}', r"unseen is \(\), expected \(\(1, 1\),\)"),
         (
             '{"xmin":1,"xmax":2,"xip":[],"lsn":3,"next":2,"unseen":null}',
-            r"Expected `array`, got `null` - at `\$\.unseen",
+            "Expected `array`, got `null`",
         ),
     ],
 )
