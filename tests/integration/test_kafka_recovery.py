@@ -123,7 +123,11 @@ def test_poison_record_ends_the_job_and_recovery_skips_it(
 
 
 @pytest.mark.parametrize(
-    ("damaged", "reason"), [(b"us\xe9r", "Invalid UTF-8 encoded string"), (b"us\\ud800r", "surrogate pair")]
+    ("damaged", "reason"),
+    [
+        (b"us\xe9r", "Invalid UTF-8 encoded string"),
+        (b"us\\ud800r", "unexpected end of escaped utf-16 surrogate pair (byte 283)"),
+    ],
 )
 def test_invalid_text_and_empty_values_are_poison_too(
     spark: SparkSession, job: KafkaJob, damaged: bytes, reason: str

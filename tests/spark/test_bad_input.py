@@ -138,7 +138,7 @@ def test_unreadable_fragment_stops_the_job_until_it_is_fixed(spark: SparkSession
     ("damage", "reason"),
     [
         ((b"us", b"us\xe9r"), "fragment is not JSON: Invalid UTF-8 encoded string"),
-        ((b"us", b"us\\ud800"), "fragment is not JSON: invalid utf-16 surrogate pair (byte 285)"),
+        ((b"us", b"us\\ud800"), "fragment is not JSON: unexpected end of escaped utf-16 surrogate pair (byte 285)"),
         ((b'"shapes"', b'"shapes":[],"shapes"'), "fragment has the key 'shapes' twice"),
         ((b'"shapes":[', b'"later":NaN,"shapes":['), "fragment is not JSON: invalid character (byte 262)"),
         ((b"us", b"us\\nforged"), "the name 'us\\nforged' has a control character, such as a line break"),
