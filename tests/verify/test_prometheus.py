@@ -38,7 +38,7 @@ def _writing(**fields: Any) -> WriteStatus:
 
 
 def _capturing(**fields: Any) -> CaptureStatus:
-    return replace(capturing(_now_ms(), **fields), evictions=(), shapes_refused=0, refused=())
+    return replace(capturing(_now_ms(), **fields), evicted=0, evictions=(), shapes_refused=0, refused=())
 
 
 def _answering(status: ServeStatus, now_ms: int, count: int) -> ServeStatus:
