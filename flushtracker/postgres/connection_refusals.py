@@ -21,7 +21,9 @@ _ATTEMPT: Final = re.compile(
     r'(?:connection to server at "(?P<address>[^"]+)")?',
     re.MULTILINE,
 )
-# Parts of a refusal that a retry may overcome: the server is starting, stopping, recovering, or out of connections.
+_NEXT_ATTEMPT: Final = re.compile(r"\n(?=connection to server at )")
+# Parts of a refusal that a retry may overcome: the server is starting, stopping or recovering, or out of connections,
+# walsenders, memory, files or disk, which any other client may cause.
 _TRANSIENT: Final = (
     "starting up",
     "shutting down",
@@ -29,6 +31,12 @@ _TRANSIENT: Final = (
     "too many",
     "connection slots",
     "not yet accepting",
+    "max_wal_senders",
+    "out of shared memory",
+    "out of memory",
+    "Too many open files",
+    "No space left on device",
+    "terminating connection",
 )
 _REMEDIES: Final = {
     "is not permitted to log in": "ALTER ROLE … LOGIN",
@@ -85,7 +93,15 @@ def failure_text(error: psycopg.OperationalError) -> str:
 
 
 def refusal_remedy(message: str, options: Mapping[str, str]) -> str | None:
-    """What to do if the connection was refused for good, for an error message; ``None`` if a retry may help."""
+    """What to do if the connection was refused for good, for an error message; ``None`` if a retry may help.
+
+    Of several servers, each must have refused it: another one may be starting.
+    """
+    remedies = [_remedy(each, options) for each in _NEXT_ATTEMPT.split(message)]
+    return None if None in remedies else remedies[0]
+
+
+def _remedy(message: str, options: Mapping[str, str]) -> str | None:
     if certificate := _BAD_CERTIFICATE.search(message):
         host, port = certificate["host"], int(certificate["port"])
         ca = options.get("sslrootcert") or os.environ.get("PGSSLROOTCERT") or str(_DEFAULT_ROOT.expanduser())

@@ -66,6 +66,8 @@ class SourceTracker:
         self.last_seen_offset = LogOffset.before_all()
         """The last commit seen; with a gap, the last one before it."""
         self.gap: str | None = None
+        self.has_fragments = False
+        """Whether its chain has reported; before, there were only notifications in its name."""
 
     @property
     def ack_lsn(self) -> int:
@@ -78,6 +80,7 @@ class SourceTracker:
         What is acknowledged is done, also where a group's report is older than the ack. The groups do not know of a gap
         in the chain, so with one their reports count no more, nor do those of the micro-batch that found it.
         """
+        self.has_fragments |= chain is not None
         if chain is not None and chain.last_seen_offset is not None:
             self.last_seen_offset = max(self.last_seen_offset, chain.last_seen_offset)
         if chain is not None and chain.gap is not None:
@@ -187,14 +190,22 @@ class SourceTrackers(Mapping[str, SourceTracker]):
 
     def gaps(self) -> dict[str, str]:
         """The sources that are set aside, with their gaps; of a retired source nothing waits for an ack."""
-        retired = successors(self)
-        return {name: each.gap for name, each in self.items() if each.gap is not None and name not in retired}
+        return {name: gap for name in self._current() if (gap := self[name].gap) is not None}
 
     @property
     def all_set_aside(self) -> bool:
         """Whether no source is left that could get an ack, because each has a gap."""
-        gaps = self.gaps()
-        return bool(gaps) and len(gaps) + len(successors(self)) == len(self)
+        current = self._current()
+        return bool(current) and len(self.gaps()) == len(current)
+
+    def _current(self) -> list[str]:
+        """The sources that have fragments, and are not retired by another one of these.
+
+        A notification alone makes no source: it would hide the gap of one whose successor it names.
+        """
+        found = [name for name, each in self.items() if each.has_fragments]
+        retired = successors(found)
+        return [name for name in found if name not in retired]
 
     def _tracker(self, source: str) -> SourceTracker:
         if source not in self._trackers:

@@ -180,9 +180,7 @@ def test_unreadable_change_stops_the_job_with_its_place(spark: SparkSession, tmp
     job.write([*load.files[0], '{"v": 1, "source": "1/1/shapes", "shape_id": "a"}'])
     for file in load.files[1:]:
         job.write(file)
-    with pytest.raises(
-        DecodeError, match=r"shape_changes/000000000000.jsonl: .* cannot be read: .*field `xid`"
-    ):
+    with pytest.raises(DecodeError, match=r"shape_changes/000000000000.jsonl: .* cannot be read: .*field `xid`"):
         job.run(spark)
     assert job.log_rows("b") == []
     path = job.root / "shape_changes" / "000000000000.jsonl"

@@ -17,6 +17,8 @@ AT = 'connection to server at "db" (10.0.0.1), port 5432 failed: '
         "FATAL:  the database system is starting up",
         "FATAL:  the database system is shutting down",
         "FATAL:  sorry, too many clients already",
+        'FATAL:  number of requested standby connections exceeds "max_wal_senders" (currently 1)',
+        "FATAL:  out of shared memory",
         "FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute",
         "timeout expired",
         "SSL error: unexpected eof while reading",
@@ -38,6 +40,14 @@ def test_a_server_that_may_return_is_retried(reason: str) -> None:
 def test_a_refusal_is_for_good_and_has_a_remedy(reason: str, remedy: str) -> None:
     """Also one with a text that is not known here, as long as the server has sent it."""
     assert refusal_remedy(AT + reason, {}) == remedy
+
+
+def test_a_server_that_refuses_does_not_make_the_restart_of_another_final() -> None:
+    """Of two hosts one has no entry for this client, and the other one is starting."""
+    refused, starts = 'FATAL:  no pg_hba.conf entry for host "10.0.0.2"', "FATAL:  the database system is starting up"
+    assert refusal_remedy(f"{AT}{refused}\n{AT}{starts}", {}) is None
+    assert refusal_remedy(f"{AT}{starts}\n{AT}{refused}", {}) is None
+    assert str(refusal_remedy(f"{AT}{refused}\n{AT}{refused}", {})).startswith("add one to the server's pg_hba.conf")
 
 
 WRONG = 'FATAL:  password authentication failed for user "u"'

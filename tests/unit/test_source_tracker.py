@@ -133,6 +133,16 @@ def test_a_retired_source_is_not_among_those_that_are_left() -> None:
     assert not trackers.all_set_aside
 
 
+@pytest.mark.parametrize("named", ["7/1/s/1", "zzz"])
+def test_a_flush_of_a_source_without_fragments_hides_no_gap(named: str) -> None:
+    """Whoever may notify could otherwise retire a source by naming its successor, or keep the job from ending."""
+    trackers = SourceTrackers(lambda _source: None)
+    broken = ReportRow("7/1/s", CHAIN, ChainReport(None, "no 0/9").to_json())
+    trackers.apply([ReportRow(named, "3", GroupReport().to_json()), broken])
+    assert trackers.gaps() == {"7/1/s": "no 0/9"}
+    assert trackers.all_set_aside
+
+
 def test_check_invariants_detects_reports_that_differ_from_the_tracker() -> None:
     """The check that other tests rely on fails on a lost report, and on a wrong sum."""
     tracker = SourceTracker()

@@ -101,7 +101,8 @@ class LiveJobStatus(LiveQuery):
 
     def note_sources(self, trackers: Mapping[str, SourceTracker]) -> None:
         """Note the sources, once the acks of a batch are in the table, or the trackers are restored."""
-        at_ms, before, retired = self._clock_ms(), self.sources, successors(trackers)
+        at_ms, before = self._clock_ms(), self.sources
+        retired = successors(name for name, each in trackers.items() if each.has_fragments)
         self.sources = {
             name: SourceView.of(name, each, before.get(name), at_ms, retired.get(name))
             for name, each in sorted(trackers.items())
