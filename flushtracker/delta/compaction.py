@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 
 from flushtracker.delta.commits import Commits
-from flushtracker.delta.data_file import read_file, write_file
+from flushtracker.delta.data_file import read_blocks, write_blocks
 
 
 def compact(
@@ -28,8 +28,10 @@ def compact(
     schema = pa.schema(table.schema())
     removed, added = [], []
     for group in _groups(table, target_bytes):
-        rows = pa.concat_tables([read_file(storage, path, schema) for path, _ in group])
-        added.append(write_file(storage, f"part-{uuid.uuid4().hex}.parquet", rows, searched, is_change=False))
+        # In blocks: what is small in a file may be large in memory.
+        blocks = (block for path, _ in group for block in read_blocks(storage, path, schema))
+        name = f"part-{uuid.uuid4().hex}.parquet"
+        added.append(write_blocks(storage, name, blocks, schema, searched, is_change=False))
         removed += group
     if removed:
         commits.replace(table, removed, added)

@@ -81,6 +81,7 @@ class DeadLetterTable:
             table.update_incremental()
             last = table.transaction_version(query_id)
         except (DeltaError, OSError) as error:
+            self._opened = None  # The table may have been deleted; then the next ones get a new one.
             raise self._error("read", error) from error
         if not rows or (last is not None and last >= batch_id):
             return

@@ -99,8 +99,11 @@ def _is_known(version: object) -> bool:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise DecodeError(f"has the key {next(name for name in names if names.count(name) > 1)!r:.40} twice")
+        seen = set[str]()
+        for name, _ in pairs:
+            if name in seen:
+                raise DecodeError(f"has the key {name!r:.40} twice")
+            seen.add(name)
     return fields
 
 

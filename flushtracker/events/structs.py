@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from flushtracker.wal.changes import Operation, Row, TypeKind
-from flushtracker.wal.names import LOG_WRITER
+from flushtracker.wal.names import LOG_WRITER, MAX_ID_LENGTH, MAX_WRITER_LENGTH
 
 VERSION: Final = 1
 MAX_BIGINT: Final = 2**63 - 1
@@ -84,13 +84,16 @@ class Fragment(Struct, kw_only=True, omit_defaults=True):
 
 
 class Flush(Struct):
-    """How far a shape is durable, or that it was removed."""
+    """How far a shape is durable, or that it was removed. Anybody's program may send it, so its names are bounded."""
 
     v: Version
-    source: CheckedName
+    source: Annotated[CheckedName, Meta(max_length=MAX_ID_LENGTH)]
     type: Literal["flushed", "removed"]
-    shape_id: CheckedName
-    writer: Annotated[CheckedName, Meta(description="Who has flushed, or of a removal the shape's writer.")]
+    shape_id: Annotated[CheckedName, Meta(max_length=MAX_ID_LENGTH)]
+    writer: Annotated[
+        CheckedName,
+        Meta(max_length=MAX_WRITER_LENGTH, description="Who has flushed, or of a removal the shape's writer."),
+    ]
     offset: Offset
 
 

@@ -113,7 +113,8 @@ class HttpServer:
         )
         try:
             while True:
-                if len(state.connections) < _CONNECTIONS:
+                # An answer is made also for a client that has gone.
+                if max(len(state.connections), len(state.tasks)) < _CONNECTIONS:
                     await self._accept(lambda: protocol(config, state, {}, self._loop))
                 else:
                     await asyncio.sleep(_RETRY_S)
@@ -139,6 +140,9 @@ class HttpServer:
         response = await self._loop.run_in_executor(
             self._answering, self._throttled, scope["method"], scope["path"], headers
         )
+        if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
+            # Nobody reads the body, which may have no end.
+            response = response._replace(headers=(*response.headers, ("Connection", "close")))
         try:
             await asyncio.wait_for(_send(send, response), _ANSWER_S)
         except asyncio.TimeoutError:

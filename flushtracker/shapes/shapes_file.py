@@ -22,9 +22,7 @@ from flushtracker.shapes.definition import (
 )
 from flushtracker.shapes.item_key import sql_name
 from flushtracker.wal.changes import TableName
-from flushtracker.wal.names import LOG_WRITER, MAX_WRITER_LENGTH, is_usable_name
-
-MAX_ID_LENGTH: Final = 200
+from flushtracker.wal.names import LOG_WRITER, MAX_ID_LENGTH, MAX_WRITER_LENGTH, is_usable_name
 
 _PART: Final = r'"(?:[^"\x00]|"")+"|[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_$\u0080-\U0010ffff]*'
 _TABLE: Final = re.compile(rf"(?P<schema>{_PART})\.(?P<name>{_PART})")

@@ -11,6 +11,7 @@ _UNUSABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 LOG_WRITER: Final = "log"
 """The name of ``flushtracker write``, the writer of every shape that names no other."""
 MAX_WRITER_LENGTH: Final = 63
+MAX_ID_LENGTH: Final = 200
 
 
 def is_usable_name(name: str) -> bool:

@@ -113,7 +113,7 @@ def test_a_flood_of_malformed_notifications_leaves_a_sample(
     assert "flush notifications refused batch_id=0 count=1200 " in caplog.text
     values = _values(tmp_path)
     assert len(values) == 1_000
-    assert {len(value) for value in values} == {10_000 + len("… (20,004 characters)")}
+    assert {len(value) for value in values} == {10_000 + len("… (20,004 bytes)")}
     assert len(job.acks()) == 1
 
 

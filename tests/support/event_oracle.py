@@ -148,6 +148,10 @@ def _name(value: object) -> bool:
     )
 
 
+def _short(most: int) -> _Check:
+    return lambda value: _name(value) and len(str(value)) <= most
+
+
 def _offset(least: int) -> _Check:
     return _object(tx_offset=_integer(least), op_offset=_integer(0))
 
@@ -163,10 +167,10 @@ def _shape(value: Any) -> bool:
 
 _FLUSH: Final = _object(
     v=_integer(1, 1),
-    source=_name,
+    source=_short(200),
     type=lambda value: value in ("flushed", "removed"),
-    shape_id=_name,
-    writer=_name,
+    shape_id=_short(200),
+    writer=_short(63),
     offset=_offset(0),
 )
 _FRAGMENT: Final = _object(

@@ -1,5 +1,6 @@
 """The reader of events against the definition of an event, over random damage to real ones."""
 
+import json
 from dataclasses import replace
 from itertools import islice
 from random import Random
@@ -9,7 +10,7 @@ import pytest
 
 from flushtracker.errors import DecodeError
 from flushtracker.events import event_json
-from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
+from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent, read_flush
 from flushtracker.shape_log.change_columns import ChangeColumns, read_changes
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
@@ -132,3 +133,20 @@ def test_an_inconsistent_fragment_is_refused(old: str, new: str) -> None:
     assert old in text
     with pytest.raises(DecodeError):
         FragmentEvent.from_json(text.replace(old, new))
+
+
+def test_a_key_that_occurs_twice_is_found_in_one_pass() -> None:
+    """One notification of a megabyte of keys, the last of them twice, held a micro-batch for minutes."""
+    event = SampleSource("7/1/s").flushed("users", 100).to_json()
+    keys = "".join(f', "k{number}": 0' for number in range(100_000))
+    with pytest.raises(DecodeError, match="has the key 'last' twice"):
+        read_flush(f'{event[:-1]}{keys}, "last": 0, "last": 1}}'.encode())
+
+
+@pytest.mark.parametrize(("name", "most"), [("source", 200), ("shape_id", 200), ("writer", 63)])
+def test_names_in_notifications_are_bounded(name: str, most: int) -> None:
+    """Any writer may send them, and the tracking job keeps them until the stream has passed their offset."""
+    fields = json.loads(SampleSource("7/1/s").flushed("users", 100).to_json())
+    read_flush(json.dumps(fields | {name: "x" * most}).encode())
+    with pytest.raises(DecodeError, match=rf"length <= {most} - at `\$\.{name}`"):
+        read_flush(json.dumps(fields | {name: "x" * (most + 1)}).encode())

@@ -168,6 +168,39 @@ def test_connections_above_the_limit_wait_and_the_program_does_not(monkeypatch: 
             assert client.recv(15) == b"HTTP/1.1 200 OK"
 
 
+def test_requests_of_clients_that_have_gone_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait for an answer that nobody takes: one client filled the memory with them, one connection at a time."""
+    monkeypatch.setattr(http_server, "_CONNECTIONS", 10)
+    asked, go_on = list[None](), Event()
+
+    def read() -> JobStatus:
+        asked.append(None)
+        go_on.wait(30)
+        return STATUS
+
+    with StatusServer(ANY_PORT, read) as server:
+        assert server._http is not None
+        queue = server._http._answering._work_queue
+        try:
+            for _ in range(100):
+                connected(server, b"GET /status.json HTTP/1.1\r\nHost: localhost\r\n\r\n").close()
+            wait_until(lambda: len(asked) >= 2, "both threads answer", 30)
+            time.sleep(0.5)
+            assert queue.qsize() <= 10
+        finally:
+            go_on.set()
+        assert get(server) == STATUS.to_json()
+
+
+def test_a_connection_is_closed_after_a_request_with_a_body() -> None:
+    """It may have no end, and would be parsed for as long as the client sends."""
+    with serving() as server:
+        head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+        answer = received(connected(server, head))
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert b"connection: close" in answer.lower()
+
+
 def test_clients_that_send_or_read_byte_by_byte_do_not_take_the_connections_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

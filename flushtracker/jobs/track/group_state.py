@@ -34,8 +34,6 @@ REFUSED: Final = "refused"  # how many notifications, also those that are no dea
 
 _MOST_LETTERS: Final = 1_000
 """So many malformed flush notifications of a micro-batch are dead letters: the driver holds them."""
-_MOST_CHARS: Final = 10_000
-"""So much of each is kept; Kafka has the rest."""
 _MOST_STRAY: Final = 10
 """So many flushes of others than the shapes' writers are dead letters, of each group and micro-batch."""
 
@@ -186,17 +184,11 @@ def _handle_unreadable(frames: _Frames) -> Iterator[list[OutputRow]]:
         if error is None:
             refused += 1
             if len(letters) < _MOST_LETTERS:
-                letters.append(OutputRow(DEAD_LETTER, place=event.place, reason=event.reason, value=_cut(event.text)))
+                letters.append(OutputRow(DEAD_LETTER, place=event.place, reason=event.reason, value=event.text))
         elif first_error is None or str(error.reason) < str(first_error.reason):
             first_error = error
     rows = [*letters, OutputRow(REFUSED, events=refused)]
     yield rows if first_error is None else [*rows, first_error]
-
-
-def _cut(text: str | None) -> str | None:
-    if text is None or len(text) <= _MOST_CHARS:
-        return text
-    return f"{text[:_MOST_CHARS]}… ({len(text):,} characters)"
 
 
 def _error_of(event: Unreadable) -> OutputRow | None:

@@ -45,6 +45,10 @@ _HEAD_NAMES: Final = [field.split()[0] for field in HEAD_SCHEMA.split(", ")]
 _HEAD_TYPES: Final = (pa.string(), pa.int64(), pa.bool_(), pa.int64())
 _MAX_SIZE: Final = 200_000
 """How many flushes and shapes of fragments a task keeps before it makes rows of them."""
+_MAX_BYTES: Final = 64 << 20
+"""So many bytes of events are packed at once, also of events that cannot be read."""
+_MOST_TEXT_BYTES: Final = 10_000
+"""So much is kept of an event that cannot be read; Kafka has the rest."""
 
 
 class Unreadable(NamedTuple):
@@ -97,15 +101,15 @@ def read_parts(
     batches: Iterable[Iterable[tuple[str, bytes | None, str]]], shape_groups: int
 ) -> Iterator[list[GroupPart]]:
     """The groups' parts of batches of events ``(stream, value, place)``, in lists that are not empty."""
-    columns = EventColumns()
-    unreadable: list[GroupPart] = []
+    columns, unreadable, read_bytes = EventColumns(), list[GroupPart](), 0
     for event in chain.from_iterable(batches):
+        read_bytes += len(event[1] or b"")
         failure = _read(columns, *event)
         if failure is not None:
             unreadable.append(failure.part())
-        if columns.size + len(unreadable) >= _MAX_SIZE:
+        if columns.size + len(unreadable) >= _MAX_SIZE or read_bytes >= _MAX_BYTES:
             yield [*columns.parts(shape_groups), *unreadable]
-            columns, unreadable = EventColumns(), []
+            columns, unreadable, read_bytes = EventColumns(), [], 0
     if parts := [*columns.parts(shape_groups), *unreadable]:
         yield parts
 
@@ -123,9 +127,13 @@ def _read(columns: EventColumns, stream: str, value: bytes | None, place: str) -
         else:
             columns.add_flush(value)
     except DecodeError as error:
-        text = value.decode(errors="backslashreplace")
-        return Unreadable(stream, text, place, str(error), isinstance(error, NewerEventError))
+        return Unreadable(stream, _text(value), place, str(error), isinstance(error, NewerEventError))
     return None
+
+
+def _text(value: bytes) -> str:
+    cut = "" if len(value) <= _MOST_TEXT_BYTES else f"… ({len(value):,} bytes)"
+    return value[:_MOST_TEXT_BYTES].decode(errors="backslashreplace") + cut
 
 
 def _events(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes | None, str]]:
