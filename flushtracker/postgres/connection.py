@@ -80,6 +80,8 @@ class ReplicationConnection(Connection):
 APPLICATION_NAME: Final = "flushtracker_capture"
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _REASON_LENGTH: Final = 400
+_SETTINGS_TIMEOUT_S: Final = 30.0
+"""How long the first statement of a connection may take, before anything limits its statements."""
 # A server that is only slow has this much longer than statement_timeout to report that it has canceled a statement.
 _ANSWER_MARGIN_S: Final = 5.0
 # SQLSTATEs of connection exceptions, shutdowns, a full disk, no memory, too many connections, and a slot that another
@@ -322,12 +324,15 @@ def _servers_of_service(keywords: dict[str, str]) -> dict[str, str]:
 
 def _with_settings(connection: Connection, settings: dict[str, str]) -> Connection:
     unlimited = {name: "0" for name, since in _UNLIMITED.items() if connection.server_version >= since}
+    # A pooler without a free server, or a process that hangs, accepts the login and then says nothing.
+    limit_s, connection.answer_timeout_s = connection.answer_timeout_s, _SETTINGS_TIMEOUT_S
     try:
         rows(connection, _SEARCH_PATH)
         _set(connection, settings | unlimited)
     except PostgresError:
         connection.close()
         raise
+    connection.answer_timeout_s = limit_s
     return connection
 
 
