@@ -8,6 +8,7 @@ and of the other requests each in some. ``tests/spark/test_direct_checkpoint.py`
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -138,7 +139,10 @@ def test_commit_that_is_tried_again_is_refused_if_another_driver_has_come(
     acks, other = AckTable(uri, options), AckTable(uri, store_options(s3.port))
     acks.fence_others()
     acks.append(_ack(1))
-    monkeypatch.setattr(time, "sleep", lambda _: other.fence_others())
+    # Of this module alone: threads of other tests sleep, too.
+    monkeypatch.setattr(
+        storage, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: other.fence_others())
+    )
     proxy.left()
     proxy.add(Fault(r"PUT .*/_delta_log/\d{20}\.json", RESET))
     with pytest.raises(SinkError, match=r"refused ack 0/2 .*another driver wrote to it at the same moment"):

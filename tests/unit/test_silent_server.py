@@ -11,8 +11,7 @@ import pytest
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.postgres import connection
 
-_REQUESTS: Final = (80877103, 80877104)
-"""For TLS and for GSSAPI."""
+_REQUESTS: Final = (80877103, 80877104)  # for TLS and for GSSAPI
 
 
 _LOGIN: Final = (
