@@ -139,7 +139,6 @@ def test_commit_that_is_tried_again_is_refused_if_another_driver_has_come(
     acks, other = AckTable(uri, options), AckTable(uri, store_options(s3.port))
     acks.fence_others()
     acks.append(_ack(1))
-    # Of this module alone: threads of other tests sleep, too.
     monkeypatch.setattr(
         storage, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: other.fence_others())
     )

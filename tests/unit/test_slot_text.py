@@ -101,8 +101,7 @@ def test_a_source_that_the_slots_has_replaced_is_told_to_be_retired() -> None:
 
 def test_a_source_that_is_set_aside_is_not_said_to_have_nothing_pending() -> None:
     """What its shapes have flushed is not known, and nothing that the slot retains is explained by them."""
-    job = job_status(replace(IDLE, gap="no 0/4B0"))
-    lines = text(overview(job=job, slot=slot(retained_bytes=9_000_000_000)))
+    lines = text(overview(job=job_status(replace(IDLE, gap="no 0/4B0")), slot=slot(retained_bytes=9_000_000_000)))
     assert lines[1:3] == [
         "ack 0/37F1CE7   last seen 0/37F1CE7   set aside",
         "the job acknowledges nothing more of this source: no 0/4B0",
