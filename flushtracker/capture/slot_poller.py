@@ -95,7 +95,7 @@ class SlotPoller:
             while not self._stop.is_set():
                 found = read_slot_status(connection, self._slot, now_ms())
                 if found is not None:
-                    # At once: a standby that does not answer is waited for, and the figures are to be current.
+                    # First without the standbys: one that does not answer would let the figures grow old.
                     self.last = replace(found, failover_lacks=self._lacks)
                     self.last = replace(found, failover_lacks=self._failover_lacks(connection))
                     if self._has_failed:

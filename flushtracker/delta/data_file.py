@@ -108,11 +108,6 @@ def read_blocks(storage: DeltaStorageHandler, path: str, schema: pa.Schema) -> I
     yield from regrouped(_with_schema(table, schema) for table in _tables(source))
 
 
-def read_file(storage: DeltaStorageHandler, path: str, schema: pa.Schema) -> pa.Table:
-    """All rows of a small file."""
-    return pa.concat_tables([schema.empty_table(), *read_blocks(storage, path, schema)])
-
-
 def now_ms() -> int:
     return int(time.time() * 1000)
 

@@ -1,9 +1,9 @@
 """Reads and writes events as JSON, with ``msgspec``.
 
 An event is one object in JSON as RFC 8259 defines it, in UTF-8 without a byte order mark; unknown keys are ignored.
-``msgspec`` refuses all else but a key that occurs twice in one object, of which it takes the last value, and another
-reader might take the first. An event that is the text which its struct is written as, as nearly all are, has no such
-key. All other text is searched for one.
+``msgspec`` refuses everything else, except a key that occurs twice in one object: it takes the last value, and another
+reader might take the first. So each event is written again from its struct. If that gives the same text, as for nearly
+all events, no key occurs twice; any other text is searched for one.
 """
 
 import json

@@ -101,11 +101,10 @@ class FragmentEvent:
 def read_fragment(text: str | bytes) -> structs.Fragment:
     """Read a fragment; raises ``DecodeError``, also if fields contradict each other."""
     event = _FRAGMENTS.read(text)
-    follows, last, shapes = event.follows, event.last_log_offset, event.shapes
+    last, shapes = event.last_log_offset, event.shapes
     if last.tx_offset != event.lsn:
         raise DecodeError(f"last_log_offset {offset_of(last)} is not in the transaction at lsn {event.lsn}")
-    if (follows.tx_offset, follows.op_offset) >= (last.tx_offset, last.op_offset):
-        raise DecodeError(f"follows {offset_of(follows)} is not below last_log_offset {offset_of(last)}")
+    _check_order(event)
     if event.xid is None and (shapes or event.commit is None):
         raise DecodeError("a keepalive (xid null) must have a commit and no shapes")
     require_names(text, _names(event))
@@ -244,14 +243,18 @@ class ShapeChangesEvent:
 def read_changes(text: str | bytes) -> structs.ShapeChanges:
     """Read shape changes; raises ``DecodeError``, also if fields contradict each other."""
     event = _CHANGES.read(text)
-    follows, last = event.follows, event.last_log_offset
-    if (follows.tx_offset, follows.op_offset) >= (last.tx_offset, last.op_offset):
-        raise DecodeError(f"follows {offset_of(follows)} is not below last_log_offset {offset_of(last)}")
+    _check_order(event)
     require_names(text, (event.source, event.shape_id, event.writer))
     for item in event.items:
         if item.key is None and item.operation == "truncate_partition":
             raise DecodeError("truncate_partition has no key")
     return event
+
+
+def _check_order(event: structs.Fragment | structs.ShapeChanges) -> None:
+    follows, last = event.follows, event.last_log_offset
+    if (follows.tx_offset, follows.op_offset) >= (last.tx_offset, last.op_offset):
+        raise DecodeError(f"follows {offset_of(follows)} is not below last_log_offset {offset_of(last)}")
 
 
 def offset_of(offset: structs.Offset | structs.Link) -> LogOffset:

@@ -14,11 +14,11 @@ from flushtracker.wal.names import LOG_WRITER, MAX_ID_LENGTH, MAX_WRITER_LENGTH
 
 VERSION: Final = 1
 MAX_BIGINT: Final = 2**63 - 1
-"""Of all integers, so that they fit a Spark ``bigint``."""
+"""The greatest integer in an event, so that each fits a Spark ``bigint``."""
 
 _CONTROL: Final = r"[\u0000-\u001f\u007f-\u009f\u2028\u2029]"
 NAME_PATTERN: Final = rf"^(?![\s\S]*{_CONTROL})"
-"""Of a name: no control characters, such as line breaks."""
+"""Names have no control characters, such as line breaks."""
 
 Version = Annotated[Literal[1], Meta(extra_json_schema={"type": "integer"})]
 Natural = Annotated[int, Meta(ge=0, le=MAX_BIGINT)]

@@ -78,7 +78,7 @@ class SourceTracker:
         """Apply one micro-batch's reports by group; return the LSN to acknowledge, ``None`` if it has not moved.
 
         What is acknowledged is done, also where a group's report is older than the ack. The groups do not know of a gap
-        in the chain, so with one their reports count no more, nor do those of the micro-batch that found it.
+        in the chain, so their reports are ignored from the micro-batch that finds it.
         """
         self.has_fragments |= chain is not None
         if chain is not None and chain.last_seen_offset is not None:

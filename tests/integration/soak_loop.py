@@ -54,7 +54,7 @@ from tests.support.truth import Row
 _COLUMNS: Final = {"orders": "note", "users": "note", "audit": "said"}
 _LONGEST_PAUSE_S: Final = 1.0
 _JOINED_TABLES: Final = {"users": '"public"."orders"', "offices": '"public"."users"'}
-"""Of the shape with a subquery, by the names that docs/shape_log.md has for them."""
+"""The tables of the shape with a subquery, by the names that docs/shape_log.md gives them."""
 
 
 class LoopReaders(Background):
