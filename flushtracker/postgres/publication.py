@@ -10,13 +10,13 @@ the publication. Any other publication is somebody else's: it is read, and never
   without a replica identity, :meth:`Publication.publish` returns the statement that somebody else must run.
 - A table is taken out when no shape needs it, and only if this role could add it again.
 - Only the process that reads the slot may take tables out. A process that has lost the slot without noticing must not
-  do so after another one has added shapes. Hence the advisory lock: :meth:`Publication.hold` waits for an earlier
-  process that is altering the publication, and each later attempt finds that its stream no longer holds the slot.
+  do so after another one has added shapes. Hence each of them writes the comment first, which locks the publication:
+  :meth:`Publication.hold` waits for an earlier process that is altering it, whose later attempts find that its stream
+  no longer holds the slot. Only an owner can keep that lock; an advisory lock would be anybody's.
 """
 
 import logging
 import time
-import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -64,9 +64,6 @@ SELECT EXISTS (
   WHERE p.pubname = %s AND r.prrelid = %s::oid
 )
 """
-_ALTERS: Final = "SELECT pg_advisory_xact_lock(%s)"
-_LOCKS: Final = 0x666C7573 << 32
-"""Those of this program among all bigint advisory locks of the database."""
 _HOLDER: Final = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s"
 _RETRY_S: Final = 30.0
 """A table that could not be locked is tried again after this time: each attempt delays the stream."""
@@ -93,7 +90,6 @@ class Publication:
         self._connection = connection
         self._name = name
         self._slot = slot
-        self._lock = _LOCKS + zlib.crc32(name.encode())
         self._stream_pid: int | None = None
         self._retry_at_s: dict[int, float] = {}
         self._left: set[int] = set()
@@ -153,8 +149,23 @@ class Publication:
 
     def hold(self, stream_pid: int) -> None:
         """This process's stream, the server's process ``stream_pid``, reads the slot: it may take tables out."""
-        rows(self._connection, _ALTERS, (self._lock,))
+        facts = self._facts()
+        if facts is not None and self._is_managed(facts) and not facts.is_standby:
+            self._wait_for_others()
         self._stream_pid = stream_pid
+
+    def _wait_for_others(self) -> None:
+        """Lock the publication and release it. A role that may not comment on it has waited when it is told so."""
+        rows(self._connection, "BEGIN")
+        try:
+            rows(self._connection, self._mark())
+        except PostgresUnavailableError:
+            raise
+        except PostgresError as error:
+            logger.debug("publication is another role's publication=%s reason=%s", self._name, error)
+        finally:
+            if not self._connection.closed:
+                rows(self._connection, "ROLLBACK")
 
     def warn_of_refused_changes(self) -> None:
         """Log which published tables have no replica identity: PostgreSQL refuses their updates and deletes."""
@@ -249,7 +260,7 @@ class Publication:
         rows(connection, "BEGIN")
         try:
             rows(connection, _SETTINGS)
-            rows(connection, _ALTERS, (self._lock,))
+            rows(connection, self._mark())
             if verb == "DROP" and rows(connection, _HOLDER, (self._slot,)) != [(self._stream_pid,)]:
                 raise PostgresError("another process reads the slot")  # noqa: TRY301  rolled back below
             rows(connection, self._statement(verb, name))

@@ -53,6 +53,14 @@ _CLOCK: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigin
 # Of the whole database, so the first number keeps it apart from those of others; the second is the table's OID.
 _EXCLUSIVE: Final = "SELECT pg_try_advisory_lock(%s, (%s::bigint - 2147483648)::int)"
 _LOCK_CLASS: Final = 1_718_383_475
+# Any role that may log in can hold it, so the message names who does.
+_HOLDERS: Final = """
+SELECT format('session %%s of role %%s', l.pid, a.usename)
+FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
+LEFT JOIN pg_stat_activity a USING (pid)
+WHERE l.granted AND l.locktype = 'advisory'
+  AND (l.classid::bigint, l.objid::bigint, l.objsubid) = (%s, %s, 2)
+"""
 _UNLOCKED: Final = """
 SELECT t.oid::regclass::text FROM unnest(%s::oid[]) AS t(oid) WHERE NOT EXISTS (
   SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.relation = t.oid
@@ -148,8 +156,10 @@ def exported_table(  # noqa: PLR0913  all but the first ones by name
         _require_source(connection, source)
         ((is_exclusive,),) = rows(connection, _EXCLUSIVE, (_LOCK_CLASS, oid))
         if not is_exclusive:
+            holders = [holder for (holder,) in rows(connection, _HOLDERS, (_LOCK_CLASS, oid ^ 1 << 31))]
             raise PostgresUnavailableError(
-                f"another snapshot of table {'.'.join(table)} is being taken; let only one job run"
+                f"another snapshot of table {'.'.join(table)} is being taken; let only one job run; if that is none, "
+                f"end with pg_terminate_backend what holds its advisory lock: {listed(holders) or 'it has ended now'}"
             )
         rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         names = sql.SQL(", ").join(sql.Identifier(*each) for each in (table, *(each.table for each in inner)))

@@ -1,5 +1,6 @@
 """A managed publication on a real server: what it takes in and out, whose it is, and that no application breaks."""
 
+import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any, Final
@@ -109,7 +110,7 @@ def test_a_process_that_lost_the_slot_takes_no_table_out(
         with stream(postgres) as pid:
             stale.hold(pid)
             rows(busy, "BEGIN")
-            rows(busy, "SELECT pg_advisory_xact_lock(%s)", (stale._lock,))
+            rows(busy, stale._mark())
             rows(other._connection, "SET lock_timeout = '50ms'")
             with pytest.raises(PostgresError, match="lock timeout"):
                 other.hold(pid + 1)
@@ -118,6 +119,41 @@ def test_a_process_that_lost_the_slot_takes_no_table_out(
         stale.retract([])
     assert postgres.execute(PUBLISHED) == [("kept",)]
     assert "table stays in the publication table=public.kept reason=another process reads the slot" in caplog.text
+
+
+def test_a_role_that_may_only_log_in_keeps_no_process_from_the_slot(postgres: LocalPostgres) -> None:
+    """It held every advisory lock that could be meant, and tries to lock the publication in each way that there is."""
+    postgres.execute("CREATE ROLE app LOGIN")
+    with publication(postgres) as subject, closing(connect({**postgres.options, "user": "app"})) as app:
+        subject.create([])
+        rows(app, "BEGIN")
+        rows(app, "SELECT pg_advisory_xact_lock(%s)", (0x666C7573 << 32 | zlib.crc32(b"p"),))
+        for statement in (subject._mark(), "ALTER PUBLICATION p ADD TABLE kept", "DROP PUBLICATION p"):
+            rows(app, "SAVEPOINT attempt")
+            with pytest.raises(PostgresError, match="must be owner"):
+                rows(app, statement)
+            rows(app, "ROLLBACK TO attempt")
+        with stream(postgres) as pid:
+            rows(subject._connection, "SET lock_timeout = '1s'")
+            subject.hold(pid)
+            assert subject.publish({oid_of(postgres, "kept"): ()}) == {}
+            subject.retract([])
+        rows(app, "ROLLBACK")
+    assert postgres.execute(PUBLISHED) == []
+
+
+def test_a_process_of_another_role_waits_for_the_one_before(postgres: LocalPostgres) -> None:
+    """The publication is not its own any more, and nothing else would tell it that a table is about to be taken out."""
+    with publication(postgres) as earlier, publication(postgres, user="capture") as later:
+        earlier.create([])
+        later.hold(1)
+        rows(earlier._connection, "BEGIN")
+        rows(earlier._connection, earlier._mark())
+        rows(later._connection, "SET lock_timeout = '50ms'")
+        with pytest.raises(PostgresError, match="lock timeout"):
+            later.hold(2)
+        rows(earlier._connection, "ROLLBACK")
+        later.hold(2)
 
 
 @pytest.mark.parametrize(

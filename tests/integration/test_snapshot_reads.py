@@ -18,7 +18,7 @@ from flushtracker.jobs.snapshot.item_rows import ItemTexts
 from flushtracker.jobs.snapshot.read_plan import ItemColumns
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import snapshot_export
-from flushtracker.postgres.connection import Connection, connect, require_open
+from flushtracker.postgres.connection import Connection, connect, require_open, rows
 from flushtracker.postgres.range_query import PageRange, RowSelection, page_ranges
 from flushtracker.postgres.range_reader import RangeReader
 from flushtracker.postgres.replication_frames import WalData
@@ -346,6 +346,20 @@ def test_one_snapshot_of_a_table_at_a_time(server: LocalPostgres) -> None:
         pass
     with exported(server):
         pass
+
+
+def test_role_that_holds_the_lock_of_snapshots_is_named_and_can_be_ended(server: LocalPostgres) -> None:
+    """Any role that may log in can take it: then no snapshot of the table begins until that session has ended."""
+    server.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE ROLE nobody_s LOGIN")
+    ((oid,),) = server.execute("SELECT 't'::regclass::oid::bigint")
+    with closing(connect({**server.options, "user": "nobody_s"})) as other:
+        ((pid,),) = rows(other, "SELECT pg_backend_pid() FROM pg_advisory_lock(1718383475, %s)", (oid - 2**31,))
+        with pytest.raises(PostgresUnavailableError, match=rf"lock: session {pid} of role nobody_s$"), exported(server):
+            pass
+        server.execute(f"SELECT pg_terminate_backend({pid}, 60000)")
+        with exported(server):
+            pass
+    server.execute("DROP ROLE nobody_s")
 
 
 def test_later_snapshot_has_the_later_time_and_lsn(server: LocalPostgres) -> None:
