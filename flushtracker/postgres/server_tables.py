@@ -1,10 +1,11 @@
 """``ServerTables``: capture's queries to the server, over an ordinary connection next to the stream."""
 
+import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from psycopg.errors import CharacterNotInRepertoire
+from psycopg.errors import CharacterNotInRepertoire, LockNotAvailable
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.catalog import Catalog
@@ -27,6 +28,8 @@ from flushtracker.shapes.where.server_encoding import SQL_ASCII
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
+
+logger = logging.getLogger(__name__)
 
 _INSERT_LSN: Final = """
 CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
@@ -55,9 +58,9 @@ SELECT pg_is_in_recovery(), (SELECT received_tli FROM pg_stat_wal_receiver),
 STATEMENT_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 10.0
 """Capture's one thread that reads the stream also runs these queries, so while one of them hangs, nothing is published.
-They take milliseconds, but the catalog of a large database on a busy disk may take seconds. The size of a
-new partition is read under a lock, which waits for the end of a migration; after a timeout capture connects again, and
-the server resends what is unconfirmed, so a shorter timeout would only cause more resends."""
+They take milliseconds, but the catalog of a large database on a busy disk may take seconds. After a timeout capture
+connects again, and the server resends what is unconfirmed, so a shorter timeout would only cause more resends. The size
+of a new partition is read under a lock: without it within this time, the partition counts as one that has rows."""
 # The age of an xid is its distance from the next one.
 _NEXT_XID: Final = "SELECT txid_snapshot_xmax(txid_current_snapshot()), 3 + age('3'::xid)::bigint"
 _SLOT_XMIN: Final = "SELECT catalog_xmin::text::bigint FROM pg_replication_slots WHERE slot_name = %s"
@@ -281,12 +284,18 @@ class ServerTables:
     def empty_at(self, oid: int) -> int | None:
         """The end of the WAL, flushed or not, at a moment when the table's file had nothing in it; else ``None``.
 
-        ``None``, too, if the server's stream may not have noticed that the table is published now. This locks the
-        table, in the weakest mode.
+        ``None``, too, if the server's stream may not have noticed that the table is published now, and if somebody
+        keeps a lock on the table for ``LOCK_TIMEOUT_S``: its owner must not be able to stop the shapes of others.
         """
         notices_links = self._connection.server_version >= _NOTICES_LINKS_SINCE
         statement = _EMPTY_AT if notices_links else _NEVER_FILLED_AT
-        ((size, wal_end),) = rows(self._connection, statement, {"oid": oid, "publication": self._name})
+        try:
+            ((size, wal_end),) = rows(self._connection, statement, {"oid": oid, "publication": self._name})
+        except PostgresUnavailableError as error:
+            if not isinstance(error.__cause__, LockNotAvailable):
+                raise
+            logger.warning("new partition is locked, so it may have rows table_oid=%d reason=%s", oid, error)
+            return None
         return None if size else parse_lsn(wal_end)
 
     def require_timeline(self) -> None:

@@ -140,6 +140,34 @@ def test_capture_reconnects_when_a_query_waits_too_long_for_a_lock(
     assert len(rig.items("users")) == 2
 
 
+def test_a_partition_that_its_owner_keeps_locked_ends_the_shapes_of_its_table_only(
+    rig: CaptureRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether it has rows cannot be seen while it is locked: shapes of others waited for that, at each start."""
+    rig.server.execute(
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE filled (id int PRIMARY KEY)",
+        "INSERT INTO filled VALUES (1)",
+        "ALTER PUBLICATION shapes ADD TABLE parted",
+    )
+    rig.define(shape("users"), shape("parted", "public.parted"))
+    capture = rig.start()
+    execute_and_wait(rig, INSERT)
+    capture.stop()
+    with closing(rig.server.connect()) as owner, owner.cursor() as cursor:
+        rig.server.execute("ALTER TABLE parted ATTACH PARTITION filled FOR VALUES FROM (0) TO (10)")
+        cursor.execute("BEGIN")
+        cursor.execute("LOCK TABLE filled")
+        capture = rig.start()
+        execute_and_wait(rig, INSERT)
+        rig.wait(lambda: rig.registry()["parted"].removed_at is not None, "the end of the shape")
+    capture.stop()
+    assert len(rig.items("users")) == 2
+    assert rig.registry()["users"].removed_at is None
+    assert "may have had rows" in (rig.registry()["parted"].ended_because or "")
+    assert "new partition is locked, so it may have rows" in caplog.text
+
+
 def test_a_query_that_hangs_is_canceled_and_counts_as_unavailable(
     rig: CaptureRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
