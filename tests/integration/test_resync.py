@@ -70,7 +70,7 @@ def test_a_shape_that_was_evicted_begins_again_and_its_follower_continues(
         "tracker": {"status": {"listen": job}},
         "capture": {
             "status": {"listen": "127.0.0.1:0", "peers": [f"http://{job}"]},
-            "evict": {"remove_after": "2 seconds", "grace": "1 second", "at_least": "1 kB"},
+            "evict": {"remove_after": "2 seconds", "grace": "10 seconds", "at_least": "1 kB"},
         },
     }
     with Loop(postgres_folder, USERS, running_broker=broker, settings=settings) as loop:
