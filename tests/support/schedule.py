@@ -1,9 +1,9 @@
 """Which tests are ``long``, which share a worker, and that the longest begin first, by a kept file of durations.
 
 A file's tests share a worker, so that what the file builds once is built once. A test that takes seconds is by itself,
-unless its file has a fixture for the whole file. ``tests/durations.json`` has the seconds of both; ``pytest
---write-durations`` writes it after a run, and keeps those of the tests that did not run. A test without a duration
-counts as short.
+and ``long``, unless its file has a fixture for the whole file. ``tests/durations.json`` has the seconds of both;
+``pytest --write-durations`` writes it after a run, and keeps those of the tests that did not run. A test without a
+duration counts as short.
 """
 
 import json
@@ -19,7 +19,6 @@ from xdist.scheduler import LoadScopeScheduling
 _ROOT: Final = Path(__file__).parent.parent.parent
 KEPT: Final = _ROOT / "tests" / "durations.json"
 _ALONE_S: Final = 4.0
-_LONG_S: Final = 8.0
 _LONG_FILE_S: Final = 30.0
 """For the tests of a file that builds something once."""
 
@@ -38,8 +37,7 @@ def unit_of(nodeid: str) -> str:
 
 def is_long(nodeid: str) -> bool:
     unit = unit_of(nodeid)
-    seconds = kept_durations().get(_function_of(unit), 0.0)
-    return seconds >= (_LONG_S if "::" in unit else _LONG_FILE_S) and ("::" in unit or _builds_once(unit))
+    return "::" in unit or (kept_durations().get(unit, 0.0) >= _LONG_FILE_S and _builds_once(unit))
 
 
 def mark_long(items: list[pytest.Item]) -> None:
