@@ -70,18 +70,25 @@ def _queued_bytes(server: Process) -> list[int]:
     return found
 
 
+def _received(client: socket.socket, most: int) -> bytes:
+    """What has come, up to ``most`` bytes. A connection that the server has closed would return nothing for ever."""
+    found = client.recv(most)
+    assert found, "the server has closed the connection"
+    return found
+
+
 def _answered(client: socket.socket, request: bytes) -> None:
     """Send a request, and take the whole answer, which is a 200."""
     client.sendall(request)
     answer = b""
     while b"\r\n\r\n" not in answer:
-        answer += client.recv(65_536)
+        answer += _received(client, 65_536)
     assert answer.startswith(b"HTTP/1.1 200 ")
     length = re.search(rb"content-length: ([0-9]+)", answer)
     assert length is not None
     left = int(length[1]) - len(answer.partition(b"\r\n\r\n")[2])
     while left:
-        left -= len(client.recv(left))
+        left -= len(_received(client, left))
 
 
 def _until(condition: Callable[[], object]) -> None:
@@ -106,7 +113,7 @@ def test_requests_ahead_of_their_answers_are_not_buffered(server: Process) -> No
                     sent += client.send(requests[sent % len(request) :])
             readable, _, _ = select.select([client], [], [], 60)
             assert readable
-            answered += client.recv(2_000).count(b"200 OK")
+            answered += _received(client, 2_000).count(b"200 OK")
         assert _memory_bytes(server) - before < 20 * _MB
         assert sent < 20 * _MB
 
