@@ -3,6 +3,8 @@
 import asyncio
 import inspect
 import os
+import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 
 from flushtracker.delta.log.table import create_shape_log
+from flushtracker.process.program import STOP_SIGNALS
 from tests.support.schedule import Durations, LongestFirst, mark_long, sort_longest_first
 from tests.support.seeds import first_seed, turn
 
@@ -52,6 +55,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LongestFirst | None:
     """With ``--dist loadscope``."""
     return LongestFirst(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """A program that a test runs in this process leaves its handlers, which would ignore what another test sends."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        return (yield)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -94,10 +94,8 @@ def settings_of(secured_rig: CaptureRig, secured_broker: SecuredBroker, monkeypa
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs a program that must end by itself, within seconds; returns its exit code and its last line."""
-    # The program replaces the handlers of the tests.
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def run_program(*arguments: str) -> tuple[int, str]:
         capsys.readouterr()
@@ -113,9 +111,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
         assert "secret-" not in output
         return code, output.splitlines()[-1]
 
-    yield run_program
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return run_program
 
 
 @pytest.fixture(scope="session")

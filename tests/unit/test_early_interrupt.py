@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Final, TypeAlias
@@ -51,15 +51,6 @@ def test_ctrl_c_while_capture_is_imported_ends_it(after_s: float, tmp_path: Path
     assert "KeyboardInterrupt" not in shown
 
 
-@pytest.fixture
-def _restored_handler() -> Iterator[None]:
-    """Spark may have set a handler of its own in this process."""
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("_restored_handler")
 @pytest.mark.parametrize(
     ("at_start", "while_imported"),
     [(signal.SIG_IGN, signal.SIG_IGN), (signal.default_int_handler, signal.SIG_DFL)],
@@ -72,3 +63,14 @@ def test_interrupts_are_as_before_once_a_program_runs(at_start: Handler, while_i
     assert signal.getsignal(signal.SIGINT) is while_imported
     raise_at_interrupt()
     assert signal.getsignal(signal.SIGINT) is at_start
+
+
+@pytest.mark.parametrize("after", ["nothing", "a test that left a handler"])
+def test_handlers_end_with_their_test(after: str) -> None:
+    """One that capture had left ignored the second Ctrl-C in its process: the wait that it was to end had no end."""
+    assert signal.getsignal(signal.SIGINT) is not _ignore, after
+    signal.signal(signal.SIGINT, _ignore)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    pass
