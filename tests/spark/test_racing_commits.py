@@ -34,7 +34,7 @@ class Race:
             self.processes[role] = subprocess.Popen(command, env={**os.environ, **delays}, stdout=printed)
 
     def wait(self, role: str) -> None:
-        assert self.processes[role].wait(timeout=240) == 0, role
+        assert self.processes[role].wait(timeout=600) == 0, role
 
     def confirmed(self, table: str) -> list[str]:
         """What the processes have printed of a table."""
@@ -59,7 +59,7 @@ def test_no_commit_replaces_another(tmp_path: Path) -> None:
     race = Race(tmp_path)
     try:
         race.start("snapshot", 15)
-        wait_until(lambda: race.confirmed("log"), "the first snapshot", 120)
+        wait_until(lambda: race.confirmed("log"), "the first snapshot", 600)
         race.start("upkeep")
         race.start("writer", 25)
         race.wait("snapshot")
@@ -101,7 +101,7 @@ def _is_replaced(folder: Path) -> bool:
     race = Race(folder)
     try:
         race.start("spark_commits", 20)
-        wait_until(lambda: race.confirmed("log"), "the first snapshot", 120)
+        wait_until(lambda: race.confirmed("log"), "the first snapshot", 600)
         race.start("writer", 60)
         race.wait("spark_commits")
         is_fenced = race.processes["writer"].wait(timeout=120) != 0
