@@ -27,20 +27,25 @@ class Registry:
     entries: Mapping[EntryKey, RegistryEntry] = field(default_factory=dict)
     partitions: Mapping[tuple[str, int], Sequence[PartitionEntry]] = field(default_factory=dict)
     """The entries of partitions, by the source and the OID of their table."""
+    sources: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The sources that have, or had, a shape, by its id."""
 
     @classmethod
     def of(cls, entries: Iterable[RegistryEntry]) -> "Registry":
         """The registry of entries, of which a later one replaces an earlier one about the same."""
         found = {entry_key(entry): entry for entry in entries}
         partitions = defaultdict[tuple[str, int], list[PartitionEntry]](list)
+        sources = defaultdict[str, set[str]](set)
         for each in found.values():
             if isinstance(each, PartitionEntry):
                 partitions[each.source, each.table_oid].append(each)
-        return cls(found, dict(partitions))
+            elif isinstance(each, ShapeEntry):
+                sources[each.definition.id].add(each.source)
+        return cls(found, dict(partitions), {shape_id: frozenset(names) for shape_id, names in sources.items()})
 
-    def sources_of(self, shape_id: str) -> set[str]:
+    def sources_of(self, shape_id: str) -> frozenset[str]:
         """The sources that have, or had, a shape with this id."""
-        return {source for source, kind, name in self.entries if kind == "shape" and name == shape_id}
+        return self.sources.get(shape_id, frozenset())
 
     def server_of(self, source: str) -> str | None:
         """``<system identifier>/<timeline>`` of the server on which the source is captured, if its name tells it."""

@@ -58,6 +58,10 @@ class Tables:
     def version(self) -> int:
         return self._finder.table.version()
 
+    def look_up(self, shape_ids: Collection[str]) -> None:
+        """Find some shapes at once, before each is :meth:`seen`; also raises for what is wrong with one of them."""
+        self._finder.look_up(shape_ids, self._source)
+
     def seen(self, shape_id: str) -> SeenShape:
         """The shape as of the last look; raises as ``ShapeFinder.seen``."""
         seen = self._with_facts(self._finder.seen(shape_id, self._source))

@@ -5,6 +5,8 @@ which replaces the one before as a whole, on the event loop: a look that fails c
 everything that this one would have.
 
 - *Fresh*: whoever must not be behind what a client has seen waits for a look that begins after the request.
+- *Bounded*: a look goes on with the next one after ``_LOOK_S``, and one that cannot read what the log has of a shape
+  leaves that out. So the others are served, whatever there is to find, and whatever file of a shape is lost.
 - *Old*: without a look within ``MOST_AGE_S`` nothing is answered, because the last one may be outdated by any time.
 """
 
@@ -13,15 +15,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from flushtracker.errors import FlushtrackerError, ShapeEndedError, SinkError
+from flushtracker.serve.rare_log import RareLog
 from flushtracker.serve.reads import Tables
 from flushtracker.serve.refusals import RefusalError, UnavailableError
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.view import Outcome, Trouble, View, is_same, shape_ids_of
 
 logger = logging.getLogger(__name__)
+_log = RareLog(logger)
 
 MOST_AGE_S: Final = 30.0
 _REOPEN_S: Final = 30.0
@@ -35,6 +40,11 @@ _FORGET_S: Final = 120.0
 
 _LEAST_S: Final = 0.05
 """Between two looks, whoever waits for one."""
+
+_LOOK_S: Final = 4.0
+"""A look finds no more shapes after this time: a request that waits for the next one is still answered in time."""
+_AT_ONCE: Final = 20
+"""Shapes found by one query. By the ids of more, the query engine leaves out no files."""
 
 _STOPS: Final = "the server stops"
 _LOG_AGAIN_S: Final = 60.0
@@ -203,19 +213,33 @@ class Watch:
         wanted = frozenset(self._wanted)
         registry = tables.look()
         is_new = registry is not before.registry or tables.version != before.version
-        known = {} if is_new else before.shapes
-        shapes = {name: known[name] if name in known else self._find(tables, name) for name in wanted}
+        shapes = {} if is_new else {name: found for name, found in before.shapes.items() if name in wanted}
+        # What the look before has left out comes first.
+        missing = sorted(wanted - shapes.keys(), key=before.shapes.__contains__)
+        for start in range(0, len(missing), _AT_ONCE):
+            if start and self._now_s() - began_s > _LOOK_S:
+                break
+            shapes |= self._found(tables, missing[start : start + _AT_ONCE])
         tables.forget(wanted)
         shape_ids = before.shape_ids if registry is before.registry else shape_ids_of(registry)
         return View(registry, shape_ids, tables.version, shapes, began_s)
 
+    def _found(self, tables: Tables, names: list[str]) -> dict[str, Outcome]:
+        """What there is of some shapes, as far as it can be read."""
+        # If one of them cannot be read, each is looked for by itself.
+        with suppress(FlushtrackerError):
+            tables.look_up(names)
+        found = {name: self._find(tables, name) for name in names}
+        return {name: outcome for name, outcome in found.items() if outcome is not None}
+
     @staticmethod
-    def _find(tables: Tables, shape_id: str) -> Outcome:
+    def _find(tables: Tables, shape_id: str) -> Outcome | None:
         try:
             found = tables.seen(shape_id)
             found.found.require_begun()
-        except SinkError:
-            raise
+        except SinkError as error:
+            _log(logging.WARNING, "shape cannot be looked at reason=%s", error)
+            return None
         except FlushtrackerError as error:
             return Trouble(type(error), str(error))
         return found

@@ -4,7 +4,7 @@ All of the server but its threads is the production code: what it looks at, read
 and other programs take steps while it reads them. Clients ask any server, which may be behind another one.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TypeVar
 
 import pyarrow as pa
@@ -160,6 +160,9 @@ class _WorldTables(Tables):
     @property
     def version(self) -> int:
         return self._version
+
+    def look_up(self, shape_ids: Collection[str]) -> None:
+        pass
 
     def seen(self, shape_id: str) -> SeenShape:
         log, entry = self._logs.get(shape_id, ShapeLog()), self._entries.get(shape_id)

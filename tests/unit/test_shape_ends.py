@@ -148,6 +148,8 @@ def test_ends_that_are_followed_are_those_of_a_naive_look(log: str, seed: int, m
             continue
         table.update_incremental()
         naive = naive_ends(log)
+        if happening.rng.random() < 0.5:
+            ends.look_up(["a", "it's", "users", "z"], happening.rng.choice([SOURCE, None]))
         for shape_id, source in [("a", SOURCE), ("it's", None), ("z", SOURCE), ("users", _OTHER), ("users", None)]:
             if happening.rng.random() < 0.7:
                 expected = {key: end for key, end in naive[shape_id].items() if source in {None, key}}

@@ -63,13 +63,21 @@ class ShapeEnds:
 
         ``read``: the log of its source has been read up to there, so it has the ``commit`` row.
         """
-        version, of_all = self._table.version(), (shape_id, None)
-        if version != self._version:
-            self._follow(version)
+        self._follow(self._table.version())
+        of_all = shape_id, None
         asked: _Asked = of_all if of_all in self._known else (shape_id, source)
         if asked not in self._known:
             self._known[asked] = self._look(shape_id, source, read)
         return {name: end for name, end in self._known[asked].items() if source in {None, name}}
+
+    def look_up(self, shape_ids: Collection[str], source: str | None) -> None:
+        """Look up by one query those of the shapes that are not known; files are left out by the ids of a few."""
+        self._follow(self._table.version())
+        unknown = {(each, source) for each in shape_ids if (each, None) not in self._known} - self._known.keys()
+        if unknown:
+            condition = f"shape_id IN ({', '.join(sorted(literal(shape_id) for shape_id, _ in unknown))})"
+            found = self._found(condition + _of_source(source))
+            self._known |= {asked: found[asked[0]] for asked in unknown}
 
     def forget(self, kept: Collection[str]) -> None:
         """Drop what is known of shapes that are not among ``kept``."""
@@ -77,43 +85,49 @@ class ShapeEnds:
         self._snapshots = {key: snapshot for key, snapshot in self._snapshots.items() if key[1] in kept}
 
     def _look(self, shape_id: str, source: str | None, read: Position | None) -> dict[str, ShapeEnd]:
-        condition = f"shape_id = {literal(shape_id)}"
-        if source is not None:
-            condition += f" AND source = {literal(source)}"
+        condition = f"shape_id = {literal(shape_id)}{_of_source(source)}"
         if read is None:
-            return self._found(shape_id, condition)
+            return self._found(condition)[shape_id]
         not_read = f"tx_offset >= {max(read.tx_offset, 1):d} OR {_SNAPSHOT_END} OR source <> {literal(read.source)}"
-        found = self._found(shape_id, f"{condition} AND ({not_read})")
+        found = self._found(f"{condition} AND ({not_read})")[shape_id]
         end = found.get(read.source)
         has_read = end is not None and (read.tx_offset == 0 or end.last_commit is not None)
-        return found if has_read else self._found(shape_id, condition)
+        return found if has_read else self._found(condition)[shape_id]
 
-    def _found(self, shape_id: str, condition: str) -> dict[str, ShapeEnd]:
+    def _found(self, condition: str) -> dict[str, dict[str, ShapeEnd]]:
+        """By shape, also one without rows, and source: the ends of the rows for which the condition is true."""
         rows = query_rows(
             self._table,
-            f"SELECT source, MAX(CASE WHEN operation = {literal(COMMIT)} THEN tx_offset END) AS last, "  # noqa: S608
+            f"SELECT shape_id, source, MAX(CASE WHEN operation = {literal(COMMIT)} THEN tx_offset END) AS last, "  # noqa: S608
             f"MAX(CASE WHEN operation = {literal(SNAPSHOT)} THEN chunk END) AS attempt "
-            f"FROM rows WHERE {condition} GROUP BY source",
+            f"FROM rows WHERE {condition} GROUP BY shape_id, source",
         ).to_pylist()
-        return {
-            row["source"]: ShapeEnd(row["last"], self._snapshot((row["source"], shape_id), row["attempt"]))
-            for row in rows
-        }
-
-    def _snapshot(self, key: ShapeKey, attempt: int | None) -> ShapeSnapshot | None:
-        if attempt is None:
-            return None
-        known = self._snapshots.get(key)
-        if known is not None and known.attempt == attempt:
-            return known
-        source, shape_id = map(literal, key)
-        condition = f"source = {source} AND shape_id = {shape_id} AND {_SNAPSHOT_END} AND chunk = {attempt:d}"
-        (text,) = query_rows(self._table, f"SELECT value FROM rows WHERE {condition}")["value"].to_pylist()  # noqa: S608
-        found = self._snapshots[key] = ShapeSnapshot.parse(attempt, text)
+        self._read_snapshots({(row["source"], row["shape_id"]): row["attempt"] for row in rows})
+        found = defaultdict[str, dict[str, ShapeEnd]](dict)
+        for row in rows:
+            snapshot = None if row["attempt"] is None else self._snapshots[row["source"], row["shape_id"]]
+            found[row["shape_id"]][row["source"]] = ShapeEnd(row["last"], snapshot)
         return found
+
+    def _read_snapshots(self, attempts: Mapping[ShapeKey, int | None]) -> None:
+        """Read the snapshots of these attempts that are not known."""
+        wanted = list[str]()
+        for key, attempt in attempts.items():
+            known = self._snapshots.get(key)
+            if attempt is not None and (known is None or known.attempt != attempt):
+                source, shape_id = map(literal, key)
+                wanted.append(f"source = {source} AND shape_id = {shape_id} AND chunk = {attempt:d}")
+        if wanted:
+            condition = f"{_SNAPSHOT_END} AND ({' OR '.join(wanted)})"
+            query = f"SELECT source, shape_id, chunk, value FROM rows WHERE {condition}"  # noqa: S608  literals alone
+            for row in query_rows(self._table, query).to_pylist():
+                key = row["source"], row["shape_id"]
+                self._snapshots[key] = ShapeSnapshot.parse(row["chunk"], row["value"])
 
     def _follow(self, version: int) -> None:
         """Apply the commits up to ``version``; drop cached shapes that they do not cover."""
+        if version == self._version:
+            return
         added = range(self._version + 1, version + 1)
         self._version = version
         if not 0 < len(added) <= _MOST_VERSIONS:
@@ -159,3 +173,7 @@ class ShapeEnds:
         for row in last.to_pylist():
             found[row["shape_id"]][row["source"]] = row["tx_offset_max"]
         return found
+
+
+def _of_source(source: str | None) -> str:
+    return "" if source is None else f" AND source = {literal(source)}"

@@ -79,6 +79,13 @@ class ShapeFinder:
         except (DeltaError, OSError) as error:
             raise unreadable(self.uri, error) from error
 
+    def look_up(self, shape_ids: Collection[str], source: str | None = None) -> None:
+        """Find some shapes at once, before each is :meth:`seen`; raises ``SinkError``, or ``DecodeError`` for one."""
+        try:
+            self._ends.look_up(shape_ids, source)
+        except (DeltaError, OSError) as error:
+            raise unreadable(self.uri, error) from error
+
     def seen(self, shape_id: str, source: str | None = None) -> FoundShape:
         """The shape as of the last :meth:`refresh`, whether it can be read or not.
 
@@ -243,7 +250,7 @@ class ShapeFinder:
             ends = self._ends.of(shape_id, source, after)
         except (DeltaError, OSError) as error:
             raise unreadable(self.uri, error) from error
-        known = ends.keys() | (registry.sources_of(shape_id) if source is None else set[str]())
+        known = ends.keys() | (registry.sources_of(shape_id) if source is None else frozenset[str]())
         if source is not None and registry.shape(source, shape_id) is not None:
             known.add(source)
         source = chosen_source(self.uri, shape_id, source, known, after)
