@@ -1,24 +1,24 @@
 """``ShapesFileReader``: reads ``conf/shapes.yaml`` at the start, and applies its changes while capture runs.
 
 A removed shape never returns, so a half-written file must not be mistaken for one that removes shapes. A change is
-therefore applied only after :data:`STEADY_CHECKS` checks in a row have found the same content, by its hash. At the
-start the file is read at once, unless it was written within that time. A file that removes too many shapes even then is
-refused by the registry (:meth:`~flushtracker.capture.shape_registry.ShapeRegistry.compare`).
+therefore applied only after :data:`STEADY_CHECKS` checks in a row have found the same content. At the start the file is
+read at once, unless it was written within that time. A file that removes too many shapes even then is refused by the
+registry (:meth:`~flushtracker.capture.shape_registry.ShapeRegistry.compare`). A folder's content is that of its files.
 
-Reading YAML takes 0.2 ms for each shape. A thread does it, so that meanwhile the stream is served.
+Parsing YAML takes 0.2 ms for each shape. A thread does it, so that meanwhile the stream is served.
 """
 
-import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from flushtracker.capture.refused_shapes import RefusedShapes
+from flushtracker.config.yaml_tree import read_files
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
-from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
+from flushtracker.shapes.shapes_file import ShapesFile, parse_shapes
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +28,12 @@ STEADY_CHECKS: Final = 3
 _SHORT_S: Final = 0.2
 """A check waits this long for a small file; a larger one is left to a later check."""
 
+_Content: TypeAlias = Mapping[Path, bytes] | str
+"""The files, or why they cannot be read."""
+
 
 class ShapesFileReader:
-    """The shapes of the file at ``path``, checked every ``interval_s`` seconds.
+    """The shapes of the file or the folder at ``path``, checked every ``interval_s`` seconds.
 
     After the start, a file that cannot be applied as a whole is reported to ``refused``, the shapes stay as they are,
     and the file is retried. What is wrong with single entries does not concern this class. ``wait`` waits for so many
@@ -49,12 +52,12 @@ class ShapesFileReader:
         self._interval_s = interval_s
         self._wait = wait
         self._now_s = now_s
-        self._seen: str | None = None
+        self._seen: _Content | None = None
         self._seen_checks = 0
-        self._applied: str | None = None
+        self._applied: _Content | None = None
         self._reading: _Reading | None = None
         self._refused = refused
-        self._failed: str | None = None
+        self._failed: _Content | None = None
         """The content that could not be applied as a whole, if that is the last one tried."""
 
     def wait_until_steady(self) -> bool:
@@ -69,7 +72,7 @@ class ShapesFileReader:
     def load(self) -> ShapesFile:
         """Read the shapes at the start; raises ``ConfigError``."""
         content = self._content()
-        shapes = read_shapes(self._path)
+        shapes = _parsed(content)
         self._applied = content
         return shapes
 
@@ -92,14 +95,11 @@ class ShapesFileReader:
         reading = self._reading
         if reading is None or reading.content != content:
             reading = self._reading = _Reading(self._path, content)
-        if not reading.is_done:
-            return
-        self._reading = None
-        # Otherwise it has changed between the hash and the reading.
-        if self._content() == content:
+        if reading.is_done:
+            self._reading = None
             self._try(content, lambda: apply(reading.result()))
 
-    def _try(self, content: str | None, apply: Callable[[], None]) -> None:
+    def _try(self, content: _Content, apply: Callable[[], None]) -> None:
         try:
             apply()
         except PostgresUnavailableError:
@@ -111,7 +111,7 @@ class ShapesFileReader:
             self._applied, self._failed = content, None
             self._refused.accept_file()
 
-    def _is_steady(self, content: str | None) -> bool:
+    def _is_steady(self, content: _Content) -> bool:
         """Count a check that found ``content``; return whether it was the same for long enough."""
         self._seen_checks = self._seen_checks + 1 if content == self._seen else 1
         self._seen = content
@@ -119,23 +119,29 @@ class ShapesFileReader:
 
     def _was_just_written(self) -> bool:
         try:
-            written_s = self._path.stat().st_mtime
-        except OSError:
+            # A folder is written when a name in it changes.
+            written_s = max(each.stat().st_mtime for each in (self._path, *read_files(self._path)))
+        except (OSError, ConfigError):
             return False
         return self._now_s() - written_s < (STEADY_CHECKS - 1) * self._interval_s
 
-    def _content(self) -> str | None:
-        """The hash of the file's content, ``None`` if it cannot be read."""
+    def _content(self) -> _Content:
         try:
-            return hashlib.sha256(self._path.read_bytes()).hexdigest()
-        except OSError:
-            return None
+            return read_files(self._path)
+        except ConfigError as error:
+            return str(error)
+
+
+def _parsed(content: _Content) -> ShapesFile:
+    if isinstance(content, str):
+        raise ConfigError(content)
+    return parse_shapes(content)
 
 
 class _Reading:
-    """A thread that reads a file, whose hash was ``content`` before."""
+    """A thread that parses a large ``content``."""
 
-    def __init__(self, path: Path, content: str | None) -> None:
+    def __init__(self, path: Path, content: _Content) -> None:
         self.content = content
         self._path = path
         self._shapes: ShapesFile | None = None
@@ -158,6 +164,6 @@ class _Reading:
 
     def _read(self) -> None:
         try:
-            self._shapes = read_shapes(self._path)
+            self._shapes = _parsed(self.content)
         except Exception as error:  # noqa: BLE001  raised again where the result is used
             self._error = error

@@ -85,9 +85,9 @@ def add_resync(parser: Parser) -> None:
 def add_add_shape(parser: Parser) -> None:
     """Add the arguments of ``flushtracker add-shape``."""
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="YAML as in the shapes file: a list 'shapes', or one shape; - for stdin"
+        "file", type=Path, metavar="FILE", help="YAML: a shape, alone or as a list 'shapes' of one; - for stdin"
     )
-    parser.add_argument("--offline", action="store_true", help="do not check the shapes with the server's catalog")
+    parser.add_argument("--offline", action="store_true", help="do not check the shape with the server's catalog")
     _add_example(parser, "shapes.yaml", "a shapes file")
     _add_edit(parser)
 
@@ -95,7 +95,7 @@ def add_add_shape(parser: Parser) -> None:
 def add_check(parser: Parser) -> None:
     """Add the arguments of ``flushtracker check``."""
     add = parser.add_argument
-    add("--shapes", type=Path, required=True, metavar="FILE", help="such as conf/shapes.yaml")
+    add("--shapes", type=Path, required=True, metavar="PATH", help="such as conf/shapes.yaml, or a folder of files")
     add(
         "--connection",
         metavar="OPTIONS",

@@ -153,12 +153,12 @@ snapshot; 5 a Delta table; 6 Kafka; 7 PostgreSQL
         "flushtracker.operate.shapes.add_program",
         "capture",
         """\
-Add shapes to capture's shapes file, and wait until capture has registered
-them.
+Add a shape to capture's folder of shapes, as a file of its own, and wait until
+capture has registered it.
 
-The file is changed only if the shapes are right, also by the server's catalog.
-Without a server, --offline leaves that to capture. Comments and other shapes
-are kept. An id that was ever used is refused.
+The file is copied as it is, and only if the shape is right, also by the
+server's catalog. Without a server, --offline leaves that to capture. An id that
+was ever used is refused.
 """,
         """0 added, and capture has registered it; 1 added, but capture has not
 registered it in time, or unexpected error; 2 the arguments, the configuration
@@ -172,15 +172,15 @@ wait has failed; 7 PostgreSQL: nothing was changed
         "flushtracker.operate.shapes.remove_program",
         "capture",
         """\
-Remove a shape from capture's shapes file, and wait until capture has removed
-it.
+Remove a shape from capture's shapes by deleting its file, and wait until
+capture has removed it.
 
 This is final: the id is never used again. The shape's writer is sent nothing
-more, and what it has not flushed no longer holds back the slot. Comments and
-other shapes are kept.
+more, and what it has not flushed no longer holds back the slot. A shape without
+a file of its own is left to an editor.
 """,
-        """0 removed from the file and by capture; 1 removed from the file, but
-not by capture in time; or nothing was changed, because you said no; or
+        """0 removed from the shapes and by capture; 1 removed from the shapes,
+but not by capture in time; or nothing was changed, because you said no; or
 unexpected error; 2 the arguments, the configuration or the shape: nothing was
 changed; 6 Kafka: if "removed" is printed above, only the wait has failed
 """,
@@ -191,8 +191,8 @@ changed; 6 Kafka: if "removed" is printed above, only the wait has failed
         "flushtracker.operate.shapes.check_program",
         "capture",
         """\
-Check a shapes file, and print everything that is wrong with it, one problem on
-each line, with file and line.
+Check a shapes file or a folder of them, and print everything that is wrong, one
+problem on each line, with file and line.
 
 With --connection, also what a server's catalog does not allow: tables, columns,
 keys, types, replica identities. The server may be any that has the tables, such
@@ -215,7 +215,7 @@ that.
 For a shape that has ended, or that is doubted: it gets a new incarnation, which
 begins with a new snapshot, in the same log. Nothing of the one before counts
 any more; followers of the log continue with what differs. A live shape ends
-first. Its definition may have been changed. Comments and other shapes are kept.
+first. Its definition may have been changed.
 """,
         """0 in the file, and capture has begun them again; 1 in the file, but
 capture has not begun them in time; or nothing was changed, because you said no;

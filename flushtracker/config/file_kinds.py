@@ -30,13 +30,13 @@ LOOP: Final = FileKind("a configuration of `flushtracker conformance-loop`", ("p
 KINDS: Final = (TRACK, WRITE, CAPTURE, SNAPSHOT, SERVE, KAFKA, SHAPES, LOOP)
 
 
-def read_kind(path: Path, kind: FileKind, name: str = "") -> YamlMapping:
-    """Read a file that should be of this kind, and that messages call ``name``; its keys are not checked yet.
+def read_kind(path: Path, kind: FileKind, content: bytes | None = None) -> YamlMapping:
+    """Read a file that should be of this kind, or ``content`` as that file; its keys are not checked yet.
 
     Raises:
         ConfigError: the file cannot be read as YAML, or is of another kind.
     """
-    root = read_yaml(path, name=name)
+    root = read_yaml(path, content=content)
     found = next((other for other in KINDS if all(map(root.has_path, other.marks))), kind)
     if found is not kind:
         raise ConfigError(f"{path} is {found.name}, not {_briefly(kind, found)}")

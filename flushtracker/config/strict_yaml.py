@@ -39,14 +39,14 @@ _TYPE_NAMES: Final = {
 """Descriptions of the tags that YAML itself assigns. No other tag is accepted."""
 
 
-def read_yaml(path: Path, environ: Mapping[str, str] = os.environ, name: str = "") -> "YamlMapping":
-    """Read a file that contains a YAML mapping; messages call it ``name``, or else by its path.
+def read_yaml(path: Path, environ: Mapping[str, str] = os.environ, content: bytes | None = None) -> "YamlMapping":
+    """Read a file that contains a YAML mapping, or ``content`` as that file.
 
     Raises:
         ConfigError: the file cannot be read, or is not UTF-8, not YAML, nested too deeply, empty, or not a mapping.
     """
-    place = Place(name or str(path), environ)
-    return YamlMapping(read_tree(path, place), place, "", 1)
+    place = Place(str(path), environ)
+    return YamlMapping(read_tree(path, place, content), place, "", 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ and each value keeps its line.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -35,13 +36,58 @@ class Place:
         raise self.error(line, fact) from cause
 
 
-def read_tree(path: Path, place: Place) -> yaml.MappingNode:
-    """The file's mapping.
+def read_files(path: Path) -> dict[Path, bytes]:
+    """The content of a file, or of each ``*.yaml`` in a folder, in the order of their names.
+
+    Hidden files, folders and all other names in it are ignored, as what editors leave there.
+
+    Raises:
+        ConfigError: one of them cannot be read, so nothing is known of what it has.
+    """
+    paths = _listed(path)
+    while True:
+        found, error = dict[Path, bytes](), None
+        try:
+            found = {each: _content(each) for each in paths}
+        except ConfigError as failure:
+            error = failure
+        # A file that is renamed meanwhile may be listed under neither name; one that is deleted is no error.
+        before, paths = paths, _listed(path)
+        if paths == before:
+            if error is not None:
+                raise error
+            return found
+
+
+def _listed(path: Path) -> list[Path]:
+    with _reading(path):
+        return sorted(filter(_is_listed, path.iterdir())) if path.is_dir() else [path]
+
+
+def _is_listed(path: Path) -> bool:
+    return path.name.endswith(".yaml") and not path.name.startswith(".") and not path.is_dir()
+
+
+def _content(path: Path) -> bytes:
+    with _reading(path):
+        return path.read_bytes()
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def read_tree(path: Path, place: Place, content: bytes | None = None) -> yaml.MappingNode:
+    """The mapping in the file, or in ``content`` instead.
 
     Raises:
         ConfigError: the file cannot be read, or is not UTF-8, not YAML, nested too deeply, empty, or not a mapping.
     """
-    node = compose(read_text(path, place), place)
+    node = compose(_decoded(_content(path) if content is None else content, place), place)
     if not isinstance(node, yaml.MappingNode):
         place.refuse(line_of(node), "expected a mapping of keys to values")
     return node
@@ -80,12 +126,9 @@ def shortened(text: str, length: int = _SHOWN_LENGTH) -> str:
     return text if len(text) <= length else text[:length] + "…"
 
 
-def read_text(path: Path, place: Place) -> str:
-    """The file's text; raises ``ConfigError``."""
+def _decoded(content: bytes, place: Place) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place.refuse(bytes(error.object[: error.start]).count(b"\n") + 1, "not UTF-8 text", error)
 

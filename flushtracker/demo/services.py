@@ -34,15 +34,17 @@ _CONF: Final = Path(__file__).with_name("conf")
 _CAPTURE: Final = "capture.yaml"
 _TRACKER: Final = "tracker.yaml"
 _WRITERS: Final = "writers.yaml"
-_SHAPES: Final = "shapes.yaml"
+_SHAPES: Final = "shapes.d"
+"""A folder with a file for each shape."""
 _OWN_SHAPE: Final = "new_shape.yaml"
 _SERVE: Final = "serve.yaml"
 _WORKLOAD: Final = "workload"
 _HTTP: Final = "http"
 _NEW_SHAPE: Final = """\
-  - id: orders-us                          # added by the demo while it ran
-    table: public.orders
-    where: region = 'us'
+# Added by the demo while it ran.
+id: orders-us
+table: public.orders
+where: region = 'us'
 """
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _LOCK: Final = "demo.lock"
@@ -102,7 +104,7 @@ class Demo:
             broker = LocalBroker(self._folder / "broker")
             self._write_configuration(server, broker)
             self._say(f"data, configuration and logs are in {self._folder}")
-            self._say(f"edit {self._folder / _SHAPES} to add and remove shapes while it runs")
+            self._say(f"edit the files in {self._folder / _SHAPES} to add and remove shapes while it runs")
             self._say(f"the status page will be on {self.status_url}")
             self._say("it takes about a minute until everything runs, mostly for starting Spark twice")
             self._start_server(parts, server)
@@ -131,11 +133,11 @@ class Demo:
 
     def add_shape(self) -> None:
         """Add a shape on a table that already has rows and is still being written."""
-        path = self._folder / _SHAPES
+        path = self._folder / _SHAPES / "orders-us.yaml"
         new = path.with_suffix(".new")
-        new.write_text(path.read_text().rstrip() + "\n" + _NEW_SHAPE)
+        new.write_text(_NEW_SHAPE)
         new.rename(path)
-        self._say(f"added the shape orders-us to {path}; a snapshot gives it the rows that orders has")
+        self._say(f"added the shape orders-us as {path}; a snapshot gives it the rows that orders has")
 
     def check_startup(self, *, has_ack: bool) -> bool:
         """Say what has started since the last call, or is still waited for; whether everything has started."""
@@ -178,7 +180,8 @@ class Demo:
             "FLUSHTRACKER_DEMO_WRITERS_PORT": self.writers_url.rpartition(":")[2],
             "FLUSHTRACKER_DEMO_HTTP_PORT": self.shapes_url.removesuffix("/v1/shape").rpartition(":")[2],
         }
-        for name in (_CAPTURE, _TRACKER, _WRITERS, _SERVE, _SHAPES, _OWN_SHAPE):
+        shutil.copytree(_CONF / _SHAPES, self._folder / _SHAPES)
+        for name in (_CAPTURE, _TRACKER, _WRITERS, _SERVE, _OWN_SHAPE):
             (self._folder / name).write_text(filled((_CONF / name).read_text(), variables))
 
     def _start_server(self, parts: ExitStack, server: LocalPostgres) -> None:

@@ -1,4 +1,6 @@
-"""Reads ``conf/shapes.yaml``: the list of shapes, with all checks that need only the file.
+"""Reads ``conf/shapes.yaml``, or a folder of such files: the shapes, with all checks that need only the files.
+
+A file has the list ``shapes``, or is a single shape.
 
 What is wrong with one entry does not prevent the others from being read. Checks that need the table's columns (does a
 column exist, is the old row known) run when the relation is known, and ``where`` is checked when it is compiled.
@@ -12,6 +14,7 @@ from typing import Any, Final, Literal
 
 from flushtracker.config.file_kinds import SHAPES, read_kind
 from flushtracker.config.strict_yaml import YamlMapping, YamlText
+from flushtracker.config.yaml_tree import read_files
 from flushtracker.errors import ConfigError
 from flushtracker.shapes.definition import (
     DefinitionPlace,
@@ -34,16 +37,18 @@ _FOLD: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 @dataclass(frozen=True, slots=True)
 class ShapesFile:
-    """The content of a shapes file; ``allow_removing``: how many shapes it may remove if that is more than half.
+    """The content of a shapes file or of a folder of them.
 
-    ``definitions`` are those without a fault, ``ids`` are of all entries, both in file order. An id is ``None`` if it
-    cannot be read: then the entry may be that of any shape.
+    ``allow_removing``: how many shapes it may remove if that is more than half. ``definitions`` are those without a
+    fault, ``ids`` and ``places`` are of all entries, all in the order of the files. An id is ``None`` if it cannot be
+    read: then the entry may be that of any shape.
     """
 
     definitions: tuple[ShapeDefinition, ...]
     allow_removing: int = 0
     faults: tuple[ShapeFault, ...] = ()
     ids: tuple[str | None, ...] = ()
+    places: tuple[DefinitionPlace, ...] = ()
 
     def all_right(self) -> tuple[ShapeDefinition, ...]:
         """The definitions; raises the first fault, if there is one."""
@@ -53,24 +58,37 @@ class ShapesFile:
 
 
 def load_shapes(path: Path) -> tuple[ShapeDefinition, ...]:
-    """Load the shapes of a file, in file order; raises ``ConfigError`` for the first fault, too."""
+    """Load the shapes at ``path``, in the order of the files; raises ``ConfigError`` for the first fault, too."""
     return read_shapes(path).all_right()
 
 
-def read_shapes(path: Path, name: str = "") -> ShapesFile:
-    """Read a shapes file, which messages call ``name``, or else by its path.
+def read_shapes(path: Path) -> ShapesFile:
+    """Read a shapes file, or a folder of them; raises as :func:`parse_shapes`, and if one cannot be read."""
+    return parse_shapes(read_files(path))
+
+
+def parse_shapes(files: Mapping[Path, bytes]) -> ShapesFile:
+    """Parse shapes files by their content.
 
     An error of an entry is a ``ConfigError``, or a ``ShapeError`` if the definition contradicts itself or another one.
     Both name the file, the line and the shape.
 
     Raises:
-        ConfigError: the file as a whole cannot be read: then nothing is known of its shapes.
+        ConfigError: a file as a whole cannot be parsed: then nothing is known of its shapes.
     """
-    root = read_kind(path, SHAPES, name)
-    root.allow("shapes", "allow_removing")
-    allow_removing = root.integer("allow_removing", default=0, at_least=0)
     faults: list[ShapeFault] = []
-    entries = [_identified(item, faults) for item in root.mappings("shapes")]
+    entries: list[_Entry | None] = []
+    places: list[DefinitionPlace] = []
+    allow_removing = 0
+    for path, content in files.items():
+        root = read_kind(path, SHAPES, content)
+        items: Sequence[YamlMapping | ConfigError] = [root]
+        if "id" not in root:
+            root.allow("shapes", "allow_removing")
+            allow_removing = max(allow_removing, root.integer("allow_removing", default=0, at_least=0))
+            items = root.mappings("shapes")
+        entries += [_identified(item, faults) for item in items]
+        places += [_place(item if isinstance(item, YamlMapping) else root) for item in items]
     ids = tuple(None if entry is None else entry.id for entry in entries)
     known = [entry for entry in entries if entry is not None]
     by_id = {entry.id: entry for entry in reversed(known)}
@@ -83,10 +101,10 @@ def read_shapes(path: Path, name: str = "") -> ShapesFile:
             shapes[entry.id] = definition
     faults += _dependency_faults(shapes, by_id)
     wrong = {fault.shape_id for fault in faults}
-    places = {shape_id: place for place, shape_id in enumerate(ids)}
-    faults.sort(key=lambda fault: -1 if fault.shape_id is None else places[fault.shape_id])
+    order = {shape_id: number for number, shape_id in enumerate(ids)}
+    faults.sort(key=lambda fault: -1 if fault.shape_id is None else order[fault.shape_id])
     definitions = tuple(shapes[shape_id] for shape_id in ids if shape_id in shapes and shape_id not in wrong)
-    return ShapesFile(definitions, allow_removing, tuple(faults), ids)
+    return ShapesFile(definitions, allow_removing, tuple(faults), ids, tuple(places))
 
 
 def parse_table(text: str) -> TableName:
@@ -146,8 +164,9 @@ def _duplicates(entries: Sequence[_Entry], first: Mapping[str, _Entry]) -> Itera
     """Which of several definitions of an id is meant is not known, so none is taken."""
     for entry in entries:
         if entry is not first[entry.id]:
-            line = first[entry.id].mapping.line
-            fact = f"duplicate id, first on line {line}; each shape needs its own"
+            other = first[entry.id].mapping
+            place = "on" if other.file == entry.mapping.file else f"in {other.file}"
+            fact = f"duplicate id, first {place} line {other.line}; each shape needs its own"
             yield ShapeFault(entry.id, entry.mapping.shape_error("id", fact))
 
 
@@ -167,7 +186,11 @@ def _read(entry: YamlMapping) -> tuple[ShapeDefinition | None, Sequence[ConfigEr
     if errors:
         return None, tuple(errors.values())
     del values["keys"]
-    return ShapeDefinition(**values, at=DefinitionPlace(entry.file, entry.line, entry.lines)), ()
+    return ShapeDefinition(**values, at=_place(entry)), ()
+
+
+def _place(entry: YamlMapping) -> DefinitionPlace:
+    return DefinitionPlace(entry.file, entry.line, entry.lines)
 
 
 def _allow_keys(entry: YamlMapping) -> None:
@@ -301,7 +324,7 @@ def _dependency_faults(shapes: Mapping[str, ShapeDefinition], entries: Mapping[s
                 yield ShapeFault(shape_id, entry.shape_error("depends_on", "depends_on names the shape itself"))
                 others.discard(shape_id)
             elif other.value not in entries:
-                fact = f"depends_on names {other}, which is not a shape in this file"
+                fact = f"depends_on names {other}, which is not a defined shape"
                 yield ShapeFault(shape_id, entry.shape_error("depends_on", fact))
     while cycle := dependency_cycle(depends_on):
         path = " → ".join(entries[each].mapping.text("id").shown for each in cycle)

@@ -7,11 +7,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from flushtracker.capture.slot_poller import SlotPoller
 from flushtracker.cli import main
+from flushtracker.config.yaml_tree import read_files
 from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shapes.shapes_file import read_shapes
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
@@ -140,16 +143,27 @@ def flushtracker(rig: CaptureRig, *arguments: str) -> int:
     return main([*arguments, "--config", str(rig.config_file)])
 
 
+def watch_folder(rig: CaptureRig, *shapes: dict[str, Any]) -> Path:
+    """Capture reads these shapes from a folder, each from a file of its own; returns the folder."""
+    folder = rig.shapes_file.with_name("shapes.d")
+    folder.mkdir()
+    for each in shapes:
+        (folder / f"{each['id']}.yaml").write_text(yaml.safe_dump(each))
+    rig.settings["shapes"] = str(folder)
+    return folder
+
+
 def test_shapes_are_added_and_removed_while_capture_runs(
     rig: CaptureRig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each command says when capture has it; and when it has not, because nothing runs."""
+    folder = watch_folder(rig, shape("users"))
     capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
     new = tmp_path / "new.yaml"
     new.write_text("id: late   # from now on\ntable: public.users\n")
     assert flushtracker(rig, "add-shape", str(new)) == 0
-    assert capsys.readouterr().out == f"added shape late to {rig.shapes_file}\ncapture has registered it\n"
+    assert capsys.readouterr().out == f"added shape late as {folder}/late.yaml\ncapture has registered it\n"
     assert rig.registry()["late"].removed_at is None
     assert flushtracker(rig, "remove-shape", "late", "--yes") == 0
     assert "capture has removed the shape" in capsys.readouterr().out
@@ -157,13 +171,13 @@ def test_shapes_are_added_and_removed_while_capture_runs(
     assert flushtracker(rig, "add-shape", str(new)) == 2
     assert "shape 'late' was removed or ended at " in capsys.readouterr().err
     assert flushtracker(rig, "remove-shape", "users", "--yes") == 0
-    assert "without users the file lacks more than half of the live shapes" in capsys.readouterr().out
+    assert "without users more than half of the live shapes are missing" in capsys.readouterr().out
     assert rig.registry()["users"].ended_because is None
-    assert read_shapes(rig.shapes_file).definitions == ()
+    assert read_shapes(folder).definitions == ()
     capture.stop()
     new.write_text("shapes: [{id: third, table: public.users}]")
     assert flushtracker(rig, "add-shape", str(new), "--timeout", "1") == 1
-    assert "capture has not registered third within 1 s. Does it run" in capsys.readouterr().err
+    assert "capture has not registered it within 1 s. Does it run" in capsys.readouterr().err
     assert flushtracker(rig, "remove-shape", "third", "--yes") == 0
     assert "capture had not registered it" in capsys.readouterr().out
 
@@ -173,19 +187,19 @@ def test_a_shape_that_does_not_fit_its_table_is_not_written_and_if_it_is_there_s
 ) -> None:
     """It got into the file, and then neither a removal nor a restart worked. Capture takes it once it fits."""
     bad = {"id": "bad", "table": "public.users", "where": "id > 0", "columns": ["id", "regoin"]}
-    rig.define(shape("users"), shape("other"), shape("more"), bad)
+    folder = watch_folder(rig, shape("users"), shape("other"), shape("more"), bad)
     capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
     assert rig.registry().keys() == {"users", "other", "more"}
     status = capture.loop.status()
     assert [refused.shape_id for refused in status.refused] == ["bad"]
     assert status.refused[0].reason.endswith("it has id, region; did you mean region?")
-    text = rig.shapes_file.read_text()
+    files = read_files(folder)
     new = tmp_path / "new.yaml"
     new.write_text("id: new\ntable: public.users\nwhere: nme = 5\n")
     assert flushtracker(rig, "add-shape", str(new)) == 2
     assert 'where reads column "nme", which the table does not have' in capsys.readouterr().err
-    assert rig.shapes_file.read_text() == text
+    assert read_files(folder) == files
     assert flushtracker(rig, "remove-shape", "other", "--yes") == 0
     assert "capture has removed the shape" in capsys.readouterr().out
     rig.server.execute("ALTER TABLE users ADD regoin text")

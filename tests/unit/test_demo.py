@@ -47,7 +47,7 @@ def test_files_of_the_demo_work_in_another_terminal(tmp_path: Path) -> None:
         text = filled(path.read_text(), {f"FLUSHTRACKER_DEMO{name}": value for name, value in variables.items()})
         (tmp_path / path.name).write_text(text)
     capture = load_capture_config(tmp_path / "capture.yaml")
-    assert (capture.acks, capture.shapes) == (f"{folder}/acks", Path(folder) / "shapes.yaml")
+    assert (capture.acks, capture.shapes) == (f"{folder}/acks", Path(folder) / "shapes.d")
     assert capture.kafka.bootstrap_servers == "one:9092"
     status = load_config(tmp_path / "tracker.yaml").status
     assert status == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9465", "http://127.0.0.1:9466"))

@@ -126,7 +126,7 @@ def test_a_malformed_shape_is_refused(tmp_path: Path, line: str, message: str) -
         ("partitions: [a.b, A.B]", "partitions names 'A.B', which is already listed"),
         ("partitions: [a]", "partitions has 'a', not " + TABLE),
         ("depends_on: [users]", "depends_on names the shape itself"),
-        ("depends_on: [nobody]", "depends_on names 'nobody', which is not a shape in this file"),
+        ("depends_on: [nobody]", "depends_on names 'nobody', which is not a defined shape"),
     ],
 )
 def test_a_shape_that_contradicts_itself_is_refused(tmp_path: Path, line: str, message: str) -> None:
@@ -171,6 +171,39 @@ def test_a_duplicate_id_is_refused(tmp_path: Path) -> None:
     )
 
 
+def test_a_folder_has_the_shapes_of_its_files_in_the_order_of_their_names(tmp_path: Path) -> None:
+    """Each file has a list, or is one shape. They may depend on each other; the greatest allowance counts."""
+    (tmp_path / "b.yaml").write_text("id: one\ntable: s.t\ndepends_on: [two]\n")
+    two = "shapes:\n  - {id: two, table: s.t}\n  - {id: three, table: s.t}\n"
+    (tmp_path / "a.yaml").write_text(f"allow_removing: 2\n{two}")
+    (tmp_path / "B.yaml").write_text("shapes: []\nallow_removing: 1\n")
+    (tmp_path / "c.yml").write_text("id: [")
+    found = read_shapes(tmp_path)
+    assert (found.ids, found.allow_removing, found.faults) == (("two", "three", "one"), 2, ())
+    assert found.definitions[2].subject("depends_on") == f"{tmp_path}/b.yaml line 3: shape 'one'"
+    assert [f"{place.file[-6:]} {place.line}" for place in found.places] == ["a.yaml 3", "a.yaml 4", "b.yaml 1"]
+
+
+def test_an_error_in_a_folder_has_its_file_and_its_line(tmp_path: Path) -> None:
+    """A duplicate has both places, whether or not they are in one file."""
+    (tmp_path / "a.yaml").write_text("shapes:\n  - {id: x, table: s.t}\n  - {id: x, table: s.t}\n")
+    (tmp_path / "b.yaml").write_text("# again\nid: x\ntable: s.t\n")
+    (tmp_path / "c.yaml").write_text("id: y\ntable: t\n")
+    (tmp_path / "d.yaml").write_text("id: z\ntabel: s.t\n")
+    (tmp_path / "e.yaml").write_text("id: ''\ntable: s.t\n")
+    found = [str(fault.error).replace(f"{tmp_path}/", "") for fault in read_shapes(tmp_path).faults]
+    assert found == [
+        "e.yaml line 1: id is empty",
+        "a.yaml line 3: shape x: duplicate id, first on line 2; each shape needs its own",
+        "b.yaml line 2: shape x: duplicate id, first in a.yaml line 2; each shape needs its own",
+        f"c.yaml line 2: shape y: table is 't', not {TABLE}",
+        "d.yaml line 2: shape z: tabel is not a known key; did you mean table?",
+    ]
+    (tmp_path / "f.yaml").write_text("id: x\n  table: [\n")
+    with pytest.raises(ConfigError, match=r"f\.yaml line 2: not YAML"):
+        read_shapes(tmp_path)
+
+
 def test_shapes_that_depend_on_each_other_in_a_cycle_are_refused(tmp_path: Path) -> None:
     """The message has the whole cycle, without the shapes that only lead to it."""
     text = """\
@@ -200,7 +233,7 @@ def test_a_secret_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """Whatever is wrong with a variable's value, messages show the variable's name."""
     monkeypatch.setenv("KEY", "hunter2")
     for line, message in (
-        ("depends_on: ['${KEY}']", "shape users: depends_on names '${KEY}', which is not a shape in this file"),
+        ("depends_on: ['${KEY}']", "shape users: depends_on names '${KEY}', which is not a defined shape"),
         ("replica: '${KEY}'", "shape users: replica is '${KEY}', not default or full"),
     ):
         with pytest.raises(ConfigError) as caught:

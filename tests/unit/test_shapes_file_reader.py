@@ -1,8 +1,8 @@
-"""When a changed shapes file is taken, and which changes are refused; each check is one call, without a clock."""
+"""When changed shapes are taken, of a file or a folder, and which are refused; each check is one call, no clock."""
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from flushtracker.capture.shapes_file_reader import STEADY_CHECKS, ShapesFileRea
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError, ShapeError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
+from flushtracker.shapes.shapes_file import ShapesFile, parse_shapes
 from flushtracker.wal.log_offset import LogOffset
 
 INTERVAL_S = 2.0
@@ -22,10 +22,15 @@ NOW_S = 1_000_000.0
 
 
 class Watched:
-    """A shapes file with the shapes ``ids``, read at the start, and the changes of it that were applied."""
+    """A shapes file with the shapes ``ids``, read at the start, and the changes of it that were applied.
 
-    def __init__(self, folder: Path, *ids: str) -> None:
-        self.path = folder / "shapes.yaml"
+    ``path`` is the file, or its ``folder`` if that is what capture watches.
+    """
+
+    def __init__(self, folder: Path, *ids: str, is_folder: bool = False) -> None:
+        self.folder = folder
+        self.file = folder / "shapes.yaml"
+        self.path = folder if is_folder else self.file
         self.applied: list[list[str]] = []
         self.error: Exception | None = None
         self.waits = 0
@@ -38,8 +43,9 @@ class Watched:
 
     def write(self, text: str, written_s: float = NOW_S) -> None:
         """Replace the content in place; the modification time is that of the fake clock, the same for every write."""
-        self.path.write_text(text)
-        os.utime(self.path, (written_s, written_s))
+        self.file.write_text(text)
+        for path in (self.file, self.folder):
+            os.utime(path, (written_s, written_s))
 
     def check(self, times: int = 1, *, again: bool = False) -> None:
         for _ in range(times):
@@ -68,16 +74,16 @@ def text_of(*ids: str, head: str = "") -> str:
 
 
 class SlowReads:
-    """Reads files only after :meth:`finish`."""
+    """Parses files only after :meth:`finish`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._may_end = threading.Event()
-        monkeypatch.setattr(shapes_file_reader, "read_shapes", self._read)
+        monkeypatch.setattr(shapes_file_reader, "parse_shapes", self._parse)
         monkeypatch.setattr(shapes_file_reader, "_SHORT_S", 0.01)
 
-    def _read(self, path: Path) -> ShapesFile:
+    def _parse(self, files: Mapping[Path, bytes]) -> ShapesFile:
         assert self._may_end.wait(30)
-        return read_shapes(path)
+        return parse_shapes(files)
 
     def finish(self) -> None:
         self._may_end.set()
@@ -89,6 +95,11 @@ class SlowReads:
 @pytest.fixture
 def watched(tmp_path: Path) -> Watched:
     return Watched(tmp_path, "a", "b", "c", "d")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Watched:
+    return Watched(tmp_path, "a", "b", "c", "d", is_folder=True)
 
 
 def test_a_change_is_taken_once_it_was_the_same_for_some_checks(watched: Watched) -> None:
@@ -237,6 +248,75 @@ def test_an_unreadable_file_is_an_error_at_the_start(watched: Watched) -> None:
     assert watched.reader.wait_until_steady()
     with pytest.raises(ConfigError, match="cannot be read"):
         watched.reader.load()
+
+
+# A folder.
+
+
+def test_a_file_that_is_added_renamed_or_deleted_is_a_change_of_the_folder(folder: Watched) -> None:
+    """It is taken as a change of a single file is, and the order is that of the names."""
+    more, between = folder.path / "tail.yaml", folder.path / "middle.yaml"
+    more.write_text("id: e\ntable: public.users\n")
+    folder.check(STEADY_CHECKS - 1)
+    assert folder.applied == []
+    folder.check()
+    more.rename(between)
+    folder.check(STEADY_CHECKS)
+    between.unlink()
+    folder.check(5)
+    assert folder.applied == [list("abcde"), list("eabcd"), list("abcd")]
+
+
+@pytest.mark.parametrize(
+    "name", [".shapes.yaml.new", ".#shapes.yaml", "shapes.yaml~", "#shapes.yaml#", ".shapes.yaml.swp", "old.yml"]
+)
+def test_what_an_editor_leaves_in_the_folder_is_no_change(folder: Watched, name: str) -> None:
+    """Nor is a folder in it, nor a link that leads nowhere under such a name, as Emacs makes for a lock."""
+    (folder.path / name).write_text("{")
+    (folder.path / f".{name}.yaml").symlink_to("nobody@nowhere:1")
+    (folder.path / "folder.yaml").mkdir()
+    folder.check(5)
+    assert folder.applied == []
+    assert folder.refused.count == 0
+
+
+@pytest.mark.parametrize("fault", ["dangling link", "not UTF-8", "not YAML", "no folder"])
+def test_one_file_that_cannot_be_read_removes_nothing(folder: Watched, fault: str) -> None:
+    """Nothing of the others is taken, either, until all can be read: as a web server does with its configuration."""
+    (folder.path / "other.yaml").write_text("id: e\ntable: public.users\n")
+    if fault == "dangling link":
+        folder.file.unlink()
+        folder.file.symlink_to("nowhere.yaml")
+    elif fault == "not UTF-8":
+        folder.file.write_bytes(b"id: \xff")
+    elif fault == "not YAML":
+        folder.write("id: [")
+    else:
+        folder.path.rename(folder.path.with_name("moved"))
+    folder.check(10)
+    assert folder.applied == []
+    assert folder.refused.count == 1
+
+
+def test_a_start_waits_while_names_in_the_folder_change(folder: Watched) -> None:
+    """Its files may be old: they were moved into it, and more may follow."""
+    folder.write(text_of("a"), NOW_S - 1_000)
+    os.utime(folder.path, (NOW_S - 1, NOW_S - 1))
+    assert folder.reader.wait_until_steady()
+    assert folder.waits == STEADY_CHECKS - 1
+    os.utime(folder.path, (NOW_S - 1_000, NOW_S - 1_000))
+    assert folder.reader.wait_until_steady()
+    assert folder.waits == STEADY_CHECKS - 1
+
+
+def test_a_file_that_is_renamed_while_the_folder_is_listed_is_not_missed(
+    folder: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its old name was gone already, and its new one is before the place that the listing had reached."""
+    listings = [[], [folder.path / "shapes.yaml"], [folder.path / "shapes.yaml"]]
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(listings.pop(0)))
+    assert [definition.id for definition in folder.reader.load().definitions] == list("abcd")
+    assert listings == []
 
 
 # What a change may remove.

@@ -47,11 +47,10 @@ _DEADLINE_S: Final = 300.0
 _KILLS: Final = 4
 _BETWEEN_KILLS_S: Final = 2.0
 _JOINED: Final = "(id % 3) IN (SELECT id FROM public.groups WHERE is_on)"
-_SHAPES: Final = f"""
-shapes:
-  - {{id: steps, table: public.steps, flush: {{interval: "300 ms"}}}}
-  - {{id: steps-joined, table: public.steps, where: "{_JOINED}", flush: {{interval: "300 ms"}}}}
-"""
+_SHAPES: Final = (
+    '{id: steps, table: public.steps, flush: {interval: "300 ms"}}',
+    f'{{id: steps-joined, table: public.steps, where: "{_JOINED}", flush: {{interval: "300 ms"}}}}',
+)
 _ROWS: Final = 30
 
 State = tuple[int, int]
@@ -212,16 +211,15 @@ def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: P
             cursor.execute("CREATE TABLE public.groups (id int PRIMARY KEY, is_on boolean NOT NULL)")
             cursor.execute("ALTER TABLE public.groups REPLICA IDENTITY FULL")
             cursor.execute("INSERT INTO public.groups VALUES (0, true), (1, true), (2, false)")
-        added = demo.config_file.with_name("steps.yaml")
-        added.write_text(_SHAPES)
 
         def runs() -> bool:
             demo.raise_failure()
             return demo.check_startup(has_ack=True) and any("http" in line for line in said)
 
         wait_until(runs, "the demo runs", _DEADLINE_S, pause_s=1)
-        add = [sys.executable, "-m", "flushtracker", "add-shape", str(added), "--config", str(demo.config_file)]
-        subprocess.run([*add, "--timeout", "120"], cwd=_ROOT, check=True, timeout=_DEADLINE_S)
+        add = [sys.executable, "-m", "flushtracker", "add-shape", "-", "--config", str(demo.config_file)]
+        for shape in _SHAPES:
+            subprocess.run([*add, "--timeout", "120"], input=shape.encode(), cwd=_ROOT, check=True, timeout=_DEADLINE_S)
         servers = [_Server(postgres_folder, demo.log) for _ in range(2)]
         for server in servers:
             server.start()

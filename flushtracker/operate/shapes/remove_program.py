@@ -1,4 +1,4 @@
-"""``flushtracker remove-shape``: removes a shape from the shapes file, and waits until capture has removed it."""
+"""``flushtracker remove-shape``: deletes a shape's own file, and waits until capture has removed the shape."""
 
 import argparse
 import sys
@@ -10,7 +10,6 @@ from flushtracker.capture.shape_registry import must_be_allowed
 from flushtracker.errors import ConfigError, did_you_mean, listed
 from flushtracker.operate.shapes.registry_look import RegistryLook
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
-from flushtracker.operate.shapes.shapes_yaml import ShapesYaml
 from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
 
 NOT_TAKEN = 1
@@ -18,9 +17,9 @@ NOT_TAKEN = 1
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove the shape from the file; then wait until the registry shows it removed."""
+    """Delete the shape's file; then wait until the registry shows the shape removed."""
     config, shape_id = load_capture_config(arguments.config), arguments.shape
-    require_known(config.shapes, shape_id, read_shapes(config.shapes).ids)
+    _own_file(config.shapes, read_shapes(config.shapes), shape_id)
     registry = RegistryLook(config.kafka, config.postgres.slot)
     question = (
         f"Removing {shape_id} from {config.shapes} is final: its id is never used again.",
@@ -30,54 +29,54 @@ def run(arguments: argparse.Namespace) -> int:
         print("nothing was changed")
         return NOT_TAKEN
     with edited(config.shapes) as file:
-        allowed = remove(file, shape_id, registry.live_ids)
+        path, allowed = remove(file, shape_id, registry.live_ids)
     # Printed after the edit: if stdout fails, the file has changed nevertheless.
     print(f"removed shape {shape_id} from {file.path}")
     if allowed:
         print(
-            f"without {listed(sorted(allowed), most=10)} the file lacks more than half of the live shapes, so it "
-            f"has 'allow_removing: {len(allowed)}' now; remove that line afterwards"
+            f"without {listed(sorted(allowed), most=10)} more than half of the live shapes are missing, so {path} now "
+            f"has 'allow_removing: {len(allowed)}' in place of the shape; take that out afterwards"
         )
     return 0 if arguments.no_wait else _wait(registry, shape_id, arguments.timeout)
 
 
-def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> Set[str]:
-    """Remove the shape from the file, and nothing else.
+def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> tuple[Path, Set[str]]:
+    """Remove the shape by deleting the file that has it alone; returns that.
 
-    ``live_ids`` are the registry's. They include shapes that were removed from the file before, and that capture has
-    not removed yet. If the file then lacks so many live shapes that it must allow it, sets ``allow_removing`` and
-    returns those shapes; otherwise returns none.
+    ``live_ids`` are the registry's. They include shapes that were removed from the files before, and that capture has
+    not removed yet. If the files then lack so many live shapes that they must allow it, the file has
+    ``allow_removing`` instead of the shape, and those shapes are returned, too; otherwise none.
 
     Raises:
-        ConfigError: the file has no such shape, another one depends on it, capture would refuse the file as it is, or
-            the file cannot be edited.
+        ConfigError: the shape is not defined, or not alone in its file, another one depends on it, capture would refuse
+            the files as they are, or the file cannot be changed.
     """
-    before, ids = file.shapes, file.shapes.ids
-    require_known(file.path, shape_id, ids)
-    _require_readable(before)
+    ids = file.shapes.ids
+    path = _own_file(file.path, file.shapes, shape_id)
+    _require_readable(file.shapes)
     registered = tuple(live_ids)
     _require_allowed(file, lacking(registered, frozenset(ids)))
-    content = ShapesYaml(file.text, str(file.path))
-    for index in reversed(range(len(ids))):
-        if ids[index] == shape_id:
-            content.remove(index)
     gone = lacking(registered, frozenset(ids) - {shape_id})
-    allowed = max(file.shapes.allow_removing, len(gone))
-    has_changed = allowed != file.shapes.allow_removing
-    if has_changed:
-        content.set_number("allow_removing", allowed)
+    after = file.parse({path: None})
+    allowed = gone if len(gone) > after.allow_removing else frozenset()
+    line = f"allow_removing: {len(allowed)}\n" if allowed else ""
+    file.write(path, f"{line}shapes: []\n".encode() if allowed or path == file.path else None)
+    return path, allowed
 
-    def verify(after: ShapesFile) -> None:
-        # What depended on it in a cycle may be right now.
-        wrong = {fault.shape_id for fault in before.faults}
-        left = tuple(shape for shape in before.definitions if shape.id != shape_id)
-        expected = left, tuple(each for each in ids if each != shape_id), allowed
-        kept = tuple(shape for shape in after.definitions if shape.id not in wrong)
-        if (kept, after.ids, after.allow_removing) != expected:
-            raise ConfigError(f"{file.path}: removing {shape_id!r} would change more than that; edit it by hand")
 
-    file.replace(content.text(), verify)
-    return gone if has_changed else frozenset()
+def _own_file(path: Path, shapes: ShapesFile, shape_id: str) -> Path:
+    """The file that has only this shape, of those at ``path``; raises ``ConfigError``."""
+    require_known(path, shape_id, shapes.ids)
+    entries = list(zip(shapes.ids, shapes.places, strict=True))
+    places = [place for each, place in entries if each == shape_id]
+    files = {place.file for place in places}
+    if sum(place.file in files for _, place in entries) > 1:
+        where = " and ".join(f"{place.file} line {place.line}" for place in places)
+        raise ConfigError(
+            f"shape {shape_id!r} has no file of its own: it is in {where}. Delete it there with an editor, and capture "
+            "removes it; nothing was changed"
+        )
+    return Path(*files)
 
 
 def lacking(live_ids: Iterable[Set[str]], left: Set[str | None]) -> Set[str]:
@@ -92,7 +91,7 @@ def _require_allowed(file: ShapesEdit, gone: Set[str]) -> None:
         raise ConfigError(
             f"{file.path} lacks more than half of the live shapes already, so capture refuses it: "
             f"{listed(sorted(gone), most=10)}. Complete it; or, if they are to be removed, add the line "
-            f"'allow_removing: {len(gone)}' to it"
+            f"'allow_removing: {len(gone)}' {'to one of its files' if file.path.is_dir() else 'to it'}"
         )
 
 

@@ -5,18 +5,22 @@ repeated: a shape whose next incarnation has yet to begin is not begun twice.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.errors import ShapeError, listed
+from flushtracker.config.yaml_tree import Place, compose
+from flushtracker.errors import ConfigError, ShapeError, listed
 from flushtracker.operate.shapes.registry_look import RegistryLook
 from flushtracker.operate.shapes.remove_program import NOT_TAKEN, confirmed, require_known
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
-from flushtracker.operate.shapes.shapes_yaml import ShapesYaml
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
+from flushtracker.shapes.shapes_file import read_shapes
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,32 +54,60 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def resync(file: ShapesEdit, shape_ids: Sequence[str], registry: RegistryLook) -> Mapping[str, int]:
-    """Raise the shapes' incarnations in the file, and change nothing else; returns the incarnation of each.
+    """Raise the shapes' incarnations in their files, and change nothing else; returns the incarnation of each.
 
     Raises:
-        ConfigError: a shape cannot begin again, or the file cannot be edited; nothing was changed.
+        ConfigError: a shape cannot begin again, or a file cannot be edited. Of several files, the first may have been.
     """
     before, ids = file.shapes, file.shapes.ids
-    content = ShapesYaml(file.text, str(file.path))
     defined = {shape.id: shape for shape in before.definitions}
+    changed = dict[Path, bytes]()
     wanted = dict[str, int]()
     for shape_id in shape_ids:
         require_known(file.path, shape_id, ids)
         if shape_id not in defined:
             raise next(fault.error for fault in before.faults if fault.shape_id == shape_id)
         wanted[shape_id] = incarnation = _next(defined[shape_id], registry)
-        if incarnation != defined[shape_id].incarnation:
-            defined[shape_id] = replace(defined[shape_id], incarnation=incarnation)
-            content.set_in_shape(ids.index(shape_id), "incarnation", incarnation)
-
-    def verify(after: ShapesFile) -> None:
-        expected = tuple(defined.values()), ids, before.allow_removing
-        if (after.definitions, after.ids, after.allow_removing) != expected:
-            raise ShapeError(f"{file.path}: this would change more than the incarnations; edit it by hand")
-
-    if tuple(defined.values()) != before.definitions:
-        file.replace(content.text(), verify)
+        if incarnation == defined[shape_id].incarnation:
+            continue
+        defined[shape_id] = replace(defined[shape_id], incarnation=incarnation)
+        *above, name = (place.file for place in before.places[: ids.index(shape_id) + 1])
+        path = Path(name)
+        changed[path] = _with_incarnation(name, changed.get(path, file.files[path]), above.count(name), incarnation)
+    after = None
+    with suppress(ConfigError):
+        after = file.parse(changed)
+    if after is None or (after.definitions, after.ids) != (tuple(defined.values()), ids):
+        numbers = ", ".join(f"{number} of {shape_id}" for shape_id, number in wanted.items())
+        raise ShapeError(f"{file.path}: set the incarnations by hand ({numbers}): the notation hides where they belong")
+    for path, content in changed.items():
+        file.write(path, content)
     return wanted
+
+
+def _with_incarnation(name: str, content: bytes, number: int, incarnation: int) -> bytes:
+    """The file with the incarnation of its entry ``number``, in place of the one before or behind the id."""
+    text = content.decode()
+    root: Any = compose(text, Place(name, {}))
+    entries = _values(root).get("shapes")
+    entry = root if entries is None else entries.value[number]
+    shape_id, old = _values(entry)["id"], _values(entry).get("incarnation")
+    begin = end = shape_id.end_mark.index
+    new = str(incarnation)
+    if old is not None:
+        begin, end = old.start_mark.index, old.end_mark.index
+    elif entry.flow_style:
+        new = f", incarnation: {new}"
+    else:
+        # A comment may follow the id.
+        begin = end = end + len(re.split("[\r\n]", text[end:], maxsplit=1)[0])
+        newline, column = "\r\n" if "\r\n" in text else "\n", entry.value[0][0].start_mark.column
+        new = f"{newline}{' ' * column}incarnation: {new}"
+    return (text[:begin] + new + text[end:]).encode()
+
+
+def _values(mapping: Any) -> dict[str, Any]:
+    return {key.value: value for key, value in mapping.value}
 
 
 def _next(shape: ShapeDefinition, registry: RegistryLook) -> int:

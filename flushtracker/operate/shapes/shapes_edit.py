@@ -1,90 +1,105 @@
-"""``ShapesEdit``: the shapes file, changed as a whole or not at all.
+"""``ShapesEdit``: a file of the shapes, replaced, added or deleted as a whole or not at all.
 
-The new content is written beside the file, read by the reader that capture uses, and renamed over the file; so capture
-never reads half of it. A lock excludes other commands. Before the rename the file is compared with what was read, which
-detects an editor.
+The new content is written beside the file and renamed over it, so capture never reads half of it. A lock on the folder
+excludes other commands. Before the rename the file is compared with what was read, which detects an editor.
 """
 
 import fcntl
 import os
 import pwd
 import stat
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
+from flushtracker.config.yaml_tree import read_files
 from flushtracker.disk_sync import sync
 from flushtracker.errors import ConfigError, FlushtrackerError, ShapeError
-from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
+from flushtracker.shapes.shapes_file import ShapesFile, parse_shapes
 
 _LOCK_TIMEOUT_S: Final = 10.0
 _LOCK_PAUSE_S: Final = 0.05
-_BOM: Final = "\ufeff"
 
 
 class ShapesEdit:
-    """The file at ``path``, whose content is ``text`` and means ``shapes``; make one with :func:`edited`."""
+    """The shapes at ``path``, a file or a folder, whose ``files`` mean ``shapes``; make one with :func:`edited`."""
 
-    def __init__(self, path: Path, content: bytes) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.shapes = read_shapes(path)
-        self._content = content
-        decoded = content.decode()
-        self._bom = _BOM if decoded.startswith(_BOM) else ""
-        self.text = decoded.removeprefix(_BOM)
+        self.files = read_files(path)
+        self.shapes = parse_shapes(self.files)
 
-    def replace(self, text: str, verify: Callable[[ShapesFile], None]) -> None:
-        """Replace the file's content by ``text``, unless it cannot be read, or ``verify`` raises for its meaning.
+    def parse(self, changes: Mapping[Path, bytes | None]) -> ShapesFile:
+        """What the files would mean if some had this content, or without one if that is ``None``.
 
         Raises:
-            ConfigError: nothing was changed.
+            ConfigError: that would be wrong with a shape that nothing is wrong with now.
         """
-        descriptor, name = tempfile.mkstemp(prefix=f".{self.path.name}.", suffix=".new", dir=self.path.parent)
-        new = Path(name)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write((self._bom + text).encode())
-                self._keep_rights(file)
-                file.flush()
-                os.fsync(file.fileno())
-            verify(self._read(new))
-            if self.path.read_bytes() != self._content:
-                raise ConfigError(
-                    f"{self.path} was changed meanwhile by another program; nothing was edited, try again"
-                )
-            new.replace(self.path)
-        finally:
-            with suppress(FileNotFoundError):
-                new.unlink()
-        # The rename is durable where the file system can make it so.
-        with suppress(OSError):
-            sync(self.path.parent)
-
-    def _read(self, new: Path) -> ShapesFile:
-        """Parse the new content; the edit must not introduce errors."""
-        shapes = read_shapes(new, f"{self.path}, as it would be,")
+        files = {**self.files, **changes}
+        shapes = parse_shapes({file: content for file, content in files.items() if content is not None})
         known = {fault.shape_id for fault in self.shapes.faults}
         refuse([fault.error for fault in shapes.faults if fault.shape_id not in known])
         return shapes
 
-    def _keep_rights(self, file: IO[bytes]) -> None:
-        """Give the new file the rights of the old; raises ``ConfigError`` if a user could no longer read it."""
-        now = self.path.stat()
-        # Only root may change the owner. A member of the group may set the group.
-        for owner in (now.st_uid, -1):
-            with suppress(PermissionError):
-                os.fchown(file.fileno(), owner, now.st_gid)
-                break
-        os.fchmod(file.fileno(), now.st_mode & 0o7777)
-        lost = lost_reader(now, os.fstat(file.fileno()))
-        if lost is not None:
-            raise ConfigError(
-                f"{self.path} cannot be changed by this user: {lost} could no longer read it, and that may be how "
-                "capture reads it. Run the command as the file's owner or as root; nothing was changed"
-            )
+    def write(self, file: Path, content: bytes | None) -> None:
+        """Give a file this content, or delete it if that is ``None``; follows a symbolic link to write.
+
+        Raises:
+            ConfigError: the file is not as it was read, or a user could no longer read it; nothing was changed.
+            OSError: nothing was changed.
+        """
+        target = file if content is None else file.resolve()
+        if content is None:
+            self._require_unchanged(file)
+            file.unlink()
+        else:
+            self._replace(file, target, content)
+        # The change is durable where the file system can make it so.
+        with suppress(OSError):
+            sync(target.parent)
+
+    def _replace(self, file: Path, target: Path, content: bytes) -> None:
+        # The name is hidden, and that of a command that was killed before.
+        new = target.with_name(f".{target.name}.new")
+        new.unlink(missing_ok=True)
+        try:
+            with new.open("xb") as opened:
+                opened.write(content)
+                _copy_rights(target if file in self.files else target.parent, opened)
+                opened.flush()
+                os.fsync(opened.fileno())
+            self._require_unchanged(file)
+            new.replace(target)
+        finally:
+            new.unlink(missing_ok=True)
+
+    def _require_unchanged(self, file: Path) -> None:
+        content = file.read_bytes() if file.exists() else None
+        if content != self.files.get(file):
+            raise ConfigError(f"{file} was changed meanwhile by another program; nothing was edited, try again")
+
+
+def _copy_rights(other: Path, file: IO[bytes]) -> None:
+    """Give a new file the rights of the one that it replaces, or of its folder.
+
+    Raises:
+        ConfigError: a user who can read that could not read the file.
+    """
+    now = other.stat()
+    # Only root may change the owner. A member of the group may set the group.
+    for owner in (now.st_uid, -1):
+        with suppress(PermissionError):
+            os.fchown(file.fileno(), owner, now.st_gid)
+            break
+    os.fchmod(file.fileno(), now.st_mode & 0o666)
+    lost = lost_reader(now, os.fstat(file.fileno()))
+    if lost is not None:
+        raise ConfigError(
+            f"{other} cannot be changed by this user: {lost} could no longer read it, and that may be how capture "
+            "reads it. Run the command as its owner or as root; nothing was changed"
+        )
 
 
 def refuse(errors: Sequence[FlushtrackerError]) -> None:
@@ -122,37 +137,35 @@ def _is_member(user: int, group: int) -> bool:
 
 @contextmanager
 def edited(path: Path) -> Iterator[ShapesEdit]:
-    """Open the file for an edit and lock it against other commands. Follows a symbolic link.
+    """Open the shapes at ``path`` for an edit, and lock their folder against other commands.
 
     Raises:
-        ConfigError: the file cannot be read, written or locked, or is not a file of shapes.
+        ConfigError: they cannot be read, written or locked, or are not shapes.
     """
-    read_shapes(path)
-    real = path.resolve()
     try:
-        with _locked(real) as file:
-            yield ShapesEdit(real, file.read())
+        with _locked(path if path.is_dir() else path.resolve().parent):
+            yield ShapesEdit(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be changed: {error.strerror or error}; nothing was changed") from error
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[IO[bytes]]:
+def _locked(folder: Path) -> Iterator[None]:
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
-    while True:
-        with path.open("r+b") as file:
-            if _try_lock(file) and os.fstat(file.fileno()).st_ino == path.stat().st_ino:
-                yield file
-                return
-        # Another command holds the lock, or has replaced the file.
-        if time.monotonic() > deadline:
-            raise ConfigError(f"{path} is locked by another process; nothing was changed")
-        time.sleep(_LOCK_PAUSE_S)
-
-
-def _try_lock(file: IO[bytes]) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise ConfigError(f"{folder} is locked by another process; nothing was changed")
+            time.sleep(_LOCK_PAUSE_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
