@@ -147,7 +147,7 @@ class ServeApp:
                 "x-accel-buffering": "no",
             }
 
-        await send_events(exchange.send, self._answers, request, begun, exchange.gone, self.files)
+        await send_events(exchange.send, self._answers, request, begun, exchange.gone, exchange.sending)
 
     async def _health(self, exchange: Exchange, headers: Headers, *, is_ready_asked: bool) -> None:
         reason = self.not_ready_because if is_ready_asked else None

@@ -7,7 +7,7 @@ connection ends only after one, however long that takes, or when the server stop
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -20,7 +20,6 @@ from flushtracker.serve.gone import until_gone
 from flushtracker.serve.http_answers import Headers, send_part, start_stream
 from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefetchError, RefusalError
-from flushtracker.serve.sent_files import SentFiles
 from flushtracker.serve.shape_answers import ShapeAnswers
 from flushtracker.serve.shape_request import ShapeRequest
 
@@ -35,9 +34,9 @@ async def send_events(
     request: ShapeRequest,
     begun: Callable[[Follower], Headers],
     gone: "asyncio.Future[None]",
-    files: SentFiles,
+    sending: Callable[[Body], AbstractContextManager[None]],
 ) -> None:
-    """Send the first part and what follows; ``begun`` gives the headers.
+    """Send the first part and what follows; ``begun`` gives the headers, and ``sending`` lasts as a body is sent.
 
     Raises:
         GoneError, StalledError: nobody takes it.
@@ -45,7 +44,7 @@ async def send_events(
     """
     end_s = time.monotonic() + STREAM_S
     follower, page = await until_gone(answers.stream(request), gone)
-    with files.sending(page.body):
+    with sending(page.body):
         headers = {**begun(follower), "content-type": "text/event-stream", "cache-control": "no-store"}
         await start_stream(send, headers)
         lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
@@ -59,7 +58,7 @@ async def send_events(
             follower = await answers.more(follower, gone, min(end_s, time.monotonic() + ALIVE_S))
             if follower.has_more:
                 page = await until_gone(answers.page(follower), gone)
-                with files.sending(page.body):
+                with sending(page.body):
                     lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
             elif lsn is None or follower.has_news:
                 lsn = await _send_page(send, Page(Body(), follower.tx), follower, is_end=True)

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import re
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Final
 
 from flushtracker.monitoring.asgi import Message, Receive, Scope, Send
 from flushtracker.serve.answer import Answer
+from flushtracker.serve.body import Body
 from flushtracker.serve.http_answers import Headers, StalledError, headers_of, send_answer, send_whole
 from flushtracker.serve.rare_log import RareLog
 from flushtracker.serve.recent_answers import FIRST_ERROR
@@ -91,9 +92,13 @@ class Exchange:
             await send_whole(self.send, status, headers, body)
 
     async def answer(self, headers: Headers, answer: Answer) -> None:
-        with self._app.files.sending(answer.body):
+        with self.sending(answer.body):
             self.count(200)
             await send_answer(self.send, headers, answer, is_head=self.scope["method"] == "HEAD")
+
+    def sending(self, body: Body) -> AbstractContextManager[None]:
+        """While a body is sent; raises ``UnavailableError`` for too many files."""
+        return self._app.files.sending(body, self.abort)
 
     def count(self, status: int) -> None:
         self._app.answered[status] += 1

@@ -1,11 +1,14 @@
 """``SentFiles``: the files of answers and events that are being sent, of which only so many may be open.
 
 A file that is dropped from what is kept takes its place on the disk until it has been sent, however slow its clients.
+So whoever has been sent one for long is cut off once another client needs the room.
 """
 
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from flushtracker.serve.body import Body, PageFile
@@ -14,33 +17,67 @@ from flushtracker.serve.refusals import UnavailableError
 MOST_FILES: Final = 400
 """Each for any number of clients."""
 
+LATE_S: Final = 30.0
+"""Nobody is cut off earlier."""
+
+
+@dataclass(eq=False, slots=True)
+class _Sending:
+    file: PageFile
+    began_s: float
+    abort: Callable[[], None]
+
 
 class SentFiles:
     """At most :data:`MOST_FILES` of ``most_bytes`` in all, or one alone. For the event loop."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, now_s: Callable[[], float] = time.monotonic) -> None:
         self._most_bytes = most_bytes
+        self._now_s = now_s
         self._files: Counter[PageFile] = Counter()
+        self._sendings: dict[_Sending, None] = {}
+        """In the order in which they began."""
 
     def __len__(self) -> int:
         return len(self._files)
 
     @contextmanager
-    def sending(self, body: Body) -> Iterator[None]:
-        """While a body is sent: its file is open that long; raises ``UnavailableError`` for too many files."""
+    def sending(self, body: Body, abort: Callable[[], None]) -> Iterator[None]:
+        """While a body is sent: its file is open that long, or until ``abort`` is called, which cuts off its client.
+
+        Raises:
+            UnavailableError: too many files are being sent to others, none of them for long.
+        """
         file = body.file
         if file is None:
             yield
             return
-        if file not in self._files and not self._has_room(file.length):
-            raise UnavailableError("too many answers are being sent; try again", 5)
+        if file not in self._files:
+            self._make_room(file.length)
+        sending = _Sending(file, self._now_s(), abort)
+        self._sendings[sending] = None
         self._files[file] += 1
         try:
             yield
         finally:
-            self._files[file] -= 1
-            if not self._files[file]:
-                del self._files[file]
+            self._end(sending)
+
+    def _make_room(self, length: int) -> None:
+        for each in list(self._sendings):
+            if self._has_room(length) or self._now_s() - each.began_s < LATE_S:
+                break
+            self._end(each)
+            each.abort()
+        if not self._has_room(length):
+            raise UnavailableError("too many answers are being sent; try again", 5)
+
+    def _end(self, sending: _Sending) -> None:
+        # One that was cut off has ended already.
+        if sending in self._sendings:
+            del self._sendings[sending]
+            self._files[sending.file] -= 1
+            if not self._files[sending.file]:
+                del self._files[sending.file]
 
     def _has_room(self, length: int) -> bool:
         """Whether another file may be sent."""

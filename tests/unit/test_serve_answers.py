@@ -695,7 +695,7 @@ async def test_files_that_are_being_sent_are_limited(log: str, monkeypatch: pyte
     append(log, inserts(10, "a"))
     async with serving(log) as server:
         files, slow = server.served.app.files, PageFile()
-        with files.sending(Body(b"", slow)), files.sending(Body(b"", slow)):
+        with files.sending(Body(b"", slow), lambda: None), files.sending(Body(b"", slow), lambda: None):
             response = await server.get({**USERS, "offset": "-1"})
             assert (response.status, response.headers["retry-after"]) == (503, "5")
         assert (await server.get({**USERS, "offset": "-1"})).status == 200
@@ -709,7 +709,7 @@ async def test_bytes_that_are_being_sent_are_limited(log: str) -> None:
         files, slow = server.served.app.files, PageFile()
         files._most_bytes = 10
         slow.append(b"123456789")
-        with files.sending(Body(b"", slow)), files.sending(Body(b"", slow)):
+        with files.sending(Body(b"", slow), lambda: None), files.sending(Body(b"", slow), lambda: None):
             assert (await server.get({**USERS, "offset": "-1"})).status == 503
         assert (await server.get({**USERS, "offset": "-1"})).status == 200
 

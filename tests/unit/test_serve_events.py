@@ -129,14 +129,14 @@ async def test_events_use_files_that_are_limited(log: str, monkeypatch: pytest.M
         append(log, inserts(20, "b"))
         await watch.current(fresh=True)
         query = {**client.query(live=True), "live_sse": "true"}
-        with files.sending(Body(b"", PageFile())):
+        with files.sending(Body(b"", PageFile()), lambda: None):
             assert (await server.get(query)).status == 503
         found = Response()
         stream = asyncio.create_task(server.get(query, into=found))
         while not watch.waiting:
             await asyncio.sleep(0.01)
         assert not files
-        with files.sending(Body(b"", PageFile())):
+        with files.sending(Body(b"", PageFile()), lambda: None):
             append(log, inserts(30, "c"))
             await stream
         assert b'"global_last_seen_lsn":"20"' in found.body
