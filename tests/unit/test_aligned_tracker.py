@@ -36,69 +36,6 @@ def fragment(tracker: AlignedTracker, op: int, sent: Sent, *, is_commit: bool = 
     return tracker.handle_txn_fragment(LogOffset(tx, op), sent, is_commit=is_commit, now_ms=0)
 
 
-def test_a_flush_of_the_last_change_of_a_shape_completes_its_transaction() -> None:
-    """The commit ends at (100, 4), the shape's last change is (100, 2): more will never be flushed."""
-    tracker = AlignedTracker()
-    assert fragment(tracker, 4, {"users": LogOffset(100, 2)}, is_commit=True) == 98
-    assert flush(tracker, "users", 2) == 100
-    assert tracker.is_empty
-
-
-def test_a_flush_before_its_transaction_counts_when_that_comes() -> None:
-    """It completes its own transaction, and lets the ack pass no other shape's."""
-    tracker = AlignedTracker()
-    assert flush(tracker, "users", 2, tx=200) is None
-    assert fragment(tracker, 0, {"orders": LogOffset(100, 0)}, is_commit=True) == 98
-    assert fragment(tracker, 4, {"users": LogOffset(200, 2)}, is_commit=True, tx=200) is None
-    assert flush(tracker, "orders", 0) == 200
-    assert tracker.is_empty
-
-
-def test_a_flush_between_two_fragments_counts_if_the_commit_has_nothing_for_the_shape() -> None:
-    """No further flush will come, so the commit alone completes the transaction."""
-    tracker = AlignedTracker()
-    fragment(tracker, 2, {"users": LogOffset(100, 0)})
-    assert flush(tracker, "users", 0) is None
-    assert not tracker.pending
-    assert fragment(tracker, 6, {"users": None}, is_commit=True) == 100
-    assert tracker.is_empty
-
-
-def test_a_flush_between_two_fragments_is_partial_if_the_shape_has_more() -> None:
-    """The second fragment has another change: the shape is pending from its flush on."""
-    tracker = AlignedTracker()
-    fragment(tracker, 2, {"users": LogOffset(100, 0)})
-    flush(tracker, "users", 0)
-    assert fragment(tracker, 6, {"users": LogOffset(100, 4)}, is_commit=True) == 99
-    assert tracker.pending["users"].last_flushed == LogOffset(100, 0)
-    assert flush(tracker, "users", 4) == 100
-
-
-def test_a_commit_with_nothing_for_a_shape_leaves_nothing_pending() -> None:
-    """A shape that is listed and writes nothing waits for no flush."""
-    tracker = AlignedTracker()
-    assert fragment(tracker, 4, {"users": None}, is_commit=True) == 100
-    assert tracker.is_empty
-
-
-def test_a_transaction_that_is_sent_again_and_cut_anew_is_not_pending_again() -> None:
-    """Its writer has flushed, and says nothing again: neither while the transaction is open, nor after its commit."""
-    tracker = AlignedTracker()
-    fragment(tracker, 2, {"users": LogOffset(100, 2)})
-    flush(tracker, "users", 2)
-    assert fragment(tracker, 6, {"users": LogOffset(100, 2)}, is_commit=True) == 100
-    assert fragment(tracker, 6, {"users": LogOffset(100, 2)}, is_commit=True) is None
-    assert tracker.is_empty
-
-
-def test_the_ack_is_just_below_the_first_transaction_that_is_not_flushed() -> None:
-    """A flush of the first of two transactions counts as one up to the second."""
-    tracker = AlignedTracker()
-    fragment(tracker, 4, {"users": LogOffset(100, 2)}, is_commit=True)
-    fragment(tracker, 4, {"users": LogOffset(2000, 2)}, is_commit=True, tx=2000)
-    assert flush(tracker, "users", 2) == 1998
-
-
 def test_a_removal_before_the_last_fragments_of_its_transaction_completes_them() -> None:
     """Also what is read later; the next transaction that lists the shape is another incarnation's."""
     tracker = AlignedTracker()

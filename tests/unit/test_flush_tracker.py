@@ -154,54 +154,6 @@ def test_ack_waits_for_the_slowest_shape() -> None:
     assert not tracker.pending
 
 
-def test_a_transaction_without_shapes_is_acknowledged_at_once() -> None:
-    """With nothing pending, a commit is its own ack; with something pending, it is not."""
-    tracker = FlushTracker()
-    assert tracker.handle_txn_fragment(LogOffset(100, 0), [], is_commit=True, now_ms=0) == 100
-    assert tracker.handle_txn_fragment(LogOffset(200, 0), ["users"], is_commit=True, now_ms=0) == 198
-    assert tracker.handle_txn_fragment(LogOffset(300, 0), [], is_commit=True, now_ms=0) is None
-
-
-def test_a_fragment_without_commit_is_not_acknowledged() -> None:
-    """An open transaction that touches no shape moves nothing until its commit."""
-    tracker = FlushTracker()
-    assert tracker.handle_txn_fragment(LogOffset(100, 0), [], is_commit=False, now_ms=0) is None
-    assert tracker.handle_txn_fragment(LogOffset(100, 2), [], is_commit=True, now_ms=0) == 100
-
-
-def test_a_fragment_without_commit_acknowledges_what_came_before() -> None:
-    """The first fragment of 200 shows that all before 200 was read, and both shapes have flushed up to there."""
-    tracker = FlushTracker()
-    tracker.handle_txn_fragment(LogOffset(100, 0), ["users"], is_commit=True, now_ms=0)
-    tracker.handle_flush_notification("users", LogOffset(100, 0), now_ms=0)
-    assert tracker.handle_txn_fragment(LogOffset(200, 0), ["users", "orders"], is_commit=False, now_ms=0) == 198
-
-
-def test_unknown_shapes_change_nothing() -> None:
-    """A flush or removal of a shape that is not pending leaves the tracker as it is."""
-    tracker = FlushTracker()
-    tracker.handle_txn_fragment(LogOffset(100, 0), ["users"], is_commit=True, now_ms=0)
-    before = dict(tracker.pending)
-    assert tracker.handle_flush_notification("orders", LogOffset(500, 0), now_ms=0) is None
-    assert tracker.handle_shape_removed("orders") is None
-    assert dict(tracker.pending) == before
-
-
-def test_removing_the_blocking_shape_acknowledges() -> None:
-    """A removed shape blocks nothing, so what it alone held back is acknowledged."""
-    tracker = FlushTracker()
-    tracker.handle_txn_fragment(LogOffset(100, 0), ["users"], is_commit=True, now_ms=0)
-    assert tracker.handle_shape_removed("users") == 100
-    assert tracker.handle_shape_removed("users") is None
-
-
-def test_apply_applies_entries_before_the_commit() -> None:
-    """A batch with a commit and its pending shape must not acknowledge the commit first."""
-    tracker = FlushTracker()
-    assert tracker.apply({"0": pending((100, 4), (99, 0))}, LogOffset(100, 4)) == 98
-    assert tracker.apply({"0": None}) == 100
-
-
 def test_apply_replaces_an_entry_even_by_a_lower_one() -> None:
     """A group has a partial flush in T, then a shape new in T: the entry goes down, the ack does not."""
     tracker = FlushTracker()
@@ -265,13 +217,6 @@ def test_offsets_seen_and_flushed_never_go_back() -> None:
     tracker.apply({"0": pending((100, 8), (99, 0))}, LogOffset(40, 0))
     assert tracker.last_seen_offset == LogOffset(50, 0)
     assert tracker.last_global_flushed_offset == LogOffset(100, 5)
-
-
-def test_flush_beyond_what_was_sent_completes_the_shape() -> None:
-    """A flush past ``last_sent`` counts as a flush of everything sent."""
-    tracker = FlushTracker()
-    tracker.handle_txn_fragment(LogOffset(100, 4), ["users"], is_commit=True, now_ms=0)
-    assert tracker.handle_flush_notification("users", LogOffset(900, 0), now_ms=0) == 100
 
 
 def test_an_empty_pending_range_is_refused() -> None:

@@ -1,6 +1,5 @@
 """The chain of fragments: what is next, what is resent, and what is a gap."""
 
-from itertools import permutations
 from random import Random
 
 import pytest
@@ -24,51 +23,11 @@ def chain_at(cursor: tuple[int, int]) -> FragmentChain:
     return FragmentChain("7301/1/shapes", LogOffset(*cursor), LogOffset(*cursor))
 
 
-def test_a_batch_is_applied_in_the_order_of_follows() -> None:
-    """Every order of the same links gives the same cursor and last commit."""
-    links = [
-        link((99, 0), (200, 4), start=True),
-        link((200, 4), (300, 2), commit=False),
-        link((300, 2), (300, 6)),
-        link((300, 6), (400, 0), commit=False),
-    ]
-    for order in permutations(links):
-        chain = FragmentChain("7301/1/shapes")
-        chain.extend(ChainLinks.of(order))
-        assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset(400, 0), LogOffset(300, 6))
-
-
-def test_an_empty_batch_changes_nothing() -> None:
-    """This holds for a new chain and for a running one."""
-    for chain in (FragmentChain("7301/1/shapes"), chain_at((300, 2))):
-        before = chain.stream_cursor
-        chain.extend(ChainLinks.of([]))
-        assert chain.stream_cursor == before
-
-
-def test_resent_links_change_nothing() -> None:
-    """Links that end at or below the cursor, in any cut, move neither cursor nor last commit back."""
-    chain = chain_at((300, 6))
-    chain.extend(
-        ChainLinks.of(
-            [link((99, 0), (200, 4), start=True), link((200, 4), (300, 4), commit=False), link((300, 4), (300, 6))]
-        )
-    )
-    assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset.last_of(300), LogOffset(300, 6))
-
-
 def test_a_resent_commit_alone_does_not_take_back_the_last_commit() -> None:
     """A batch may end within a resend; a driver that starts then acknowledges no further than the last commit here."""
     chain = chain_at((300, 6))
     chain.extend(ChainLinks.of([link((99, 0), (200, 4), start=True)]))
     assert chain.last_seen_offset == LogOffset(300, 6)
-
-
-def test_a_resend_in_another_cut_continues_past_the_cursor() -> None:
-    """A resent fragment that ends beyond the cursor is next, though it follows an earlier offset."""
-    chain = chain_at((300, 2))
-    chain.extend(ChainLinks.of([link((99, 0), (300, 4), start=True, commit=False), link((300, 4), (300, 8))]))
-    assert chain.last_seen_offset == LogOffset(300, 8)
 
 
 def test_a_gap_moves_nothing() -> None:
@@ -82,13 +41,6 @@ def test_a_gap_moves_nothing() -> None:
     with pytest.raises(GapError, match=message):
         chain.extend(ChainLinks.of([link((300, 6), (350, 0)), link((400, 2), (500, 0))]))
     assert (chain.stream_cursor, chain.last_seen_offset) == (LogOffset.last_of(300), LogOffset(300, 6))
-
-
-def test_a_lost_commit_is_a_gap_wherever_the_transaction_is_cut() -> None:
-    """One run has read further in the transaction than the commit of another, which is lost."""
-    chain = chain_at((300, 6))
-    with pytest.raises(GapError, match=r"follows 0/12C\+2, but the chain ends at 0/12C\+6"):
-        chain.extend(ChainLinks.of([link((300, 2), (400, 0))]))
 
 
 def test_a_gap_between_two_partitions_names_both() -> None:
@@ -137,12 +89,6 @@ def test_a_gap_within_one_partition_names_no_other(read_at: str, place: str) -> 
     )
 
 
-def test_a_start_beyond_the_cursor_is_a_gap_too() -> None:
-    """A start states that everything after it is resent, not that everything before it was seen."""
-    with pytest.raises(GapError, match=r"follows 0/190\+0, but the chain ends at 0/12C\+6"):
-        chain_at((300, 6)).extend(ChainLinks.of([link((400, 0), (500, 0), start=True)]))
-
-
 def test_a_new_chain_begins_with_a_start() -> None:
     """With no cursor, the least fragment must be a start; a later start does not show what came before it."""
     with pytest.raises(GapError, match=r"the first fragment of source 7301/1/shapes follows 0/63\+0 and is not marked"):
@@ -154,24 +100,6 @@ def test_a_new_chain_begins_with_a_start() -> None:
         links = [link((99, 0), start, start=True, commit=start > other), link((99, 0), other, commit=other > start)]
         chain.extend(ChainLinks.of(reversed(links)))
         assert chain.stream_cursor == LogOffset.last_of(200)
-
-
-def test_a_start_past_an_open_transaction_is_a_gap() -> None:
-    """The slot was moved past a transaction whose end was never seen; with the end, the start is accepted."""
-    chain = chain_at((300, 2))
-    with pytest.raises(GapError, match=r"follows 0/12C\+0, but the chain ends at 0/12C\+2"):
-        chain.extend(ChainLinks.of([link((300, 0), (400, 0), start=True)]))
-    chain.extend(ChainLinks.of([link((300, 0), (400, 0), start=True), link((300, 2), (300, 4))]))
-    assert chain.last_seen_offset == LogOffset(400, 0)
-
-
-def test_a_chain_from_the_last_ack_needs_no_start() -> None:
-    """From ``(ack, ∞)``, a fragment that follows the ack's transaction or an earlier one is next."""
-    chain = FragmentChain("7301/1/shapes", LogOffset.last_of(300))
-    chain.extend(ChainLinks.of([link((300, 6), (400, 0))]))
-    assert chain.last_seen_offset == LogOffset(400, 0)
-    with pytest.raises(GapError):
-        FragmentChain("7301/1/shapes", LogOffset.last_of(300)).extend(ChainLinks.of([link((301, 0), (400, 0))]))
 
 
 def test_a_broken_chain_stays_broken() -> None:

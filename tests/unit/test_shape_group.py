@@ -4,10 +4,8 @@ import re
 import tracemalloc
 from contextlib import suppress
 from itertools import product
-from random import Random
 
 import pytest
-from hypothesis import given
 
 from flushtracker.errors import StateError
 from flushtracker.tracking.flush_tracker import Pending
@@ -15,8 +13,6 @@ from flushtracker.tracking.group_report import GroupReport, PendingShape
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from tests.support.group_view import ShapeFlush, ShapeFragment, ShapeView, apply_batch, check_group, group_of, shapes_of
-from tests.support.random_wal import RANDOMS, Case, cases, random_batches
-from tests.support.simulated_job import run_job
 
 
 def commit(shape_id: str, lsn: int, op: int = 0) -> ShapeFragment:
@@ -41,41 +37,6 @@ def feed(group: ShapeGroup, *events: ShapeFragment | ShapeFlush, max_pending: in
     check_group(group)
 
 
-def test_report_is_the_minimum_over_its_shapes() -> None:
-    """The number pending, the greatest last sent, and of each shape its last flush, since when, and how much it has."""
-    group = group_with(commit("users", 200), commit("orders", 100), commit("items", 300), flush("items", 300))
-    feed(group, commit("users", 400), now_ms=9)
-    holders = (PendingShape(LogOffset(99, 0), "orders", 7, 1), PendingShape(LogOffset(199, 0), "users", 7, 2))
-    assert group.report() == GroupReport(2, LogOffset(400, 0), holders)
-    assert group.report().pending == Pending(LogOffset(400, 0), LogOffset(99, 0), since_ms=7)
-
-
-def test_report_lists_equals_by_name() -> None:
-    """Two shapes of one transaction: the name decides, so that a rerun reports the same."""
-    holders = group_with(commit("users", 100), commit("orders", 100)).report().holders
-    assert [holder.shape_id for holder in holders] == ["orders", "users"]
-
-
-def test_report_of_a_caught_up_group_is_empty() -> None:
-    """An empty report counts too: it clears what the driver knew."""
-    assert group_with(commit("users", 100), flush("users", 100)).report() == GroupReport()
-
-
-def test_partial_flush_inside_the_first_pending_transaction_is_reported() -> None:
-    """``last_flushed`` is that flush, if it is greater than one before the transaction."""
-    group = group_with(commit("users", 100, op=6), flush("users", 100, op=2))
-    assert group.report().pending == Pending(LogOffset(100, 6), LogOffset(100, 2), since_ms=7)
-
-
-def test_split_update_is_pending_past_the_boundary() -> None:
-    """The insert half of a split update lies one past the fragment's last offset, and must be flushed too."""
-    split = ShapeFragment("users", LogOffset(100, 5), LogOffset(100, 4), is_commit=True)
-    group = group_with(split, flush("users", 100, op=4))
-    assert group.report().pending == Pending(LogOffset(100, 5), LogOffset(100, 4), since_ms=7)
-    feed(group, flush("users", 100, op=5))
-    assert group.labels == []
-
-
 def test_rows_at_or_below_the_cursor_are_dropped_as_resent() -> None:
     """A group that starts at the last ack ignores what was acknowledged."""
     group = ShapeGroup(LogOffset.last_of(100))
@@ -83,60 +44,6 @@ def test_rows_at_or_below_the_cursor_are_dropped_as_resent() -> None:
     assert group.labels == []
     feed(group, commit("users", 124))
     assert set(group.labels) == {"users"}
-
-
-def test_commit_not_listing_an_open_shape_leaves_it_pending() -> None:
-    """A producer that omits a shape from its commit delays an ack, and loses nothing."""
-    group = group_with(ShapeFragment("users", LogOffset(100, 2), LogOffset(100, 2), is_commit=False))
-    feed(group, commit("users", 200))
-    assert group.report().pending == Pending(LogOffset(200, 0), LogOffset(99, 0), since_ms=7)
-    feed(group, flush("users", 100, 2))
-    assert group.report().pending == Pending(LogOffset(200, 0), LogOffset(199, 0), since_ms=7)
-
-
-def test_an_open_fragment_behind_its_own_commit_leaves_nothing_open() -> None:
-    """Two cuts of a transaction in one batch may end at the same offset, only one of them with the commit."""
-    resent = ShapeFragment("users", LogOffset(100, 6), LogOffset(100, 6), is_commit=False)
-    group = group_with(commit("users", 100, op=6), resent)
-    feed(group, flush("users", 100, op=6))
-    assert group.labels == []
-
-
-def test_pending_transactions_merge_beyond_their_limit() -> None:
-    """Neighbours merge into one that is flushed with the later; the limit holds after each batch."""
-    rows = [commit("users", 100 * number) for number in range(1, 10)]
-    group = group_with(*rows, max_pending=8)
-    txns = shapes_of(group)["users"].txns
-    assert txns[0] == [100, 400, 0, 0]
-    assert len(txns) == 3
-    feed(group, flush("users", 300), max_pending=8)
-    # The flush lies inside the merged four: everything before it is done.
-    assert group.report().pending == Pending(LogOffset(900, 0), LogOffset(300, 0), since_ms=7)
-    feed(group, flush("users", 400), max_pending=8)
-    assert group.report().pending == Pending(LogOffset(900, 0), LogOffset(499, 0), since_ms=7)
-    feed(group, flush("users", 900), max_pending=8)
-    assert group.labels == []
-
-
-def test_as_many_pending_transactions_as_the_limit_stay_exact() -> None:
-    """Only more than the limit merge: each flush of one of these still counts by itself."""
-    group = group_with(*(commit("users", 100 * number) for number in range(1, 9)), max_pending=8)
-    for number in range(1, 8):
-        feed(group, flush("users", 100 * number), max_pending=8)
-        pending = Pending(LogOffset(800, 0), LogOffset(100 * (number + 1) - 1, 0), since_ms=7)
-        assert group.report().pending == pending
-
-
-def test_last_sent_is_the_end_of_the_last_transaction() -> None:
-    """Also where the shape writes nothing for the end of that transaction."""
-    group = group_with(ShapeFragment("users", LogOffset(100, 2), LogOffset(100, 6), is_commit=True))
-    assert group.report().pending == Pending(LogOffset(100, 6), LogOffset(99, 0), since_ms=7)
-
-
-def test_a_limit_of_one_keeps_one() -> None:
-    """All pending transactions of a shape are one, flushed when the last of them is."""
-    group = group_with(*(commit("users", 100 * number) for number in range(1, 6)), max_pending=1)
-    assert shapes_of(group)["users"].txns == [[100, 500, 0, 0]]
 
 
 def test_state_is_bounded_by_the_limit_on_pending_transactions() -> None:
@@ -148,15 +55,6 @@ def test_state_is_bounded_by_the_limit_on_pending_transactions() -> None:
     assert group.report().pending == Pending(LogOffset(99_900, 0), LogOffset(99, 0), since_ms=7)
 
 
-def test_flush_ahead_of_its_transaction_is_kept_until_the_cursor_passes() -> None:
-    """Another shape's transactions move the cursor past it; after that nothing can need it."""
-    group = group_with(flush("users", 200, op=4))
-    feed(group, commit("orders", 100), flush("orders", 300))
-    assert set(group.labels) == {"users", "orders"}
-    feed(group, commit("orders", 300))
-    assert group.labels == []
-
-
 def test_removal_is_kept_until_its_transaction_has_ended() -> None:
     """Until the commit, a resend may cut the transaction differently and list the shape again."""
     removal = ShapeFlush("users", LogOffset(100, 2), is_removal=True)
@@ -164,17 +62,6 @@ def test_removal_is_kept_until_its_transaction_has_ended() -> None:
     assert shapes_of(group)["users"] == ShapeView(0, None, None, (100, 2), [])
     feed(group, commit("users", 100, op=8), commit("orders", 100, op=8), flush("orders", 100, op=8))
     assert group.labels == []
-
-
-@given(cases(), RANDOMS)
-def test_unpack_reads_what_pack_writes(case: Case, rng: Random) -> None:
-    """The state after any history survives a round trip through bytes, and reports the same."""
-    job = run_job(random_batches(rng, [case.stream], case.flushes), shape_groups=3)
-    for packed, report in job.checkpoint.groups():
-        group = ShapeGroup.unpack(packed)
-        check_group(group)
-        assert group.pack() == packed
-        assert group.report() == GroupReport.from_json(report)
 
 
 def test_every_field_of_a_shape_survives_packing() -> None:
@@ -227,20 +114,6 @@ def test_a_damaged_state_is_refused_or_read() -> None:
     assert peak < 1 << 20
 
 
-def test_an_open_transaction_does_not_count_for_the_limit() -> None:
-    """Not even after several fragments: the committed ones stay exact."""
-    parts = [ShapeFragment("users", LogOffset(300, op), LogOffset(300, op), is_commit=False) for op in (0, 2)]
-    group = group_with(commit("users", 100), commit("users", 200), *parts, max_pending=2)
-    feed(group, flush("users", 100), max_pending=2)
-    assert group.report().pending == Pending(LogOffset(300, 2), LogOffset(199, 0), since_ms=7)
-
-
-def test_a_flush_at_the_cursor_is_dropped() -> None:
-    """Another shape's open transaction has reached the flush, so nothing can need it."""
-    part = ShapeFragment("orders", LogOffset(100, 2), LogOffset(100, 2), is_commit=False)
-    assert set(group_with(part, flush("users", 100, op=2)).labels) == {"orders"}
-
-
 def test_an_open_offset_does_not_go_back() -> None:
     """A later fragment that names an earlier offset, as no consistent producer does, frees nothing."""
     group = group_with(ShapeFragment("users", LogOffset(100, 4), LogOffset(100, 4), is_commit=False))
@@ -261,13 +134,6 @@ def test_check_group_detects_what_should_not_be(view: ShapeView, message: str) -
     """The check that other tests rely on fails on a wrong order, and on what is complete."""
     with pytest.raises(AssertionError, match=re.escape(message)):
         check_group(group_of(LogOffset(900, 0), {"s": view}))
-
-
-def test_last_sent_includes_the_open_transaction() -> None:
-    """A shape with a committed transaction may have been sent part of the next."""
-    part = ShapeFragment("users", LogOffset(200, 2), LogOffset(200, 2), is_commit=False)
-    group = group_with(commit("users", 100), part)
-    assert group.report().pending == Pending(LogOffset(200, 2), LogOffset(99, 0), since_ms=7)
 
 
 def test_what_an_ack_has_confirmed_is_done_and_the_rest_is_as_before() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.tracking.group_report import HOLDERS, GroupReport, PendingShape
+from flushtracker.tracking.group_report import GroupReport, PendingShape
 from flushtracker.tracking.packed_state import offset_to_json
 from flushtracker.tracking.source_tracker import CHAIN, ChainReport, ReportRow, SourceTracker, SourceTrackers
 from flushtracker.wal.log_offset import LogOffset
@@ -20,11 +20,6 @@ def shape(lsn: int, shape_id: str, *, since_ms: int = 0) -> PendingShape:
 
 def report(lsn: int, shape_id: str, *, pending_shapes: int = 1, since_ms: int = 0) -> GroupReport:
     return GroupReport(pending_shapes, LogOffset(lsn, 4), (shape(lsn, shape_id, since_ms=since_ms),))
-
-
-def report_of(*shapes: PendingShape, pending_shapes: int | None = None) -> GroupReport:
-    """Of a group that has been sent much more."""
-    return GroupReport(len(shapes) if pending_shapes is None else pending_shapes, LogOffset(2**40, 0), shapes)
 
 
 def chain_report(last_seen: LogOffset | None) -> ChainReport:
@@ -162,55 +157,6 @@ def test_check_invariants_detects_holders_that_differ_from_the_reports() -> None
     tracker.holders = ()
     with pytest.raises(AssertionError, match=r"the holders are \(\), but the reports have \[PendingShape"):
         tracker.check_invariants()
-
-
-def test_holders_are_the_first_ten_of_all_groups() -> None:
-    """From all groups; equal ones are sorted by id, not by group."""
-    tracker = SourceTracker()
-    reports = {str(group): report_of(*(shape(100 + lsn, f"s{lsn}") for lsn in range(group, 40, 3))) for group in (0, 1)}
-    reports["2"] = report_of(*(shape(100, f"a{number}") for number in (1, 2)))
-    tracker.apply(reports, chain_report(LogOffset(200, 0)))
-    names = [each.shape_id for each in tracker.holders]
-    assert names == ["a1", "a2", "s0", "s1", "s3", "s4", "s6", "s7", "s9", "s10"]
-    assert len(names) == HOLDERS
-
-
-def test_the_first_holder_holds_all_that_is_not_acknowledged() -> None:
-    """``held_bytes`` counts from the ack that the shape alone would allow, and is never negative."""
-    tracker = SourceTracker()
-    shapes = (shape(100, "a"), shape(150, "b"), shape(10_000, "of an open transaction"))
-    tracker.apply({"0": report_of(*shapes)}, chain_report(LogOffset(1_000, 0)))
-    assert tracker.ack_lsn == 98
-    assert [tracker.held_bytes(each) for each in tracker.holders] == [902, 852, 0]
-
-
-def test_removing_the_first_holder_acknowledges_up_to_the_next() -> None:
-    """Removing another shape changes nothing while the first is pending."""
-    tracker = SourceTracker()
-    tracker.apply({"0": report_of(shape(100, "a"), shape(150, "b"))}, chain_report(LogOffset(1_000, 0)))
-    assert [tracker.ack_if_removed(rank) for rank in (0, 1)] == [148, 98]
-
-
-def test_removing_the_only_holder_acknowledges_all_that_was_seen() -> None:
-    """Then the ack is the last commit seen, and the shape holds all WAL up to it."""
-    tracker = SourceTracker()
-    tracker.apply({"0": report(0x37F1C60, "orders-open")}, chain_report(LogOffset(0x37F1CE7, 0)))
-    assert (tracker.ack_lsn, tracker.ack_if_removed(0)) == (0x37F1C5E, 0x37F1CE7)
-    assert tracker.held_bytes(tracker.holders[0]) == 137
-
-
-def test_removing_one_of_equals_changes_nothing() -> None:
-    """Another shape, in any group, has the same ``last_flushed``."""
-    tracker = SourceTracker()
-    tracker.apply({"0": report(100, "a"), "1": report(100, "b")}, chain_report(LogOffset(1_000, 0)))
-    assert [tracker.ack_if_removed(rank) for rank in (0, 1)] == [98, 98]
-
-
-def test_ack_if_removed_is_never_above_the_last_commit_seen() -> None:
-    """The second holder has an open transaction, whose commit is still to come."""
-    tracker = SourceTracker()
-    tracker.apply({"0": report(100, "a"), "1": report(5_000, "open")}, chain_report(LogOffset(1_000, 0)))
-    assert tracker.ack_if_removed(0) == 1_000
 
 
 def test_removed_shapes_are_those_of_the_last_batch() -> None:
