@@ -9,10 +9,10 @@ from flushtracker.errors import StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.change_columns import ChangeColumns
-from flushtracker.shape_log.log_row import COMMIT, LogRow
+from flushtracker.shape_log.log_row import LogRow
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.transaction_builder import WriteUnit
-from flushtracker.shape_log.writer_group import Durable, WriterGroup, WriterSettings
+from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
@@ -24,80 +24,6 @@ def _heads(rows: list[LogRow]) -> list[tuple[int, int, str]]:
     return [row[:3] for row in rows]
 
 
-def _require_whole(stream: Transactions, rows: list[LogRow], notified: LogOffset) -> None:
-    """What is confirmed now is there, and a transaction's end comes after all of its items."""
-    assert stream.confirmed_rows(notified) <= {*_heads(rows)}
-    assert _heads(rows) == sorted(_heads(rows))
-
-
-@pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("hold", [False, True])
-@pytest.mark.parametrize("write_unit", ["txn", "txn_fragment"])
-def test_each_change_is_written_once_whatever_is_resent_and_however_it_is_cut(
-    write_unit: WriteUnit,
-    hold: bool,  # noqa: FBT001  a parameter of the test
-    seed: int,
-) -> None:
-    """Random batches, restarts of capture in mid-transaction, and of the job: from its state, from the log, or both."""
-    rng = random.Random(seed)  # noqa: S311  a test
-    stream = Transactions(rng=rng)
-    settings = WriterSettings(write_unit, hold=hold)
-    packed: bytes | None = None
-    log: list[LogRow] = []
-    durable = LogOffset.before_all()
-    sent: list[int] = []
-    now_ms = 0
-    for _ in range(12):
-        stream.grow(rng.randint(0, 3))
-        new = [lsn for lsn in stream.items if lsn not in sent]
-        if rng.random() < 0.4:  # Capture restarts, and resends from a transaction that is not confirmed.
-            stream.restart()
-            confirmed = rng.choice([0, stream.confirmed(durable)])
-            new = [lsn for lsn in stream.items if lsn > confirmed]
-            # Nobody sends again what is confirmed, also if only a part was meant to be sent, and that was all of it.
-            sent = [lsn for lsn in stream.items if lsn in sent or lsn <= confirmed]
-        until = rng.choice([None, 1]) if new else None
-        events = list(stream.events(new, until=until))
-        if until is not None:
-            # The rest is sent with the next batch, as a resend in other fragments.
-            stream.restart()
-        sent = [*{*sent, *new[: None if until is None else -1]}]
-        now_ms += rng.choice([10, 2000])
-        if rng.random() < 0.1:  # The operator changes the setting.
-            settings = replace(settings, write_unit=rng.choice(["txn", "txn_fragment"]))
-        before = packed
-        group = CheckedGroup(SOURCE, settings, packed)
-        (batch,) = group.handle_events(rng.sample(events, len(events)), [], now_ms) or [PlainBatch("a")]
-        assert batch.gap is None
-        log += batch.rows
-        packed = group.pack()
-        if batch.notified is not None:
-            _require_whole(stream, log, batch.notified)
-            durable = batch.notified
-        kind = rng.random()
-        if log and kind < 0.2:  # The checkpoint is lost; capture resends what is not confirmed.
-            settings, packed = replace(settings, ends={(SOURCE, "a"): _end(log)}), None
-            stream.restart()
-            sent = [lsn for lsn in sent if lsn <= stream.confirmed(durable)]
-        elif log and kind < 0.4:  # The job dies after the append: the batch is rerun, and finds its rows in the log.
-            settings = replace(settings, ends={(SOURCE, "a"): _end(log)})
-            group = CheckedGroup(SOURCE, settings, before)
-            for again in group.handle_events(events, [], now_ms):
-                assert not again.rows
-            packed = group.pack()
-    stream.restart()
-    group = CheckedGroup(SOURCE, settings, packed)
-    log += [row for batch in group.handle_events(stream.events(list(stream.items)), [], now_ms) for row in batch.rows]
-    log += [row for batch in group.handle_events([], [], now_ms + 10_000) for row in batch.rows]
-    assert _heads(log) == stream.expected_rows()
-
-
-def _end(log: list[LogRow]) -> LogEnd:
-    ends = [LogOffset(*row[:2]) for row in log]
-    txns = [LogOffset(*row[:2]) for row in log if row.operation == COMMIT]
-    return LogEnd(max(ends), max(txns, default=LogOffset.before_all()), max(row.chunk for row in log))
-
-
 def test_state_of_another_version_is_refused_by_name() -> None:
     """And none at all is: its first bytes would be read as a number of shapes."""
     packed = WriterGroup(SOURCE, WriterSettings()).pack()
@@ -105,50 +31,6 @@ def test_state_of_another_version_is_refused_by_name() -> None:
         message = rf"state has version {version.hex() or 'none'}, this job reads version 01; use the release that wrote"
         with pytest.raises(StateError, match=message):
             WriterGroup(SOURCE, WriterSettings(), version + packed[1:] if version else b"")
-
-
-def test_gap_stops_one_shape_until_a_start_and_not_the_others() -> None:
-    """Nothing past the gap is taken or said to be durable; capture's next start brings it all again."""
-    stream = Transactions()
-    stream.grow(4)
-    first, second, third, fourth = stream.items
-    events = {lsn: list(stream.events([lsn])) for lsn in stream.items}
-    other = [replace(event, shape_id="b") for lsn in stream.items for event in events[lsn]]
-    group = CheckedGroup(SOURCE, WriterSettings())
-    group.handle_events(events[first], [], 0)
-    gapped, whole = group.handle_events([*events[third], *other], [], 0)
-    assert gapped.rows == []
-    assert gapped.notified is None
-    assert f"follows {events[third][0].follows}, but the changes that were taken end at" in str(gapped.gap)
-    assert whole.notified == LogOffset.last_of(fourth)
-    stream.restart()
-    (healed,) = group.handle_events(stream.events([second, third, fourth]), [], 0)
-    assert healed.gap is None
-    assert _heads(healed.rows) == [row for row in stream.expected_rows() if row[0] >= second]
-
-
-def test_new_shape_begins_with_a_start_and_only_so() -> None:
-    """Records that a topic no longer has are not passed over."""
-    stream = Transactions()
-    stream.grow(2)
-    first, second = stream.items
-    events = [*stream.events([first]), *stream.events([second])]
-    (batch,) = CheckedGroup(SOURCE, WriterSettings()).handle_events(events[-1:], [], 0)
-    assert (batch.rows, batch.notified) == ([], None)
-    assert "were taken end at none" in str(batch.gap)
-
-
-def test_removed_shape_takes_nothing_more() -> None:
-    """What it had buffered is dropped, and late changes are ignored."""
-    stream = Transactions()
-    stream.grow(2)
-    first, second = stream.items
-    group = CheckedGroup(SOURCE, WriterSettings(hold=True))
-    assert group.handle_events(stream.events([first]), [], 0)[0].rows == []
-    assert group.handle_events([], [_entry(removed_at=LogOffset(first, 4))], 10) == []
-    again = CheckedGroup(SOURCE, WriterSettings(hold=True), group.pack())
-    assert again.handle_events(stream.events([second]), [], 5000) == []
-    assert again.durable() == {"a": Durable(LogOffset.before_all(), is_removed=True)}
 
 
 def test_removed_shape_keeps_nothing_of_its_open_transaction() -> None:
