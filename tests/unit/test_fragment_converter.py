@@ -82,59 +82,11 @@ def only_change(message: Message) -> Change:
 # Where transactions are cut.
 
 
-@pytest.mark.parametrize(
-    ("changes", "sizes"),
-    [
-        (1, [1]),
-        (99, [99]),
-        (100, [100]),
-        (101, [100, 1]),
-        (200, [100, 100]),
-        (201, [100, 100, 1]),
-        (300, [100, 100, 100]),
-    ],
-)
-def test_a_transaction_of_any_size_ends_with_a_fragment_that_has_a_change(changes: int, sizes: list[int]) -> None:
-    """The commit is never alone, not even after exactly n × 100 changes: its offset is above the one before."""
-    fragments = fragments_of(BEGIN, *(insert(number) for number in range(changes)), COMMIT)
-    assert [fragment.change_count for fragment in fragments] == sizes
-    offsets = [fragment.last_log_offset for fragment in fragments]
-    assert offsets == sorted(set(offsets))
-    assert offsets[-1] == LogOffset(LSN, 2 * (changes - 1))
-    assert [fragment.commit for fragment in fragments] == [None] * (len(sizes) - 1) + [Commit(TIMESTAMP, LSN + 48)]
-
-
-def test_a_full_fragment_waits_for_the_change_after_it() -> None:
-    """Until then the commit might be next, and the last fragment must carry it."""
-    converter = FragmentConverter(max_batch_size=2)
-    assert list(convert([ORDERS, BEGIN, insert(1), insert(2)], converter)) == []
-    (fragment,) = converter.handle(insert(3))
-    assert (fragment.change_count, fragment.commit, fragment.last_log_offset) == (2, None, LogOffset(LSN, 2))
-
-
-def test_only_the_first_fragment_has_the_begin() -> None:
-    """Each has the xid and the commit LSN, so it identifies its transaction without the others."""
-    fragments = fragments_of(BEGIN, *(insert(number) for number in range(5)), COMMIT, max_batch_size=2)
-    assert [fragment.has_begin for fragment in fragments] == [True, False, False]
-    assert {(fragment.xid, fragment.lsn) for fragment in fragments} == {(742, LSN)}
-    second = fragments_of(BEGIN, insert(1), COMMIT, Begin(LSN + 100, TIMESTAMP, 743), CommitMessage(LSN + 100, 1, ""))[
-        1
-    ]
-    assert second.has_begin
-
-
 def test_an_empty_transaction_is_one_commit_fragment() -> None:
     """Its commit may be acknowledged like any other; its offset is that of a first operation."""
     assert fragments_of(BEGIN, COMMIT) == [
         TransactionFragment(742, LSN, LogOffset(LSN, 0), has_begin=True, commit=Commit(TIMESTAMP, LSN + 48))
     ]
-
-
-def test_operations_have_even_numbers_across_fragments() -> None:
-    """An update that changes its key becomes a delete and an insert; the insert gets the odd number."""
-    fragments = fragments_of(BEGIN, *(insert(number) for number in range(5)), COMMIT, max_batch_size=2)
-    offsets = [change.offset for fragment in fragments for change in fragment.changes]
-    assert offsets == [LogOffset(LSN, op) for op in (0, 2, 4, 6, 8)]
 
 
 def test_a_truncate_is_one_operation_for_each_relation() -> None:
@@ -145,23 +97,6 @@ def test_a_truncate_is_one_operation_for_each_relation() -> None:
         Truncate(USERS.relation, LogOffset(LSN, 2)),
         Insert(ORDERS.relation, LogOffset(LSN, 4), {"id": "1"}),
     )
-
-
-@pytest.mark.parametrize(("before", "completed"), [(0, 2), (1, 2), (2, 3), (3, 2)])
-def test_a_truncate_of_several_relations_may_complete_several_fragments(before: int, completed: int) -> None:
-    """One message, many operations: none is lost, and no fragment exceeds its limit."""
-    relation_ids = (7, 8, 9, 7, 8)
-    converter = FragmentConverter(max_batch_size=2)
-    head: list[Message] = [USERS, ORDERS, AUDIT, BEGIN, *(insert(number) for number in range(before))]
-    fragments = list(convert(head, converter))
-    at_once = converter.handle(TruncateMessage(relation_ids, cascade=False, restart_identity=False))
-    converter.check_invariants()
-    assert len(at_once) == completed
-    fragments += [*at_once, *converter.handle(COMMIT)]
-    assert all(1 <= fragment.change_count <= 2 for fragment in fragments)
-    changes = [change for fragment in fragments for change in fragment.changes]
-    assert [change.offset.op_offset for change in changes] == list(range(0, 2 * (before + 5), 2))
-    assert [change.relation.relation_id for change in changes[before:]] == list(relation_ids)
 
 
 def test_a_truncate_of_no_relation_is_no_operation() -> None:
@@ -175,27 +110,10 @@ def insert_of(characters: int, text: str = "x") -> RowMessage:
     return row_messages.insert(8, (text * characters,))
 
 
-def test_a_fragment_has_at_most_so_many_bytes() -> None:
-    """100 rows of 800 kB are 80 MB: as one fragment, they would be over what a topic accepts."""
-    rows = [insert_of(800_000) for _ in range(100)]
-    fragments = fragments_of(BEGIN, *rows, COMMIT)
-    assert max(map(bytes_of, fragments)) <= DEFAULT_MAX_BATCH_BYTES
-    assert [fragment.change_count for fragment in fragments] == [2] * 50
-    assert [fragment.commit is not None for fragment in fragments] == [False] * 49 + [True]
-
-
 def test_bytes_are_those_of_utf_8() -> None:
     """A character may have up to four."""
     sizes = [change_bytes(only_change(insert_of(1000, text))) for text in ("x", "é", "漢", "😀")]
     assert [size - sizes[0] for size in sizes] == [0, 1000, 2000, 3000]
-
-
-def test_a_row_that_is_larger_than_a_fragment_has_its_own() -> None:
-    """Its neighbours are not held with it; the last one still carries the commit."""
-    rows = [insert_of(size) for size in (10, 10, 5000, 10, 10, 5000)]
-    fragments = fragments_of(BEGIN, *rows, COMMIT, max_batch_bytes=1000)
-    assert [fragment.change_count for fragment in fragments] == [2, 1, 2, 1]
-    assert fragments[-1].commit is not None
 
 
 def test_the_old_row_counts_too() -> None:
@@ -325,18 +243,6 @@ def test_a_row_cannot_be_skipped_outside_a_transaction() -> None:
 
 
 # Limits.
-
-
-def test_a_transaction_of_any_length_keeps_at_most_one_batch_in_memory() -> None:
-    """20,000 changes pass through; after each, ``check_invariants`` finds at most 100 of them buffered."""
-    messages = (insert(number) for number in range(20_000))
-    converter = FragmentConverter(max_batch_size=100)
-    head = list(convert([ORDERS, BEGIN], converter))
-    assert head == []
-    assert sum(fragment.change_count for fragment in convert(messages, converter)) == 19_900
-    (last,) = converter.handle(COMMIT)
-    assert last.change_count == 100
-    assert not converter.in_transaction
 
 
 def test_a_transaction_over_the_limit_is_refused() -> None:
@@ -506,17 +412,6 @@ def test_an_old_row_that_was_sent_whole_is_kept_whole() -> None:
     update = only_change(row_messages.update(7, ("1", "b", None), old=("1", "a", None)))
     assert isinstance(update, Update)
     assert update.old == {"id": "1", "name": "a", "bio": None}
-
-
-def test_changes_of_exactly_the_limit_in_bytes_are_one_fragment() -> None:
-    """Only more than the limit is cut."""
-    both = fragments_of(BEGIN, insert(1), insert(2), COMMIT)[0].changes
-    limit = sum(map(change_bytes, both))
-    sizes = [
-        [len(fragment.changes) for fragment in fragments_of(BEGIN, insert(1), insert(2), COMMIT, max_batch_bytes=most)]
-        for most in (limit, limit - 1)
-    ]
-    assert sizes == [[2], [1, 1]]
 
 
 def test_check_invariants_detects_a_wrong_buffer() -> None:
