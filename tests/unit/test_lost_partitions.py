@@ -225,30 +225,6 @@ def test_shapes_lose_the_rows_of_a_partition_that_has_left(how: str, *, detaches
     assert not play.subscriptions.router.has_shapes_on(old.oid)
 
 
-def test_a_partition_that_has_left_is_lost_with_the_same_transaction_after_a_crash() -> None:
-    """Between the record and that transaction; after it, unconfirmed; and after it was confirmed."""
-    play = Play()
-    (old,) = play.server.partitions
-    new = play.server.create()
-    play.insert(old)
-    play.receive()
-    play.publisher.confirm()
-    play.server.drop(old)
-    play.subscriptions.tables.check()
-    play.restart()
-    play.settle()
-    items = play.items("all")
-    for _ in range(3):
-        play.restart()
-        play.receive()
-        assert play.items("all") == items
-        play.publisher.confirm()
-    play.insert(new)
-    play.settle()
-    play.check()
-    assert [item.operation for item in play.items("all")].count("truncate_partition") == 1
-
-
 def test_a_loss_in_a_transaction_without_changes_is_recorded_before_that_is_published() -> None:
     """After a kill, only the record tells that transaction from those without changes that are not published."""
     play = Play(has_messages=False)
@@ -264,35 +240,6 @@ def test_a_loss_in_a_transaction_without_changes_is_recorded_before_that_is_publ
     assert [line[:2] for line in play.publisher.log] == ["s ", "co", "c ", "c ", "f "]
     play.publisher.confirm()
     play.check()
-
-
-def test_changes_of_a_detached_table_do_not_stay_in_the_shape() -> None:
-    """Neither those from before capture looks, nor later ones; and a key of it may be in another partition by then."""
-    play = Play()
-    (old,) = play.server.partitions
-    key = play.insert(old)
-    play.server.detach(old)
-    new = play.server.create()
-    play.server.insert((new, key))
-    play.server.insert((old, "k3"), (old, "k9"))
-    play.settle()
-    play.check()
-    play.server.insert((old, "k7"))
-    play.insert(new)
-    play.settle()
-    play.check()
-
-
-def test_rows_of_a_partition_that_had_yet_to_join_are_lost() -> None:
-    """A snapshot of the shape may have them, although no change of them is ever routed."""
-    play = Play()
-    new = play.server.create()
-    play.subscriptions.tables.check()
-    play.server.insert((new, "k3"))
-    play.server.drop(new)
-    play.settle()
-    play.check()
-    assert [item.operation for item in play.items("one")] == ["truncate_partition"]
 
 
 def test_a_partition_that_returns_before_it_was_lost_ends_the_shapes() -> None:

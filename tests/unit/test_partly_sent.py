@@ -229,26 +229,6 @@ def test_a_table_published_before_the_connection_began_waits_for_nothing_that_be
     assert subject.transactions([1, 3]) == {}
 
 
-def test_what_begins_and_what_commits_between_two_queries_are_not_confused() -> None:
-    """The table is published, and a transaction has changed it before that, all while a horizon is being read."""
-    server, writers = Server(), list[Transaction]()
-    publisher = server.begin()
-    server.publish(publisher, 1, in_subtransaction=False)
-
-    def second_query() -> None:
-        writers.append(server.begin())
-        server.write(writers[0], 1)
-        server.end(publisher, commits=True)
-        server.between = lambda: None
-
-    def first_query() -> None:
-        server.between = second_query
-
-    server.between = first_query
-    subject = PartlySent(server)
-    assert subject.transactions([1]) == {1: frozenset({writers[0].xid % 2**32})}
-
-
 def test_a_frozen_row_of_long_ago_is_older_than_everything() -> None:
     """Its xid is nearly that of a transaction to come; xids below 3 are of rows as old as the database."""
     server = Server(next=2**33 + 50, last_ended=2**33 + 49)

@@ -160,31 +160,6 @@ def test_a_live_shape_with_a_bad_definition_stays_as_it_is(source: FiledSource) 
     assert source.reasons == []
 
 
-@pytest.mark.parametrize(
-    "entry", ["{table: public.t}", "{id: 5, table: public.t}", "c", "", "{id: c, id: c, table: public.t}", "{id: ''}"]
-)
-def test_while_an_id_cannot_be_read_nothing_is_removed(source: FiledSource, entry: str) -> None:
-    """It may be the id of any live shape; what is added is added."""
-    source.take(file_of(A, B, entry, "{id: d, table: public.t}"))
-    assert source.live.keys() == {"a", "b", "c", "d"}
-    assert [shape_id for shape_id, _ in source.reasons] == [None]
-    source.restart()
-    assert source.live.keys() == {"a", "b", "c", "d"}
-    source.take(file_of(A, B, "{id: d, table: public.t}"))
-    assert source.live.keys() == {"a", "b", "d"}
-
-
-def test_an_id_that_was_removed_is_refused_and_stops_nothing(source: FiledSource) -> None:
-    """On the next start, too: after a restore of an older file, capture did not start."""
-    source.take(file_of(A, B))
-    source.take(file_of(A, B, C, "{id: d, table: public.t}"))
-    source.restart()
-    assert source.live.keys() == {"a", "b", "d"}
-    ((shape_id, reason),) = source.reasons
-    assert shape_id == "c"
-    assert "an id is never used twice" in reason
-
-
 def test_a_bad_entry_keeps_the_definition_of_a_shape_that_has_ended(source: FiledSource) -> None:
     """Only what the file no longer has is condensed: the next definition under the id is compared with it."""
     source.subscriptions.end_shapes({"c": "it cannot go on"})

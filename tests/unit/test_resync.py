@@ -109,22 +109,6 @@ def test_a_removed_and_condensed_shape_begins_again() -> None:
         assert list(registry.condensable(10 * LSN, set())) == []
 
 
-def test_a_new_process_completes_what_the_last_incarnation_has_pending() -> None:
-    """It may have been killed between the entry of the new one, which replaces the end of the last, and the removal.
-
-    The server sends a transaction again that commits at the confirmed LSN itself, so that one may still be pending.
-    """
-    source = Source()
-    source.define(of(1))
-    source.define(of(2))
-    starts_after = source.published("a").starts_after
-    end = starts_after.tx_offset
-    for confirmed_lsn, expected in ((LSN, [starts_after]), (end, [starts_after]), (end + 1, [])):
-        source.publisher.values.clear()
-        source.resume(source.subscriptions.entries, confirmed_lsn)
-        assert [each.offset for each in removals(source)] == expected
-
-
 def test_an_incarnation_that_begins_inside_a_transaction_gets_nothing_of_it() -> None:
     """The commit names the shape for the tracker, but the writer gets no event of either incarnation."""
     router, sequencer = EventRouter([of(1)]), FragmentSequencer("7/1/s", 50, max_event_bytes=1 << 20)

@@ -74,22 +74,6 @@ def test_a_truncate_of_one_partition_is_an_item_that_names_it() -> None:
     assert fold(log_items(found["events"])) == fold(log_items(found["late"])) == {second: row(2, 2)}
 
 
-def test_a_row_that_moves_to_another_partition_is_another_row() -> None:
-    """PostgreSQL sends a delete from the one and an insert into the other; either may then be truncated."""
-    moved: list[Change] = [insert(EVENTS_P0, 1, 1), Delete(EVENTS_P0, at(0), {"id": "1", "day": "1"})]
-    moved.append(insert(EVENTS_P1, 1, 1))
-    key = prefix(EVENTS_P1) + '/"1"/"1"'
-    for gone, left in ((EVENTS_P0, {key: row(1, 1)}), (EVENTS_P1, {})):
-        assert fold(log_items(routed([*moved, Truncate(gone, at(0))], EVENTS)["events"])) == left
-
-
-def test_the_same_key_in_two_partitions_is_two_rows() -> None:
-    """As when a partition was detached, and its table is changed before capture has noticed that."""
-    changes: list[Change] = [insert(EVENTS_P0, 1, 1), insert(EVENTS_P1, 1, 1)]
-    changes += [Update(EVENTS_P0, at(0), None, row(1, 1, "stale")), Truncate(EVENTS_P0, at(0))]
-    assert fold(log_items(routed(changes, EVENTS)["events"])) == {prefix(EVENTS_P1) + '/"1"/"1"': row(1, 1)}
-
-
 def test_a_shape_bound_to_one_partition_makes_the_keys_of_all_with_the_same_columns() -> None:
     """Binding costs more than a change, and a table may have thousands of partitions."""
     bound = Shape(EVENTS).bind(EVENTS_P0)
