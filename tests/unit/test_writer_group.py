@@ -12,6 +12,7 @@ from flushtracker.shape_log.change_columns import ChangeColumns
 from flushtracker.shape_log.log_row import LogRow
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.transaction_builder import WriteUnit
+from flushtracker.shape_log.write_loop import FlushLimits
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem
@@ -268,3 +269,9 @@ def test_shape_that_another_writer_has_taken_over_is_forgotten_too() -> None:
     assert group.durable()["a"].is_removed
     group.handle_batch([], [], 0, taken_lsn=1010)
     assert group.durable() == {}
+
+
+def test_limits_that_a_shape_does_not_set_have_defaults() -> None:
+    """64 KiB, a second, 10 MiB."""
+    assert FlushLimits.of(FlushPolicy()) == FlushLimits(65_536, 1_000, 10_485_760)
+    assert FlushLimits.of(FlushPolicy(1, 2, 3)) == FlushLimits(1, 2, 3)
