@@ -88,12 +88,11 @@ prepared: $(READY)
 oldestspark: $(READY)
 	@$(MAKE) SPARK=4.0 java .venv-4.0/.ready jars s3jars
 
-soak: verifytools java $(READY) jars brokerjars serverjars s3jars s3server warmup oldestspark ## a million simulated histories, ten million mutated inputs, then 600 kills under load; takes hours
+soak: verifytools java $(READY) jars brokerjars serverjars s3jars s3server warmup oldestspark ## a million simulated histories, ten million mutated inputs, then hundreds of kills under load; takes hours
 	$(BIN)/python -m tests.integration.soak_simulation --histories $(HISTORIES)
 	$(BIN)/python -m tests.integration.soak_small_scope
 	$(BIN)/python -m tests.integration.soak_fuzzing --inputs $(INPUTS)
 	$(BIN)/python -m tests.integration.soak_where
-	$(BIN)/python -m tests.integration.soak_events
 	$(BIN)/python -m tests.integration.soak_schema --steps $(STEPS)
 	FLUSHTRACKER_SNAPSHOT_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_snapshot_history.py
 	FLUSHTRACKER_JOINED_HISTORIES=1000 $(BIN)/python -m pytest -n 2 tests/unit/test_joined_shapes.py
@@ -101,8 +100,6 @@ soak: verifytools java $(READY) jars brokerjars serverjars s3jars s3server warmu
 	FLUSHTRACKER_HISTORY_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_source_history.py
 	FLUSHTRACKER_SEED=$$(date +%s) $(BIN)/python -m pytest -m "soak or long" $(TESTS)
 	$(BIN)/python -m pytest -m soak tests/verify
-	$(BIN)/python -m tests.integration.soak_capture --kills 100
-	$(BIN)/python -m tests.integration.soak_tracker
 	$(BIN)/python -m tests.integration.soak_loop --kills $(KILLS)
 	$(BIN)/python -m tests.integration.soak_loop --kills-on-s3 $(KILLS)
 	$(BIN)/python -m tests.integration.soak_loop --promotions $(KILLS)

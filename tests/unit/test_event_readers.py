@@ -16,13 +16,14 @@ from flushtracker.wal.log_offset import LogOffset
 from tests.support.event_mutations import Samples, sample_changes, sample_events, spoiled
 from tests.support.reader_comparison import READERS, compare, compare_many
 from tests.support.sample_source import SampleSource
+from tests.support.seeds import seeds
 
 _EVENTS: Final = 5_000
 _SAMPLES: Final = pytest.mark.parametrize("samples", [sample_events, sample_changes])
 
 
 @_SAMPLES
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2, further=50))
 def test_random_damage_is_read_as_defined(seed: int, samples: Samples) -> None:
     """Same verdict and same values; enough of both verdicts to mean something."""
     readable = compare_many(seed, _EVENTS, samples)
