@@ -20,21 +20,6 @@ def rig(postgres: LocalPostgres, rig_on: RigOn) -> CaptureRig:
     return rig
 
 
-def test_a_transaction_reaches_the_shapes_it_concerns(rig: CaptureRig) -> None:
-    """The fragments list every shape of a transaction, if any, and each writer receives its rows."""
-    rig.server.execute(USERS, "ALTER TABLE users REPLICA IDENTITY FULL")
-    rig.define(shape("users"), shape("users-eu", where="region = 'eu'"))
-    capture = rig.start()
-    run_in_transaction(
-        rig.server, ["INSERT INTO users VALUES (1, 'eu', 'a')", "INSERT INTO users VALUES (2, 'us', 'b')"]
-    )
-    rig.execute_and_wait("CREATE TABLE other (id int)", "INSERT INTO other VALUES (1)")
-    capture.stop()
-    first = next(event for event in rig.fragments() if event.xid is not None)
-    assert {part.shape_id: part.change_count for part in first.shapes} == {"users": 2, "users-eu": 1}
-    assert [item.value for item in rig.items("users-eu")] == [{"id": "1", "region": "eu", "bio": "a"}]
-
-
 def test_rows_of_a_table_without_shapes_keep_their_offsets(rig: CaptureRig) -> None:
     """They are in no fragment, but they are counted: a shape on their table does not change the other rows' offsets."""
     rig.settings["max_batch_size"] = 2
@@ -80,68 +65,6 @@ def test_a_partition_is_known_before_other_sessions_can_see_it(rig: CaptureRig) 
     assert rig.partitions("public.events") == {"public.part"}
 
 
-def test_changes_of_old_and_new_partitions_reach_the_shapes_on_the_root(rig: CaptureRig) -> None:
-    """The root is read from the catalog, at the start and while running; a TRUNCATE of the root reaches the shape."""
-    rig.server.execute(
-        "CREATE TABLE events (id int, day int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
-        "CREATE TABLE events_0 PARTITION OF events FOR VALUES FROM (0) TO (10)",
-    )
-    rig.define(shape("events", "public.events"), shape("first", "public.events_0"))
-    capture = rig.start()
-    rig.execute_and_wait(
-        "INSERT INTO events VALUES (1, 5)",
-        "CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM (10) TO (20)",
-        "INSERT INTO events VALUES (2, 15)",
-        "CREATE TABLE loose (id int, day int, PRIMARY KEY (id, day))",
-        "ALTER TABLE events ATTACH PARTITION loose FOR VALUES FROM (20) TO (30)",
-    )
-    rig.wait(lambda: "public.loose" in rig.partitions("public.events"), "the empty partition")
-    rig.execute_and_wait("INSERT INTO events VALUES (4, 26)", "TRUNCATE events")
-    capture.stop()
-    assert [item.value and item.value["id"] for item in rig.items("events")] == ["1", "2", "4", None, None, None]
-    assert rig.operations("events")[-3:] == ["truncate_partition"] * 3
-    assert rig.operations("first") == ["insert", "truncate"]
-    assert rig.partitions("public.events") == {"public.events_0", "public.events_1", "public.loose"}
-
-
-def test_rows_enter_and_leave_a_where_and_change_their_key(rig: CaptureRig) -> None:
-    """REPLICA IDENTITY FULL flags every column as key; the catalog has the real primary key."""
-    rig.server.execute(USERS, "ALTER TABLE users REPLICA IDENTITY FULL")
-    rig.define(shape("eu", where="region = 'eu'", replica="full"))
-    capture = rig.start()
-    rig.execute_and_wait(
-        "INSERT INTO users VALUES (1, 'us', 'x')",
-        "UPDATE users SET region = 'eu'",
-        "UPDATE users SET bio = 'y'",
-        "UPDATE users SET id = 2",
-        "UPDATE users SET region = 'us'",
-    )
-    capture.stop()
-    assert [(item.operation, item.key) for item in rig.items("eu")] == [
-        ("insert", '"public"."users"/"1"'),
-        ("update", '"public"."users"/"1"'),
-        ("delete", '"public"."users"/"1"'),
-        ("insert", '"public"."users"/"2"'),
-        ("delete", '"public"."users"/"2"'),
-    ]
-    assert rig.registry()["eu"].definition.primary_key == ("id",)
-
-
-def test_an_unchanged_toast_value_is_left_out(rig: CaptureRig) -> None:
-    """It is not NULL; the server just does not send it."""
-    rig.server.execute(USERS, "ALTER TABLE users ALTER bio SET STORAGE EXTERNAL")
-    rig.define(shape("users"))
-    capture = rig.start()
-    rig.execute_and_wait(
-        "INSERT INTO users VALUES (1, 'eu', repeat('x', 5000))", "UPDATE users SET region = 'us'", "TRUNCATE users"
-    )
-    capture.stop()
-    insert, update, truncate = rig.items("users")
-    assert insert.value is not None
-    assert insert.value["bio"] == "x" * 5000
-    assert (update.value, truncate.operation) == ({"id": "1", "region": "us"}, "truncate")
-
-
 def test_a_table_of_a_thousand_columns(rig: CaptureRig) -> None:
     """Close to the most columns that PostgreSQL allows."""
     columns = [f"c{number}" for number in range(1000)]
@@ -153,20 +76,6 @@ def test_a_table_of_a_thousand_columns(rig: CaptureRig) -> None:
     capture.stop()
     (item,) = rig.items("wide")
     assert item.value == {"id": "1"} | {name: str(number) for number, name in enumerate(columns)}
-
-
-def test_a_shape_added_while_running_gets_what_commits_later(rig: CaptureRig) -> None:
-    """Its registry entry precedes its first change, and it receives nothing from before."""
-    rig.server.execute(USERS)
-    rig.define(shape("users"))
-    capture = rig.start()
-    rig.execute_and_wait("INSERT INTO users VALUES (1)")
-    rig.define(shape("users"), shape("late"))
-    rig.wait(lambda: "late" in rig.registry(), "the shape's entry")
-    rig.execute_and_wait("INSERT INTO users VALUES (2)")
-    capture.stop()
-    assert [item.value and item.value["id"] for item in rig.items("late")] == ["2"]
-    assert len(rig.items("users")) == 2
 
 
 def test_a_shape_added_while_capture_is_down_gets_nothing_that_is_resent(rig: CaptureRig) -> None:
@@ -236,35 +145,6 @@ def test_a_removed_shape_is_condensed_once_the_slot_is_confirmed_past_it(rig: Ca
     capture.stop()
     rig.define(shape("users"), shape("gone"))
     assert "'gone' was removed at" in rig.refusal()
-
-
-@pytest.mark.parametrize(
-    ("statement", "reason"),
-    [
-        ("ALTER TABLE users DROP COLUMN region", "region"),
-        ("ALTER TABLE users RENAME COLUMN region TO area", "region"),
-        ("ALTER TABLE users RENAME TO people", "was renamed to public.people"),
-        ("ALTER TABLE users RENAME TO people; CREATE TABLE users (LIKE people INCLUDING ALL)", "was renamed"),
-    ],
-)
-def test_a_shape_whose_table_changes_is_ended_and_the_others_continue(
-    rig: CaptureRig, statement: str, reason: str
-) -> None:
-    """It is ended with `removed`, past everything that it received; capture restarts without it."""
-    rig.server.execute(USERS, "ALTER TABLE users REPLICA IDENTITY FULL", "CREATE TABLE other (id int PRIMARY KEY)")
-    shapes = (shape("eu", where="region = 'eu'"), shape("other", "public.other"))
-    rig.define(*shapes)
-    capture = rig.start()
-    rig.execute_and_wait("INSERT INTO users VALUES (1, 'eu')", "INSERT INTO other VALUES (1)")
-    table = "people" if "RENAME TO" in statement and "CREATE" not in statement else "users"
-    rig.execute_and_wait(statement, f"INSERT INTO {table} (id) VALUES (2)", "INSERT INTO other VALUES (2)")  # noqa: S608  the test's own name
-    assert reason in (rig.registry()["eu"].ended_because or "")
-    assert rig.removals()["eu"].offset.tx_offset > rig.items("eu")[0].offset.tx_offset
-    capture.stop()
-    capture = rig.start()
-    rig.execute_and_wait("INSERT INTO other VALUES (3)")
-    capture.stop()
-    assert (len(rig.items("eu")), len(rig.items("other"))) == (1, 3)
 
 
 def test_a_changed_definition_under_the_same_id_is_refused(rig: CaptureRig) -> None:

@@ -20,29 +20,6 @@ INSERT_MANY: Final = "INSERT INTO users (region) SELECT 'eu' FROM generate_serie
 _OTHER_WAL: Final = "SELECT pg_logical_emit_message(false, 'nobody', repeat('x', 1000))"
 
 
-def test_the_slot_advances_to_the_ack_and_no_further(rig: CaptureRig) -> None:
-    """Without an ack it stays; with one, ``confirmed_flush_lsn`` is the ack + 1, and the server can remove WAL."""
-    start = rig.confirmed_lsn()
-    capture = rig.start()
-    rig.execute_and_wait(INSERT_USER)
-    assert rig.confirmed_lsn() == start
-    first = rig.acknowledge_all()
-    rig.execute_and_wait(INSERT_USER, INSERT_USER)
-    assert rig.confirmed_lsn() == first + 1
-    restart_before = rig.server.execute("SELECT restart_lsn::text FROM pg_replication_slots")
-    rig.acknowledge_all()
-    capture.stop()
-    capture = rig.start()
-    rig.execute_and_wait("CHECKPOINT", INSERT_USER, "CHECKPOINT", INSERT_USER)
-    rig.acknowledge_all()
-    rig.wait(
-        lambda: rig.server.execute("SELECT restart_lsn::text FROM pg_replication_slots") != restart_before,
-        "restart_lsn advanced",
-    )
-    capture.stop()
-    assert published_ids(rig) == [1, 2, 3, 4, 5]
-
-
 def test_a_new_shape_gets_what_commits_after_a_crash_that_lost_wal(rig: CaptureRig) -> None:
     """A shape starts after WAL that is flushed: what was not is gone, and other commits get its LSNs."""
     rig.server.execute("CREATE TABLE other (note text)", "ALTER SYSTEM SET wal_writer_delay = '10 s'")

@@ -538,17 +538,6 @@ def test_policies_leave_out_no_row(server: LocalPostgres) -> None:
         lines(open_reader)
 
 
-def test_row_without_an_outcome_is_the_servers_error(server: LocalPostgres) -> None:
-    """It may come after rows that are fine."""
-    server.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT n FROM generate_series(-5000, 0) n")
-    with (
-        exported(server) as found,
-        closing(reader(server, found)) as open_reader,
-        pytest.raises(PostgresError, match=r"division by zero \(SQLSTATE 22012\)"),
-    ):
-        lines(open_reader, where="10 / id < 1")
-
-
 def test_reader_with_much_to_read_holds_little(server: LocalPostgres) -> None:
     """It pulls: what the consumer has not asked for stays with the server."""
     server.execute(
