@@ -137,13 +137,6 @@ def test_an_update_that_moves_between_shapes_is_a_delete_in_one_and_an_insert_in
     ]
 
 
-def test_truncate_reaches_every_shape_on_the_table_whatever_its_where() -> None:
-    """It reaches no shape on another table."""
-    router = EventRouter([LOW, HIGH, EVENTS])
-    ((high, low),) = route(router, transaction([Truncate(USERS, at(0))]))
-    assert high.items == low.items == (LogItem(at(0), "truncate"),)
-
-
 # Partitions
 
 

@@ -48,63 +48,13 @@ def row(key: str, region: str | None = "eu", bio: str | None = "b") -> Row:
         (row("1", "us"), row("2"), Insert(FULL_USERS, at(4), row("2"))),
     ],
     ids=[
-        "stays in",
-        "moves in",
-        "moves out",
-        "stays out",
-        "from NULL",
-        "to NULL",
-        "out with its key",
+        *("stays in", "moves in", "moves out", "stays out", "from NULL", "to NULL", "out with its key"),
         "in with its key",
     ],
 )
 def test_an_update_is_filtered_by_its_old_and_its_new_row(old: Row, new: Row, expected: Change | None) -> None:
     """Both in: update; only the new: insert; only the old: delete; neither: nothing. Unknown is not in."""
     assert users(EU).bind(FULL_USERS).filter(Update(FULL_USERS, at(4), old, new)) == expected
-
-
-@pytest.mark.parametrize(
-    ("change", "is_in"),
-    [
-        (Insert(FULL_USERS, at(0), row("1")), True),
-        (Insert(FULL_USERS, at(0), row("1", "us")), False),
-        (Insert(FULL_USERS, at(0), row("1", None)), False),
-        (Delete(FULL_USERS, at(0), row("1")), True),
-        (Delete(FULL_USERS, at(0), row("1", "us")), False),
-        (Truncate(FULL_USERS, at(0)), True),
-    ],
-)
-def test_inserts_and_deletes_are_filtered_by_their_row_and_truncate_reaches_every_shape(
-    change: Change, *, is_in: bool
-) -> None:
-    """TRUNCATE has no rows, so it reaches the shape whatever its ``where``."""
-    assert users(EU).bind(FULL_USERS).filter(change) == (change if is_in else None)
-
-
-def test_a_shape_without_where_gets_every_change() -> None:
-    """Even of a table that sends no old rows."""
-    shape = users().bind(USERS)
-    update = Update(USERS, at(0), None, row("1"))
-    assert shape.filter(update) is update
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        (None, row("5"), Update),
-        (None, row("500"), None),
-        ({"id": "5"}, row("6"), Update),
-        ({"id": "500"}, row("5"), Insert),
-        ({"id": "5"}, row("500"), Delete),
-        ({"id": "500"}, row("501"), None),
-    ],
-)
-def test_a_where_on_the_key_needs_only_the_key_of_the_old_row(
-    old: Row | None, new: Row, expected: type[Change] | None
-) -> None:
-    """If no old row is sent, the key has not changed: the old row matched if the new one does."""
-    found = users("id < 100").bind(USERS).filter(Update(USERS, at(0), old, new))
-    assert (None if found is None else type(found)) is expected
 
 
 def test_an_unchanged_toast_column_is_filtered_by_its_old_value() -> None:
