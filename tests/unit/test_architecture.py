@@ -271,14 +271,14 @@ def test_pure_packages_call_no_clock_and_no_file() -> None:
 
 
 def test_what_tests_share_is_in_support() -> None:
-    """But for the stories, which are one page, and for what runs the tests of others with faults built in."""
+    """But for what runs the tests of others with faults built in."""
     borrowers = {
         (path.stem, imported)
         for path in (CHECKOUT / "tests").rglob("*.py")
         for imported in imports(ast.parse(path.read_text()))
         if re.search(r"^tests\.\w+\.test_", imported)
     }
-    assert {who for who, _ in borrowers} == {"test_split_lists", "test_proof_mutants"}
+    assert {who for who, _ in borrowers} == {"test_proof_mutants"}
 
 
 def test_checks_find_the_imports_that_they_look_for() -> None:

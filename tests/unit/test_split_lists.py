@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
-import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
@@ -19,13 +18,12 @@ from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.wal.changes import LogItem, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
-from flushtracker.wal.shape_list import is_list, listed_at
+from flushtracker.wal.shape_list import is_list
 from tests.support.ack_rows import AckRows
 from tests.support.exact_ack import Delivered
 from tests.support.random_wal import RANDOMS, items_after, random_batches, random_flushes, random_history
 from tests.support.simulated_job import SimulatedJob
 from tests.support.wal_history import History, Keepalive, Txn, commit_at
-from tests.unit.test_stories import EVERY_GROUPING, Story
 
 SHAPES = [f"shape-{number}" for number in range(9)]
 _HEAD_BYTES = 4_096
@@ -100,72 +98,3 @@ def test_the_limits_split_and_hold_back_what_they_should() -> None:
     assert any(event.commit is None and not is_list(event.last_log_offset.op_offset) for event in events)
     fewest, most = (choose(sum(event.commit is None for event in run) for run in runs) for choose in (min, max))
     assert fewest < most
-
-
-FIRST, SECOND, THIRD = sorted(["a", "b", "c"], key=listed_at)
-"""In the order of a list."""
-AT_FIRST, AT_SECOND, AT_THIRD = map(listed_at, (FIRST, SECOND, THIRD))
-
-
-@EVERY_GROUPING
-def test_no_ack_before_the_last_list_part(shape_groups: int) -> None:
-    """All shapes named so far have flushed, but the rest of the list is to come."""
-    story = Story(shape_groups)
-    story.batch(story.source.transaction(1000, FIRST), story.source.flushed(FIRST, 1000))
-    assert story.batch(story.source.fragment(2000, AT_FIRST, {FIRST: 4}), story.source.flushed(FIRST, 2000, 4)) == 1000
-    assert story.batch(story.source.fragment(2000, AT_THIRD, {SECOND: 4, THIRD: 2}, commit=True)) == 1998
-    assert story.batch(story.source.flushed(SECOND, 2000, 4)) == 1998
-    assert story.batch(story.source.flushed(THIRD, 2000, 2)) == 2000
-    assert story.is_idle
-
-
-@EVERY_GROUPING
-def test_a_flush_ahead_of_its_list_part_counts(shape_groups: int) -> None:
-    """The writer has the changes long before the shape is listed; a part that lists others must not drop its flush."""
-    story = Story(shape_groups)
-    story.batch(story.source.flushed(THIRD, 2000, 4), story.source.fragment(2000, AT_FIRST, {FIRST: 4}))
-    story.restart()
-    story.batch(story.source.fragment(2000, AT_SECOND, {SECOND: 4}))
-    assert story.batch(story.source.fragment(2000, AT_THIRD, {THIRD: 4}, commit=True)) == 1998
-    assert story.batch(story.source.flushed(FIRST, 2000, 4), story.source.flushed(SECOND, 2000, 4)) == 2000
-
-
-@EVERY_GROUPING
-def test_a_resend_without_parts_registers_what_was_not_listed(shape_groups: int) -> None:
-    """Capture is killed between two parts, and its successor, with a greater limit, sends one commit.
-
-    Its first fragment ends before the list, so below the cursor; the shapes in it that were not listed must count.
-    """
-    story = Story(shape_groups)
-    story.batch(story.source.fragment(2000, AT_FIRST, {FIRST: 4}))
-    story.batch(story.source.flushed(FIRST, 2000, 4))
-    story.source.restart(1000)
-    story.batch(story.source.fragment(2000, 2, {FIRST: 2, SECOND: 2, THIRD: 0}))
-    assert story.batch(story.source.fragment(2000, 4, {FIRST: 4, SECOND: None, THIRD: None}, commit=True)) == 1998
-    assert story.batch(story.source.flushed(SECOND, 2000, 2)) == 1998
-    assert story.batch(story.source.flushed(THIRD, 2000)) == 2000
-    assert story.is_idle
-
-
-@EVERY_GROUPING
-def test_a_shape_removed_before_the_resend_changes_no_position(shape_groups: int) -> None:
-    """The parts are cut elsewhere, because it is not listed any more; the others are all registered."""
-    story = Story(shape_groups)
-    story.batch(story.source.fragment(2000, AT_SECOND, {FIRST: 4, SECOND: 4}))
-    story.batch(story.source.removed(FIRST, 2000, 4))
-    story.source.restart(1000)
-    story.batch(story.source.fragment(2000, AT_SECOND, {SECOND: 4}))
-    assert story.batch(story.source.fragment(2000, AT_THIRD, {THIRD: 4}, commit=True)) == 1998
-    assert story.batch(story.source.flushed(SECOND, 2000, 4)) == 1998
-    assert story.batch(story.source.flushed(THIRD, 2000, 4)) == 2000
-    assert story.is_idle
-
-
-@pytest.mark.parametrize("flushed", [4, 2**63 - 1])
-def test_listed_shapes_leave_nothing_behind(flushed: int) -> None:
-    """A group whose last shape is not in the last part has no commit of its own, and must not keep flushes for one."""
-    story = Story(1)
-    story.batch(story.source.fragment(2000, AT_SECOND, {FIRST: 4, SECOND: 4}))
-    story.batch(story.source.flushed(FIRST, 2000, flushed), story.source.flushed(SECOND, 2000, flushed))
-    story.batch(story.source.flushed(FIRST, 2000, flushed), story.source.removed(SECOND, 2000, 4))
-    assert story.job.kept_shapes() == set()

@@ -60,35 +60,6 @@ def test_a_batch_reads_only_the_stalled_shapes_that_it_reaches(unpacked: list[in
     assert len(shapes_of(group)["s8"].txns) == TXNS
 
 
-def test_stalled_shapes_catch_up_and_are_forgotten() -> None:
-    """Read and stored at each step: flushed in parts, down to few transactions and to none; one is removed."""
-    group = stalled(3)
-    for lsn in (200, 200 * (TXNS - MANY), 200 * (TXNS - 1)):
-        flushes = [ShapeFlush("s0", LogOffset(lsn, 2)), ShapeFlush("s1", LogOffset(lsn, 2))]
-        apply_batch(group, [], flushes, now_ms=lsn, max_pending=4096)
-        group = ShapeGroup.unpack(group.pack())
-        check_group(group)
-        assert len(shapes_of(group)["s1"].txns) == TXNS - lsn // 200
-    last = LogOffset(200 * TXNS, 2)
-    apply_batch(
-        group, [], [ShapeFlush("s0", last), ShapeFlush("s2", last, is_removal=True)], now_ms=9, max_pending=4096
-    )
-    group = ShapeGroup.unpack(group.pack())
-    assert group.labels == ["s1"]
-    assert group.report().pending == Pending(LogOffset(200 * TXNS, 4), LogOffset(200 * TXNS - 1, 0), 200 * (TXNS - 1))
-
-
-def test_a_stalled_shape_keeps_its_queue_when_others_are_forgotten() -> None:
-    """Shapes are numbered anew then."""
-    group = ShapeGroup(LogOffset.before_all())
-    apply_batch(group, [], [ShapeFlush("early", LogOffset(100, 0))], now_ms=0, max_pending=4096)
-    for lsn in range(50, 50 + 2 * (MANY + 1), 2):
-        row = ShapeFragment("late", LogOffset(lsn, 0), LogOffset(lsn, 0), is_commit=True)
-        apply_batch(group, [row], [], now_ms=0, max_pending=4096)
-        group = ShapeGroup.unpack(group.pack())
-    assert {shape_id: len(view.txns) for shape_id, view in shapes_of(group).items()} == {"late": MANY + 1}
-
-
 def test_a_stalled_shape_is_sent_more_without_being_read(unpacked: list[int]) -> None:
     """What it has is read again only when it has many more, a flush, or as many as it may have."""
     group = stalled(1)
@@ -102,23 +73,6 @@ def test_a_stalled_shape_is_sent_more_without_being_read(unpacked: list[int]) ->
     assert len(unpacked) == 2
     assert len(shapes_of(group)["s0"].txns) == (TXNS + 2 * MANY) // 4
     check_group(group)
-
-
-def test_a_stalled_shape_whose_commit_does_not_list_it_keeps_all_it_was_sent() -> None:
-    """Its open transaction closes with the next one: it gets two of one fragment, on top of as many as fit."""
-    group = ShapeGroup(LogOffset.before_all())
-    lsns = range(100, 100 * (2 * MANY + 1), 100)
-    for part in (lsns[: MANY + 1], lsns[MANY + 1 :]):
-        rows = [ShapeFragment("s", LogOffset(lsn, 2), LogOffset(lsn, 4), is_commit=True) for lsn in part]
-        apply_batch(group, rows, [], now_ms=0, max_pending=4096)
-        group = ShapeGroup.unpack(group.pack())
-    for number, is_commit in ((1, False), (2, True)):
-        lsn = lsns[-1] + 100 * number
-        row = ShapeFragment("s", LogOffset(lsn, 2), LogOffset(lsn, 4), is_commit=is_commit)
-        apply_batch(group, [row], [], now_ms=0, max_pending=4096)
-        group = ShapeGroup.unpack(group.pack())
-    assert group.report().pending == Pending(LogOffset(lsns[-1] + 200, 4), LogOffset(99, 0), since_ms=0)
-    assert len(shapes_of(group)["s"].txns) == len(lsns) + 2
 
 
 def test_a_miscount_of_what_a_shape_gets_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
