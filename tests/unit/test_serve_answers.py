@@ -30,7 +30,6 @@ from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.status.program_findings import program_findings
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from tests.support.folded_log import changes, folded
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_client import Client, Response, Server, config_of, serving
 from tests.support.shape_log_rows import append, commit, inserts, item, snapshot_rows
@@ -290,39 +289,6 @@ async def test_error_of_a_shape_is_a_new_one_for_each_request(log: str) -> None:
             errors.append(raised.value)
         assert len(set(map(id, errors))) == len(set(map(str, errors))) + 2 == 3
         assert not any(isinstance(each, BaseException) for each in watch.view.shapes.values())
-
-
-async def test_truncated_shape_begins_again(log: str) -> None:
-    """Also for a client that comes right after the truncate, while rows from before it are kept."""
-    append(log, inserts(10, "a", "b"))
-    async with serving(log) as server:
-        client, late = Client(USERS), Client(USERS)
-        await client.sync(server)
-        append(log, [item((20, 0), "truncate"), item((20, 2), "insert", "c", {"id": "c"}), commit(20)])
-        await client.step(server, live=True)
-        assert client.told == 1
-        await client.sync(server)
-        assert (client.rows, client.told) == ({"c": {"id": "c"}}, 1)
-        await late.sync(server)
-        assert (late.rows, late.told) == ({"c": {"id": "c"}}, 0)
-
-
-async def test_client_behind_the_horizon_of_a_fold_begins_again(log: str) -> None:
-    """One that has reached it notices nothing."""
-    append(log, changes(1, 50, 3))
-    async with serving(log) as server:
-        client, old = Client(USERS), Client(USERS)
-        await client.sync(server)
-        old.handle, old.offset = client.handle, "20_0"
-        assert folded(log, 5, 55) == 1
-        append(log, changes(60, 1, 3))
-        await server.served.parts.watch.current(fresh=True)
-        await client.step(server)
-        assert (client.told, client.offset) == (0, "60_0")
-        await old.step(server)
-        assert old.told == 1
-        await old.sync(server)
-        assert old.rows == client.rows
 
 
 async def test_handle_that_was_dropped_is_not_given_again(log: str) -> None:

@@ -10,9 +10,9 @@ import pytest
 from flushtracker.delta.log.cuts import CutLog
 from flushtracker.delta.registry_table import RegistryTable
 from tests.support.cut_clients import CutClient
-from tests.support.sample_registry import register, shape_entry, table_entry, taken
+from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_client import Response, Server, serving
-from tests.support.shape_log_rows import SOURCE, Row, append, commit, item, snapshot_rows
+from tests.support.shape_log_rows import SOURCE, Row, append, commit, item
 
 USERS, ORDERS = {"shape": "users"}, {"shape": "orders"}
 
@@ -71,18 +71,6 @@ async def test_answer_with_another_lsn_is_another_one(log: str) -> None:
             await seen(server)
             tags.append((await server.get(client.query(live=False))).headers["etag"])
         assert tags[0] == tags[1] != tags[2]
-
-
-async def test_rows_of_a_snapshot_are_as_of_no_lsn_before_the_cut_has_reached_it(log: str) -> None:
-    """They have what committed up to its moment, of which the log may still lack a part."""
-    append(log, change(10))
-    append(log, snapshot_rows(taken(7, "40:41:40", 49), {"1": {"id": "1"}}))
-    note(log, 47)
-    async with serving(log) as server:
-        assert lsn(await CutClient(USERS).step(server)) == -1
-        note(log, 48)
-        await seen(server)
-        assert lsn(await CutClient(USERS).step(server)) == 48
 
 
 async def test_client_goes_on_after_a_cut_that_its_shape_has_no_transaction_at(log: str) -> None:
