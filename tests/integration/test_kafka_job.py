@@ -20,14 +20,12 @@ from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jobs.write.query import write_shapes
 from flushtracker.local.broker import LocalBroker
 from flushtracker.spark import kafka_streams
-from tests.support.ack_rows import AckRows
 from tests.support.brokers import Broker
 from tests.support.kafka_job import IMPATIENT, KafkaJob
 from tests.support.processes import run_to_end
-from tests.support.recorded_workload import RECORDING_OPTIONS, SOURCE, recorded_batches
+from tests.support.recorded_workload import RECORDING_OPTIONS
 from tests.support.sample_source import SampleSource
 from tests.support.second_broker import NODE_ID, second_broker
-from tests.support.simulated_job import SimulatedJob
 from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -83,26 +81,6 @@ def test_backlog_is_read_in_parts(
     job.run(spark)
     assert len(job.acks()) == batches
     assert max(job.ack_lsns(source.name).values()) == 7000
-
-
-@pytest.mark.parametrize("shape_groups", [16, pytest.param(0, marks=pytest.mark.soak)])
-def test_recording_gives_the_same_acks_as_over_files(
-    spark: SparkSession, broker: Broker, tmp_path: Path, shape_groups: int
-) -> None:
-    """It is published in parts; after each, the job reaches the ack of the core alone, as the job over files does."""
-    job = KafkaJob(tmp_path, broker.bootstrap_servers, partitions=2, options={"minPartitions": "4"})
-    core = SimulatedJob(AckRows())
-    batches, last_commit_lsn = recorded_batches(ticks_per_batch=1)
-    acks = []
-    with running(spark, job, shape_groups=shape_groups):
-        for part in range(_PARTS):
-            for batch in batches[len(batches) * part // _PARTS : len(batches) * (part + 1) // _PARTS]:
-                job.write(batch)
-                core.run_batch(batch)
-            acks.append(core.ack_lsn(SOURCE))
-            _await_ack(job, SOURCE, acks[-1])
-    assert acks[-1] == last_commit_lsn
-    assert len(set(acks)) > 2
 
 
 def test_replayed_recording_is_written_tracked_and_reported(
