@@ -10,14 +10,8 @@ from typing import Final
 import pytest
 import yaml
 
-from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.config.job_config import load_config
-from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.strict_yaml import read_yaml
-from flushtracker.config.transport import KafkaTransport
-from flushtracker.config.write_config import load_write_config
-from flushtracker.kafka.kafka_config import load_kafka_config
 from tests.support.processes import run_to_end
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -80,57 +74,6 @@ def test_jobs_share_the_cluster() -> None:
     assert sum(of_all.values()) <= sum(cores) * workers
 
 
-def test_jobs_read_the_topics_that_are_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The jobs, capture and the creation of topics are configured in four files, which must agree."""
-    for name, value in {"KAFKA_BOOTSTRAP": "kafka:9092", "PGHOST": "postgres", "PGPASSWORD": "x"}.items():
-        monkeypatch.setenv(name, value)
-    source = load_config(_ROOT / "conf" / "cluster.yaml").transport
-    kafka = load_kafka_config(_ROOT / "conf" / "compose_kafka.yaml")
-    assert isinstance(source, KafkaTransport)
-    assert (source.bootstrap_servers, *source.streams.values()) == (
-        kafka.bootstrap_servers,
-        kafka.topics.fragments,
-        kafka.topics.flushes,
-    )
-    write = load_write_config(_ROOT / "conf" / "cluster_write.yaml")
-    assert isinstance(write.transport, KafkaTransport)
-    assert (write.transport.bootstrap_servers, *write.transport.streams.values(), write.flushes.name) == (
-        kafka.bootstrap_servers,
-        kafka.topics.shape_changes,
-        kafka.topics.shapes,
-        kafka.topics.flushes,
-    )
-    assert kafka.topics == load_kafka_config(_ROOT / "conf" / "kafka.yaml").topics
-    assert kafka.replication_factor == 1
-    capture = load_capture_config(_ROOT / "conf" / "compose_capture.yaml")
-    assert capture.kafka.bootstrap_servers == kafka.bootstrap_servers
-    assert (capture.kafka.topics, capture.kafka.replication_factor) == (kafka.topics, kafka.replication_factor)
-
-
-def test_capture_reads_the_acks_and_serves_the_snapshots_of_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ack table is the job's, and the writers read the tables of capture's server and publication."""
-    for name, value in {"KAFKA_BOOTSTRAP": "kafka:9092", "PGHOST": "postgres", "PGPASSWORD": "x"}.items():
-        monkeypatch.setenv(name, value)
-    capture = load_capture_config(_ROOT / "conf" / "compose_capture.yaml")
-    write = load_write_config(_ROOT / "conf" / "cluster_write.yaml")
-    assert capture.acks == load_config(_ROOT / "conf" / "cluster.yaml").sink.acks
-    assert write.acks == capture.acks
-    assert write.tables is not None
-    assert write.tables.publication == capture.postgres.publication
-    assert write.tables.connection["host"] in read_yaml(_COMPOSE).mapping("services")
-
-
-def test_server_of_shapes_reads_what_the_jobs_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tables are theirs, and its port is published."""
-    monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
-    served = load_serve_config(_ROOT / "conf" / "compose_serve.yaml")
-    write = read_yaml(_ROOT / "conf" / "cluster_write.yaml").mapping("sink")
-    assert (served.sink.log, served.sink.shapes) == (write.text("log").value, write.text("shapes").value)
-    service = read_yaml(_COMPOSE).mapping("services").mapping("serve_shapes")
-    published = [text.value for text in service.optional_texts("ports") or ()]
-    assert f"127.0.0.1:{served.http.listen_port}:{served.http.listen_port}" in published
-
-
 def _status_ports() -> dict[str, int]:
     """Service → the port on which its program serves its status, by its configuration."""
     services = read_yaml(_COMPOSE).mapping("services")
@@ -182,6 +125,7 @@ def test_nothing_is_published_beyond_this_machine() -> None:
     assert len(ports) >= 8
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
     assert len({port.split(":")[1] for port in ports}) == len(ports)
+    assert "127.0.0.1:9470:9470" in ports, "the server of shapes, which integration/test_compose_programs.py asks"
 
 
 def _run_entrypoint(folder: Path, *arguments: str, **environ: str) -> list[str]:
