@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flushtracker.errors import ShapeError
-from flushtracker.shapes.where import Where, parse_where
+from flushtracker.shapes.where import parse_where
 from flushtracker.shapes.where.chains import read_chain
 from flushtracker.shapes.where.required_values import value_parser
 from flushtracker.shapes.where.syntax import read_condition
@@ -171,38 +171,3 @@ def test_a_literal_that_binding_refuses_has_no_value(text: str) -> None:
         where.bind(relation())
     with pytest.raises(ValueError, match=r"not a|out of range"):
         where.required_values(relation())
-
-
-FORM_LITERALS = {
-    "number": st.sampled_from(["0", "007", "16777217", "99999999999", "999999999999999999"]),
-    "string": st.sampled_from(["x", *(text for texts in TEXTS.values() for text in texts)]).map("'{}'".format),
-}
-
-
-@given(
-    st.data(),
-    st.lists(st.tuples(st.sampled_from(sorted(TEXTS)), st.sampled_from(["number", "string"])), min_size=1, max_size=3),
-)
-def test_conditions_of_one_form_can_all_be_bound_unless_a_literal_has_no_value(
-    data: st.DataObject, form: list[tuple[str, str]]
-) -> None:
-    """So of a million shapes one is bound when the table becomes known; for the others, only literals are read."""
-    first, second = (
-        parse_where(" AND ".join(f"{name} = {data.draw(FORM_LITERALS[kind])}" for name, kind in form)) for _ in range(2)
-    )
-    assert first.form == second.form is not None
-    if can_be_bound(first):
-        try:
-            second.required_values(relation())
-        except ValueError:
-            assert not can_be_bound(second)
-        else:
-            assert can_be_bound(second)
-
-
-def can_be_bound(where: Where) -> bool:
-    try:
-        where.bind(relation())
-    except ShapeError:
-        return False
-    return True
