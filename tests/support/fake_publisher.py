@@ -1,8 +1,11 @@
 """A stand-in for ``KafkaPublisher`` that confirms records only when the test asks for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from flushtracker.capture.prior_state import last_entries
+from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.errors import FlushtrackerError
+from flushtracker.events.registry_events import PartitionEntry, RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 
 
 class FakePublisher:
@@ -46,3 +49,18 @@ class FakePublisher:
         for confirmed in self.unconfirmed:
             confirmed()
         self.unconfirmed.clear()
+
+    def registry(self) -> list[RegistryEntry]:
+        """The last entry of each key that was published to the topic ``s``."""
+        return last_entries(str(value).encode() for topic, value in self.values if topic == "s")
+
+
+def source_entries(entries: Iterable[RegistryEntry]) -> SourceEntries:
+    """These entries of one source, as another process finds them in the registry."""
+    found = list(entries)
+    return SourceEntries(
+        next((entry for entry in found if isinstance(entry, SourceEntry)), None),
+        tuple(entry for entry in found if isinstance(entry, ShapeEntry)),
+        tuple(entry for entry in found if isinstance(entry, TableEntry)),
+        tuple(entry for entry in found if isinstance(entry, PartitionEntry)),
+    )

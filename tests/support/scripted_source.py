@@ -7,15 +7,11 @@ from dataclasses import replace
 from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.prior_state import last_entries
 from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.events.registry_events import (
-    PartitionEntry,
     RegistryEntry,
     ShapeEntry,
-    SourceEntry,
-    TableEntry,
     parse_registry_entry,
 )
 from flushtracker.events.stream_events import FlushNotification
@@ -25,7 +21,7 @@ from flushtracker.shapes.partition_map import TableKey
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
 from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-from tests.support.fake_publisher import FakePublisher
+from tests.support.fake_publisher import FakePublisher, source_entries
 from tests.support.key_bindings import ID_KEY
 from tests.support.quiet_server import QuietServer
 
@@ -140,17 +136,11 @@ class Source:
 
     def registry(self) -> list[RegistryEntry]:
         """The last entry of each key that reached the registry."""
-        return last_entries(str(value).encode() for topic, value in self.publisher.values if topic == "s")
+        return self.publisher.registry()
 
     def registered(self) -> SourceEntries:
         """What another process reads."""
-        found = self.registry()
-        return SourceEntries(
-            next(entry for entry in found if isinstance(entry, SourceEntry)),
-            tuple(entry for entry in found if isinstance(entry, ShapeEntry)),
-            tuple(entry for entry in found if isinstance(entry, TableEntry)),
-            tuple(entry for entry in found if isinstance(entry, PartitionEntry)),
-        )
+        return source_entries(self.registry())
 
     def joined(self) -> dict[TableKey, int]:
         """The partitions whose changes are routed as the table's, with when each joined."""
@@ -216,9 +206,6 @@ class LongLivedSource(Source):
         """Start capture; the server may have lost, in a crash, what was confirmed last."""
         self.topics.records_left = 1_000_000
         self.resume(self.registered(), max(LSN, self.confirmed_lsn - behind))
-
-    def registry(self) -> list[RegistryEntry]:
-        return self.topics.registry()
 
     def live(self) -> list[str]:
         return [entry.definition.id for entry in self.subscriptions.entries.shapes if entry.removed_at is None]

@@ -11,12 +11,11 @@ from flushtracker.capture.collector import Collector
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.needed_messages import check_messages, require_messages
 from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.prior_state import last_entries
 from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.errors import ReconnectError
-from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, SourceEntry, TableEntry
+from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after
@@ -25,7 +24,7 @@ from flushtracker.shapes.item_key import key_values, partition_prefix
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.fake_publisher import FakePublisher
+from tests.support.fake_publisher import FakePublisher, source_entries
 from tests.support.fold import fold_items
 from tests.support.partitioned_server import FIRST_LSN, NAME, Leaf, PartitionedServer, Sent
 
@@ -103,14 +102,7 @@ class Play:
     def restart(self) -> None:
         """Kill capture, and start another process with what the topics have."""
         self.publisher.lose(self.rng)
-        entries = last_entries(str(value).encode() for topic, value in self.publisher.values if topic == "s")
-        found = SourceEntries(
-            next(entry for entry in entries if isinstance(entry, SourceEntry)),
-            tuple(entry for entry in entries if isinstance(entry, ShapeEntry)),
-            tuple(entry for entry in entries if isinstance(entry, TableEntry)),
-            tuple(entry for entry in entries if isinstance(entry, PartitionEntry)),
-        )
-        self._begin(found)
+        self._begin(source_entries(self.publisher.registry()))
         self.connect()
 
     def receive(self, messages: int = 1_000_000) -> None:
@@ -159,7 +151,7 @@ class Play:
         return f"k{self.keys}"
 
     def reason(self, shape_id: str = "all") -> str | None:
-        entries = last_entries(str(value).encode() for topic, value in self.publisher.values if topic == "s")
+        entries = self.publisher.registry()
         (entry,) = (each for each in entries if isinstance(each, ShapeEntry) and each.definition.id == shape_id)
         return entry.ended_because
 

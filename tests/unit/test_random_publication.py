@@ -14,17 +14,14 @@ from typing import Final
 from flushtracker.capture.delayed_shapes import DelayedShapes
 from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.prior_state import last_entries
-from flushtracker.capture.shape_registry import SourceEntries
 from flushtracker.capture.subscriptions import Subscriptions
 from flushtracker.errors import ShapeError, first_of
-from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.kafka.kafka_config import Topics
 from flushtracker.shapes.definition import ShapeDefinition, ShapeFault
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.unpublished import Unpublished
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
-from tests.support.fake_publisher import FakePublisher
+from tests.support.fake_publisher import FakePublisher, source_entries
 from tests.support.key_bindings import ID_KEY
 from tests.support.quiet_server import QuietServer
 from tests.support.seeded_histories import played
@@ -162,13 +159,7 @@ class History:
     def restart(self) -> None:
         """Another process: it knows what the registry has, and applies the file."""
         topics = Topics(fragments="f", flushes="l", shape_changes="c", shapes="s")
-        entries = last_entries(str(value).encode() for topic, value in self.publisher.values if topic == "s")
-        known = SourceEntries(
-            next((each for each in entries if isinstance(each, SourceEntry)), None),
-            tuple(each for each in entries if isinstance(each, ShapeEntry)),
-            tuple(each for each in entries if isinstance(each, TableEntry)),
-            tuple(each for each in entries if isinstance(each, PartitionEntry)),
-        )
+        known = source_entries(self.publisher.registry())
         outbox = Outbox(self.publisher, topics, lambda _: None, EventLimit(1 << 20, 1 << 20))
         self.capture = Subscriptions("7/1/s", known, outbox, self.catalog, CONFIRMED, DelayedShapes())
         self.capture.tables.check()
