@@ -100,12 +100,7 @@ def _line(rows: int, updates: int) -> list[str]:
     items = rows * (1 + updates)
     rate = f"{float(f'{items / spent_s:.3g}'):,.0f}"
     return [
-        f"{rows:,}",
-        f"{updates:,}",
-        f"{items:,}",
-        f"{item_bytes:.0f}",
-        f"{spent_s:.1f}",
-        rate,
+        *(f"{rows:,}", f"{updates:,}", f"{items:,}", f"{item_bytes:.0f}", f"{spent_s:.1f}", rate),
         f"{peak_kb / 1e3:,.0f}",
     ]
 

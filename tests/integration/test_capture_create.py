@@ -132,13 +132,8 @@ def test_what_exists_is_not_created_again(postgres: LocalPostgres) -> None:
         ),
     ],
     ids=[
-        "missing table",
-        "missing column",
-        "malformed where",
-        "where reads a column that is not there",
-        "malformed shapes file",
-        "publication of some columns",
-        "publication of another slot",
+        *("missing table", "missing column", "malformed where", "where reads a column that is not there"),
+        *("malformed shapes file", "publication of some columns", "publication of another slot"),
     ],
 )
 def test_newcomer_mistypes_a_shape_and_nothing_is_created(

@@ -17,17 +17,9 @@ from tests.support.server_versions import binaries_of, runs_here
 
 TABLES: Final = 60
 _KEYS: Final = (
-    "",
-    "PRIMARY KEY (id)",
-    "PRIMARY KEY (id) DEFERRABLE",
-    "PRIMARY KEY (id) INCLUDE (g)",
-    "PRIMARY KEY (id, g)",
-    "UNIQUE (id)",
-    "UNIQUE (n)",
-    "UNIQUE (n, id)",
-    "UNIQUE (id) DEFERRABLE",
-    "UNIQUE (id), UNIQUE (n, id)",
-    "UNIQUE (id, g)",
+    *("", "PRIMARY KEY (id)", "PRIMARY KEY (id) DEFERRABLE", "PRIMARY KEY (id) INCLUDE (g)"),
+    *("PRIMARY KEY (id, g)", "UNIQUE (id)", "UNIQUE (n)", "UNIQUE (n, id)", "UNIQUE (id) DEFERRABLE"),
+    *("UNIQUE (id), UNIQUE (n, id)", "UNIQUE (id, g)"),
 )
 _GENERATED: Final = ("g int NOT NULL DEFAULT 1", "g int NOT NULL GENERATED ALWAYS AS (1) STORED")
 _VIRTUAL: Final = "g int NOT NULL DEFAULT 1, y int GENERATED ALWAYS AS (1) VIRTUAL"

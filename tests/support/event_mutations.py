@@ -30,18 +30,7 @@ _STRINGS: Final = (
     *('"a\\u0085"', '"\\\\ud800"', '"flushed"', '"removed"', '"{\\"v\\":-7}"', '"}],"'),
 )
 _OTHERS: Final = (
-    "null",
-    "true",
-    "false",
-    "True",
-    "nul",
-    "{}",
-    "[]",
-    "[{}]",
-    "[null]",
-    '{"a":1,"a":2}',
-    "undefined",
-    "",
+    *("null", "true", "false", "True", "nul", "{}", "[]", "[{}]", "[null]", '{"a":1,"a":2}', "undefined", ""),
 )
 _VALUES: Final = (*_NUMBERS, *_STRINGS, *_OTHERS)
 _TAILS: Final = (
@@ -255,17 +244,8 @@ def _replaced(rng: Random, data: bytes, pattern: re.Pattern[str], new: Callable[
 
 
 _MUTATIONS: Final[tuple[Callable[[Random, bytes], bytes], ...]] = (
-    _flip_byte,
-    _flip_bit,
-    _cut,
-    _repeat,
-    _insert_space,
-    _surround,
-    _replace_token,
-    _replace_token,
-    _escape_key,
-    _repeat_key,
-    _restructure,
+    *(_flip_byte, _flip_bit, _cut, _repeat, _insert_space, _surround, _replace_token, _replace_token),
+    *(_escape_key, _repeat_key, _restructure),
 )
 
 
@@ -276,20 +256,8 @@ def spoiled(event: str) -> list[str]:
     """An event and its malformed variants: each field removed, null, or of another type, at each depth."""
     texts = ["", "null", "[]", '"x"', "1", "{}", event, event + " ", " " + event, event[:-1], event.replace('"', "'")]
     for tail in (
-        "x",
-        "{}",
-        ",{}",
-        "}",
-        "]",
-        ",",
-        " ,x",
-        "],[1]",
-        "],[{}]",
-        ',"a":1',
-        '],"a":[{}',
-        "]}",
-        '}],"a":[{}]',
-        "null",
+        *("x", "{}", ",{}", "}", "]", ",", " ,x", "],[1]", "],[{}]", ',"a":1', '],"a":[{}', "]}"),
+        *('}],"a":[{}]', "null"),
     ):
         texts += [event + tail, tail + event]
     texts += [event + event, f"{event},{event}"]

@@ -66,14 +66,7 @@ def _by_certificate(broker: SecuredBroker) -> Access:
 def _for_java(key: str, password: str) -> str:
     """The key encrypted as Java can read it, by the command that the job's message names."""
     command = [
-        "openssl",
-        "pkcs8",
-        "-topk8",
-        "-v1",
-        "PBE-SHA1-3DES",
-        "-passin",
-        "env:PASSWORD",
-        "-passout",
+        *("openssl", "pkcs8", "-topk8", "-v1", "PBE-SHA1-3DES", "-passin", "env:PASSWORD", "-passout"),
         "env:PASSWORD",
     ]
     environment = {**os.environ, "PASSWORD": password}

@@ -29,26 +29,8 @@ _INSERTED: Final = (
 
 
 _WITHIN: Final = (
-    " ",
-    "\v",
-    "\f",
-    "\n",
-    "\u00a0",
-    "\u2003",
-    "\x1f",
-    "\x85",
-    "-",
-    "+",
-    "0",
-    "1",
-    ".",
-    "e",
-    "ı",
-    "İ",
-    "inf",
-    "{",
-    "}",
-    ",",
+    *(" ", "\v", "\f", "\n", "\u00a0", "\u2003", "\x1f", "\x85", "-", "+", "0", "1", ".", "e", "ı", "İ"),
+    *("inf", "{", "}", ","),
 )
 """Text that is inserted into literals; types differ in the blanks that they ignore."""
 

@@ -33,54 +33,21 @@ VALUES: Mapping[str, Sequence[str]] = {
 """For each column, texts of its values; some are different texts of one value."""
 
 NUMBERS = [
-    "1",
-    "2",
-    "-1",
-    "1.5",
-    "0.1",
-    "16777217",
-    "9007199254740993",
-    "9007199254740992::float8",
-    "0.1::float4",
-    "1e200",
-    "'NaN'",
+    *("1", "2", "-1", "1.5", "0.1", "16777217", "9007199254740993", "9007199254740992::float8", "0.1::float4"),
+    *("1e200", "'NaN'"),
 ]
 PATTERNS = [
-    "a%",
-    "a %",
-    "a  ",
-    "ab%",
-    "%",
-    "%b",
-    "a_%",
-    "ab",
-    r"a\%%",
-    r"\a%",
-    "\U0010ffff%",
-    "a\U0010ffff%",
-    "é%",
+    *("a%", "a %", "a  ", "ab%", "%", "%b", "a_%", "ab", r"a\%%", r"\a%", "\U0010ffff%", "a\U0010ffff%", "é%"),
     "a%b%",
 ]
 COMPARISONS = ["{c} {o} {l}", "{c} {o} {l}", "{l} {o} {c}", "{c} BETWEEN {l} AND {m}", "{c} BETWEEN {l} AND {m}"]
 OTHERS = [
-    "{c} = {l}",
-    "{c} IN ({l}, {m})",
-    "{c} <> {l}",
-    "{c} NOT BETWEEN {l} AND {m}",
-    "{c} IS NULL",
-    "({c} {o} {l}) IS NOT TRUE",
-    "NOT {c} {o} {l}",
+    *("{c} = {l}", "{c} IN ({l}, {m})", "{c} <> {l}", "{c} NOT BETWEEN {l} AND {m}", "{c} IS NULL"),
+    *("({c} {o} {l}) IS NOT TRUE", "NOT {c} {o} {l}"),
 ]
 LIKES = [
-    "{c} LIKE {p}",
-    "{c} LIKE {p}",
-    "{c} LIKE {p}",
-    "{c} LIKE {p} ESCAPE {e}",
-    "{c} NOT LIKE {p}",
-    "{c} ILIKE 'a%'",
-    "lower({c}) LIKE 'a%'",
-    "{c} || 'b' LIKE 'ab%'",
-    "{c} = {l}",
+    *("{c} LIKE {p}", "{c} LIKE {p}", "{c} LIKE {p}", "{c} LIKE {p} ESCAPE {e}", "{c} NOT LIKE {p}"),
+    *("{c} ILIKE 'a%'", "lower({c}) LIKE 'a%'", "{c} || 'b' LIKE 'ab%'", "{c} = {l}"),
 ]
 
 

@@ -30,17 +30,11 @@ SCHEMAS: Final = (
     ),
     *each(
         (
-            "REINDEX TABLE {t}",
-            "REINDEX TABLE CONCURRENTLY {t}",
-            "CREATE UNIQUE INDEX {t}_v{k} ON {t} (id, v)",
-            "CREATE INDEX CONCURRENTLY ON {t} (w)",
-            "CLUSTER {t} USING {t}_pkey",
-            "ALTER TABLE {t} ALTER v SET STATISTICS 50",
-            "ALTER TABLE {t} SET (fillfactor = 90)",
-            "COMMENT ON TABLE {t} IS '{k}'",
-            "GRANT SELECT ON {t} TO PUBLIC",
-            "CREATE STATISTICS {t}_s{k} ON v, w FROM {t}",
-            "VACUUM {t}",
+            *("REINDEX TABLE {t}", "REINDEX TABLE CONCURRENTLY {t}"),
+            *("CREATE UNIQUE INDEX {t}_v{k} ON {t} (id, v)", "CREATE INDEX CONCURRENTLY ON {t} (w)"),
+            *("CLUSTER {t} USING {t}_pkey", "ALTER TABLE {t} ALTER v SET STATISTICS 50"),
+            *("ALTER TABLE {t} SET (fillfactor = 90)", "COMMENT ON TABLE {t} IS '{k}'"),
+            *("GRANT SELECT ON {t} TO PUBLIC", "CREATE STATISTICS {t}_s{k} ON v, w FROM {t}", "VACUUM {t}"),
         )
     ),
     *each(("ALTER TABLE {t} REPLICA IDENTITY FULL", "ALTER TABLE {t} REPLICA IDENTITY DEFAULT"), KEYED),

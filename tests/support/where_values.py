@@ -53,14 +53,7 @@ LABELS = [
 ]  # fmt: skip
 """The labels of an enum, in its order."""
 _LABEL_ARRAYS = [
-    "{}",
-    "{sad}",
-    "{sad,ok}",
-    "{ok,sad}",
-    '{NULL,"NULL"}',
-    '{""}',
-    '{"a\\"b","a,b"}',
-    "{{a,A},{ab,a}}",
+    *("{}", "{sad}", "{sad,ok}", "{ok,sad}", '{NULL,"NULL"}', '{""}', '{"a\\"b","a,b"}', "{{a,A},{ab,a}}"),
     "{a,a}",
 ]
 MOOD, WEATHER, MOODS, TEXT_DOMAIN, NUMBER_DOMAIN, REAL_DOMAIN, ARRAY_DOMAIN = range(16_384, 16_391)

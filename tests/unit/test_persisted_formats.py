@@ -436,15 +436,8 @@ def test_ack_table_keeps_its_columns() -> None:
     """Readers use their names; more columns may follow."""
     assert ack_table.CONFIGURATION["flushtracker-version"] == "1"
     assert ack_table.SCHEMA.names == [
-        "source",
-        "batch_id",
-        "ack_lsn",
-        "ack_lsn_text",
-        "last_seen_lsn",
-        "pending_shapes",
-        "blocking_shape",
-        "blocking_since",
-        "acked_at",
+        *("source", "batch_id", "ack_lsn", "ack_lsn_text", "last_seen_lsn", "pending_shapes"),
+        *("blocking_shape", "blocking_since", "acked_at"),
     ]
 
 

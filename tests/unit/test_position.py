@@ -25,17 +25,8 @@ def test_positions_that_followers_have_kept_are_read_unchanged() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "1",
-        "1:",
-        "0/A+inf",
-        "1:0/A:0:",
-        "1:0/A::a",
-        "1:0/A:-1:a",
-        "1:0/A:²:a",
-        "1:0/A+inf:0:a",
-        "1:A:0:a",
-        "x:0/A:0:a",
+        *("", "1", "1:", "0/A+inf", "1:0/A:0:", "1:0/A::a", "1:0/A:-1:a", "1:0/A:²:a", "1:0/A+inf:0:a"),
+        *("1:A:0:a", "x:0/A:0:a"),
     ],
 )
 def test_text_that_is_no_position_is_refused_with_what_to_do(text: str) -> None:

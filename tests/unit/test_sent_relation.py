@@ -52,11 +52,7 @@ ALTERED: Final = since_first_bound(table(), table(900, 900), lambda: LSN)
         ({"id", "v"}, "id v", False),
     ],
     ids=[
-        "exchanged",
-        "with an unlisted one",
-        "both unlisted",
-        "another one has the name",
-        "as they are",
+        *("exchanged", "with an unlisted one", "both unlisted", "another one has the name", "as they are"),
         "before one was added",
     ],
 )

@@ -52,23 +52,9 @@ PART = relation("orders_p1", "id region day qty", "full")
 VALUES = ["1", "2", "3", "01", None]
 REGIONS = ["eu", "us", "EU", "eu ", None]
 ATOMS = [
-    "id = 1",
-    "id = 2",
-    "id IN (1, 3)",
-    "qty = 1",
-    "2 = qty",
-    "qty = '1'",
-    "qty > 1",
-    "day = 2",
-    "region = 'eu'",
-    "region IN ('us', 'EU', NULL)",
-    "region <> 'eu'",
-    "region IS NULL",
-    "NOT id = 1",
-    "id BETWEEN 1 AND 2",
-    "id <= 2",
-    "2 < qty",
-    "region LIKE 'e%'",
+    *("id = 1", "id = 2", "id IN (1, 3)", "qty = 1", "2 = qty", "qty = '1'", "qty > 1", "day = 2"),
+    *("region = 'eu'", "region IN ('us', 'EU', NULL)", "region <> 'eu'", "region IS NULL", "NOT id = 1"),
+    *("id BETWEEN 1 AND 2", "id <= 2", "2 < qty", "region LIKE 'e%'"),
 ]
 
 

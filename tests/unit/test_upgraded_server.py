@@ -201,14 +201,8 @@ def test_what_a_seal_has_proven_needs_it_no_more(world: FakeWorld) -> None:
         (None, 2000, "7/1/s on server 7"),
     ],
     ids=[
-        "sealed again",
-        "slot created later",
-        "no ack",
-        "old acks",
-        "LSNs used again",
-        "restored copy",
-        "another server",
-        "no seal",
+        *("sealed again", "slot created later", "no ack", "old acks", "LSNs used again", "restored copy"),
+        *("another server", "no seal"),
     ],
 )
 def test_what_is_not_proven_is_refused_and_healed_if_told(

@@ -486,19 +486,8 @@ def test_columns_are_named_as_in_the_catalog() -> None:
 def test_a_name_that_is_a_keyword_elsewhere_is_a_column() -> None:
     """These are common column names, but types or commands to the parser."""
     for name in (
-        "date",
-        "timestamp",
-        "text",
-        "name",
-        "type",
-        "status",
-        "key",
-        "value",
-        "level",
-        "comment",
-        "format",
-        "if",
-        "double",
+        *("date", "timestamp", "text", "name", "type", "status", "key", "value", "level", "comment", "format"),
+        *("if", "double"),
     ):
         assert parse_where(f"{name} = 'x'").columns == {name}
 
