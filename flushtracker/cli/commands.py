@@ -60,7 +60,7 @@ class Command:
             program = import_module(self.program)
         except ModuleNotFoundError as error:
             package = (error.name or str(error)).partition(".")[0]
-            if not self.extra or package == "flushtracker":
+            if package == "flushtracker":
                 raise
             raise ConfigError(f"{package} is not installed; run: pip install 'flushtracker[{self.extra}]'") from error
         finally:
@@ -228,7 +228,7 @@ failed
     Command(
         "topics",
         "flushtracker.operate.topics",
-        "",
+        "writer",
         """\
 Check the Kafka topics of the streams, and create missing ones.
 
@@ -245,7 +245,7 @@ refuses a request
     Command(
         "replay",
         "flushtracker.recordings.replay_program",
-        "",
+        "writer",
         """\
 Replay a recording of PostgreSQL's WAL as the streams of `capture`.
 
@@ -366,7 +366,7 @@ recording, or a log that cannot be folded; 5 a Delta table
     Command(
         "conformance",
         "flushtracker.conformance.program",
-        "",
+        "writer",
         """\
 Test a writer of shapes against the contract of docs/writers.md.
 

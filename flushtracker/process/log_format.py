@@ -5,15 +5,13 @@ format becomes a field of its own, with the value as it was logged. Nothing is r
 value can add a field or pass for another one.
 """
 
+import json
 import logging
 import math
 import re
 from collections.abc import Iterator
-from copy import copy
 from datetime import datetime, timezone
-from typing import Any, Final, Literal, TypeAlias
-
-from pythonjsonlogger.json import JsonFormatter
+from typing import Final, Literal, TypeAlias
 
 from flushtracker.errors import printable
 
@@ -81,25 +79,23 @@ class _OneLineFormatter(logging.Formatter):
         return printable(super().formatMessage(record))
 
 
-class _JsonFormatter(JsonFormatter):
+class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        if not isinstance(record.msg, str):
-            # A message that is a dictionary would become fields, which may be named as the event's own.
-            record = copy(record)
-            record.msg, record.args = record.getMessage(), ()
-        return super().format(record)
-
-    def add_fields(self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]) -> None:
-        log_data["timestamp"] = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
-        log_data["level"] = record.levelname
-        log_data["logger"] = record.name
-        log_data["message"] = _encodable(record.message)
-        if isinstance(record.args, tuple):
-            for name, value in event_fields(record.msg, record.args):
-                log_data[name] = _encodable(value) if isinstance(value, str) else value
+        found: dict[str, object] = {
+            "timestamp": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        # A message may be a dictionary.
+        if isinstance(record.msg, str) and isinstance(record.args, tuple):
+            found |= event_fields(record.msg, record.args)
         if (exit_code := getattr(record, "exit_code", None)) is not None:
-            log_data["exit_code"] = exit_code
-        log_data |= {name: _encodable(text) for name, text in message_dict.items()}
+            found["exit_code"] = exit_code
+        traceback = record.exc_text or (self.formatException(record.exc_info) if record.exc_info else None)
+        if traceback is not None:
+            found["exc_info"] = traceback
+        return json.dumps({name: _encodable(each) if isinstance(each, str) else each for name, each in found.items()})
 
 
 def _encodable(text: str) -> str:

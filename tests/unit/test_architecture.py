@@ -93,7 +93,6 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "rich": frozenset({"operate.report", "demo"}),
     "uvicorn": frozenset({"monitoring", "serve"}),
     "prometheus_client": frozenset({"monitoring"}),
-    "pythonjsonlogger": frozenset({"process"}),
     "matplotlib": frozenset({"operate.report"}),
 }
 """Third-party package → our rooms that may import it."""
@@ -352,8 +351,7 @@ def test_executors_read_tables_with_psycopg_alone() -> None:
 
 def test_snapshots_are_published_without_spark_and_tables() -> None:
     """By an install with the extra capture alone."""
-    available = {"yaml", "msgspec", "psycopg", "confluent_kafka", "pyarrow", "pythonjsonlogger"}
-    available |= {"uvicorn", "prometheus_client"}
+    available = {"yaml", "msgspec", "psycopg", "confluent_kafka", "pyarrow", "uvicorn", "prometheus_client"}
     done = import_without(THIRD_PARTY.keys() - available, "jobs.snapshot.program", "jobs.snapshot.kafka_snapshots")
     assert done.returncode == 0, done.stderr
 

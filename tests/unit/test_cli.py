@@ -36,23 +36,26 @@ COMMANDS: Final = (
 )
 
 # The optional modules that each program may import: those of its extra's packages.
+_KAFKA: Final = {"confluent_kafka"}
+_SPARK: Final = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "deltalake", "uvicorn", *_KAFKA}
+_CAPTURE: Final = {"psycopg", "deltalake", "pyarrow", *_KAFKA}
 EXTRAS: Final = {
-    "flushtracker.jobs.track.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake", "uvicorn"},
-    "flushtracker.jobs.write.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake", "uvicorn"},
-    "flushtracker.jobs.snapshot.program": {"pyspark", "py4j", "pandas", "pyarrow", "deltalake", "uvicorn", "psycopg"},
-    "flushtracker.capture.program": {"psycopg", "deltalake", "pyarrow", "uvicorn"},
-    "flushtracker.operate.topics": set[str](),
-    "flushtracker.operate.shapes.add_program": {"psycopg", "deltalake", "pyarrow"},
-    "flushtracker.operate.shapes.remove_program": {"psycopg", "deltalake", "pyarrow"},
-    "flushtracker.operate.shapes.check_program": {"psycopg", "deltalake", "pyarrow"},
-    "flushtracker.recordings.replay_program": set[str](),
-    "flushtracker.operate.status.program": {"psycopg", "deltalake", "pyarrow"},
+    "flushtracker.jobs.track.program": _SPARK,
+    "flushtracker.jobs.write.program": _SPARK,
+    "flushtracker.jobs.snapshot.program": {*_SPARK, "psycopg"},
+    "flushtracker.capture.program": {*_CAPTURE, "uvicorn"},
+    "flushtracker.operate.topics": _KAFKA,
+    "flushtracker.operate.shapes.add_program": _CAPTURE,
+    "flushtracker.operate.shapes.remove_program": _CAPTURE,
+    "flushtracker.operate.shapes.check_program": _CAPTURE - _KAFKA,
+    "flushtracker.recordings.replay_program": _KAFKA,
+    "flushtracker.operate.status.program": _CAPTURE,
     "flushtracker.operate.read": {"deltalake", "pyarrow"},
     "flushtracker.serve.program": {"deltalake", "pyarrow", "uvicorn"},
-    "flushtracker.conformance.program": set[str](),
-    "flushtracker.loop_trial.program": {"psycopg", "deltalake", "pyarrow"},
+    "flushtracker.conformance.program": _KAFKA,
+    "flushtracker.loop_trial.program": _CAPTURE,
     "flushtracker.recordings.verify_program": {"deltalake", "pyarrow"},
-    "flushtracker.operate.report.program": {"deltalake", "pyarrow", "rich", "matplotlib"},
+    "flushtracker.operate.report.program": {"deltalake", "pyarrow", "rich", "matplotlib", "numpy"},
 }
 OPTIONAL: Final = set[str]().union(*EXTRAS.values())
 
@@ -179,6 +182,7 @@ def test_program_imports_with_only_the_packages_of_its_extra(module: str) -> Non
         ("serve", ["--config", "x"], "uvicorn", "serve"),
         ("report", ["--config", "x"], "rich", "report"),
         ("demo", [], "rich", "demo"),
+        ("topics", ["--config", "x"], "confluent_kafka", "writer"),
     ],
 )
 def test_missing_extra_is_named_with_the_command_that_installs_it(
@@ -189,6 +193,19 @@ def test_missing_extra_is_named_with_the_command_that_installs_it(
     done = run_without({package}, program, command, *arguments)
     expected = f"flushtracker {command}: {package} is not installed; run: pip install 'flushtracker[{extra}]'\n"
     assert (done.returncode, done.stderr) == (2, expected)
+
+
+def test_the_rule_and_the_events_need_the_bare_install_alone() -> None:
+    """As do a writer's cursor, positions and folds; only publishing needs the client of Kafka."""
+    others = {"ChainLinks", "FlushNotifier", "FragmentChain", "Link", "ShapeEvent", "ShapeEvents", "ShapeGroup"}
+    others |= {
+        name for name in flushtracker.__all__ if name.lower().startswith(("read_shape", "shaperead", "shapesread"))
+    }
+    program = (
+        f"import flushtracker\n[getattr(flushtracker, name) for name in {sorted({*flushtracker.__all__} - others)}]"
+    )
+    done = run_without(OPTIONAL, program)
+    assert done.returncode == 0, done.stderr
 
 
 def test_public_names_refer_to_what_they_name() -> None:
