@@ -51,7 +51,7 @@ ORDER BY b.root, b.relid
 _ANCESTORS: Final = f"""
 WITH RECURSIVE ancestors AS (
   SELECT i.inhparent AS oid FROM pg_inherits i WHERE i.inhrelid = %s::oid AND {IS_ATTACHED}
-  UNION ALL
+  UNION
   SELECT i.inhparent FROM ancestors a JOIN pg_inherits i ON i.inhrelid = a.oid AND {IS_ATTACHED}
 )
 SELECT txid_current_snapshot()::text, ARRAY(

@@ -9,10 +9,11 @@ IS_ATTACHED: Final = "coalesce(to_jsonb(i) ->> 'inhdetachpending', 'false') = 'f
 """Whether a row ``i`` of ``pg_inherits`` counts. While a partition is being detached concurrently, which is possible
 since PostgreSQL 14, it counts as detached: no later query of the table has its rows."""
 
+# UNION, as a table may inherit from several, and the number of ways to it can double with each level.
 _BELOW: Final = """
   below AS (
     SELECT w.oid AS root, w.oid AS relid FROM unnest(%(oids)s::oid[]) AS w(oid)
-    UNION ALL SELECT b.root, i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.relid {condition}
+    UNION SELECT b.root, i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.relid {condition}
   )
 """
 BELOW: Final = _BELOW.format(condition=f"AND {IS_ATTACHED}")

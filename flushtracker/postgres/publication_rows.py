@@ -14,7 +14,7 @@ from flushtracker.wal.mvcc_snapshot import CatalogRow
 _ABOVE: Final = """
 above AS (
   SELECT w.oid AS root, w.oid AS relid FROM unnest(%(oids)s::oid[]) AS w(oid)
-  UNION ALL SELECT a.root, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.relid
+  UNION SELECT a.root, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.relid
 )"""
 _PATH: Final = f"WITH RECURSIVE {_ABOVE}, related AS (SELECT root, relid FROM above)"  # noqa: S608  a constant
 _RELATED: Final = f"""

@@ -27,7 +27,8 @@ from flushtracker.wal.changes import FIRST_USER_TYPE, TypeKind
 # filled while it was unlogged. Or it is that of a TRUNCATE, after which all rows were written while it was logged, as
 # SET LOGGED rewrites them: its TOAST table and indexes got their files at once after it, where a rewrite takes two
 # numbers for types first; and ALTER TABLE has not replaced its TOAST table. DETACH CONCURRENTLY has taken effect for
-# queries as soon as it is pending, which pg_inherits says since PostgreSQL 14.
+# queries as soon as it is pending, which pg_inherits says since PostgreSQL 14. Only partitions are followed, which have
+# one parent: of inheritance children, which may have several, the number of ways down can double with each level.
 #
 # `above` are the table and its ancestors, with the transactions that attached each to the next: what publishes a table
 # through an ancestor counts as another way to publish it once one of them was detached and attached again.
@@ -41,6 +42,7 @@ WITH RECURSIVE members AS (
     WHERE c.attrelid = i.inhrelid AND c.attnum > 0 AND c.xmin::text = a.xmin::text AND c.cmin::text = a.cmin::text
   ), m.path || i.inhrelid
   FROM members m
+  JOIN pg_class p ON p.oid = m.relid AND p.relkind = 'p'
   JOIN pg_inherits i ON i.inhparent = m.relid AND {is_attached}
   JOIN pg_attribute a ON a.attrelid = i.inhrelid AND a.attnum = -1
 ), above AS (
@@ -48,6 +50,8 @@ WITH RECURSIVE members AS (
   UNION ALL
   SELECT a.root, i.inhparent, a.links || '/' || i.xmin
   FROM above a JOIN pg_inherits i ON i.inhrelid = a.relid JOIN pg_class t ON t.oid = i.inhparent AND t.relkind = 'p'
+), above_all AS (
+  SELECT root, array_agg(relid) AS relids, array_agg(links) AS links FROM above GROUP BY root
 )
 SELECT m.root::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind, c.relfilenode::bigint, m.attached,
   m.is_fresh AND (c.relfilenode = c.oid OR file.is_truncated AND (c.reltoastrelid = 0 OR EXISTS (
@@ -70,16 +74,16 @@ SELECT m.root::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind, c.relfile
     AND d.objsubid = 0 AND d.refclassid = 'pg_namespace'::regclass
   ), 0),
   c.reltoastrelid::bigint,
-  file.is_truncated
+  file.is_truncated,
+  EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)
 FROM members m
 JOIN pg_class c ON c.oid = m.relid
 JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN above_all ON above_all.root = m.root
 LEFT JOIN pg_publication p ON p.pubname = %(publication)s
 CROSS JOIN LATERAL (
-  SELECT array_agg(w.relid) AS relids, array_agg(w.links) AS links FROM (
-    SELECT a.relid, a.links FROM above a WHERE a.root = m.root
-    UNION ALL SELECT b.relid, '' FROM unnest(m.path) AS b(relid) WHERE b.relid <> m.root
-  ) w
+  SELECT above_all.relids || m.path[2:] AS relids,
+    above_all.links || array_fill(''::text, ARRAY[cardinality(m.path) - 1]) AS links
 ) ways
 CROSS JOIN LATERAL (
   SELECT EXISTS (
@@ -260,7 +264,7 @@ def _binding(
         schema_since=root[14],
         is_partitioned=is_partitioned,
         is_logged=is_partitioned or root[8],
-        has_children=not is_partitioned and len(members) > 1,
+        has_children=not is_partitioned and root[17],
         published_by=_published_by(root),
         is_filtered=root[12],
         types=made_of([column.type_oid for column in columns], types),
