@@ -195,17 +195,26 @@ class BoundTables:
         return () if own is None else tuple(column.name for column in own.columns)
 
     def without_empty_arrivals(self, now: TableBinding) -> TableBinding:
-        """``now``, in which each new partition that is empty counts as attached without rows."""
+        """``now``, in which each new partition that is empty counts as attached without rows.
+
+        The first one that may have rows ends all shapes of the table. So no other is looked at then: for each that its
+        owner keeps locked, capture would wait again.
+        """
         bound, known = self[now.oid], self._tables[now.oid].partitions
-        partitions = []
+        partitions, all_empty = [], True
         for partition in now.partitions:
             is_published = set(partition.published_by) & set(bound.published_by)
             if partition.oid not in known and (partition.may_have_rows or not is_published):
-                empty_at = self._server.empty_at(partition.oid)
-                partitions.append(replace(partition, may_have_rows=empty_at is None, empty_at=empty_at))
+                empty_at = self._server.empty_at(partition.oid) if all_empty else None
+                all_empty = empty_at is not None
+                partitions.append(replace(partition, may_have_rows=not all_empty, empty_at=empty_at))
             else:
                 partitions.append(partition)
         return replace(now, partitions=tuple(partitions))
+
+    def size_reason(self, now: TableBinding) -> str | None:
+        """Why a table cannot be recorded as it is now; ``None`` if it can. Of partitions, each has a small entry."""
+        return self._outbox.limit.size_reason(TableEntry(self._source, replace(now, partitions=())))
 
     def returned(self, now: TableBinding) -> list[TableName]:
         """The partitions that ``now`` has again, although what shapes get may still depend on that they had left."""

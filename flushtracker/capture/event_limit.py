@@ -2,12 +2,12 @@
 
 An event of several changes that is over the limit is published as several (``capture.outbox``). A single change cannot
 be split: it can never be published to the shapes whose event of it is over the limit, and without it they would be
-wrong, so they are ended. The others continue. A shape whose definition is over the limit is refused.
+wrong, so they are ended. The others continue. A shape whose definition is over the limit is refused, and the shapes
+of a table that its owner alters until its description is over the limit are ended.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from typing import Final
 
 from flushtracker.errors import FlushtrackerError, ShapeError, first_of
@@ -56,22 +56,28 @@ class EventLimit:
         It has the errors of all these shapes.
         """
         errors: dict[str, FlushtrackerError] = {}
-        tables: dict[int, int] = {}
+        tables: dict[int, str | None] = {}
         for definition, table in shapes:
             if table.oid not in tables:
-                tables[table.oid] = _bytes_of(TableEntry(source, replace(table, partitions=())))
-            sizes = {
-                "its definition": _bytes_of(ShapeEntry(source, definition, table.oid, _LONGEST_LINK)),
-                f"the description of table {dotted(table.table)}": tables[table.oid],
-            }
-            what, size = max(sizes.items(), key=itemgetter(1))
-            if size > self.max_event_bytes:
-                errors[definition.id] = ShapeError(
-                    f"shape {definition.id!r}: {what} is an event of {size} bytes, over the limit of "
-                    f"{self.max_event_bytes} (max_event_bytes, {self.max_record_bytes}, less the key)"
-                )
+                tables[table.oid] = self.size_reason(TableEntry(source, replace(table, partitions=())))
+            own = self.size_reason(ShapeEntry(source, definition, table.oid, _LONGEST_LINK))
+            if reason := own or tables[table.oid]:
+                errors[definition.id] = ShapeError(f"shape {definition.id!r}: {reason}")
         if errors:
             raise first_of(errors)
+
+    def size_reason(self, entry: ShapeEntry | TableEntry) -> str | None:
+        """Why the registry cannot have this entry; ``None`` if it can."""
+        size = len(entry.to_json().encode())
+        if size <= self.max_event_bytes:
+            return None
+        what = "its definition"
+        if isinstance(entry, TableEntry):
+            what = f"the description of table {dotted(entry.binding.table)}"
+        return (
+            f"{what} is an event of {size} bytes, over the limit of {self.max_event_bytes} (max_event_bytes, "
+            f"{self.max_record_bytes}, less the key)"
+        )
 
     def check_of(self, source: str, fragment: TransactionFragment) -> Callable[[RoutedFragment], None]:
         """The check of the fragment's parts, to be used however often the fragment is routed.
@@ -131,7 +137,3 @@ class _Check:
 
 def _accept(_part: RoutedFragment) -> None:
     """No change can be over the limit."""
-
-
-def _bytes_of(entry: ShapeEntry | TableEntry) -> int:
-    return len(entry.to_json().encode())

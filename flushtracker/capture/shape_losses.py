@@ -90,6 +90,10 @@ class ShapeLosses:
                 )
         return reasons
 
+    def by_size(self, table: int, size_reason: str) -> Reasons:
+        """All shapes on a table that its owner has given more columns and types than can be recorded."""
+        return {entry.definition.id: size_reason for entry in self._registry.live_on(table)}
+
     def by_unreadable_name(self, table: int) -> Reasons:
         """All shapes on a table of which something has a name that is not UTF-8, in a SQL_ASCII database."""
         name = ".".join(self._tables[table].table)

@@ -129,12 +129,19 @@ class TableChanges:
             else:
                 self._rebind(now)
 
-    def _rebind(self, now: TableBinding) -> None:
-        """Record a table that was altered, and end the shapes that do not survive the difference."""
+    def _rebind(self, now: TableBinding) -> bool:
+        """Record a table that was altered, and end the shapes that do not survive the difference.
+
+        Returns whether it is recorded. What is too large for that ends all shapes of the table, not capture.
+        """
         bound, now = self._tables[now.oid], self._tables.without_empty_arrivals(now)
         self._end_shapes(self._losses.by_difference(now))
         now = since_first_bound(bound, now, self._server.insert_lsn)
+        if (reason := self._tables.size_reason(now)) is not None:
+            self._end_shapes(self._losses.by_size(now.oid, reason))
+            return False
         self._record([now], has_shapes=now.oid in self._registry.table_oids)
+        return True
 
     def bind(self, bindings: Iterable[TableBinding]) -> None:
         """Record the tables of new shapes; where a table has shapes already, the difference may end those."""
@@ -142,8 +149,9 @@ class TableChanges:
         has_shapes = by_oid.keys() & self._registry.table_oids
         self._record([binding for oid, binding in by_oid.items() if oid not in has_shapes], has_shapes=False)
         for oid in sorted(has_shapes):
-            if self._tables[oid] != by_oid[oid]:
-                self._rebind(by_oid[oid])
+            if self._tables[oid] != by_oid[oid] and not self._rebind(by_oid[oid]):
+                # As new, it fits: it was tried when the new shapes were resolved.
+                self._record([by_oid[oid]], has_shapes=False)
 
     def _record(self, bindings: Collection[TableBinding], *, has_shapes: bool) -> None:
         if bindings:
