@@ -1,10 +1,12 @@
 """Folding the logs of shapes up to a horizon: what readers find, what stays, and what it costs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -12,6 +14,7 @@ from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.log import external_sort, retention
 from flushtracker.delta.log.files import LogFiles
+from flushtracker.delta.log.folded_shape import folded_rows
 from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead, read_shape, read_shape_log
 from flushtracker.delta.log.retention import Retain, Retention
 from flushtracker.delta.log.snapshots import last_snapshots
@@ -174,6 +177,25 @@ def test_a_snapshot_that_is_appended_during_a_fold_refuses_the_fold(log: str) ->
     assert current == lacks
     upkeep._retention = Retention(upkeep._table, upkeep._files, Retain(timedelta(0), least_dropped=1))
     assert upkeep.run(EPOCH + timedelta(seconds=300)).folded_shapes == 1
+
+
+def test_snapshots_that_are_taken_all_the_time_keep_no_fold(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each refuses the fold that it meets, of however many shapes that is, so fewer are folded by the next commit."""
+    shape_ids = [f"s{number}" for number in range(8)]
+    register(log, *map(shape_entry, shape_ids))
+    append(log, [row for shape_id in shape_ids for row in changes(1, 30, 3, shape_id)])
+    attempts = count(1)
+
+    def interrupted(*arguments: Any) -> Iterator[pa.Table]:
+        if (attempt := next(attempts)) % 3 == 0:
+            append_snapshot(log, ShapeSnapshot(attempt, MvccSnapshot(1, 1), 1, 2), {})
+        return folded_rows(*arguments)
+
+    monkeypatch.setattr(retention, "folded_rows", interrupted)
+    upkeep = upkeep_of(log, 0)
+    done = [upkeep.run(EPOCH + timedelta(seconds=30)).folded_shapes for _ in range(12)]
+    assert sum(done) == len(shape_ids)
+    assert {key[1] for key in last_snapshots(DeltaTable(log))} == {*shape_ids, "users"}
 
 
 def test_a_fold_during_the_commit_of_a_snapshot_is_noticed(log: str) -> None:

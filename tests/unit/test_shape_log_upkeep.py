@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
@@ -28,8 +29,8 @@ from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import ShapeEndedError, SinkError, SnapshotMissingError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.wal.log_offset import LogOffset
-from tests.support.sample_registry import shape_entry, taken
-from tests.support.shape_log_rows import SOURCE, append, append_transactions, arrow, commit, item, snapshot_rows
+from tests.support.sample_registry import register, shape_entry, taken
+from tests.support.shape_log_rows import SOURCE, Row, append, append_transactions, arrow, commit, item, snapshot_rows
 from tests.support.waiting import wait_until
 
 _NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -337,3 +338,25 @@ def test_log_of_a_removed_shape_is_deleted_with_its_snapshot(log: str) -> None:
     assert upkeep.run(_NOW + timedelta(days=2)).deleted_shapes == 1
     assert [key[0] for key in row_keys(log)] == ["a"]
     assert data_changes(log) == [("add", True), ("remove", True)]
+
+
+def test_the_deletion_of_many_removed_shapes_costs_what_they_have(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand that have no rows are not looked for in each block of the others' rows."""
+    shape_ids = [f"removed{number}" for number in range(1_000)]
+    register(log, *(shape_entry(shape_id, removed_at=LogOffset(9, 0)) for shape_id in shape_ids))
+    append(log, [row for shape_id in ("r", "removed7", "s") for row in _inserted(shape_id)])
+    equal, compared = pc.equal, list[object]()
+
+    def counted(column: pa.ChunkedArray, value: object) -> pa.ChunkedArray:
+        compared.append(value)
+        return equal(column, value)
+
+    monkeypatch.setattr(pc, "equal", counted)
+    upkeep = ShapeLogUpkeep(log, f"{log}_shapes", delete_after=timedelta(0))
+    assert upkeep.run(datetime(2100, 1, 1, tzinfo=timezone.utc)).deleted_shapes == 1_000
+    assert set(compared) == {"removed7", SOURCE}
+    assert set(table_rows(DeltaTable(log), ["shape_id"])["shape_id"].to_pylist()) == {"r", "s"}
+
+
+def _inserted(shape_id: str) -> list[Row]:
+    return [item((5, 0), "insert", "k", {"id": "k"}, shape_id=shape_id), commit(5, shape_id=shape_id)]

@@ -44,6 +44,8 @@ _LONGEST_PERIOD: Final = timedelta(hours=1)
 _PERIODS: Final = 10
 _MOST_ROWS: Final = 2_000_000
 """Rows of several shapes that one commit folds, which are folded again if another process is first."""
+_MOST_SHAPES: Final = 10_000
+"""Likewise; half as many after each time that another process was, so that snapshots in a row keep no fold."""
 
 _FILE_BYTES: Final = 64 << 20
 """Rows of folds in one file, before compression."""
@@ -144,6 +146,7 @@ class Retention:
         self._table, self._files, self._retain = table, files, retain
         self._next: datetime | None = None
         self._kept = set[ShapeKey]()
+        self._most_shapes = _MOST_SHAPES
 
     def run(self, now: datetime, registry: Registry) -> tuple[int, int]:
         """Fold what is due at ``now``; returns the number of shapes, and by how many rows their logs are shorter.
@@ -159,7 +162,7 @@ class Retention:
         folds, dropped, rows = list[_Fold](), 0, 0
         is_complete = True
         for key, old in self._due(now, registry, snapshots):
-            if folds and rows + old.old_rows > _MOST_ROWS:
+            if folds and (rows + old.old_rows > _MOST_ROWS or len(folds) == self._most_shapes):
                 is_complete = False
                 break
             made = self._fold(key, old, snapshots.get(key), new)
@@ -169,7 +172,9 @@ class Retention:
                 dropped += old.old_rows - made.rows - 1
         if folds and not self._replace(files, folds, new.written()):
             logger.info("shapes not folded: another process was first uri=%s", self._table.table_uri)
+            self._most_shapes = max(1, len(folds) // 2)
             return 0, 0
+        self._most_shapes = min(2 * self._most_shapes, _MOST_SHAPES)
         if is_complete:
             self._next = now + self._retain.period
         return len(folds), dropped

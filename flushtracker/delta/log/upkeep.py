@@ -183,8 +183,10 @@ class ShapeLogUpkeep:
 
 def _without(rows: pa.Table, removed: Mapping[ShapeKey, _Removed]) -> pa.Table:
     """The rows of all other shapes, and of transactions of a next incarnation."""
-    kept = rows
+    kept, found = rows, set(pc.unique(rows["shape_id"]).to_pylist())
     for (source, shape_id), each in removed.items():
+        if shape_id not in found:
+            continue
         is_its = pc.and_(pc.equal(kept["shape_id"], shape_id), pc.equal(kept["source"], source))
         is_removed = pc.and_(is_its, pc.less_equal(kept["tx_offset"], each.removed_lsn))
         kept = kept.filter(pc.invert(is_removed))
