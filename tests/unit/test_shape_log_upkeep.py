@@ -195,6 +195,23 @@ def test_a_vacuum_that_is_due_when_upkeep_fails_is_done_by_the_next_one(
     assert upkeep.run(_NOW).vacuumed_files == 0
 
 
+def test_a_fold_that_always_fails_fills_no_disk(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does once a file is lost: what merges have replaced is deleted all the same."""
+    monkeypatch.setattr(shape_log_upkeep, "VACUUM_EVERY", 8)
+    DeltaTable(log).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    upkeep = ShapeLogUpkeep(log, settings=_SMALL)
+
+    def fail(_now: datetime) -> tuple[int, int]:
+        raise OSError("lost")
+
+    monkeypatch.setattr(upkeep, "_fold", fail)
+    for number in range(8):
+        append_transactions(log, names(10), number)
+    with pytest.raises(SinkError, match="lost"):
+        upkeep.run(_NOW)
+    assert {path.name for path in Path(log).glob("*.parquet")} == {file.path for file in files(log)}
+
+
 class _InterruptedCommits(Commits):
     def __init__(self, interrupt: Callable[[], None]) -> None:
         super().__init__()

@@ -98,9 +98,12 @@ class ShapeLogUpkeep:
         """Do what is due at ``now``, in UTC; raises ``SinkError``, or ``DecodeError`` for a malformed snapshot."""
         try:
             merges, rewritten_bytes = self._merge_all()
-            deleted = self._delete_removed(now)
-            folded, dropped = self._fold(now)
-            vacuumed = self._vacuum() if self._is_vacuum_due else 0
+            try:
+                deleted = self._delete_removed(now)
+                folded, dropped = self._fold(now)
+            finally:
+                # These read rows, and fail for ever if a file is lost.
+                vacuumed = self._vacuum() if self._is_vacuum_due else 0
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise SinkError(f"shape log {self.uri} cannot be kept in order: {storage_reason(error)}") from error
         return UpkeepReport(merges, rewritten_bytes, deleted, folded, dropped, vacuumed)
