@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from flushtracker import __version__
 from flushtracker.monitoring.families import PREFIX, age_s, counter, gauge, seconds
-from flushtracker.monitoring.serve_metrics import serve_metrics
+from flushtracker.monitoring.field_metrics import field_metrics
 from flushtracker.monitoring.write_metrics import snapshot_metrics, write_metrics
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.current_sources import only_source, slot_of
@@ -45,7 +45,7 @@ class _Families(Collector):
         self._now_ms = now_ms
 
     def collect(self) -> Iterator[Metric]:
-        for family in self._families():
+        for family in metric_families(self._status, self._now_ms):
             family.samples = [sample._replace(labels=self._labels(sample.labels)) for sample in family.samples]
             yield family
 
@@ -58,24 +58,26 @@ class _Families(Collector):
         found = {"program": program_of(self._status), "source": source, "slot": source and slot_of(source), **labels}
         return {name: value for name, value in found.items() if value is not None}
 
-    def _families(self) -> Iterator[Metric]:
-        status, now_ms = self._status, self._now_ms
-        if isinstance(status, JobStatus | WriteStatus):
-            yield from _batch_metrics(status, now_ms)
-        if isinstance(status, JobStatus):
-            yield from _job_metrics(status, now_ms)
-        elif isinstance(status, WriteStatus):
-            yield from write_metrics(status, now_ms)
-        elif isinstance(status, SnapshotStatus):
-            yield from snapshot_metrics(status, now_ms)
-        elif isinstance(status, ServeStatus):
-            yield from serve_metrics(status)
-        else:
-            yield from _capture_metrics(status)
-        yield gauge("ready", "Whether the program does its work, as /readyz says.", status.not_ready_because is None)
+
+def metric_families(status: ProgramStatus, now_ms: int) -> Iterator[Metric]:
+    """The families of a document, with ages as of ``now_ms``; their samples have only the labels of their own."""
+    if isinstance(status, JobStatus | WriteStatus):
+        yield from _batch_metrics(status, now_ms)
+    if isinstance(status, JobStatus):
+        yield from _job_metrics(status, now_ms)
+    elif isinstance(status, WriteStatus):
+        yield from write_metrics(status, now_ms)
+    elif isinstance(status, SnapshotStatus):
+        yield from snapshot_metrics(status, now_ms)
+    elif isinstance(status, ServeStatus):
+        yield from field_metrics(status, now_ms)
+    else:
+        yield from _capture_metrics(status)
+    yield gauge("ready", "Whether the program does its work, as /readyz says.", status.not_ready_because is None)
+    if not isinstance(status, ServeStatus):
         yield gauge("start_timestamp_seconds", "When the program started.", seconds(status.started_at_ms))
-        version = [((__version__,), 1)]
-        yield gauge("build_info", "Always 1; the labels say which program it is.", labels=("version",), samples=version)
+    version = [((__version__,), 1)]
+    yield gauge("build_info", "Always 1; the labels say which program it is.", labels=("version",), samples=version)
 
 
 def _batch_metrics(status: JobStatus | WriteStatus, now_ms: int) -> Iterator[Metric]:

@@ -6,10 +6,13 @@ from dataclasses import fields, is_dataclass
 from types import UnionType
 from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
+from msgspec import ValidationError, convert
+
 from flushtracker.errors import DecodeError
 from flushtracker.status.capture_status import CAPTURE, CaptureStatus
+from flushtracker.status.document import Document, lsn_from_json, program_name
 from flushtracker.status.job_status import TRACK, JobStatus
-from flushtracker.status.serve_status import SERVE, ServeStatus
+from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.snapshot_status import SNAPSHOT, SnapshotStatus
 from flushtracker.status.write_status import WRITE, WriteStatus
 
@@ -20,7 +23,7 @@ _KINDS: Final[Mapping[str, type[ProgramStatus]]] = {
     TRACK: JobStatus,
     WRITE: WriteStatus,
     SNAPSHOT: SnapshotStatus,
-    SERVE: ServeStatus,
+    program_name(ServeStatus): ServeStatus,
     CAPTURE: CaptureStatus,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
@@ -39,14 +42,29 @@ def parse_status(data: bytes) -> ProgramStatus:
     try:
         document = json.loads(data)
         version, kind = document["version"], _KINDS[document["program"]]
-        status = kind.from_json(document) if version == _VERSION else None
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        status = _read(kind, document) if version == _VERSION else None
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ValidationError) as error:
         raise DecodeError(f"it is not {_SUBJECT} {_VERSION}") from error
     if status is None and type(version) is int:
         raise DecodeError(f"it is {_SUBJECT} {version}, not {_VERSION}; use the same release")
-    if status is None or not _has_type(status, kind):
+    if status is None or not (
+        _is_whole(document, status.to_json()) if isinstance(status, Document) else _has_type(status, kind)
+    ):
         raise DecodeError(f"it is not {_SUBJECT} {_VERSION}")
     return status
+
+
+def _read(kind: type[ProgramStatus], document: Any) -> ProgramStatus:
+    return convert(document, kind, dec_hook=lsn_from_json) if issubclass(kind, Document) else kind.from_json(document)
+
+
+def _is_whole(found: Any, written: Any) -> bool:
+    """Whether a document has every key with which it is written, so that nothing is missing, and fits in 64 bits."""
+    if isinstance(written, dict):
+        return all(key in found and _is_whole(found[key], value) for key, value in written.items())
+    if isinstance(written, list):
+        return all(map(_is_whole, found, written))
+    return type(written) is not int or written in _INTEGERS
 
 
 def _has_type(value: Any, hint: Any) -> bool:

@@ -1,65 +1,73 @@
 """``ServeStatus``: the document of the HTTP server of shapes."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Annotated
 
-from flushtracker.status.json_document import named_fields
-
-SERVE: Final = "serve"
-"""The ``program`` of the document."""
+from flushtracker.status.document import Document, Natural, StatusObject, about, counter, gauge
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerCount:
-    """How many answers had an HTTP status since the server's start."""
+class AnswerCount(StatusObject, frozen=True):
+    """The answers with an HTTP status, since the server's start."""
 
-    status: int
-    count: int
+    status: Annotated[int, about("the HTTP status")]
+    count: Annotated[
+        Natural,
+        counter(
+            "serve_answers",
+            "how many",
+            "answers by HTTP status, also those to probes; one that is cut off counts once more, by what went wrong",
+        ),
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class ServeStatus:
-    """The server at ``at_ms``. ``source``: whose shapes are served, ``None`` for any.
+class ServeStatus(Document, frozen=True, tag="serve"):
+    """What the HTTP server of shapes says of itself."""
 
-    ``problem``: why the last look at the tables found nothing, ``None`` if it did; ``not_ready_because``: why nothing
-    can be answered. ``looked_at_ms`` is when the last look that found something began. ``recent_answers`` are of the
-    last minute, ``recent_errors`` those of them with a status from 500 on. Reads are counted since the start: of logs,
-    and of rows for new clients.
-    """
-
-    at_ms: int
-    started_at_ms: int
-    source: str | None = None
-    not_ready_because: str | None = None
-    problem: str | None = None
-    looked_at_ms: int | None = None
-    looks: int = 0
-    failed_looks: int = 0
-    log_version: int = 0
-    shapes: int = 0
-    watched_shapes: int = 0
-    connections: int = 0
-    waiting_clients: int = 0
-    answers: tuple[AnswerCount, ...] = ()
-    recent_answers: int = 0
-    recent_errors: int = 0
-    sent_bytes: int = 0
-    running_log_reads: int = 0
-    running_row_reads: int = 0
-    log_reads: int = 0
-    row_reads: int = 0
-    refused_reads: int = 0
-    kept_pages: int = 0
-    kept_states: int = 0
-    kept_memory_bytes: int = 0
-    kept_disk_bytes: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        return {"version": 1, "program": SERVE, **asdict(self), "answers": [asdict(each) for each in self.answers]}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "ServeStatus":
-        """Read the output of :meth:`to_json`; raises ``KeyError`` or ``TypeError`` for another document."""
-        answers = tuple(AnswerCount(**named_fields(AnswerCount, each)) for each in fields["answers"])
-        return cls(**{**named_fields(cls, fields), "answers": answers})
+    source: Annotated[str | None, about("whose shapes are served, by the server's configuration; `null` for any")] = (
+        None
+    )
+    not_ready_because: Annotated[str | None, about("why no request for a shape can be answered; `null` if it can")] = (
+        None
+    )
+    problem: Annotated[str | None, about("why the last look at the tables found nothing; `null` if it did")] = None
+    looked_at_ms: Annotated[
+        Natural | None,
+        gauge(
+            "serve_look_timestamp_seconds",
+            "when the last look at the tables that succeeded began; `null` if none has",
+            "when the last look at the tables that succeeded began",
+        ),
+    ] = None
+    looks: Annotated[Natural, counter("serve_looks", "looks at the tables that succeeded")] = 0
+    failed_looks: Annotated[Natural, counter("serve_failed_looks", "looks at the tables that failed")] = 0
+    log_version: Annotated[int, gauge("serve_log_version", "the version of the shape log in the last look")] = 0
+    shapes: Annotated[Natural, gauge("serve_shapes", "shapes that the registry table has, also ended ones")] = 0
+    watched_shapes: Annotated[Natural, gauge("serve_watched_shapes", "shapes that clients have lately asked for")] = 0
+    connections: Annotated[Natural, gauge("serve_connections", "connections that are open")] = 0
+    waiting_clients: Annotated[Natural, gauge("serve_waiting_clients", "clients that wait for a change")] = 0
+    answers: Annotated[tuple[AnswerCount, ...], about("answers by HTTP status")] = ()
+    recent_answers: Annotated[Natural, about("answers in the last minute")] = 0
+    recent_errors: Annotated[Natural, about("those of them with a status from 500 on")] = 0
+    sent_bytes: Annotated[Natural, counter("serve_sent_bytes", "bytes of answers without their headers")] = 0
+    running_log_reads: Annotated[
+        Natural,
+        gauge("serve_running_reads", "reads of logs that run or wait", "reads that run or wait", of="log"),
+    ] = 0
+    running_row_reads: Annotated[
+        Natural, gauge("serve_running_reads", "reads of rows for new clients that run or wait", of="rows")
+    ] = 0
+    log_reads: Annotated[
+        Natural, counter("serve_reads", "reads of logs", "reads of logs, and of rows for new clients", of="log")
+    ] = 0
+    row_reads: Annotated[Natural, counter("serve_reads", "reads of rows for new clients", of="rows")] = 0
+    refused_reads: Annotated[
+        Natural, counter("serve_refused_reads", "reads that were refused because too many waited")
+    ] = 0
+    kept_pages: Annotated[
+        Natural,
+        gauge(
+            "serve_kept", "parts of logs that are kept", "parts of logs, and rows of shapes, that are kept", of="pages"
+        ),
+    ] = 0
+    kept_states: Annotated[Natural, gauge("serve_kept", "rows of shapes that are kept", of="states")] = 0
+    kept_memory_bytes: Annotated[Natural, gauge("serve_kept_memory_bytes", "memory that kept parts take")] = 0
+    kept_disk_bytes: Annotated[Natural, gauge("serve_kept_disk_bytes", "temporary files that are kept")] = 0

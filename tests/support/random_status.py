@@ -1,12 +1,16 @@
 """Random documents of running programs, with names that nobody would choose."""
 
-from dataclasses import fields, is_dataclass
+import dataclasses
+from collections.abc import Sequence
 from functools import cache
 from random import Random
 from types import NoneType
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
+from msgspec import structs
+
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
+from flushtracker.status.document import Lsn, StatusObject
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from flushtracker.status.snapshot_status import AttemptStatus, ShapeFailure, SnapshotStatus
@@ -79,9 +83,13 @@ def _random(rng: Random, kind: type[_T], **given: Any) -> _T:
     return kind(
         **{
             each.name: given[each.name] if each.name in given else _value(rng, each.name, hints[each.name])
-            for each in fields(kind)  # type: ignore[arg-type]
+            for each in _fields(kind)
         }
     )
+
+
+def _fields(kind: Any) -> Sequence[Any]:
+    return structs.fields(kind) if issubclass(kind, StatusObject) else dataclasses.fields(kind)
 
 
 @cache
@@ -96,8 +104,8 @@ def _value(rng: Random, name: str, hint: Any) -> Any:  # noqa: PLR0911  one for 
         return _value(rng, name, known) if rng.random() < 0.8 else None
     if get_origin(hint) is tuple:
         return _several(rng, arguments[0], 3)
-    if is_dataclass(hint):
-        return _random(rng, hint)  # type: ignore[arg-type]
+    if hint is not Lsn and hint not in (int, str, bool):
+        return _random(rng, hint)
     if hint is bool:
         return rng.random() < 0.5
     if hint is str:
@@ -111,6 +119,6 @@ def _several(rng: Random, kind: Any, most: int) -> tuple[Any, ...]:
     """Some of a kind, whose first fields differ."""
     if kind is str:
         return tuple(rng.sample(NAMES, rng.randint(1, most)))
-    first = fields(kind)[0].name
+    first = _fields(kind)[0].name
     firsts: list[Any] = [*_HTTP_STATUSES] if kind is AnswerCount else [*NAMES]
     return tuple(_random(rng, kind, **{first: each}) for each in rng.sample(firsts, rng.randint(0, most)))

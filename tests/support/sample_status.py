@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import structs
+
 from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedShape, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
@@ -128,7 +130,7 @@ def shapes_served(now_ms: int, **fields: Any) -> ServeStatus:
         log_reads=321,
         row_reads=12,
     )
-    return replace(status, **fields)
+    return structs.replace(status, **fields)
 
 
 def _job(now_ms: int, source: SourceStatus) -> JobStatus:

@@ -79,7 +79,7 @@ THIRD_PARTY: Final[Mapping[str, frozenset[str]]] = {
     "sortedcontainers": frozenset({"tracking"}),
     "numpy": frozenset({"tracking", "jobs.track", "jobs.write", "spark"}),
     "yaml": frozenset({"config"}),
-    "msgspec": frozenset({"events", "shape_log"}),
+    "msgspec": frozenset({"events", "shape_log", "status"}),
     "psycopg": frozenset({"postgres"}),
     "confluent_kafka": frozenset({"kafka"}),
     "deltalake": frozenset({"delta", "delta.acks", "delta.log"}),

@@ -18,6 +18,7 @@ from flushtracker.status.program_status import ProgramStatus, parse_status
 from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus
+from tests.status_schemas import files
 from tests.support.random_status import random_capture, random_job, random_serve, random_snapshot, random_write
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
@@ -102,6 +103,12 @@ def test_a_document_without_a_field_or_with_another_type_is_not_valid(name: str)
         assert not is_valid(name, changed(whole, path, {"an": "object"})), path
     assert not is_valid(name, {**whole, "program": "read"})
     assert [other for other in SCHEMAS if is_valid(other, whole)] == [name]
+
+
+@pytest.mark.parametrize(("path", "text"), [*files()], ids=lambda each: each.name if isinstance(each, Path) else "")
+def test_schemas_and_tables_are_those_of_the_structs(path: Path, text: str) -> None:
+    """`python -m tests.status_schemas` writes them."""
+    assert path.read_text() == text
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

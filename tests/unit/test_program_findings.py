@@ -5,6 +5,7 @@ from random import Random
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 from flushtracker.errors import StatusError
 from flushtracker.monitoring.runbook import RUNBOOK
@@ -158,10 +159,13 @@ def test_an_http_server_without_a_look_fails_and_one_whose_clients_get_errors_is
     assert texts(well) == {}
     line = "serve: looked at the tables 0.4 s ago   7 shapes   118 clients wait   450 answers in the last minute"
     assert line in lines(asked((SERVE, well)))
-    blind = replace(well, not_ready_because="the storage is away", looked_at_ms=None)
+    blind = structs.replace(well, not_ready_because="the storage is away", looked_at_ms=None)
     text = "the HTTP server answers no request for a shape: the storage is away"
     assert problems(asked((SERVE, blind))) == {"serve_not_ready": (f"{text} ({SERVE})", 8)}
-    few, many = replace(well, recent_errors=22), replace(well, recent_errors=23, problem="a file is gone")
+    few, many = (
+        structs.replace(well, recent_errors=22),
+        structs.replace(well, recent_errors=23, problem="a file is gone"),
+    )
     assert texts(few) == {}
     text = "the HTTP server refused 23 of its 450 answers in the last minute"
     assert texts(many) == {"serve_errors": f"{text}; its last look at the tables failed: a file is gone"}

@@ -9,6 +9,7 @@ from threading import Event, Thread
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus
@@ -45,7 +46,7 @@ def _answering(status: ServeStatus, now_ms: int, count: int) -> ServeStatus:
     """After ``count`` moments, in each of which it has given all of its answers."""
     answers = tuple(AnswerCount(each.status, each.count * count) for each in status.answers)
     looked_at_ms = status.looked_at_ms if status.problem else now_ms
-    return replace(status, at_ms=now_ms, looked_at_ms=looked_at_ms, answers=answers)
+    return structs.replace(status, at_ms=now_ms, looked_at_ms=looked_at_ms, answers=answers)
 
 
 @dataclass
@@ -80,7 +81,7 @@ class _Watched:
                 self.track.show(replace(job, at_ms=now_ms, started_at_ms=started_at_ms, events=events, sources=sources))
             written = tuple(replace(source, cut_at_ms=now_ms) for source in self.writing.sources)
             self.write.show(replace(self.writing, at_ms=now_ms, started_at_ms=started_at_ms, sources=written))
-            self.serve.show(_answering(replace(self.serving, started_at_ms=started_at_ms), now_ms, count))
+            self.serve.show(_answering(structs.replace(self.serving, started_at_ms=started_at_ms), now_ms, count))
             assert capture.slot is not None
             assert capture.published_lsn is not None
             slot = replace(capture.slot, at_ms=now_ms)

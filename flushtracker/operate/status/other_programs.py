@@ -10,12 +10,12 @@ from flushtracker.operate.status.overview import Overview
 from flushtracker.status.finding import Finding
 from flushtracker.status.program_findings import program_findings
 from flushtracker.status.program_status import program_of
-from flushtracker.status.serve_status import SERVE, ServeStatus
+from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.snapshot_status import SNAPSHOT, SnapshotStatus
 from flushtracker.status.write_status import WRITE, WriteStatus, WrittenSource
 from flushtracker.wal.lsn import format_lsn
 
-_NAMES: Final = {WRITE: "the writers' job", SNAPSHOT: "the snapshots' job", SERVE: "the HTTP server"}
+_NAMES: Final = {WRITE: "the writers' job", SNAPSHOT: "the snapshots' job", "serve": "the HTTP server"}
 
 
 def other_findings(overview: Overview) -> Iterator[Finding]:

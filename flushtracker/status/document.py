@@ -1,0 +1,183 @@
+"""What the documents of ``/status.json`` have in common.
+
+Each object of a document is a struct. A field says in ``Annotated`` what it means and which metric shows it: from that
+come its JSON (:meth:`StatusObject.to_json`), the metrics (:mod:`flushtracker.monitoring.field_metrics`),
+``docs/schemas`` and the tables of ``docs/status.md``. LSNs are text in JSON and numbers here, times are milliseconds
+since 1970, and ``None`` means not known yet unless the field says otherwise.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from msgspec import Meta, Struct, structs
+
+from flushtracker.wal.lsn import format_lsn, parse_lsn
+
+if TYPE_CHECKING:
+    Lsn: TypeAlias = int
+else:
+
+    class Lsn(int):
+        """The type of a field that is text in JSON; any ``int`` may be its value."""
+
+
+Natural: TypeAlias = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
+"""What is never negative, by the schema. A reader takes what comes: a clock may be set back."""
+Sample: TypeAlias = int | float | None
+
+
+class FieldMetric(NamedTuple):
+    """The metric of a field; ``sample`` makes its value of the field's value and the present time in milliseconds.
+
+    A value of ``None`` gives no sample. Fields with the same ``name`` are one family, and have different ``labels``.
+    """
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    text: str
+    sample: Callable[[Any, int], Sample]
+    labels: Mapping[str, str]
+
+
+def about(text: str, *, most: int | None = None) -> Meta:
+    """What a field means, as in docs/status.md; of a list, the ``most`` items that it has."""
+    return Meta(description=text, extra_json_schema=None if most is None else {"maxItems": most})
+
+
+def gauge(
+    name: str, text: str, metric_text: str = "", *, value: Callable[[Any], Sample] | None = None, **labels: str
+) -> Meta:
+    """A field that is a gauge, in seconds if its name ends so; ``metric_text`` if the metric means something else.
+
+    ``value`` makes the metric's value of that of the field, if that is no number.
+    """
+
+    def sample(found: Any, _: int) -> Sample:
+        if value is not None:
+            return value(found)
+        return None if found is None else found / (1_000 if name.endswith("_seconds") else 1)
+
+    return _with_metric(FieldMetric(name, "gauge", metric_text or text, sample, labels), text)
+
+
+def counter(name: str, text: str, metric_text: str = "", **labels: str) -> Meta:
+    """A sum since the program's start; its sample is called ``<name>_total``."""
+    return _with_metric(FieldMetric(name, "counter", metric_text or text, lambda value, _: value, labels), text)
+
+
+def age(name: str, text: str) -> Meta:
+    """A time since when something lasts; its metric is for how long it does, 0 for ``None``."""
+
+    def sample(since_ms: int | None, now_ms: int) -> Sample:
+        return 0 if since_ms is None else max(now_ms - since_ms, 0) / 1_000
+
+    metric_text = text.replace("since when", "for how long", 1).replace("`null`", "0")
+    return _with_metric(FieldMetric(name, "gauge", metric_text, sample, {}), text)
+
+
+def _with_metric(metric: FieldMetric, text: str) -> Meta:
+    return Meta(description=text, extra={"metric": metric})
+
+
+class StatusObject(Struct, frozen=True):
+    """An object of a document."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The object; a described property is in it, too."""
+        return {each.key: _json(getattr(self, each.name), each.is_lsn) for each in described(type(self))}
+
+
+class Document(StatusObject, frozen=True, tag_field="program"):
+    """A program's document; its tag is the program's name."""
+
+    at_ms: Annotated[Natural, about("when the program made this document")]
+    started_at_ms: Annotated[
+        Natural, gauge("start_timestamp_seconds", "when the program started; the sums count from then")
+    ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": 1, "program": program_name(type(self)), **StatusObject.to_json(self)}
+
+
+def program_name(kind: type[Document]) -> str:
+    """The ``program`` of a kind of document."""
+    return str(kind.__struct_config__.tag)
+
+
+class Described(NamedTuple):
+    """A field, or a described property: its ``key`` in JSON, and the kind of the objects in it, if it has any."""
+
+    name: str
+    key: str
+    text: str
+    metric: FieldMetric | None
+    inner: type[StatusObject] | None
+    is_list: bool
+    is_lsn: bool
+
+
+@cache
+def described(kind: type[StatusObject]) -> tuple[Described, ...]:
+    """All fields of an object, then its described properties."""
+    return tuple(_described(name, key, hint) for name, key, hint in _hints(kind))
+
+
+def _hints(kind: type[StatusObject]) -> Iterator[tuple[str, str, Any]]:
+    for field in structs.fields(kind):
+        yield field.name, field.encode_name, field.type
+    for name, each in vars(kind).items():
+        hint = get_type_hints(each.fget, include_extras=True)["return"] if isinstance(each, property) else None
+        if get_origin(hint) is Annotated:
+            yield name, name, hint
+
+
+def _described(name: str, key: str, hint: Any) -> Described:
+    meta, classes = hint.__metadata__[-1], list(_classes(hint))
+    inner = next((each for each in classes if issubclass(each, StatusObject)), None)
+    metric = None if meta.extra is None else meta.extra["metric"]
+    return Described(name, key, meta.description, metric, inner, tuple in classes, Lsn in classes)
+
+
+def _classes(hint: Any) -> Iterator[type]:
+    """The classes in an annotation."""
+    found = get_origin(hint) or hint
+    if isinstance(found, type):
+        yield found
+    for each in get_args(hint):
+        yield from _classes(each)
+
+
+def _json(value: Any, is_lsn: bool) -> Any:  # noqa: FBT001  a private function
+    if isinstance(value, StatusObject):
+        return value.to_json()
+    if isinstance(value, tuple):
+        return [_json(each, is_lsn) for each in value]
+    return lsn_to_json(value) if is_lsn else value
+
+
+def lsn_to_json(lsn: int | None) -> str | None:
+    """The LSN as text."""
+    return None if lsn is None else format_lsn(lsn)
+
+
+def lsn_from_json(kind: Any, text: Any) -> Any:
+    """The hook of ``msgspec`` for an LSN; raises ``ValueError`` or ``TypeError`` for anything else."""
+    if kind is not Lsn:
+        raise TypeError(f"{kind} is not a type of a document")
+    return kind(parse_lsn(text))
+
+
+replace: Final = structs.replace
+"""A copy with other values, for those who fill a document."""
