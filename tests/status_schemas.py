@@ -16,11 +16,13 @@ from flushtracker.monitoring.metrics import metric_families
 from flushtracker.status.document import Document, StatusObject, described, program_name
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import ServeStatus
+from flushtracker.status.snapshot_status import SnapshotStatus
 from tests.support.random_status import random_capture, random_job, random_serve, random_snapshot, random_write
 
 _VERSION: Final = 1
 DOCS: Final = Path(__file__).parents[1] / "docs"
 DOCUMENTS: Final[Mapping[str, tuple[type[Document], str]]] = {
+    "snapshot": (SnapshotStatus, "the snapshots' job"),
     "serve": (ServeStatus, "the HTTP server"),
 }
 """Kind and name of each document, by the file of its schema."""

@@ -1,6 +1,6 @@
 """The metrics that the fields of a document name; a family whose values are unknown has no sample, but is there."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from prometheus_client.core import Metric
@@ -14,11 +14,11 @@ _Objects: TypeAlias = Iterable[tuple[Mapping[str, str], StatusObject | None]]
 """Objects of one kind, with their labels."""
 
 
-def field_metrics(status: Document, now_ms: int) -> Collection[Metric]:
-    """One family for each metric, without the metrics of a document inside this one."""
+def field_metrics(status: Document, now_ms: int) -> dict[str, Metric]:
+    """The families by the names of the metrics, without those of a document inside this one."""
     families: dict[str, Metric] = {}
     _add(families, type(status), [({}, status)], now_ms)
-    return families.values()
+    return families
 
 
 def _add(families: dict[str, Metric], kind: type[StatusObject], objects: _Objects, now_ms: int) -> None:

@@ -14,9 +14,9 @@ from prometheus_client.registry import Collector
 from flushtracker import __version__
 from flushtracker.monitoring.families import PREFIX, age_s, counter, gauge, seconds
 from flushtracker.monitoring.field_metrics import field_metrics
-from flushtracker.monitoring.write_metrics import snapshot_metrics, write_metrics
+from flushtracker.monitoring.write_metrics import write_metrics
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
-from flushtracker.status.current_sources import only_source, slot_of
+from flushtracker.status.current_sources import current_sources, only_source, slot_of
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus, program_of
 from flushtracker.status.serve_status import ServeStatus
@@ -61,23 +61,45 @@ class _Families(Collector):
 
 def metric_families(status: ProgramStatus, now_ms: int) -> Iterator[Metric]:
     """The families of a document, with ages as of ``now_ms``; their samples have only the labels of their own."""
+    families: dict[str, Metric] = {}
     if isinstance(status, JobStatus | WriteStatus):
         yield from _batch_metrics(status, now_ms)
+    snapshots = status.snapshots if isinstance(status, WriteStatus) else status
+    if isinstance(snapshots, SnapshotStatus):
+        yield from _snapshot_metrics(snapshots, now_ms)
+        families |= _of_fields(snapshots, now_ms)
     if isinstance(status, JobStatus):
         yield from _job_metrics(status, now_ms)
     elif isinstance(status, WriteStatus):
         yield from write_metrics(status, now_ms)
-    elif isinstance(status, SnapshotStatus):
-        yield from snapshot_metrics(status, now_ms)
-    elif isinstance(status, ServeStatus):
-        yield from field_metrics(status, now_ms)
-    else:
+    elif isinstance(status, CaptureStatus):
         yield from _capture_metrics(status)
-    yield gauge("ready", "Whether the program does its work, as /readyz says.", status.not_ready_because is None)
-    if not isinstance(status, ServeStatus):
+    else:
+        families |= _of_fields(status, now_ms)
+    if isinstance(status, JobStatus | WriteStatus | CaptureStatus):
+        families.pop("start_timestamp_seconds", None)
         yield gauge("start_timestamp_seconds", "When the program started.", seconds(status.started_at_ms))
+    yield from families.values()
+    yield gauge(
+        "ready", "Whether the program does its work: 1 if `/readyz` answers 200.", status.not_ready_because is None
+    )
     version = [((__version__,), 1)]
-    yield gauge("build_info", "Always 1; the labels say which program it is.", labels=("version",), samples=version)
+    yield gauge("build_info", "Always 1; the label says which release it is.", labels=("version",), samples=version)
+
+
+def _of_fields(status: SnapshotStatus | ServeStatus, now_ms: int) -> dict[str, Metric]:
+    """Without sources whose place another one has taken: they would keep an alert firing that nobody can clear."""
+    families, known = field_metrics(status, now_ms), {None, *current_sources(status)}
+    for family in families.values():
+        family.samples = [sample for sample in family.samples if sample.labels.get("source") in known]
+    return families
+
+
+def _snapshot_metrics(status: SnapshotStatus, now_ms: int) -> Iterator[Metric]:
+    is_ready = status.not_ready_because is None
+    yield gauge("snapshot_ready", "Whether it is known which shapes need a snapshot.", is_ready)
+    text = "For how long nothing was found out, read or taken; 0 while the job waits until it looks again."
+    yield gauge("snapshot_stalled_seconds", text, status.stalled_ms(now_ms) / 1_000)
 
 
 def _batch_metrics(status: JobStatus | WriteStatus, now_ms: int) -> Iterator[Metric]:

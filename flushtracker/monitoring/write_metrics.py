@@ -1,4 +1,4 @@
-"""The metrics of the writers' and of the snapshots' job. Ages are as of ``now_ms``."""
+"""The metrics of the writers' job. Ages are as of ``now_ms``."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,7 +6,6 @@ from prometheus_client.core import Metric
 
 from flushtracker.monitoring.families import age_s, counter, gauge, seconds
 from flushtracker.status.current_sources import current
-from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import SourceShapes, UpkeepStatus, WriteStatus, WrittenSource
 
 _BY_SOURCE = ("source",)
@@ -21,8 +20,6 @@ def write_metrics(status: WriteStatus, now_ms: int) -> Iterator[Metric]:
     yield from _upkeep_metrics(status.upkeep, now_ms)
     failed_at_s = None if status.failure is None else seconds(status.failure.at_ms)
     yield gauge("failure_timestamp_seconds", "When the job last met a failure after which it went on.", failed_at_s)
-    if status.snapshots is not None:
-        yield from snapshot_metrics(status.snapshots, now_ms)
 
 
 def _source_metrics(sources: Sequence[WrittenSource]) -> Iterator[Metric]:
@@ -97,28 +94,3 @@ def _upkeep_metrics(upkeep: UpkeepStatus, now_ms: int) -> Iterator[Metric]:
     yield gauge("upkeep_failing_seconds", "For how long upkeep of the shape log has failed; 0 if it works.", failing_s)
     running_s = age_s(upkeep.running_since_ms, now_ms)
     yield gauge("upkeep_running_seconds", "For how long upkeep has run; 0 between two runs.", running_s)
-
-
-def snapshot_metrics(status: SnapshotStatus, now_ms: int) -> Iterator[Metric]:
-    """Metrics of the snapshots' job, or of the writers' job that takes snapshots."""
-    names = current(source.source for source in status.sources)
-    sources = [source for source in status.sources if source.source in names]
-    is_ready = status.not_ready_because is None
-    yield gauge("snapshot_ready", "Whether it is known which shapes need a snapshot.", is_ready)
-    left = [((s.source,), s.shapes_left) for s in sources]
-    yield gauge("snapshot_shapes_left", "Shapes that need a snapshot now.", labels=_BY_SOURCE, samples=left)
-    yield counter(
-        "snapshot_shapes_taken",
-        "Shapes that have got a snapshot since the job's start.",
-        labels=_BY_SOURCE,
-        samples=[((s.source,), s.shapes_taken) for s in sources],
-    )
-    rows = [((s.source,), s.rows) for s in sources]
-    yield counter("snapshot_rows", "Rows of those snapshots.", labels=_BY_SOURCE, samples=rows)
-    waiting = "Shapes whose snapshot waits until capture has said that all transactions before them are visible."
-    yield gauge("snapshot_shapes_waiting", waiting, status.waiting_shapes)
-    yield gauge("snapshot_shapes_failed", "Shapes whose last snapshot has failed.", status.failed_shapes)
-    attempt_s = age_s(None if status.attempt is None else status.attempt.started_at_ms, now_ms)
-    yield gauge("snapshot_attempt_seconds", "For how long the present attempt has run; 0 if there is none.", attempt_s)
-    stalled_s = status.stalled_ms(now_ms) / 1_000
-    yield gauge("snapshot_stalled_seconds", "For how long nothing was read although something is due.", stalled_s)

@@ -19,14 +19,18 @@ def current(names: Iterable[str]) -> set[str]:
     return found - successors(found).keys()
 
 
+def current_sources(status: ProgramStatus) -> set[str]:
+    """The sources of a program whose place no other one has taken."""
+    if isinstance(status, CaptureStatus | ServeStatus):
+        return set() if status.source is None else {status.source}
+    if isinstance(status, JobStatus):
+        return {source.source for source in status.sources if source.retired_by is None}
+    return current(source.source for source in status.sources)
+
+
 def only_source(status: ProgramStatus) -> str | None:
     """The source that a program has, ``None`` while it has several or knows of none."""
-    if isinstance(status, CaptureStatus | ServeStatus):
-        return status.source
-    if isinstance(status, JobStatus):
-        found = {source.source for source in status.sources if source.retired_by is None}
-    else:
-        found = current(source.source for source in status.sources)
+    found = current_sources(status)
     return found.pop() if len(found) == 1 else None
 
 

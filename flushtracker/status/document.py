@@ -77,13 +77,13 @@ def counter(name: str, text: str, metric_text: str = "", **labels: str) -> Meta:
     return _with_metric(FieldMetric(name, "counter", metric_text or text, lambda value, _: value, labels), text)
 
 
-def age(name: str, text: str) -> Meta:
+def age(name: str, text: str, metric_text: str = "") -> Meta:
     """A time since when something lasts; its metric is for how long it does, 0 for ``None``."""
 
     def sample(since_ms: int | None, now_ms: int) -> Sample:
         return 0 if since_ms is None else max(now_ms - since_ms, 0) / 1_000
 
-    metric_text = text.replace("since when", "for how long", 1).replace("`null`", "0")
+    metric_text = metric_text or text.replace("since when", "for how long", 1).replace("`null`", "0")
     return _with_metric(FieldMetric(name, "gauge", metric_text, sample, {}), text)
 
 

@@ -13,7 +13,7 @@ from flushtracker.status.capture_status import CAPTURE, CaptureStatus
 from flushtracker.status.document import Document, lsn_from_json, program_name
 from flushtracker.status.job_status import TRACK, JobStatus
 from flushtracker.status.serve_status import ServeStatus
-from flushtracker.status.snapshot_status import SNAPSHOT, SnapshotStatus
+from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WRITE, WriteStatus
 
 ProgramStatus: TypeAlias = JobStatus | WriteStatus | SnapshotStatus | ServeStatus | CaptureStatus
@@ -22,7 +22,7 @@ _VERSION: Final = 1
 _KINDS: Final[Mapping[str, type[ProgramStatus]]] = {
     TRACK: JobStatus,
     WRITE: WriteStatus,
-    SNAPSHOT: SnapshotStatus,
+    program_name(SnapshotStatus): SnapshotStatus,
     program_name(ServeStatus): ServeStatus,
     CAPTURE: CaptureStatus,
 }

@@ -1,44 +1,45 @@
-"""``SnapshotStatus``: what the snapshots' job reports: what it reads now, what is left, and what has failed.
+"""``SnapshotStatus``: what the snapshots' job reports: what it reads now, what is left, and what has failed."""
 
-Times are milliseconds since 1970.
-"""
+from typing import Annotated, Final
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from flushtracker.status.document import Document, Natural, StatusObject, about, age, counter, gauge
 
-from flushtracker.status.json_document import named_fields
-
-SNAPSHOT: Final = "snapshot"
-"""The ``program`` of the document."""
+MOST_SHAPES: Final = 100
+"""The most failures, and the most tables; a hundred thousand shapes may have as many."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptStatus:
-    """The attempt that runs: one MVCC snapshot of a table, read in ranges for some of its shapes.
+class AttemptStatus(StatusObject, frozen=True):
+    """The attempt that runs: one MVCC snapshot of a table, read in ranges for some of its shapes."""
 
-    ``rows`` counts those of all shapes. ``seconds_left`` is ``None`` before a range is done.
-    """
+    source: Annotated[str, about("the source")]
+    table: Annotated[str, about("the table")]
+    shapes: Annotated[Natural, about("shapes that it reads")]
+    started_at_ms: Annotated[
+        Natural,
+        age(
+            "snapshot_attempt_seconds",
+            "since when it runs",
+            "for how long the current attempt has run; 0 if there is none",
+        ),
+    ]
+    ranges: Annotated[Natural, about("parts of the table to read")]
+    ranges_done: Annotated[Natural, about("how many were read")] = 0
+    rows: Annotated[Natural, about("rows that were read, of all shapes")] = 0
+    rows_per_s: Annotated[Natural, about("rows per second")] = 0
+    seconds_left: Annotated[
+        Natural | None, about("how long it takes at this rate; `null` before the first part is read")
+    ] = None
 
-    source: str
-    table: str
-    shapes: int
-    started_at_ms: int
-    ranges: int
-    ranges_done: int = 0
-    rows: int = 0
-    rows_per_s: int = 0
-    seconds_left: int | None = None
 
+class SnapshotSource(StatusObject, frozen=True):
+    """The shapes of a source that need a snapshot, and those that have got one since the start."""
 
-@dataclass(frozen=True, slots=True)
-class SnapshotSource:
-    """The shapes of a source that need a snapshot, and those that have got one since the start, of ``rows`` rows."""
-
-    source: str
-    shapes_left: int = 0
-    shapes_taken: int = 0
-    rows: int = 0
+    source: Annotated[str, about("the source")]
+    shapes_left: Annotated[Natural, gauge("snapshot_shapes_left", "shapes that need a snapshot now")] = 0
+    shapes_taken: Annotated[
+        Natural, counter("snapshot_shapes_taken", "shapes that have got a snapshot since the start")
+    ] = 0
+    rows: Annotated[Natural, counter("snapshot_rows", "rows of those snapshots")] = 0
 
     def with_more(self, more: "SnapshotSource") -> "SnapshotSource":
         """The sums of both."""
@@ -46,61 +47,62 @@ class SnapshotSource:
         return SnapshotSource(self.source, left, taken, self.rows + more.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class TableStatus:
-    """A table with shapes that need a snapshot, or have got one since the start, of ``rows`` rows."""
+class TableStatus(StatusObject, frozen=True):
+    """A table with shapes that need a snapshot, or have got one since the start."""
 
-    source: str
-    table: str
-    shapes_left: int
-    shapes_taken: int = 0
-    rows: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeFailure:
-    """A shape whose attempts have failed since ``since_ms``, and that is not tried again before ``retry_at_ms``."""
-
-    source: str
-    shape_id: str
-    table: str
-    reason: str
-    tries: int
-    since_ms: int
-    retry_at_ms: int
-
-    def to_json(self) -> dict[str, Any]:
-        fields = asdict(self)
-        return {"shape": fields.pop("shape_id"), **fields}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "ShapeFailure":
-        names = ("source", "shape", "table", "reason", "tries", "since_ms", "retry_at_ms")
-        return cls(*(fields[name] for name in names))
+    source: Annotated[str, about("the source")]
+    table: Annotated[str, about("the table")]
+    shapes_left: Annotated[Natural, about("shapes that need a snapshot now")]
+    shapes_taken: Annotated[Natural, about("shapes that have got one since the start")] = 0
+    rows: Annotated[Natural, about("rows of those snapshots")] = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotStatus:
-    """The job at ``at_ms``.
+class ShapeFailure(StatusObject, frozen=True, rename={"shape_id": "shape"}):
+    """A shape whose attempts have failed."""
 
-    ``sources`` has the sums of all tables, ``tables`` some of them. ``waiting_shapes`` are in neither: capture has not
-    yet said that their starts are visible. ``failures`` lists some of the ``failed_shapes``, those first that are
-    retried first. ``server_error``: why the last look at the server or the tables found nothing out, ``None`` if it
-    did. ``progress_at_ms`` is when anything was last found out, read or taken, ``None`` before the first look, and
-    ``next_look_at_ms`` when the job looks again, ``None`` while it works.
-    """
+    source: Annotated[str, about("the source")]
+    shape_id: Annotated[str, about("the shape's id")]
+    table: Annotated[str, about("the table")]
+    reason: Annotated[str, about("why")]
+    tries: Annotated[Natural, about("failures in a row")]
+    since_ms: Annotated[Natural, about("when the first of them was")]
+    retry_at_ms: Annotated[Natural, about("when it is tried again")]
 
-    at_ms: int
-    started_at_ms: int
-    attempt: AttemptStatus | None = None
-    sources: tuple[SnapshotSource, ...] = ()
-    tables: tuple[TableStatus, ...] = ()
-    waiting_shapes: int = 0
-    failed_shapes: int = 0
-    failures: tuple[ShapeFailure, ...] = ()
-    server_error: str | None = None
-    progress_at_ms: int | None = None
-    next_look_at_ms: int | None = None
+
+class SnapshotStatus(Document, frozen=True, tag="snapshot"):
+    """What the snapshots' job says of itself, or the writers' job that takes snapshots."""
+
+    attempt: Annotated[AttemptStatus | None, about("the attempt that runs; `null` if there is none")] = None
+    sources: Annotated[
+        tuple[SnapshotSource, ...],
+        about("one object for each source with shapes that need a snapshot, or have got one: the sums of all tables"),
+    ] = ()
+    tables: Annotated[
+        tuple[TableStatus, ...],
+        about("tables with such shapes, at most 100, those with most left first", most=MOST_SHAPES),
+    ] = ()
+    waiting_shapes: Annotated[
+        Natural,
+        gauge(
+            "snapshot_shapes_waiting",
+            "shapes that wait until capture has said that all transactions before them are visible; "
+            "`shapes_left` does not count them",
+        ),
+    ] = 0
+    failed_shapes: Annotated[
+        Natural, gauge("snapshot_shapes_failed", "shapes whose last attempt has failed; they are tried again")
+    ] = 0
+    failures: Annotated[
+        tuple[ShapeFailure, ...],
+        about("some of them, at most 100, those that are tried again first, first", most=MOST_SHAPES),
+    ] = ()
+    server_error: Annotated[
+        str | None, about("why the last look at the server or the tables found nothing out; `null` if it did")
+    ] = None
+    progress_at_ms: Annotated[
+        Natural | None, about("when anything was last found out, read or taken; `null` before the first look")
+    ] = None
+    next_look_at_ms: Annotated[Natural | None, about("when the job looks again; `null` while it works")] = None
 
     @property
     def not_ready_because(self) -> str | None:
@@ -113,23 +115,3 @@ class SnapshotStatus:
         """For how long there has been no progress at ``at_ms``; 0 while the job waits until it looks again."""
         times = (self.started_at_ms, self.progress_at_ms or 0, self.next_look_at_ms or 0)
         return max(at_ms - max(times), 0)
-
-    def to_json(self) -> dict[str, Any]:
-        lists = {
-            "sources": [asdict(source) for source in self.sources],
-            "tables": [asdict(table) for table in self.tables],
-            "failures": [failure.to_json() for failure in self.failures],
-        }
-        return {"version": 1, "program": SNAPSHOT, **asdict(self), **lists}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "SnapshotStatus":
-        """Read the output of :meth:`to_json`; raises ``KeyError`` or ``TypeError`` for another document."""
-        attempt = fields["attempt"]
-        read: dict[str, Any] = {
-            "attempt": None if attempt is None else AttemptStatus(**named_fields(AttemptStatus, attempt)),
-            "sources": tuple(SnapshotSource(**named_fields(SnapshotSource, each)) for each in fields["sources"]),
-            "tables": tuple(TableStatus(**named_fields(TableStatus, each)) for each in fields["tables"]),
-            "failures": tuple(map(ShapeFailure.from_json, fields["failures"])),
-        }
-        return cls(**{**named_fields(cls, fields), **read})

@@ -4,9 +4,12 @@ LSNs are text in JSON and numbers here, ``None`` if there is none yet. Times are
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from msgspec import convert
+
+from flushtracker.status.document import lsn_from_json as hook
 from flushtracker.status.json_document import lsn_from_json, lsn_to_json, named_fields
 from flushtracker.status.snapshot_status import SnapshotStatus
 
@@ -181,7 +184,7 @@ class WriteStatus:
             "sources": [source.to_json() for source in self.sources],
             "snapshots": None if self.snapshots is None else self.snapshots.to_json(),
         }
-        return {"version": 1, "program": WRITE, **asdict(self), **nested}
+        return {"version": 1, "program": WRITE, **asdict(replace(self, snapshots=None)), **nested}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "WriteStatus":
@@ -191,6 +194,6 @@ class WriteStatus:
             "sources": tuple(map(WrittenSource.from_json, fields["sources"])),
             "failure": None if failure is None else Failure(**named_fields(Failure, failure)),
             "upkeep": UpkeepStatus(**named_fields(UpkeepStatus, fields["upkeep"])),
-            "snapshots": None if snapshots is None else SnapshotStatus.from_json(snapshots),
+            "snapshots": convert(snapshots, SnapshotStatus | None, dec_hook=hook),
         }
         return cls(**{**named_fields(cls, fields), **read})

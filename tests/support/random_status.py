@@ -83,11 +83,12 @@ def _random(rng: Random, kind: type[_T], **given: Any) -> _T:
     return kind(
         **{
             each.name: given[each.name] if each.name in given else _value(rng, each.name, hints[each.name])
-            for each in _fields(kind)
+            for each in _fields(kind)  # type: ignore[arg-type]  # any class can be hashed
         }
     )
 
 
+@cache
 def _fields(kind: Any) -> Sequence[Any]:
     return structs.fields(kind) if issubclass(kind, StatusObject) else dataclasses.fields(kind)
 

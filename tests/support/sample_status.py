@@ -108,7 +108,7 @@ def snapshotting(now_ms: int, **fields: Any) -> SnapshotStatus:
         (TableStatus(SOURCE, "public.orders", 2), TableStatus(SOURCE, "public.customers", 0, 3, 50_000)),
         progress_at_ms=now_ms - 500,
     )
-    return replace(status, **fields)
+    return structs.replace(status, **fields)
 
 
 def shapes_served(now_ms: int, **fields: Any) -> ServeStatus:

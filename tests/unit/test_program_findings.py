@@ -134,7 +134,7 @@ def test_an_evicted_shape_has_a_text_of_its_own() -> None:
 
 
 def test_failed_snapshots_are_told_with_the_first_reason() -> None:
-    failure = replace(random_failure(Random(1), "orders"), tries=4, reason="permission denied for table orders")  # noqa: S311
+    failure = structs.replace(random_failure(Random(1), "orders"), tries=4, reason="permission denied for table orders")  # noqa: S311
     expected = "3 shapes have no snapshot: orders has failed 4 times: permission denied for table orders"
     status = snapshotting(NOW_MS, failed_shapes=3, failures=(failure,))
     assert texts(status) == {"snapshots_failing": expected}

@@ -1,10 +1,10 @@
 """The status of the snapshots' job: its document, and what it shows while attempts come and go."""
 
 import json
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, TableStatus

@@ -34,7 +34,7 @@ def _idle_job() -> JobStatus:
 def _writing(**fields: Any) -> WriteStatus:
     """Its snapshots are not made to progress, so that is in the future; they are being read."""
     now_ms = _now_ms()
-    snapshots = replace(snapshotting(now_ms + 86_400_000), attempt=snapshotting(now_ms).attempt)
+    snapshots = structs.replace(snapshotting(now_ms + 86_400_000), attempt=snapshotting(now_ms).attempt)
     return writing(now_ms, **{"records_behind": 0, "snapshots": snapshots, **fields})
 
 

@@ -1,22 +1,20 @@
 """``LiveSnapshotStatus``: the status of the snapshots' job, which any thread may read at any time, without a lock."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from heapq import nlargest
 from typing import Final
 
 from flushtracker.process.clock import now_ms
 from flushtracker.status.bounded_text import bounded
+from flushtracker.status.document import replace
 from flushtracker.status.snapshot_status import (
+    MOST_SHAPES,
     AttemptStatus,
     ShapeFailure,
     SnapshotSource,
     SnapshotStatus,
     TableStatus,
 )
-
-_MOST_LISTED: Final = 100
-"""The most failures, and the most tables; a hundred thousand shapes may have as many."""
 
 _MOST_TAKEN: Final = 1_000
 """The most tables that are kept although they need no snapshot now."""
@@ -94,12 +92,12 @@ class LiveSnapshotStatus:
         sources = dict(self._gone)
         for table in self._tables.values():
             _add(sources, table)
-        listed = nlargest(_MOST_LISTED, self._tables.values(), key=lambda table: table.shapes_left)
+        listed = nlargest(MOST_SHAPES, self._tables.values(), key=lambda table: table.shapes_left)
         self._last = replace(self._last, sources=tuple(sources.values()), tables=tuple(listed))
 
     def note_failures(self, failures: Sequence[ShapeFailure]) -> None:
         """Note which shapes have failed."""
-        listed = (replace(failure, reason=bounded(failure.reason)) for failure in failures[:_MOST_LISTED])
+        listed = (replace(failure, reason=bounded(failure.reason)) for failure in failures[:MOST_SHAPES])
         self._last = replace(self._last, failed_shapes=len(failures), failures=tuple(listed))
 
     def note_server_error(self, error: Exception) -> None:

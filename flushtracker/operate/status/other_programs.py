@@ -11,11 +11,11 @@ from flushtracker.status.finding import Finding
 from flushtracker.status.program_findings import program_findings
 from flushtracker.status.program_status import program_of
 from flushtracker.status.serve_status import ServeStatus
-from flushtracker.status.snapshot_status import SNAPSHOT, SnapshotStatus
+from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WRITE, WriteStatus, WrittenSource
 from flushtracker.wal.lsn import format_lsn
 
-_NAMES: Final = {WRITE: "the writers' job", SNAPSHOT: "the snapshots' job", "serve": "the HTTP server"}
+_NAMES: Final = {WRITE: "the writers' job", "snapshot": "the snapshots' job", "serve": "the HTTP server"}
 
 
 def other_findings(overview: Overview) -> Iterator[Finding]:
@@ -74,7 +74,7 @@ def _silent(overview: Overview) -> tuple[str, str]:
     found = [answer.value for _, answer in overview.others if answer.value is not None]
     known = {program_of(status) for status in found}
     if any(isinstance(status, WriteStatus) and status.snapshots is not None for status in found):
-        known.add(SNAPSHOT)
+        known.add("snapshot")
     names = [name for name in _NAMES if name not in known] or list(_NAMES)
     return " or ".join(_NAMES[name] for name in names), " or ".join(f"flushtracker {name}" for name in names)
 
