@@ -17,11 +17,13 @@ from flushtracker.status.document import Document, StatusObject, described, prog
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
+from flushtracker.status.write_status import WriteStatus
 from tests.support.random_status import random_capture, random_job, random_serve, random_snapshot, random_write
 
 _VERSION: Final = 1
 DOCS: Final = Path(__file__).parents[1] / "docs"
 DOCUMENTS: Final[Mapping[str, tuple[type[Document], str]]] = {
+    "write": (WriteStatus, "the writers' job"),
     "snapshot": (SnapshotStatus, "the snapshots' job"),
     "serve": (ServeStatus, "the HTTP server"),
 }

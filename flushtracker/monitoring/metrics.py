@@ -14,7 +14,6 @@ from prometheus_client.registry import Collector
 from flushtracker import __version__
 from flushtracker.monitoring.families import PREFIX, age_s, counter, gauge, seconds
 from flushtracker.monitoring.field_metrics import field_metrics
-from flushtracker.monitoring.write_metrics import write_metrics
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.current_sources import current_sources, only_source, slot_of
 from flushtracker.status.job_status import JobStatus, SourceStatus
@@ -70,14 +69,11 @@ def metric_families(status: ProgramStatus, now_ms: int) -> Iterator[Metric]:
         families |= _of_fields(snapshots, now_ms)
     if isinstance(status, JobStatus):
         yield from _job_metrics(status, now_ms)
-    elif isinstance(status, WriteStatus):
-        yield from write_metrics(status, now_ms)
     elif isinstance(status, CaptureStatus):
         yield from _capture_metrics(status)
     else:
         families |= _of_fields(status, now_ms)
-    if isinstance(status, JobStatus | WriteStatus | CaptureStatus):
-        families.pop("start_timestamp_seconds", None)
+    if isinstance(status, JobStatus | CaptureStatus):
         yield gauge("start_timestamp_seconds", "When the program started.", seconds(status.started_at_ms))
     yield from families.values()
     yield gauge(
@@ -87,7 +83,7 @@ def metric_families(status: ProgramStatus, now_ms: int) -> Iterator[Metric]:
     yield gauge("build_info", "Always 1; the label says which release it is.", labels=("version",), samples=version)
 
 
-def _of_fields(status: SnapshotStatus | ServeStatus, now_ms: int) -> dict[str, Metric]:
+def _of_fields(status: WriteStatus | SnapshotStatus | ServeStatus, now_ms: int) -> dict[str, Metric]:
     """Without sources whose place another one has taken: they would keep an alert firing that nobody can clear."""
     families, known = field_metrics(status, now_ms), {None, *current_sources(status)}
     for family in families.values():
@@ -106,10 +102,12 @@ def _batch_metrics(status: JobStatus | WriteStatus, now_ms: int) -> Iterator[Met
     """Metrics of a job with a query; ages are as of ``now_ms``."""
     yield SummaryMetricFamily(
         f"{PREFIX}batch_seconds",
-        "How long the micro-batches took, since the job's start.",
+        "How long the micro-batches took since the job's start, and how many have ended: `_sum` and `_count`.",
         count_value=status.batches,
         sum_value=status.batch_ms / 1_000,
     )
+    if isinstance(status, WriteStatus):
+        return
     yield gauge("batch_timestamp_seconds", "When the last micro-batch ended.", seconds(status.batch_at_ms))
     running_s = age_s(status.batch_running_since_ms, now_ms)
     yield gauge("batch_running_seconds", "For how long the present micro-batch has run; 0 between two.", running_s)

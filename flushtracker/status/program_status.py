@@ -14,14 +14,14 @@ from flushtracker.status.document import Document, lsn_from_json, program_name
 from flushtracker.status.job_status import TRACK, JobStatus
 from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
-from flushtracker.status.write_status import WRITE, WriteStatus
+from flushtracker.status.write_status import WriteStatus
 
 ProgramStatus: TypeAlias = JobStatus | WriteStatus | SnapshotStatus | ServeStatus | CaptureStatus
 
 _VERSION: Final = 1
 _KINDS: Final[Mapping[str, type[ProgramStatus]]] = {
     TRACK: JobStatus,
-    WRITE: WriteStatus,
+    program_name(WriteStatus): WriteStatus,
     program_name(SnapshotStatus): SnapshotStatus,
     program_name(ServeStatus): ServeStatus,
     CAPTURE: CaptureStatus,

@@ -1,6 +1,5 @@
 """Documents of running programs, made up: idle and stalled, with every figure known."""
 
-from dataclasses import replace
 from typing import Any, Final
 
 from msgspec import structs
@@ -95,7 +94,7 @@ def writing(now_ms: int, **fields: Any) -> WriteStatus:
         upkeep=UpkeepStatus(now_ms - 4_000, merges=7, rewritten_bytes=1_000_000),
         snapshots=snapshotting(now_ms),
     )
-    return replace(status, **fields)
+    return structs.replace(status, **fields)
 
 
 def snapshotting(now_ms: int, **fields: Any) -> SnapshotStatus:

@@ -6,6 +6,7 @@ from random import Random
 from typing import Final
 
 import pytest
+from msgspec import structs
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -386,7 +387,7 @@ def test_writers_export(name: str, expected: dict[tuple[tuple[str, str], ...], f
 
 
 @pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain"])
-@pytest.mark.parametrize("status", [SNAPSHOT, replace(WRITE, snapshots=SNAPSHOT)], ids=program_of)
+@pytest.mark.parametrize("status", [SNAPSHOT, structs.replace(WRITE, snapshots=SNAPSHOT)], ids=program_of)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -418,7 +419,7 @@ def test_every_series_of_a_program_with_one_source_says_which() -> None:
     one = ("7/1/s", "s")
     assert sources_of(CAPTURE) == {one}
     assert sources_of(replace(JOB, sources=JOB.sources[:1])) == {one}
-    assert sources_of(replace(WRITE, sources=WRITE.sources[:1], snapshots=SNAPSHOT)) == {one}
+    assert sources_of(structs.replace(WRITE, sources=WRITE.sources[:1], snapshots=SNAPSHOT)) == {one}
     assert sources_of(SNAPSHOT) == {one}
 
 
@@ -431,13 +432,13 @@ def test_what_concerns_several_sources_names_none() -> None:
 
 def test_a_source_of_another_producer_has_no_slot() -> None:
     """Any text may be a source."""
-    assert sources_of(replace(WRITE, sources=(WrittenSource("mine"),))) == {("mine", None)}
+    assert sources_of(structs.replace(WRITE, sources=(WrittenSource("mine"),))) == {("mine", None)}
 
 
 def test_a_source_that_a_failover_has_replaced_is_no_longer_the_writers() -> None:
     """A gap of it would keep an alert firing that nobody can clear."""
-    old = replace(WRITE.sources[0], source="7/1/s")
-    found = replace(WRITE, sources=(old, WrittenSource("7/2/s")))
+    old = structs.replace(WRITE.sources[0], source="7/1/s")
+    found = structs.replace(WRITE, sources=(old, WrittenSource("7/2/s")))
     assert sources_of(found) == {("7/2/s", "s")}
     assert named(samples(found), "gap_shapes") == {TWO: 0}
 

@@ -149,7 +149,7 @@ def test_snapshots_that_no_program_takes_are_told() -> None:
     assert found == {"snapshots_not_taken": (f"{text}so they have no rows from before", 0)}
     assert problems(asked((WRITERS, manual), (SNAPSHOTS, snapshotting(NOW_MS)))) == {}
     assert problems(asked((WRITERS, writing(NOW_MS)))) == {}
-    whole = replace(manual, sources=(replace(manual.sources[0], shapes=SourceShapes(5)),))
+    whole = structs.replace(manual, sources=(structs.replace(manual.sources[0], shapes=SourceShapes(5)),))
     assert problems(asked((WRITERS, whole))) == {}
 
 
@@ -254,7 +254,7 @@ def test_the_writers_job_explains_nothing_about_shapes_of_another_writer() -> No
 
 def test_a_line_says_how_far_the_writers_are() -> None:
     """Behind the last commit that the tracking job has seen, as long as something is pending."""
-    flushed = replace(writing(NOW_MS).sources[0], flushed_lsn=ACK)
+    flushed = structs.replace(writing(NOW_MS).sources[0], flushed_lsn=ACK)
     found = lines(asked((WRITERS, writers(sources=(flushed,)))))
     assert (
         f"writers: batch 311 ended 0.3 s ago   flushed 0/37F1C5E, {SEEN - ACK} B behind   1,234 rows/s   "

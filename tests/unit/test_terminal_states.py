@@ -14,6 +14,7 @@ from typing import Any, Final, get_args, get_type_hints
 
 import pytest
 import yaml
+from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from flushtracker.errors import StatusError
@@ -63,7 +64,9 @@ def _capture(**changes: Any) -> CaptureStatus:
 
 def _gap() -> ProgramStatus:
     status = writing(NOW_MS, snapshots=None)
-    return replace(status, sources=(replace(status.sources[0], gap_count=1, gaps=(ShapeNote(_SHAPE, _WHY),)),))
+    return structs.replace(
+        status, sources=(structs.replace(status.sources[0], gap_count=1, gaps=(ShapeNote(_SHAPE, _WHY),)),)
+    )
 
 
 def _failed() -> ProgramStatus:

@@ -79,8 +79,8 @@ class _Watched:
                 events = job.events + 100 * count
                 sources = tuple(replace(source, events=events) for source in job.sources)
                 self.track.show(replace(job, at_ms=now_ms, started_at_ms=started_at_ms, events=events, sources=sources))
-            written = tuple(replace(source, cut_at_ms=now_ms) for source in self.writing.sources)
-            self.write.show(replace(self.writing, at_ms=now_ms, started_at_ms=started_at_ms, sources=written))
+            written = tuple(structs.replace(source, cut_at_ms=now_ms) for source in self.writing.sources)
+            self.write.show(structs.replace(self.writing, at_ms=now_ms, started_at_ms=started_at_ms, sources=written))
             self.serve.show(_answering(structs.replace(self.serving, started_at_ms=started_at_ms), now_ms, count))
             assert capture.slot is not None
             assert capture.published_lsn is not None

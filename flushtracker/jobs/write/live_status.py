@@ -5,7 +5,7 @@ notes is replaced as a whole by its own thread, never changed.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from flushtracker.delta.log.upkeep import UpkeepReport
@@ -14,6 +14,7 @@ from flushtracker.jobs.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.process.clock import now_ms
 from flushtracker.spark.live_query import LiveQuery
 from flushtracker.status.bounded_text import bounded
+from flushtracker.status.document import replace
 from flushtracker.status.write_status import (
     MOST_LISTED,
     Failure,

@@ -12,10 +12,10 @@ from flushtracker.status.program_findings import program_findings
 from flushtracker.status.program_status import program_of
 from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
-from flushtracker.status.write_status import WRITE, WriteStatus, WrittenSource
+from flushtracker.status.write_status import WriteStatus, WrittenSource
 from flushtracker.wal.lsn import format_lsn
 
-_NAMES: Final = {WRITE: "the writers' job", "snapshot": "the snapshots' job", "serve": "the HTTP server"}
+_NAMES: Final = {"write": "the writers' job", "snapshot": "the snapshots' job", "serve": "the HTTP server"}
 
 
 def other_findings(overview: Overview) -> Iterator[Finding]:
@@ -26,7 +26,7 @@ def other_findings(overview: Overview) -> Iterator[Finding]:
             remedy = silent_remedy(commands)
             yield Finding(
                 *("others", "program_silent", f"{who} {answer.error}", remedy, StatusError.exit_code),
-                holds_shapes=WRITE in commands,
+                holds_shapes="write" in commands,
             )
         elif answer.value is not None:
             for each in program_findings(answer.value):
