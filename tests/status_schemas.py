@@ -13,6 +13,7 @@ from typing import Any, Final, get_type_hints
 from msgspec.json import schema
 
 from flushtracker.monitoring.metrics import metric_families
+from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.document import Document, StatusObject, described, program_name
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import ServeStatus
@@ -26,6 +27,7 @@ DOCUMENTS: Final[Mapping[str, tuple[type[Document], str]]] = {
     "write": (WriteStatus, "the writers' job"),
     "snapshot": (SnapshotStatus, "the snapshots' job"),
     "serve": (ServeStatus, "the HTTP server"),
+    "capture": (CaptureStatus, "capture"),
 }
 """Kind and name of each document, by the file of its schema."""
 _PROGRAMS: Final[Mapping[str, Callable[[Random], ProgramStatus]]] = {

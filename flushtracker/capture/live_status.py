@@ -13,6 +13,7 @@ from flushtracker.capture.collector import ChangeCounts
 from flushtracker.capture.refused_shapes import RefusedShapes
 from flushtracker.capture.standby_status import StandbyStatus
 from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.status import document
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 
 
@@ -110,7 +111,7 @@ class LiveStatus:
 
 def _with(connection: _Connection, status: CaptureStatus) -> CaptureStatus:
     positions, subscriptions = connection.positions, connection.subscriptions
-    return replace(
+    return document.replace(
         status,
         source=connection.source,
         is_connected=connection.is_capturing,

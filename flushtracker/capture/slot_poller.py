@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from threading import Event, Thread
 from typing import Final
 
@@ -17,6 +16,7 @@ from flushtracker.postgres.failover_lacks import failover_lacks
 from flushtracker.postgres.slot import read_slot_status
 from flushtracker.process.clock import now_ms
 from flushtracker.status.capture_status import SlotStatus
+from flushtracker.status.document import replace
 
 logger = logging.getLogger(__name__)
 

@@ -69,12 +69,11 @@ def metric_families(status: ProgramStatus, now_ms: int) -> Iterator[Metric]:
         families |= _of_fields(snapshots, now_ms)
     if isinstance(status, JobStatus):
         yield from _job_metrics(status, now_ms)
-    elif isinstance(status, CaptureStatus):
-        yield from _capture_metrics(status)
+        yield gauge("start_timestamp_seconds", "When the program started.", seconds(status.started_at_ms))
     else:
         families |= _of_fields(status, now_ms)
-    if isinstance(status, JobStatus | CaptureStatus):
-        yield gauge("start_timestamp_seconds", "When the program started.", seconds(status.started_at_ms))
+    if isinstance(status, CaptureStatus):
+        yield _wal_status(status.slot)
     yield from families.values()
     yield gauge(
         "ready", "Whether the program does its work: 1 if `/readyz` answers 200.", status.not_ready_because is None
@@ -83,7 +82,7 @@ def metric_families(status: ProgramStatus, now_ms: int) -> Iterator[Metric]:
     yield gauge("build_info", "Always 1; the label says which release it is.", labels=("version",), samples=version)
 
 
-def _of_fields(status: WriteStatus | SnapshotStatus | ServeStatus, now_ms: int) -> dict[str, Metric]:
+def _of_fields(status: WriteStatus | SnapshotStatus | ServeStatus | CaptureStatus, now_ms: int) -> dict[str, Metric]:
     """Without sources whose place another one has taken: they would keep an alert firing that nobody can clear."""
     families, known = field_metrics(status, now_ms), {None, *current_sources(status)}
     for family in families.values():
@@ -202,59 +201,11 @@ def _holder_metrics(sources: Iterable[SourceStatus], now_ms: int) -> Iterator[Me
     )
 
 
-def _capture_metrics(status: CaptureStatus) -> Iterator[Metric]:
-    """Capture's metrics."""
-    yield from _slot_metrics(status.slot)
-    yield gauge("connected", "Whether capture is connected for replication and knows its shapes.", status.is_connected)
-    yield gauge("received_lsn", "How far capture has received the WAL, a byte position.", status.received_lsn)
-    yield gauge(
-        "published_lsn", "How far Kafka has confirmed what capture published, a byte position.", status.published_lsn
-    )
-    yield gauge("confirmed_lsn", "How far capture has confirmed the slot, a byte position.", status.confirmed_lsn)
-    read_at_s = seconds(status.acks_read_at_ms)
-    yield gauge("ack_read_timestamp_seconds", "When the ack table was last read without an error.", read_at_s)
-    yield gauge("shapes", "Shapes to which capture routes changes.", status.shapes)
-    waiting = sum(each.count for each in status.waiting)
-    yield gauge("shapes_waiting", "Shapes that are defined, but not added yet.", waiting)
-    yield gauge("shapes_refused", "Entries of the shapes file that capture has not taken.", status.shapes_refused)
-    yield gauge("shapes_ended", "Shapes that are defined and have ended, at most 100.", len(status.ended))
-    yield counter(
-        "changes",
-        "Changes since capture's start, by whether they concerned a shape.",
-        labels=("matched",),
-        samples=[(("true",), status.changes_matched), (("false",), status.changes_unmatched)],
-    )
-    yield gauge("publish_queue_bytes", "Events that Kafka has not confirmed yet.", status.publish_queue_bytes)
-    yield counter("reconnects", "Connections to PostgreSQL after the first one.", status.reconnects)
-    # The document has older ones, too. If they were counted, they would look new to an alert after each start.
-    yield counter("evictions", "Shapes removed by the policy of evict since capture's start.", status.evicted)
-
-
-def _slot_metrics(slot: SlotStatus | None) -> Iterator[Metric]:
-    yield gauge("slot_active", "Whether a connection uses the slot.", None if slot is None else slot.is_active)
-    yield gauge("slot_retained_bytes", "WAL that the slot keeps.", None if slot is None else slot.retained_bytes)
-    yield gauge(
-        "slot_safe_wal_bytes",
-        "WAL that may still be written before the slot is lost; absent where the server sets no limit.",
-        None if slot is None else slot.safe_wal_bytes,
-    )
-    lacks = None if slot is None else slot.failover_lacks
-    yield gauge(
-        "slot_failover_ready",
-        "Whether the slot would survive a failover; absent where none is prepared.",
-        None if lacks is None else not lacks,
-    )
+def _wal_status(slot: SlotStatus | None) -> Metric:
     known = _WAL_STATUSES if slot is None or slot.wal_status is None else {*_WAL_STATUSES, slot.wal_status}
-    yield gauge(
+    return gauge(
         "slot_wal_status",
-        "The slot's wal_status in pg_replication_slots: 1 for the one that it has.",
+        "The slot's `wal_status` in `pg_replication_slots`: 1 for the one that it has, 0 for the others.",
         labels=("wal_status",),
         samples=[((name,), None if slot is None else name == slot.wal_status) for name in sorted(known)],
     )
-    yield gauge(
-        "written_lsn",
-        "The end of the WAL when the slot was read, a byte position.",
-        None if slot is None else slot.written_lsn,
-    )
-    read_at_s = None if slot is None else slot.at_ms / 1_000
-    yield gauge("slot_read_timestamp_seconds", "When the slot was read.", read_at_s)

@@ -1,185 +1,157 @@
-"""``CaptureStatus``: what capture reports about itself and its slot, the document of its ``/status.json``.
+"""``CaptureStatus``: what capture reports about itself and its slot, the document of its ``/status.json``."""
 
-LSNs are text in JSON and numbers here, ``None`` if there is none yet. Times are milliseconds since 1970.
-"""
+from typing import Annotated
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
-
-from flushtracker.status.json_document import lsn_from_json, lsn_to_json
-
-CAPTURE: Final = "capture"
-"""The ``program`` of the document."""
+from flushtracker.status.document import Document, Lsn, Natural, StatusObject, about, counter, gauge
 
 
-@dataclass(frozen=True, slots=True)
-class SlotStatus:
-    """The slot as PostgreSQL showed it at ``at_ms``, from ``pg_replication_slots``.
+class SlotStatus(StatusObject, frozen=True):
+    """The slot, as PostgreSQL showed it in ``pg_replication_slots``."""
 
-    ``retained_bytes`` is the WAL that it keeps; ``safe_wal_bytes`` how much more may be written before it is lost,
-    ``None`` where the server sets no limit. ``failover_lacks`` says what it lacks to survive a failover, ``None`` where
-    none is prepared.
-    """
-
-    name: str
-    at_ms: int
-    is_active: bool
-    wal_status: str | None
-    written_lsn: int
-    confirmed_lsn: int | None
-    retained_bytes: int
-    safe_wal_bytes: int | None
-    failover_lacks: tuple[str, ...] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "at_ms": self.at_ms,
-            "is_active": self.is_active,
-            "wal_status": self.wal_status,
-            "written_lsn": lsn_to_json(self.written_lsn),
-            "confirmed_lsn": lsn_to_json(self.confirmed_lsn),
-            "retained_bytes": self.retained_bytes,
-            "safe_wal_bytes": self.safe_wal_bytes,
-            "failover_lacks": None if self.failover_lacks is None else list(self.failover_lacks),
-        }
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "SlotStatus":
-        return cls(
-            fields["name"],
-            fields["at_ms"],
-            fields["is_active"],
-            fields["wal_status"],
-            lsn_from_json(fields["written_lsn"]) or 0,
-            lsn_from_json(fields["confirmed_lsn"]),
-            fields["retained_bytes"],
-            fields["safe_wal_bytes"],
-            None if fields.get("failover_lacks") is None else tuple(fields["failover_lacks"]),
-        )
+    name: Annotated[str, about("its name")]
+    at_ms: Annotated[
+        Natural, gauge("slot_read_timestamp_seconds", "when PostgreSQL showed it so", "when the slot was read")
+    ]
+    is_active: Annotated[bool, gauge("slot_active", "whether a connection uses the slot")]
+    wal_status: Annotated[
+        str | None, about("`reserved`, `extended`, `unreserved` or `lost`, as in `pg_replication_slots`")
+    ]
+    written_lsn: Annotated[Lsn, gauge("written_lsn", "the end of the server's WAL when the slot was read")]
+    confirmed_lsn: Annotated[Lsn | None, about("`confirmed_flush_lsn` of the slot")]
+    retained_bytes: Annotated[Natural, gauge("slot_retained_bytes", "WAL that the slot keeps")]
+    safe_wal_bytes: Annotated[
+        int | None,
+        gauge(
+            "slot_safe_wal_bytes",
+            "WAL that may still be written before the slot is lost; `null` where the server sets no limit",
+            "WAL that may still be written before the slot is lost; absent where the server sets no limit",
+        ),
+    ]
+    failover_lacks: Annotated[
+        tuple[str, ...] | None,
+        gauge(
+            "slot_failover_ready",
+            "what the slot lacks to survive a failover, in words; an empty list if nothing; `null` where none is "
+            "prepared: no standby is known, or before PostgreSQL 17",
+            "whether the slot would survive a failover; absent where none is prepared",
+            value=lambda lacks: None if lacks is None else not lacks,
+        ),
+    ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class Eviction:
-    """A shape that capture has evicted, and why."""
+class Eviction(StatusObject, frozen=True, rename={"shape_id": "shape"}):
+    """A shape that capture has evicted."""
 
-    shape_id: str
-    at_ms: int
-    reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"shape": self.shape_id, "at_ms": self.at_ms, "reason": self.reason}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "Eviction":
-        return cls(fields["shape"], fields["at_ms"], fields["reason"])
+    shape_id: Annotated[str, about("the shape's id")]
+    at_ms: Annotated[Natural, about("when it was removed")]
+    reason: Annotated[str, about("why")]
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingShapes:
-    """Shapes on one table that are defined and not added yet, at most ten of ``count`` by id.
+class WaitingShapes(StatusObject, frozen=True, rename={"shape_ids": "shapes"}):
+    """Shapes on one table that are defined and not added yet."""
 
-    ``statement`` is what somebody has to run, ``None`` if they wait for something else.
-    """
-
-    table: str
-    shape_ids: tuple[str, ...]
-    count: int
-    reason: str
-    statement: str | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "shapes": list(self.shape_ids),
-            "count": self.count,
-            "reason": self.reason,
-            "statement": self.statement,
-        }
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "WaitingShapes":
-        return cls(fields["table"], tuple(fields["shapes"]), fields["count"], fields["reason"], fields["statement"])
+    table: Annotated[str, about("their table")]
+    shape_ids: Annotated[tuple[str, ...], about("their ids, at most ten")]
+    count: Annotated[Natural, about("how many there are")]
+    reason: Annotated[str, about("why they wait")]
+    statement: Annotated[
+        str | None,
+        about(
+            "the SQL that somebody has to run; `null` if they wait for something else, such as the end of a transaction"
+        ),
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedShape:
-    """Something of the shapes file that capture has not taken, and why.
+class RefusedShape(StatusObject, frozen=True, rename={"shape_id": "shape"}):
+    """Something of the shapes file that capture has not taken."""
 
-    ``shape_id`` is ``None`` if that cannot be read, or if the whole file is refused.
-    """
-
-    shape_id: str | None
-    reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"shape": self.shape_id, "reason": self.reason}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "RefusedShape":
-        return cls(fields["shape"], fields["reason"])
+    shape_id: Annotated[
+        str | None, about("the shape's id; `null` if it cannot be read, or if the whole file is refused")
+    ]
+    reason: Annotated[str, about("what is wrong, with file and line")]
 
 
-@dataclass(frozen=True, slots=True)
-class EndedShape:
-    """A shape that is still defined, and that capture has ended: why, and where. ``flushtracker resync`` begins it.
+class EndedShape(StatusObject, frozen=True, rename={"shape_id": "shape"}):
+    """A shape that is still defined, and that capture has ended. ``flushtracker resync`` begins it again."""
 
-    ``evicted_at_ms``: when the policy of ``evict`` ended it; ``None`` if capture could not keep it correct.
-    """
-
-    shape_id: str
-    incarnation: int
-    removed_lsn: int
-    reason: str
-    evicted_at_ms: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "shape": self.shape_id,
-            "incarnation": self.incarnation,
-            "removed_lsn": lsn_to_json(self.removed_lsn),
-            "reason": self.reason,
-            "evicted_at_ms": self.evicted_at_ms,
-        }
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "EndedShape":
-        lsn = lsn_from_json(fields["removed_lsn"]) or 0
-        return cls(fields["shape"], fields["incarnation"], lsn, fields["reason"], fields["evicted_at_ms"])
+    shape_id: Annotated[str, about("the shape's id")]
+    incarnation: Annotated[int, about("its incarnation that has ended")]
+    removed_lsn: Annotated[Lsn, about("where it has ended")]
+    reason: Annotated[str, about("why capture has ended it")]
+    evicted_at_ms: Annotated[
+        Natural | None,
+        about("when the policy of `evict` ended it; `null` if capture could not keep it correct"),
+    ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureStatus:
-    """Capture at ``at_ms``. The sums count from its start; ``slot`` is ``None`` before it was read.
+class CaptureStatus(Document, frozen=True, tag="capture"):
+    """What capture says of itself. A change that is resent counts again."""
 
-    ``acks_read_at_ms`` is when the ack table was last read without an error. A change that is resent counts again.
-    ``evictions`` has the source's last hundred, also those before the start. ``waiting`` are the shapes that are not
-    added yet; ``shapes_refused`` counts the entries of the shapes file that were not taken, and ``refused`` has the
-    first of them. ``ended`` are at most a hundred shapes that are still defined, but have ended.
-    """
-
-    at_ms: int
-    started_at_ms: int
-    source: str | None
-    is_connected: bool
-    slot: SlotStatus | None = None
-    received_lsn: int | None = None
-    published_lsn: int | None = None
-    acknowledged_lsn: int | None = None
-    confirmed_lsn: int | None = None
-    acks_read_at_ms: int | None = None
-    shapes: int = 0
-    changes_matched: int = 0
-    changes_unmatched: int = 0
-    publish_queue_bytes: int = 0
-    reconnects: int = 0
-    evicted: int = 0
-    evictions: tuple[Eviction, ...] = ()
-    waiting: tuple[WaitingShapes, ...] = ()
-    shapes_refused: int = 0
-    refused: tuple[RefusedShape, ...] = ()
-    ended: tuple[EndedShape, ...] = ()
+    source: Annotated[str | None, about("the source that it publishes; `null` before the first connection")]
+    is_connected: Annotated[
+        bool, gauge("connected", "whether the replication connection is open, and the shapes are known")
+    ]
+    slot: Annotated[SlotStatus | None, about("the slot, as PostgreSQL showed it; `null` before it was read")] = None
+    received_lsn: Annotated[Lsn | None, gauge("received_lsn", "how far capture has received the WAL")] = None
+    published_lsn: Annotated[
+        Lsn | None, gauge("published_lsn", "how far Kafka has confirmed what capture published")
+    ] = None
+    acknowledged_lsn: Annotated[Lsn | None, about("the ack that it has read from the ack table")] = None
+    confirmed_lsn: Annotated[Lsn | None, gauge("confirmed_lsn", "how far capture has confirmed the slot")] = None
+    acks_read_at_ms: Annotated[
+        Natural | None,
+        gauge("ack_read_timestamp_seconds", "when the ack table was last read without an error"),
+    ] = None
+    shapes: Annotated[Natural, gauge("shapes", "shapes to which capture routes changes")] = 0
+    changes_matched: Annotated[
+        Natural,
+        counter(
+            "changes", "changes that concerned a shape", "changes, by whether they concerned a shape", matched="true"
+        ),
+    ] = 0
+    changes_unmatched: Annotated[Natural, counter("changes", "changes that concerned none", matched="false")] = 0
+    publish_queue_bytes: Annotated[Natural, gauge("publish_queue_bytes", "events that Kafka has not confirmed yet")] = 0
+    reconnects: Annotated[Natural, counter("reconnects", "connections to PostgreSQL after the first")] = 0
+    evicted: Annotated[
+        Natural, counter("evictions", "shapes removed by the policy of `evict` since capture's start")
+    ] = 0
+    evictions: Annotated[
+        tuple[Eviction, ...],
+        about(
+            "the last hundred of the source's shapes that were removed by that policy, also before capture's start, "
+            "the oldest first",
+            most=100,
+        ),
+    ] = ()
+    waiting: Annotated[
+        tuple[WaitingShapes, ...],
+        gauge(
+            "shapes_waiting",
+            "shapes that are defined, but not added yet, one object for each table and reason",
+            "shapes that are defined, but not added yet",
+            value=lambda waiting: sum(each.count for each in waiting),
+        ),
+    ] = ()
+    shapes_refused: Annotated[
+        Natural,
+        gauge(
+            "shapes_refused",
+            "entries of the shapes file that capture has not taken; a file that is refused as a whole counts as one",
+        ),
+    ] = 0
+    refused: Annotated[
+        tuple[RefusedShape, ...], about("why, the first twenty reasons; an entry may have several", most=20)
+    ] = ()
+    ended: Annotated[
+        tuple[EndedShape, ...],
+        gauge(
+            "shapes_ended",
+            "shapes that are still defined and have ended, at most a hundred by id: "
+            "[`flushtracker resync`](operating.md#beginning-a-shape-again) begins them again",
+            "shapes that are still defined and have ended, at most 100",
+            value=len,
+        ),
+    ] = ()
 
     @property
     def not_ready_because(self) -> str | None:
@@ -187,57 +159,3 @@ class CaptureStatus:
         if not self.is_connected:
             return "there is no replication connection to PostgreSQL, or the shapes have not been read yet"
         return "the slot has not been read yet" if self.slot is None else None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "version": 1,
-            "program": CAPTURE,
-            "at_ms": self.at_ms,
-            "started_at_ms": self.started_at_ms,
-            "source": self.source,
-            "is_connected": self.is_connected,
-            "slot": None if self.slot is None else self.slot.to_json(),
-            "received_lsn": lsn_to_json(self.received_lsn),
-            "published_lsn": lsn_to_json(self.published_lsn),
-            "acknowledged_lsn": lsn_to_json(self.acknowledged_lsn),
-            "confirmed_lsn": lsn_to_json(self.confirmed_lsn),
-            "acks_read_at_ms": self.acks_read_at_ms,
-            "shapes": self.shapes,
-            "changes_matched": self.changes_matched,
-            "changes_unmatched": self.changes_unmatched,
-            "publish_queue_bytes": self.publish_queue_bytes,
-            "reconnects": self.reconnects,
-            "evicted": self.evicted,
-            "evictions": [eviction.to_json() for eviction in self.evictions],
-            "waiting": [each.to_json() for each in self.waiting],
-            "shapes_refused": self.shapes_refused,
-            "refused": [refused.to_json() for refused in self.refused],
-            "ended": [each.to_json() for each in self.ended],
-        }
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "CaptureStatus":
-        """Read the output of :meth:`to_json`; raises ``KeyError`` or ``TypeError`` for another document."""
-        return cls(
-            at_ms=fields["at_ms"],
-            started_at_ms=fields["started_at_ms"],
-            source=fields["source"],
-            is_connected=fields["is_connected"],
-            slot=None if fields["slot"] is None else SlotStatus.from_json(fields["slot"]),
-            received_lsn=lsn_from_json(fields["received_lsn"]),
-            published_lsn=lsn_from_json(fields["published_lsn"]),
-            acknowledged_lsn=lsn_from_json(fields["acknowledged_lsn"]),
-            confirmed_lsn=lsn_from_json(fields["confirmed_lsn"]),
-            acks_read_at_ms=fields["acks_read_at_ms"],
-            shapes=fields["shapes"],
-            changes_matched=fields["changes_matched"],
-            changes_unmatched=fields["changes_unmatched"],
-            publish_queue_bytes=fields["publish_queue_bytes"],
-            reconnects=fields["reconnects"],
-            evicted=fields["evicted"],
-            evictions=tuple(map(Eviction.from_json, fields["evictions"])),
-            waiting=tuple(map(WaitingShapes.from_json, fields["waiting"])),
-            shapes_refused=fields["shapes_refused"],
-            refused=tuple(map(RefusedShape.from_json, fields["refused"])),
-            ended=tuple(map(EndedShape.from_json, fields["ended"])),
-        )

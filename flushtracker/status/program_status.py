@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 from msgspec import ValidationError, convert
 
 from flushtracker.errors import DecodeError
-from flushtracker.status.capture_status import CAPTURE, CaptureStatus
+from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.document import Document, lsn_from_json, program_name
 from flushtracker.status.job_status import TRACK, JobStatus
 from flushtracker.status.serve_status import ServeStatus
@@ -24,7 +24,7 @@ _KINDS: Final[Mapping[str, type[ProgramStatus]]] = {
     program_name(WriteStatus): WriteStatus,
     program_name(SnapshotStatus): SnapshotStatus,
     program_name(ServeStatus): ServeStatus,
-    CAPTURE: CaptureStatus,
+    program_name(CaptureStatus): CaptureStatus,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _INTEGERS: Final = range(-(2**63), 2**64)

@@ -7,14 +7,14 @@ from dataclasses import replace
 from flushtracker.cli import main
 from flushtracker.operate.status.question import Answer
 from flushtracker.operate.status.verdict import Limits, Verdict, judge
-from flushtracker.status.capture_status import CaptureStatus
 from tests.support.capture_rig import CaptureRig, RunningCapture, shape
+from tests.support.sample_status import read_back
 from tests.support.slot_overviews import overview
 
 
 def verdict_on(capture: RunningCapture) -> Verdict:
     """What ``flushtracker status`` says with this capture's document."""
-    status = CaptureStatus.from_json(capture.loop.status().to_json())
+    status = read_back(capture.loop.status())
     return judge(replace(overview(), capture=Answer(status.at_ms, status)), Limits())
 
 

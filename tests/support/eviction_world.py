@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from msgspec import structs
+
 from flushtracker.capture.eviction.policy import Decision, EvictionPolicy
 from flushtracker.status.capture_status import CaptureStatus, Eviction, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
@@ -69,14 +71,14 @@ class World:
             started_at_ms=START_MS,
             source=SOURCE,
             is_connected=True,
-            slot=replace(slot, **self.slot),
+            slot=structs.replace(slot, **self.slot),
             received_lsn=self.written_lsn,
             published_lsn=self.written_lsn - 1,
             acknowledged_lsn=ACK,
             confirmed_lsn=ACK + 1,
             evictions=self.evictions,
         )
-        return replace(status, **self.capture)
+        return structs.replace(status, **self.capture)
 
     def job_status(self) -> JobStatus | None:
         if not self.has_job:

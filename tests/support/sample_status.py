@@ -1,11 +1,13 @@
 """Documents of running programs, made up: idle and stalled, with every figure known."""
 
-from typing import Any, Final
+import json
+from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
 from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedShape, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.status.program_status import ProgramStatus, parse_status
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, SnapshotStatus, TableStatus
 from flushtracker.status.write_status import (
@@ -17,9 +19,18 @@ from flushtracker.status.write_status import (
     WrittenSource,
 )
 
+_S = TypeVar("_S", bound=ProgramStatus)
+
 SOURCE: Final = "7301/1/shapes"
 _LAST_SEEN: Final = 0x37F1CE7
 _ACK: Final = 0x37F1C5E
+
+
+def read_back(status: _S) -> _S:
+    """What a reader of this document gets."""
+    found = parse_status(json.dumps(status.to_json()).encode())
+    assert isinstance(found, type(status))
+    return found
 
 
 def idle_job(now_ms: int) -> JobStatus:

@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Final
 
+from msgspec import structs
+
 from flushtracker.delta.acks.reader import Ack
 from flushtracker.errors import PostgresUnavailableError, SinkError, StatusError
 from flushtracker.operate.status.overview import Overview
@@ -69,7 +71,7 @@ def answer(found: Any) -> Answer[Any]:
 
 def slot(**changes: Any) -> SlotStatus:
     """The slot with other values."""
-    return replace(SLOT, **changes)
+    return structs.replace(SLOT, **changes)
 
 
 def source(**changes: Any) -> SourceStatus:

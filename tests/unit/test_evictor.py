@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
+from msgspec import structs
 
 from flushtracker.capture.eviction.config import EvictionRule
 from flushtracker.capture.eviction.evictor import Evictor
@@ -121,7 +122,7 @@ def test_an_eviction_that_has_to_wait_for_the_hour_is_logged_once(caplog: pytest
     peer = StandInPeer(world)
 
     def read() -> CaptureStatus:
-        return replace(world.capture_status(), evictions=())
+        return structs.replace(world.capture_status(), evictions=())
 
     evictor = Evictor(replace(RULE, at_most_per_hour=0), [peer], read)
     assert evictions_of(evictor) == []

@@ -216,7 +216,7 @@ def test_capture_exports(name: str, expected: dict[tuple[tuple[str, str], ...], 
 def test_evictions_from_before_the_start_are_not_counted_again() -> None:
     """They are in the document. Counted, they alerted for an hour after each start of capture, as if they were new."""
     old = Eviction("old", CAPTURE.started_at_ms - 1, "held 50 GB")
-    assert of_program(samples(replace(CAPTURE, evicted=0, evictions=(old, old))), "evictions_total") == {(): 0}
+    assert of_program(samples(structs.replace(CAPTURE, evicted=0, evictions=(old, old))), "evictions_total") == {(): 0}
 
 
 def test_what_is_not_known_has_no_sample() -> None:

@@ -4,11 +4,11 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec import structs
 
 import flushtracker
 from flushtracker.cli import command_line
@@ -110,7 +110,7 @@ def test_the_printed_resync_is_read_as_it_was_meant(config: tuple[str, ...]) -> 
     """By bash and by the command itself: the same configuration, and each id, whatever characters it has."""
     ids = ("it's", "-b", "a b\t$c")
     ended = tuple(EndedShape(shape_id, 1, 900, "a column was dropped") for shape_id in ids)
-    (found,) = program_findings(replace(CaptureStatus(0, 0, "s", is_connected=True), ended=ended), config)
+    (found,) = program_findings(structs.replace(CaptureStatus(0, 0, "s", is_connected=True), ended=ended), config)
     words = found.remedy.partition("only then: flushtracker ")[2].partition("; or take")[0]
     done = subprocess.run(["bash", "-c", f"printf '%s\\0' {words}"], capture_output=True, check=True)
     read = _PARSER.parse_args(done.stdout.decode().split("\0")[:-1])

@@ -106,7 +106,7 @@ def test_each_conclusion_names_the_fact_and_its_age(status: ProgramStatus, expec
 
 def test_ended_shapes_are_told_with_the_first_reason() -> None:
     ended = [EndedShape(shape_id, 1, 900, f"column {shape_id} was dropped") for shape_id in "abcd"]
-    one, all_ = (replace(CaptureStatus(0, 0, "s", is_connected=True), ended=tuple(ended[:most])) for most in (1, 4))
+    one, all_ = (CaptureStatus(0, 0, "s", is_connected=True, ended=tuple(ended[:most])) for most in (1, 4))
     assert texts(one) == {"shapes_ended": "a shape has ended: a: column a was dropped"}
     assert texts(all_) == {"shapes_ended": "shapes have ended, a, b, c and 1 more; a: column a was dropped"}
     assert next(program_findings(all_)).remedy.count("flushtracker resync a b c …") == 1
@@ -116,7 +116,7 @@ def test_an_ended_shape_is_named_once_and_as_it_is_written() -> None:
     """The page said "Acme-events has ended, acme-events because shape 'acme-events' on …", with a wrong remedy."""
     reason = "shape 'acme-events' on public.events: partition public.events_2026_12 has the replica identity DEFAULT"
     ended = EndedShape("acme-events", 1, 900, reason)
-    (found,) = program_findings(replace(CaptureStatus(0, 0, "s", is_connected=True), ended=(ended,)))
+    (found,) = program_findings(CaptureStatus(0, 0, "s", is_connected=True, ended=(ended,)))
     assert found.text == f"a shape has ended: {reason}"
     assert "flushtracker resync acme-events" in found.remedy
     assert found.remedy.startswith("remove the cause")
@@ -126,7 +126,7 @@ def test_an_ended_shape_is_named_once_and_as_it_is_written() -> None:
 def test_an_evicted_shape_has_a_text_of_its_own() -> None:
     """Its definition is right: its writer has made no progress."""
     shapes = (EndedShape("a", 1, 900, "a column was dropped"), EndedShape("-b", 1, 900, "it held 50 GB", NOW_MS))
-    ended, evicted = program_findings(replace(CaptureStatus(0, 0, "s", is_connected=True), ended=shapes))
+    ended, evicted = program_findings(CaptureStatus(0, 0, "s", is_connected=True, ended=shapes))
     assert (ended.kind, evicted.kind) == ("shapes_ended", "shapes_evicted")
     assert evicted.text == "a shape was evicted: -b: it held 50 GB"
     assert "writer" in evicted.remedy

@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from msgspec import structs
 
 from flushtracker.operate.status.overview import Overview, source_of
 from flushtracker.operate.status.verdict import Limits, judge
@@ -112,7 +113,7 @@ def test_ack_that_capture_does_not_confirm_is_told() -> None:
     assert kinds(overview(slot=stuck)) == ["ack_not_confirmed"]
     assert kinds(overview(slot=slot(confirmed_lsn=ACK + 1))) == []
     assert kinds(overview(slot=stuck, row=replace(ROW, acked_at=at(NOW_MS - 59_000)))) == []
-    assert kinds(overview(slot=replace(stuck, is_active=False))) == ["slot_inactive"]
+    assert kinds(overview(slot=structs.replace(stuck, is_active=False))) == ["slot_inactive"]
 
 
 def test_much_wal_that_no_shape_holds_has_a_cause() -> None:

@@ -59,7 +59,9 @@ class State:
 
 
 def _capture(**changes: Any) -> CaptureStatus:
-    return replace(capturing(NOW_MS), **{"evicted": 0, "evictions": (), "shapes_refused": 0, "refused": (), **changes})
+    return structs.replace(
+        capturing(NOW_MS), **{"evicted": 0, "evictions": (), "shapes_refused": 0, "refused": (), **changes}
+    )
 
 
 def _gap() -> ProgramStatus:

@@ -39,7 +39,7 @@ def _writing(**fields: Any) -> WriteStatus:
 
 
 def _capturing(**fields: Any) -> CaptureStatus:
-    return replace(capturing(_now_ms(), **fields), evicted=0, evictions=(), shapes_refused=0, refused=())
+    return structs.replace(capturing(_now_ms(), **fields), evicted=0, evictions=(), shapes_refused=0, refused=())
 
 
 def _answering(status: ServeStatus, now_ms: int, count: int) -> ServeStatus:
@@ -84,10 +84,10 @@ class _Watched:
             self.serve.show(_answering(structs.replace(self.serving, started_at_ms=started_at_ms), now_ms, count))
             assert capture.slot is not None
             assert capture.published_lsn is not None
-            slot = replace(capture.slot, at_ms=now_ms)
+            slot = structs.replace(capture.slot, at_ms=now_ms)
             lsn = capture.published_lsn + 1_000 * count
-            seen = replace(capture, at_ms=now_ms, started_at_ms=started_at_ms, slot=slot, published_lsn=lsn)
-            self.capture.show(replace(seen, acks_read_at_ms=now_ms))
+            seen = structs.replace(capture, at_ms=now_ms, started_at_ms=started_at_ms, slot=slot, published_lsn=lsn)
+            self.capture.show(structs.replace(seen, acks_read_at_ms=now_ms))
 
     def stop(self) -> None:
         self._stopping.set()
