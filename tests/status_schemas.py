@@ -14,16 +14,17 @@ from msgspec.json import schema
 
 from flushtracker.monitoring.metrics import metric_families
 from flushtracker.status.capture_status import CaptureStatus
-from flushtracker.status.document import Document, StatusObject, described, program_name
+from flushtracker.status.document import VERSION, Document, StatusObject, described
+from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus
 from tests.support.random_status import random_capture, random_job, random_serve, random_snapshot, random_write
 
-_VERSION: Final = 1
 DOCS: Final = Path(__file__).parents[1] / "docs"
 DOCUMENTS: Final[Mapping[str, tuple[type[Document], str]]] = {
+    "job": (JobStatus, "the tracking job"),
     "write": (WriteStatus, "the writers' job"),
     "snapshot": (SnapshotStatus, "the snapshots' job"),
     "serve": (ServeStatus, "the HTTP server"),
@@ -59,7 +60,7 @@ def files() -> Iterator[tuple[Path, str]]:
 
 def _page(text: str) -> str:
     for kind, title in DOCUMENTS.values():
-        rows = [("version", "1"), ("program", f"`{program_name(kind)}`"), *_fields(kind)]
+        rows = [("version", "1"), ("program", f"`{kind.__struct_config__.tag}`"), *_fields(kind)]
         text = _with_table(text, f"### Of {title}", "field", rows)
     left = {name: _metrics(make) for name, make in _PROGRAMS.items()}
     for line, programs in _GROUPS.items():
@@ -108,7 +109,7 @@ def _schema(kind: type[Document], title: str) -> dict[str, Any]:
     found = schema(kind, schema_hook=lambda _: dict(_LSN))
     for each in _kinds(kind):
         of_object = found["$defs"][each.__name__]
-        properties = {"version": {"const": _VERSION}, **of_object["properties"]}
+        properties = {"version": {"const": VERSION}, **of_object["properties"]}
         if not issubclass(each, Document):
             del properties["version"]
         for field in described(each):
@@ -121,9 +122,9 @@ def _schema(kind: type[Document], title: str) -> dict[str, Any]:
         of_object |= {"properties": properties, "required": [*properties]}
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"The status of {title}, version {_VERSION}",
-        "description": f"What /status.json of flushtracker {program_name(kind)} answers. Readers ignore unknown keys. "
-        "docs/status.md explains it.",
+        "title": f"The status of {title}, version {VERSION}",
+        "description": f"What /status.json of flushtracker {kind.__struct_config__.tag} answers. "
+        "Readers ignore unknown keys. docs/status.md explains it.",
     }
     return {**head, **found}
 

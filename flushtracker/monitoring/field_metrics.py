@@ -37,7 +37,7 @@ def _add(families: dict[str, Metric], kind: type[StatusObject], objects: _Object
 def _family(metric: FieldMetric, *, is_lsn: bool) -> Metric:
     unit = metric.name.rpartition("_")[2]
     has_unit = metric.kind == "gauge" and unit in _UNITS
-    text = f"{metric.text[:1].upper()}{metric.text[1:]}{', a byte position in the WAL' if is_lsn else ''}."
+    text = f"{metric.text[:1].upper()}{metric.text[1:]}{' (a byte position in the WAL)' if is_lsn else ''}."
     return Metric(PREFIX + metric.name, text, metric.kind, unit if has_unit else "")
 
 

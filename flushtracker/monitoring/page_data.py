@@ -15,8 +15,8 @@ from flushtracker.monitoring.peers import PeerAnswer, StatusPeer
 from flushtracker.process.clock import now_ms
 from flushtracker.status.advice import advice
 from flushtracker.status.capture_status import CaptureStatus
+from flushtracker.status.document import lsn_to_json
 from flushtracker.status.job_status import JobStatus
-from flushtracker.status.json_document import lsn_to_json
 from flushtracker.status.program_findings import program_findings
 from flushtracker.status.program_status import ProgramStatus
 

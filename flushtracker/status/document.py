@@ -25,6 +25,9 @@ from msgspec import Meta, Struct, structs
 
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 
+VERSION: Final = 1
+"""The ``version`` of the documents."""
+
 if TYPE_CHECKING:
     Lsn: TypeAlias = int
 else:
@@ -107,13 +110,13 @@ class Document(StatusObject, frozen=True, tag_field="program"):
         Natural, gauge("start_timestamp_seconds", "when the program started; the sums count from then")
     ]
 
+    @property
+    def program(self) -> str:
+        """The name of the program."""
+        return str(self.__struct_config__.tag)
+
     def to_json(self) -> dict[str, Any]:
-        return {"version": 1, "program": program_name(type(self)), **StatusObject.to_json(self)}
-
-
-def program_name(kind: type[Document]) -> str:
-    """The ``program`` of a kind of document."""
-    return str(kind.__struct_config__.tag)
+        return {"version": VERSION, "program": self.program, **StatusObject.to_json(self)}
 
 
 class Described(NamedTuple):

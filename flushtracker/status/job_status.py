@@ -1,215 +1,154 @@
-"""``JobStatus``: what the tracking job reports after each batch, the document of its ``/status.json``.
+"""``JobStatus``: what the tracking job reports after each batch, the document of its ``/status.json``."""
 
-LSNs are text in JSON and numbers here, ``None`` if there is none yet. Times are milliseconds since 1970.
-"""
+from typing import Annotated
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
-
-from flushtracker.status.json_document import lsn_from_json, lsn_to_json
-from flushtracker.wal.lsn import format_lsn, parse_lsn
+from flushtracker.status.document import Lsn, Natural, StatusObject, about, age, counter, gauge
+from flushtracker.status.query_status import QueryStatus
 from flushtracker.wal.names import LOG_WRITER
 
-TRACK: Final = "track"
-"""The ``program`` of the document."""
 
+class Holder(StatusObject, frozen=True, rename={"shape_id": "shape"}):
+    """A pending shape, and what it holds.
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A pending shape, its ``writer``, and what it holds.
-
-    ``held_bytes`` of WAL are from its first pending commit to the last one seen.
-
-    ``since_ms`` is when it became pending, or last made progress. ``pending_transactions`` counts merged ones as one.
-    ``held_bytes`` are counted from the ack that the shape alone would allow, just before that commit, so those of the
-    first holder are all that is not acknowledged. ``ack_if_removed`` is the ack if it alone were removed: the present
-    one for each but the first, and at most the last commit seen. ``ack_if_all_removed`` is likewise the ack if it and
-    all holders before it were removed, ``None`` where it is not known because the next pending shape is not listed.
+    ``held_bytes`` are counted from the ack that the shape alone would allow, just before its first pending commit, so
+    those of the first holder are all that is not acknowledged. ``pending_transactions`` counts merged ones as one.
     """
 
-    shape_id: str
-    since_ms: int
-    pending_transactions: int
-    held_bytes: int
-    ack_if_removed: int
-    ack_if_all_removed: int | None = None
-    writer: str = LOG_WRITER
+    shape_id: Annotated[str, about("the shape's id")]
+    since_ms: Annotated[
+        Natural,
+        age(
+            "shape_pending_seconds",
+            "since when it is pending without progress",
+            "for how long the shape is pending without progress, of the ten shapes that hold the most",
+        ),
+    ]
+    pending_transactions: Annotated[Natural, about("transactions that it has not flushed")]
+    held_bytes: Annotated[
+        Natural,
+        gauge(
+            "shape_held_bytes",
+            "WAL from its first pending commit to the last commit seen",
+            "WAL from the shape's first pending commit to the last one seen, of the ten shapes that hold the most",
+        ),
+    ]
+    ack_if_removed: Annotated[
+        Lsn,
+        about("the ack that its removal would allow; the same as `ack_lsn` if another holds as much"),
+    ]
+    ack_if_all_removed: Annotated[
+        Lsn | None,
+        about(
+            "the ack that its removal and that of all before it in the list would allow; `null` where it is not known "
+            "because the next pending shape is not in the list"
+        ),
+    ] = None
+    writer: Annotated[str, about("the name of its writer, whose notification is missing")] = LOG_WRITER
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "shape": self.shape_id,
-            "writer": self.writer,
-            "since_ms": self.since_ms,
-            "pending_transactions": self.pending_transactions,
-            "held_bytes": self.held_bytes,
-            "ack_if_removed": format_lsn(self.ack_if_removed),
-            "ack_if_all_removed": lsn_to_json(self.ack_if_all_removed),
-        }
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "Holder":
-        return cls(
-            fields["shape"],
-            fields["since_ms"],
-            fields["pending_transactions"],
-            fields["held_bytes"],
-            parse_lsn(fields["ack_if_removed"]),
-            lsn_from_json(fields["ack_if_all_removed"]),
-            fields["writer"],
-        )
+class SourceStatus(StatusObject, frozen=True):
+    """One source; its events count from the job's start."""
 
-
-@dataclass(frozen=True, slots=True)
-class SourceStatus:
-    """One source. ``holders`` are its shapes that hold the most, at most ten, those that hold most first.
-
-    ``stalled_shapes`` counts at most ten of each shape group. ``waiting_since_ms`` is since when the ack has not moved
-    although something is pending, ``None`` if nothing is; after the job's start, since when the first holder is.
-    ``retired_by``: the source that has taken its place, after a failover or a restore. Then nothing waits for what is
-    pending, and nothing is stalled. ``events`` count from the job's start. With a ``gap``, the message of a missing
-    fragment, the source is set aside: it gets no further ack, and which shapes are pending is not known.
-    """
-
-    source: str
-    ack_lsn: int | None
-    last_seen_lsn: int | None
-    pending_shapes: int
-    stalled_shapes: int
-    waiting_since_ms: int | None
-    holders: tuple[Holder, ...]
-    retired_by: str | None = None
-    events: int = 0
-    gap: str | None = None
+    source: Annotated[str, about("`<system identifier>/<timeline>/<slot>`, plus `/<epoch>` after a restore")]
+    ack_lsn: Annotated[Lsn | None, gauge("ack_lsn", "the ack: all transactions up to it are safe")]
+    last_seen_lsn: Annotated[
+        Lsn | None,
+        gauge("last_seen_lsn", "the last commit that the job has seen; the ack when nothing is pending"),
+    ]
+    pending_shapes: Annotated[Natural, gauge("pending_shapes", "shapes that have not flushed all that they were sent")]
+    stalled_shapes: Annotated[
+        Natural,
+        gauge(
+            "stalled_shapes",
+            "pending shapes without progress for `stall.grace`; of each shape group at most ten are counted",
+        ),
+    ]
+    waiting_since_ms: Annotated[
+        Natural | None,
+        age(
+            "ack_age_seconds",
+            "since when the ack has not moved although something is pending; `null` if nothing is. After the job's "
+            "start, since when the first of `holders` is pending",
+            "for how long the ack has not moved although something is pending; 0 if nothing is",
+        ),
+    ]
+    holders: Annotated[
+        tuple[Holder, ...],
+        about("the shapes that hold the most, at most ten, the one that holds most first", most=10),
+    ]
+    retired_by: Annotated[
+        str | None,
+        gauge(
+            "source_retired",
+            "the source that has taken its place, after a failover or a restore; `null` if there is none. Then nothing "
+            "waits for what is pending: `stalled_shapes` is 0 and `waiting_since_ms` `null`, and of the metrics there "
+            "is only `flushtracker_source_retired`",
+            "whether another source has taken the place of this one; then it has no other metric",
+            value=lambda retired_by: retired_by is not None,
+        ),
+    ] = None
+    events: Annotated[Natural, counter("events", "events of the source that were read")] = 0
+    gap: Annotated[
+        str | None,
+        gauge(
+            "source_set_aside",
+            "the message about missing fragments, which have [set the source aside](runbook.md#flushtrackergap): it "
+            "gets no further ack, and no shape is listed as pending; `null` if none are missing",
+            "whether fragments of the source are missing, so that it gets no further ack",
+            value=lambda gap: gap is not None,
+        ),
+    ] = None
 
     @property
-    def unacknowledged_bytes(self) -> int:
-        """The WAL between the ack and the last commit seen."""
+    def unacknowledged_bytes(
+        self,
+    ) -> Annotated[Natural, gauge("unacknowledged_bytes", "WAL from the ack to the last commit seen")]:
+        """A reader computes it anew."""
         if self.last_seen_lsn is None:
             return 0
         return max(self.last_seen_lsn - (self.ack_lsn or 0), 0)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "ack_lsn": lsn_to_json(self.ack_lsn),
-            "last_seen_lsn": lsn_to_json(self.last_seen_lsn),
-            "unacknowledged_bytes": self.unacknowledged_bytes,
-            "pending_shapes": self.pending_shapes,
-            "stalled_shapes": self.stalled_shapes,
-            "waiting_since_ms": self.waiting_since_ms,
-            "holders": [holder.to_json() for holder in self.holders],
-            "retired_by": self.retired_by,
-            "events": self.events,
-            "gap": self.gap,
-        }
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "SourceStatus":
-        return cls(
-            fields["source"],
-            lsn_from_json(fields["ack_lsn"]),
-            lsn_from_json(fields["last_seen_lsn"]),
-            fields["pending_shapes"],
-            fields["stalled_shapes"],
-            fields["waiting_since_ms"],
-            tuple(map(Holder.from_json, fields["holders"])),
-            fields["retired_by"],
-            fields["events"],
-            fields["gap"],
-        )
+class OpenTransaction(StatusObject, frozen=True):
+    """A transaction that hides records of a partition."""
+
+    topic: Annotated[str, about("its topic")]
+    partition: Annotated[Natural, about("its partition")]
+    last_stable_offset: Annotated[int, about("the Kafka offset from which on it hides the partition")]
+    hidden_records: Annotated[
+        Natural, about("how many Kafka offsets there are from there on, its own records among them")
+    ]
+    since_ms: Annotated[Natural, about("when the job first saw it")]
+    producers: Annotated[
+        str,
+        about(
+            "the transactional ids that may have it open, with their `transaction.timeout.ms`; a producer's number, or "
+            "`unknown`, where the job's user may not see more"
+        ),
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction that hides ``hidden_records`` of a partition from its Kafka offset ``last_stable_offset`` on.
+class JobStatus(QueryStatus, frozen=True, tag="track"):
+    """What the tracking job says of itself."""
 
-    ``since_ms`` is when the job first saw it, ``producers`` who may have it open.
-    """
-
-    topic: str
-    partition: int
-    last_stable_offset: int
-    hidden_records: int
-    since_ms: int
-    producers: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "OpenTransaction":
-        return cls(**{name: fields[name] for name in cls.__dataclass_fields__})
-
-
-@dataclass(frozen=True, slots=True)
-class JobStatus:
-    """The tracking job at ``at_ms``. The sums count from its start; ``batch_ms`` is what batches took on the driver.
-
-    ``is_ready`` says whether its query runs: its state is read, and a batch has ended or there was nothing to read.
-    ``records_behind`` is how many records the topics had at the last batch that it did not read, ``None`` without Kafka
-    or a batch. ``state_bytes`` is the memory that the state takes, as Spark's state store estimates it.
-    ``batch_running_since_ms`` is when the present batch began, ``None`` between two batches. ``open_transactions`` are
-    those that have hidden records of its topics for long. All else is as of the last batch that has ended, so it is
-    stale if that was long ago.
-    """
-
-    at_ms: int
-    started_at_ms: int
-    is_ready: bool
-    sources: tuple[SourceStatus, ...] = ()
-    batch_id: int | None = None
-    batch_at_ms: int | None = None
-    batches: int = 0
-    batch_ms: int = 0
-    events: int = 0
-    dead_letters: int = 0
-    records_behind: int | None = None
-    state_bytes: int | None = None
-    batch_running_since_ms: int | None = None
-    open_transactions: tuple[OpenTransaction, ...] = ()
+    sources: Annotated[tuple[SourceStatus, ...], about("one object for each source")] = ()
+    events: Annotated[Natural, about("events that were read")] = 0
+    dead_letters: Annotated[
+        Natural,
+        counter(
+            "dead_letters",
+            "refused flush notifications: malformed, or not of the shape's writer. Of the latter, at most ten for each "
+            "group of shapes and batch",
+        ),
+    ] = 0
+    open_transactions: Annotated[
+        tuple[OpenTransaction, ...],
+        about(
+            "[transactions](writers.md#kafka-transactions) that have been open in the job's topics for more than 30 s: "
+            "nothing behind them in their partition counts yet"
+        ),
+    ] = ()
 
     def age_ms(self, since_ms: int | None) -> int | None:
         """How long before the document a time in it was, by the job's clock; ``None`` for ``None``."""
         return None if since_ms is None else max(0, self.at_ms - since_ms)
-
-    @property
-    def not_ready_because(self) -> str | None:
-        """Why the program does not do its work yet; ``None`` if it is ready.
-
-        A job stays ready during a long batch: a restart would only make it longer. There is an alert for it.
-        """
-        return None if self.is_ready else "the query is starting: it reads its state or runs its first batch"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "version": 1,
-            "program": TRACK,
-            "at_ms": self.at_ms,
-            "started_at_ms": self.started_at_ms,
-            "is_ready": self.is_ready,
-            "sources": [source.to_json() for source in self.sources],
-            "batch_id": self.batch_id,
-            "batch_at_ms": self.batch_at_ms,
-            "batch_running_since_ms": self.batch_running_since_ms,
-            "batches": self.batches,
-            "batch_ms": self.batch_ms,
-            "events": self.events,
-            "dead_letters": self.dead_letters,
-            "records_behind": self.records_behind,
-            "state_bytes": self.state_bytes,
-            "open_transactions": [each.to_json() for each in self.open_transactions],
-        }
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "JobStatus":
-        """Read the output of :meth:`to_json`; raises ``KeyError`` or ``TypeError`` for another document."""
-        names = ("batch_id", "batch_at_ms", "batches", "batch_ms", "events", "dead_letters")
-        return cls(
-            at_ms=fields["at_ms"],
-            started_at_ms=fields["started_at_ms"],
-            is_ready=fields["is_ready"],
-            sources=tuple(map(SourceStatus.from_json, fields["sources"])),
-            open_transactions=tuple(map(OpenTransaction.from_json, fields["open_transactions"])),
-            **{name: fields[name] for name in (*names, "records_behind", "state_bytes", "batch_running_since_ms")},
-        )

@@ -7,8 +7,8 @@ from typing import Any, Final
 from flushtracker.config.units import bytes_text
 from flushtracker.errors import PostgresError, listed
 from flushtracker.status.capture_status import SlotStatus
+from flushtracker.status.document import lsn_to_json
 from flushtracker.status.finding import Finding
-from flushtracker.status.json_document import lsn_to_json
 
 KEEPS_SLOTS_SINCE: Final = 17
 """The first major version from which pg_upgrade keeps logical slots."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
+from msgspec import structs
 from pyspark.sql import SparkSession
 
 from flushtracker.config.status_config import StatusConfig
@@ -95,7 +96,7 @@ def test_a_job_tells_over_http_what_holds_its_ack_now(spark: SparkSession, tmp_p
     assert process.status() is None
     assert [*job.ack_lsns(source.name).values()] == [1998]  # A batch may have found the empty file of flushes alone.
     with running(spark, job) as again:
-        assert replace(again.wait_for("c"), events=0) == replace(status, events=0)
+        assert structs.replace(again.wait_for("c"), events=0) == structs.replace(status, events=0)
         job.write([source.removed("c", 2000)])
         assert again.wait_for().waiting_since_ms is None
 

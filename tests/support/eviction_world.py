@@ -1,7 +1,7 @@
 """What capture and the job report while a shape holds the slot, as an eviction policy is given it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from msgspec import structs
@@ -83,17 +83,19 @@ class World:
     def job_status(self) -> JobStatus | None:
         if not self.has_job:
             return None
-        holders = tuple(replace(holder, **{"held_bytes": self.held_bytes, **self.holder}) for holder in self.holders)
+        holders = tuple(
+            structs.replace(holder, **{"held_bytes": self.held_bytes, **self.holder}) for holder in self.holders
+        )
         source = SourceStatus(SOURCE, ACK, self.seen_lsn, len(holders), 1, START_MS, holders)
         job = JobStatus(
             at_ms=self.now_ms,
             started_at_ms=self.job_started_at_ms,
             is_ready=True,
-            sources=(replace(source, **self.source),),
+            sources=(structs.replace(source, **self.source),),
             batch_id=self.batch_id,
             batch_at_ms=self.batch_at_ms,
         )
-        return replace(job, **self.job)
+        return structs.replace(job, **self.job)
 
     def run(self, ms: int, policy: EvictionPolicy, change: Callable[["World"], None] = lambda _: None) -> Decision:
         """Let time pass, with a look at every tick; the last decision, or the first one to evict."""

@@ -1,10 +1,9 @@
 """Overviews of a slot as one would find them, for what judges and prints them."""
 
-from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from flushtracker.delta.acks.reader import Ack
 from flushtracker.errors import PostgresUnavailableError, SinkError, StatusError
@@ -71,7 +70,7 @@ def answer(found: Any) -> Answer[Any]:
 
 def slot(**changes: Any) -> SlotStatus:
     """The slot with other values."""
-    return structs.replace(SLOT, **changes)
+    return replace(SLOT, **changes)
 
 
 def source(**changes: Any) -> SourceStatus:

@@ -4,10 +4,11 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.wal.lsn import parse_lsn

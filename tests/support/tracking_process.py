@@ -10,6 +10,7 @@ from urllib.error import URLError
 
 from flushtracker.local.postgres import free_port
 from flushtracker.status.job_status import JobStatus
+from flushtracker.status.program_status import parse_status
 from tests.support.capture_rig import ROOT, CaptureRig
 from tests.support.spark_cluster import FAST_START
 from tests.support.status_program import get_json
@@ -66,9 +67,11 @@ class TrackingProcess:
         """What it reports, ``None`` while it starts."""
         assert not self.is_killed(), self.log()
         try:
-            return JobStatus.from_json(get_json(self._url))
+            found = parse_status(json.dumps(get_json(self._url)).encode())
         except (URLError, ConnectionError):
             return None
+        assert isinstance(found, JobStatus)
+        return found
 
     def log(self) -> str:
         return self._log.read_text()[-3000:]

@@ -1,11 +1,10 @@
 """What the status page advises, which is what ``flushtracker status`` advises by the same documents."""
 
-from dataclasses import replace
 from itertools import product
 from typing import Any, Final
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from flushtracker.monitoring.runbook import RUNBOOK
 from flushtracker.monitoring.status_app import PAGE
@@ -129,10 +128,10 @@ def test_shapes_are_judged_by_what_their_writers_say() -> None:
     assert alone.endswith("so their writer (log) is down: start it, or see its log")
     works = writing(NOW_MS, snapshots=None)
     assert remedies([*documents, works]) == [f"{alone} (the writers' job works)"]
-    assert remedies([*documents, structs.replace(works, batch_running_since_ms=NOW_MS - 240_000)]) == []
+    assert remedies([*documents, replace(works, batch_running_since_ms=NOW_MS - 240_000)]) == []
     assert remedies([*documents, snapshotting(NOW_MS)]) == [alone]
     own = tuple(replace(each, writer="own") for each in SOURCES["shapes of one writer"].holders)
     documents[0] = job_status(replace(SOURCES["shapes of one writer"], holders=own))
     for hanging_since_ms in (None, NOW_MS - 240_000):
-        found = remedies([*documents, structs.replace(works, batch_running_since_ms=hanging_since_ms)])
+        found = remedies([*documents, replace(works, batch_running_since_ms=hanging_since_ms)])
         assert found == [alone.replace("(log)", "(own)")]

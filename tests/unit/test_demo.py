@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.job_config import load_config
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 def looks(count: int, **fields: Any) -> list[Overview]:
     """One each second, at which the slot retains 10.0 kB more each time; a shape's name looks like markup."""
-    holder = replace(HELD.holders[0], shape_id="a[b]")
+    holder = structs.replace(HELD.holders[0], shape_id="a[b]")
     job = source(holders=(holder, *HELD.holders[1:]), **fields)
     found = []
     for number in range(count):

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from flushtracker.capture.eviction.config import EvictionRule, RetainedLimit
 from flushtracker.capture.eviction.policy import FRESH_MS, HOUR_MS, Decision, EvictionPolicy
@@ -106,7 +107,7 @@ def test_a_shape_that_makes_progress_stays_whatever_the_slot_retains() -> None:
 
     def flush(world: World) -> None:
         if world.now_ms % (GRACE_MS - TICK_MS) == 0:
-            world.holders = (replace(world.holders[0], since_ms=world.now_ms), *world.holders[1:])
+            world.holders = (structs.replace(world.holders[0], since_ms=world.now_ms), *world.holders[1:])
 
     assert world.run(5 * AFTER_MS, EvictionPolicy(RULE), flush).shape_id is None
 
@@ -155,7 +156,11 @@ def test_shapes_of_different_writers_that_stopped_together_are_not_one_writer_do
         for n, (name, writer) in enumerate(zip(names, writers, strict=True))
     )
     assert World(holders=holders).run(4 * AFTER_MS, EvictionPolicy(RULE)).shape_id == "dead"
-    own = (replace(holders[0], writer="own"), replace(holders[1], writer="log"), replace(holders[2], writer="own"))
+    own = (
+        structs.replace(holders[0], writer="own"),
+        structs.replace(holders[1], writer="log"),
+        structs.replace(holders[2], writer="own"),
+    )
     decision = World(holders=own).run(4 * AFTER_MS, EvictionPolicy(RULE))
     assert (decision.shape_id, decision.is_postponed) == (None, True)
     assert decision.reason == (
@@ -341,7 +346,7 @@ def _happen(world: World, event: str) -> None:
     if event == "job restarts":
         world.job_started_at_ms = world.now_ms
     elif event == "flush":
-        world.holders = (*world.holders[1:], replace(world.holders[0], since_ms=world.now_ms))
+        world.holders = (*world.holders[1:], structs.replace(world.holders[0], since_ms=world.now_ms))
     world.has_job = event != "no job"
     jobs: dict[str, dict[str, Any]] = {
         "not ready": {"is_ready": False},

@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
+from msgspec.structs import replace
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -14,12 +14,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from flushtracker.errors import SinkError
 from flushtracker.jobs.track.live_status import LiveJobStatus
 from flushtracker.jobs.track.stall_detector import StallDetector
-from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
+from flushtracker.status.job_status import Holder, SourceStatus
 from flushtracker.tracking.group_report import GroupReport, PendingShape
 from flushtracker.tracking.source_tracker import ChainReport, SourceTracker
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.ack_rows import AckRows, acks_of
 from tests.support.sample_source import SampleSource
+from tests.support.sample_status import read_back
 from tests.support.simulated_job import SimulatedJob, Unreadable
 
 GRACE_MS = 60_000
@@ -100,7 +101,7 @@ def test_removing_a_shape_before_the_first_ack_allows_none(story: Story) -> None
     status = story.source(0)
     assert status.ack_lsn is None
     assert [holder.ack_if_removed for holder in status.holders] == [0, 0]
-    assert JobStatus.from_json(story.watch.read().to_json()).sources == (status,)
+    assert read_back(story.watch.read()).sources == (status,)
 
 
 def test_sums_and_batches_are_counted() -> None:
@@ -113,7 +114,7 @@ def test_sums_and_batches_are_counted() -> None:
     assert (status.batch_id, status.batches, status.events, status.dead_letters) == (1, 2, 3, 1)
     assert [each.events for each in status.sources] == [3]
     assert status.batch_at_ms is not None
-    assert JobStatus.from_json(status.to_json()) == status
+    assert read_back(status) == status
 
 
 def test_a_batch_that_hangs_is_told_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:

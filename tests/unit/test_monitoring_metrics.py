@@ -1,12 +1,11 @@
 """``/metrics``: every metric that is promised, with its value, in both formats, whatever the names contain."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from random import Random
 from typing import Final
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -22,7 +21,7 @@ from flushtracker.status.capture_status import (
     WaitingShapes,
 )
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
-from flushtracker.status.program_status import ProgramStatus, program_of
+from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, SnapshotStatus
 from flushtracker.status.write_status import (
@@ -216,7 +215,7 @@ def test_capture_exports(name: str, expected: dict[tuple[tuple[str, str], ...], 
 def test_evictions_from_before_the_start_are_not_counted_again() -> None:
     """They are in the document. Counted, they alerted for an hour after each start of capture, as if they were new."""
     old = Eviction("old", CAPTURE.started_at_ms - 1, "held 50 GB")
-    assert of_program(samples(structs.replace(CAPTURE, evicted=0, evictions=(old, old))), "evictions_total") == {(): 0}
+    assert of_program(samples(replace(CAPTURE, evicted=0, evictions=(old, old))), "evictions_total") == {(): 0}
 
 
 def test_what_is_not_known_has_no_sample() -> None:
@@ -387,7 +386,7 @@ def test_writers_export(name: str, expected: dict[tuple[tuple[str, str], ...], f
 
 
 @pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain"])
-@pytest.mark.parametrize("status", [SNAPSHOT, structs.replace(WRITE, snapshots=SNAPSHOT)], ids=program_of)
+@pytest.mark.parametrize("status", [SNAPSHOT, replace(WRITE, snapshots=SNAPSHOT)], ids=lambda each: each.program)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -410,7 +409,7 @@ def test_snapshots_export(name: str, expected: float, status: ProgramStatus, acc
 def sources_of(status: ProgramStatus) -> set[tuple[str | None, str | None]]:
     """The source and the slot of each sample."""
     labels = [dict(labels) for _, labels in samples(status)]
-    assert {each["program"] for each in labels} == {program_of(status)}
+    assert {each["program"] for each in labels} == {status.program}
     return {(each.get("source"), each.get("slot")) for each in labels}
 
 
@@ -419,7 +418,7 @@ def test_every_series_of_a_program_with_one_source_says_which() -> None:
     one = ("7/1/s", "s")
     assert sources_of(CAPTURE) == {one}
     assert sources_of(replace(JOB, sources=JOB.sources[:1])) == {one}
-    assert sources_of(structs.replace(WRITE, sources=WRITE.sources[:1], snapshots=SNAPSHOT)) == {one}
+    assert sources_of(replace(WRITE, sources=WRITE.sources[:1], snapshots=SNAPSHOT)) == {one}
     assert sources_of(SNAPSHOT) == {one}
 
 
@@ -432,18 +431,18 @@ def test_what_concerns_several_sources_names_none() -> None:
 
 def test_a_source_of_another_producer_has_no_slot() -> None:
     """Any text may be a source."""
-    assert sources_of(structs.replace(WRITE, sources=(WrittenSource("mine"),))) == {("mine", None)}
+    assert sources_of(replace(WRITE, sources=(WrittenSource("mine"),))) == {("mine", None)}
 
 
 def test_a_source_that_a_failover_has_replaced_is_no_longer_the_writers() -> None:
     """A gap of it would keep an alert firing that nobody can clear."""
-    old = structs.replace(WRITE.sources[0], source="7/1/s")
-    found = structs.replace(WRITE, sources=(old, WrittenSource("7/2/s")))
+    old = replace(WRITE.sources[0], source="7/1/s")
+    found = replace(WRITE, sources=(old, WrittenSource("7/2/s")))
     assert sources_of(found) == {("7/2/s", "s")}
     assert named(samples(found), "gap_shapes") == {TWO: 0}
 
 
-@pytest.mark.parametrize("status", ALL, ids=program_of)
+@pytest.mark.parametrize("status", ALL, ids=lambda each: each.program)
 def test_every_metric_has_the_prefix_a_help_text_and_its_unit(status: ProgramStatus) -> None:
     """As `promtool check metrics` wants it."""
     for family in _families(status, OPENMETRICS):

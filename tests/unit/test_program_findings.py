@@ -222,7 +222,7 @@ def test_a_program_that_is_silent_is_named_by_those_that_answer() -> None:
 TOGETHER: Final = source(
     pending_shapes=2,
     waiting_since_ms=NOW_MS - 156_000,
-    holders=(HOLDER, replace(HOLDER, shape_id="users", since_ms=HOLDER.since_ms + 1_000)),
+    holders=(HOLDER, structs.replace(HOLDER, shape_id="users", since_ms=HOLDER.since_ms + 1_000)),
 )
 
 
@@ -245,7 +245,9 @@ def test_shapes_that_stopped_together_although_the_writers_work() -> None:
 
 def test_the_writers_job_explains_nothing_about_shapes_of_another_writer() -> None:
     """Whether it hangs, is silent, or works."""
-    of_another = replace(TOGETHER, holders=tuple(replace(each, writer="own") for each in TOGETHER.holders))
+    of_another = structs.replace(
+        TOGETHER, holders=tuple(structs.replace(each, writer="own") for each in TOGETHER.holders)
+    )
     for other in (writers(batch_running_since_ms=NOW_MS - 240_000), None, writers()):
         found = lines(asked((WRITERS, other), job=of_another))
         (remedy,) = (line for line in found if "stopped at the same moment" in line)

@@ -1,10 +1,10 @@
 """Asking the job for its status: whatever answers, or does not."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from flushtracker.errors import StatusError
 from flushtracker.local.postgres import free_port

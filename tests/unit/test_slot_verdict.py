@@ -40,11 +40,11 @@ def test_shape_that_holds_the_ack_is_no_failure_without_a_limit() -> None:
         ({"slot": slot(is_active=False)}, "slot_inactive", 1),
         ({"job": NO_JOB}, "job_silent", 8),
         ({"job": None}, "job_not_asked", 0),
-        ({"job": replace(job_status(), is_ready=False)}, "job_not_ready", 8),
+        ({"job": structs.replace(job_status(), is_ready=False)}, "job_not_ready", 8),
         ({"job": job_status(source(source="7301/1/other"))}, "job_unaware", 8),
         ({"job": job_status(HELD, records_behind=10_000)}, "job_behind", 0),
         ({"job": job_status(HELD, open_transactions=(OPEN,))}, "transaction_open", 0),
-        ({"job": job_status(replace(HELD, gap="no 0/4B0"))}, "source_set_aside", 1),
+        ({"job": job_status(structs.replace(HELD, gap="no 0/4B0"))}, "source_set_aside", 1),
         ({"row": NO_TABLE}, "acks_unreadable", 5),
     ],
 )

@@ -5,12 +5,11 @@ Each test leaves a screenshot in ``data/verify``, to be looked at.
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from flushtracker.monitoring.peers import fetch
 from flushtracker.status.job_status import JobStatus
@@ -227,7 +226,7 @@ def test_page_follows_the_program_without_a_reload(page: Page, tmp_path: Path, c
         assert page.text("advice") == ""
         unlimited = capturing(_now_ms())
         assert unlimited.slot is not None
-        capture.show(structs.replace(unlimited, slot=structs.replace(unlimited.slot, safe_wal_bytes=None)))
+        capture.show(replace(unlimited, slot=replace(unlimited.slot, safe_wal_bytes=None)))
         wait_until(lambda: page.text("safe-wal-bytes") == "until the disk is full", "the slot without a limit", 60)
         job.show(idle_job(_now_ms()))
         page.wait_for_state("idle")

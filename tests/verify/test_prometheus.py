@@ -3,13 +3,13 @@
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.job_status import JobStatus
@@ -34,19 +34,19 @@ def _idle_job() -> JobStatus:
 def _writing(**fields: Any) -> WriteStatus:
     """Its snapshots are not made to progress, so that is in the future; they are being read."""
     now_ms = _now_ms()
-    snapshots = structs.replace(snapshotting(now_ms + 86_400_000), attempt=snapshotting(now_ms).attempt)
+    snapshots = replace(snapshotting(now_ms + 86_400_000), attempt=snapshotting(now_ms).attempt)
     return writing(now_ms, **{"records_behind": 0, "snapshots": snapshots, **fields})
 
 
 def _capturing(**fields: Any) -> CaptureStatus:
-    return structs.replace(capturing(_now_ms(), **fields), evicted=0, evictions=(), shapes_refused=0, refused=())
+    return replace(capturing(_now_ms(), **fields), evicted=0, evictions=(), shapes_refused=0, refused=())
 
 
 def _answering(status: ServeStatus, now_ms: int, count: int) -> ServeStatus:
     """After ``count`` moments, in each of which it has given all of its answers."""
     answers = tuple(AnswerCount(each.status, each.count * count) for each in status.answers)
     looked_at_ms = status.looked_at_ms if status.problem else now_ms
-    return structs.replace(status, at_ms=now_ms, looked_at_ms=looked_at_ms, answers=answers)
+    return replace(status, at_ms=now_ms, looked_at_ms=looked_at_ms, answers=answers)
 
 
 @dataclass
@@ -79,15 +79,15 @@ class _Watched:
                 events = job.events + 100 * count
                 sources = tuple(replace(source, events=events) for source in job.sources)
                 self.track.show(replace(job, at_ms=now_ms, started_at_ms=started_at_ms, events=events, sources=sources))
-            written = tuple(structs.replace(source, cut_at_ms=now_ms) for source in self.writing.sources)
-            self.write.show(structs.replace(self.writing, at_ms=now_ms, started_at_ms=started_at_ms, sources=written))
-            self.serve.show(_answering(structs.replace(self.serving, started_at_ms=started_at_ms), now_ms, count))
+            written = tuple(replace(source, cut_at_ms=now_ms) for source in self.writing.sources)
+            self.write.show(replace(self.writing, at_ms=now_ms, started_at_ms=started_at_ms, sources=written))
+            self.serve.show(_answering(replace(self.serving, started_at_ms=started_at_ms), now_ms, count))
             assert capture.slot is not None
             assert capture.published_lsn is not None
-            slot = structs.replace(capture.slot, at_ms=now_ms)
+            slot = replace(capture.slot, at_ms=now_ms)
             lsn = capture.published_lsn + 1_000 * count
-            seen = structs.replace(capture, at_ms=now_ms, started_at_ms=started_at_ms, slot=slot, published_lsn=lsn)
-            self.capture.show(structs.replace(seen, acks_read_at_ms=now_ms))
+            seen = replace(capture, at_ms=now_ms, started_at_ms=started_at_ms, slot=slot, published_lsn=lsn)
+            self.capture.show(replace(seen, acks_read_at_ms=now_ms))
 
     def stop(self) -> None:
         self._stopping.set()

@@ -1,12 +1,13 @@
 """``LiveJobStatus``: the tracking job's status, which any thread may read at any time. The driver notes each batch."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from flushtracker.process.clock import now_ms
 from flushtracker.spark import transaction_watch
 from flushtracker.spark.live_query import LiveQuery
+from flushtracker.status.document import replace
 from flushtracker.status.job_status import Holder, JobStatus, OpenTransaction, SourceStatus
 from flushtracker.tracking.group_report import PendingShape
 from flushtracker.tracking.source_tracker import SourceTracker

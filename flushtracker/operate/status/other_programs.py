@@ -9,7 +9,6 @@ from flushtracker.errors import StatusError, listed
 from flushtracker.operate.status.overview import Overview
 from flushtracker.status.finding import Finding
 from flushtracker.status.program_findings import program_findings
-from flushtracker.status.program_status import program_of
 from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus, WrittenSource
@@ -72,7 +71,7 @@ def capture_findings(overview: Overview, config_arguments: Sequence[str] = ()) -
 def _silent(overview: Overview) -> tuple[str, str]:
     """What a program is that does not answer, and its command: whichever of these has not answered."""
     found = [answer.value for _, answer in overview.others if answer.value is not None]
-    known = {program_of(status) for status in found}
+    known = {status.program for status in found}
     if any(isinstance(status, WriteStatus) and status.snapshots is not None for status in found):
         known.add("snapshot")
     names = [name for name in _NAMES if name not in known] or list(_NAMES)
