@@ -16,13 +16,13 @@ from flushtracker.status.shapes_remedy import shapes_command
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import WriteStatus, WrittenSource
 
-_STALLED_MS: Final = 900_000
+STALLED_MS: Final = 900_000
 """Snapshots report progress every few seconds, and a failed one is retried after seconds."""
 _LONG_BATCH: Final = (
     "see their log and Spark's page: if no task of the batch advances, it hangs; stop the writers' job and start it "
     "again, it continues from its checkpoint"
 )
-_MOST_ERRORS: Final = 0.05
+MOST_ERRORS: Final = 0.05
 """The share of answers that may be errors before it is said: clients repeat a request that got a 503."""
 _NAMED: Final = 3
 
@@ -122,7 +122,7 @@ def _serving(status: ServeStatus) -> Iterator[Finding]:
         remedy = "see that reason: the storage, or sink.log and sink.shapes of its configuration; it goes on by itself"
         code = StatusError.exit_code
         yield Finding("others", "serve_not_ready", text, remedy, is_failure=True, exit_code=code)
-    elif status.recent_errors > _MOST_ERRORS * status.recent_answers:
+    elif status.recent_errors > MOST_ERRORS * status.recent_answers:
         errors = f"{status.recent_errors:,} of its {status.recent_answers:,} answers in the last minute"
         problem = "" if status.problem is None else f"; its last look at the tables failed: {status.problem}"
         remedy = "see its log; shapes may wait for a snapshot, or more clients begin at once than it can read for"
@@ -171,7 +171,7 @@ def _snapshots(status: SnapshotStatus) -> Iterator[Finding]:
     if status.server_error is not None:
         text = f"no snapshots are taken: {status.server_error}"
         yield Finding("others", "snapshots_blocked", text, "see that reason; it is tried again")
-    elif stalled_ms > _STALLED_MS:
+    elif stalled_ms > STALLED_MS:
         doing = "looking for shapes" if status.attempt is None else f"reading {status.attempt.table}"
         text = f"the snapshots have made no progress for {seconds_text(stalled_ms / 1000)}, while {doing}"
         remedy = "see pg_stat_activity for what it waits for, and the job's log"
@@ -180,7 +180,7 @@ def _snapshots(status: SnapshotStatus) -> Iterator[Finding]:
         count = f"{status.failed_shapes:,} shape{'s have' if status.failed_shapes > 1 else ' has'} no snapshot"
         first = next(iter(status.failures), None)
         text = count if first is None else f"{count}: {first.shape_id} has failed {first.tries} times: {first.reason}"
-        code = WRONG if any(_age_ms(each.since_ms, status.at_ms) > _STALLED_MS for each in status.failures) else 0
+        code = WRONG if any(_age_ms(each.since_ms, status.at_ms) > STALLED_MS for each in status.failures) else 0
         remedy = "see those reasons in the job's log; each is tried again"
         yield Finding("others", "snapshots_failing", text, remedy, exit_code=code)
 

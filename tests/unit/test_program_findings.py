@@ -1,6 +1,7 @@
 """What is concluded from the documents of all programs but the tracking job, and what the command says."""
 
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from flushtracker.operate.status.overview_text import overview_lines
 from flushtracker.operate.status.question import Answer
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.capture_status import CaptureStatus, EndedShape
-from flushtracker.status.program_findings import program_findings
+from flushtracker.status.program_findings import MOST_ERRORS, STALLED_MS, program_findings
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import Failure, ShapeNote, SourceShapes, UpkeepStatus, WriteStatus, WrittenSource
@@ -282,3 +283,10 @@ def test_a_limit_or_a_lost_slot_comes_before_a_silent_program() -> None:
     gap = WrittenSource(SOURCE, gap_count=1, gaps=(ShapeNote(NAMES[1], "…"),))
     assert judge(asked((WRITERS, writers(sources=(gap,)))), Limits()).exit_code == 1
     assert judge(asked((WRITERS, writers()), job=NO_JOB), Limits()).exit_code == 8
+
+
+def test_alerts_have_the_thresholds_of_the_findings() -> None:
+    """Otherwise an alert fires for what ``flushtracker status`` calls well, or the reverse."""
+    rules = (Path(__file__).parents[2] / "conf" / "monitoring" / "alerts.yaml").read_text()
+    assert f"flushtracker_snapshot_stalled_seconds > {STALLED_MS // 1_000} " in rules
+    assert f"(rate(flushtracker_serve_answers_total[5m])) > {MOST_ERRORS}\n" in rules
