@@ -23,7 +23,8 @@ class SlotStatus(StatusObject, frozen=True):
         int | None,
         gauge(
             "slot_safe_wal_bytes",
-            "WAL that may still be written before the slot is lost; `null` where the server sets no limit",
+            "WAL that may still be written before the slot is lost; `null` where the server sets no limit, or the slot "
+            "is lost",
             "WAL that may still be written before the slot is lost; absent where the server sets no limit",
         ),
     ]

@@ -1,6 +1,5 @@
 """Random documents of running programs, with names that nobody would choose."""
 
-import dataclasses
 from collections.abc import Sequence
 from functools import cache
 from random import Random
@@ -10,7 +9,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 from msgspec import structs
 
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
-from flushtracker.status.document import Lsn, StatusObject
+from flushtracker.status.document import StatusObject
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from flushtracker.status.snapshot_status import AttemptStatus, ShapeFailure, SnapshotStatus
@@ -90,7 +89,7 @@ def _random(rng: Random, kind: type[_T], **given: Any) -> _T:
 
 @cache
 def _fields(kind: Any) -> Sequence[Any]:
-    return structs.fields(kind) if issubclass(kind, StatusObject) else dataclasses.fields(kind)
+    return structs.fields(kind)
 
 
 @cache
@@ -105,7 +104,7 @@ def _value(rng: Random, name: str, hint: Any) -> Any:  # noqa: PLR0911  one for 
         return _value(rng, name, known) if rng.random() < 0.8 else None
     if get_origin(hint) is tuple:
         return _several(rng, arguments[0], 3)
-    if hint is not Lsn and hint not in (int, str, bool):
+    if issubclass(hint, StatusObject):
         return _random(rng, hint)
     if hint is bool:
         return rng.random() < 0.5
