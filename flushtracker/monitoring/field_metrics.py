@@ -31,7 +31,7 @@ def _add(families: dict[str, Metric], kind: type[StatusObject], objects: _Object
                 if (sample := field.metric.sample(value, now_ms)) is not None:
                     family.add_sample(f"{family.name}{suffix}", {**labels, **field.metric.labels}, float(sample))
         if field.inner is not None and not issubclass(field.inner, Document):
-            _add(families, field.inner, list(_inside(field.is_list, field.inner, values)), now_ms)
+            _add(families, field.inner, list(_inside(field.inner, values, is_list=field.is_list)), now_ms)
 
 
 def _family(metric: FieldMetric, *, is_lsn: bool) -> Metric:
@@ -42,9 +42,7 @@ def _family(metric: FieldMetric, *, is_lsn: bool) -> Metric:
 
 
 def _inside(
-    is_list: bool,  # noqa: FBT001  a private function
-    inner: type[StatusObject],
-    values: Iterable[tuple[Mapping[str, str], Any]],
+    inner: type[StatusObject], values: Iterable[tuple[Mapping[str, str], Any]], *, is_list: bool
 ) -> Iterator[tuple[Mapping[str, str], Any]]:
     """The objects in a field. The first field of each one in a list is a label of its metrics."""
     label = described(inner)[0]

@@ -99,7 +99,7 @@ class StatusObject(Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """The object; a described property is in it, too."""
-        return {each.key: _json(getattr(self, each.name), each.is_lsn) for each in described(type(self))}
+        return {each.key: _json(getattr(self, each.name), is_lsn=each.is_lsn) for each in described(type(self))}
 
 
 class Document(StatusObject, frozen=True, tag_field="program"):
@@ -162,11 +162,11 @@ def _classes(hint: Any) -> Iterator[type]:
         yield from _classes(each)
 
 
-def _json(value: Any, is_lsn: bool) -> Any:  # noqa: FBT001  a private function
+def _json(value: Any, *, is_lsn: bool) -> Any:
     if isinstance(value, StatusObject):
         return value.to_json()
     if isinstance(value, tuple):
-        return [_json(each, is_lsn) for each in value]
+        return [_json(each, is_lsn=is_lsn) for each in value]
     return lsn_to_json(value) if is_lsn else value
 
 
