@@ -55,9 +55,12 @@ WHERE r.prpubid = %(publication)s AND r.prrelid NOT IN (SELECT relid FROM used) 
 # The table's lock conflicts with VACUUM and with schema changes, not with changes of rows. A process that is stopped
 # inside its transaction must not keep the lock, and an absent synchronous standby must not delay the stream.
 _SETTINGS: Final = """
-SET LOCAL lock_timeout = '2s'; SET LOCAL synchronous_commit = local;
+SET LOCAL lock_timeout = {lock_ms}; SET LOCAL synchronous_commit = local;
 SET LOCAL idle_in_transaction_session_timeout = '10s'
 """
+_LOCK_MS: Final = 2_000
+_NEXT_LOCK_MS: Final = 20
+"""Once a table could not be altered, the others of the same look have this time: all may be locked by one owner."""
 _HAS_TABLE: Final = """
 SELECT EXISTS (
   SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
@@ -91,7 +94,9 @@ class Publication:
         self._name = name
         self._slot = slot
         self._stream_pid: int | None = None
-        self._retry_at_s: dict[int, float] = {}
+        self._lock_ms = _LOCK_MS
+        # Of the tables whose last attempt failed: when the next one is made, and why it failed.
+        self._retry_at_s: dict[int, tuple[float, str]] = {}
         self._left: set[int] = set()
         """The tables that are not needed, and of which that was logged because they cannot be taken out."""
 
@@ -182,11 +187,12 @@ class Publication:
 
         ``oids`` have the columns that shapes must know of old rows.
         """
-        tables = self._tables(oids)
+        tables, self._lock_ms = self._tables(oids), _LOCK_MS
         obstacles = self._obstacles(oids, tables)
         for oid in sorted(tables.keys() - obstacles.keys()):
             name, _ = tables[oid]
-            if (reason := self._alter("ADD", oid, name)) is None:
+            reason = self._postponed(oid)
+            if reason is None and (reason := self._alter("ADD", oid, name)) is None:
                 logger.info("table added to the publication table=%s", dotted(name))
             else:
                 obstacles[oid] = Unpublished(reason, self._statement("ADD", name))
@@ -194,8 +200,7 @@ class Publication:
 
     def can_publish(self, oids: Collection[int]) -> bool:
         """Whether :meth:`publish` would try to add one of the tables."""
-        now_s = time.monotonic()
-        due = {oid for oid in oids if self._retry_at_s.get(oid, now_s) <= now_s}
+        due = {oid for oid in oids if self._postponed(oid) is None}
         return bool(due - self._obstacles(dict.fromkeys(due, ()), self._tables(due)).keys())
 
     def retract(self, used: Collection[int]) -> None:
@@ -204,11 +209,11 @@ class Publication:
         if facts is None or not self._is_managed(facts) or facts.is_standby or self._stream_pid is None:
             return
         unused = [oid for (oid,) in rows(self._connection, _UNUSED, {"used": list(used), "publication": facts.oid})]
-        now_s, tables = time.monotonic(), self._tables(unused)
+        tables, self._lock_ms = self._tables(unused), _LOCK_MS
         self._left &= tables.keys()
         for oid in sorted(tables.keys()):
             name, is_own = tables[oid]
-            if self._retry_at_s.get(oid, now_s) > now_s:
+            if self._postponed(oid) is not None:
                 continue
             if not (facts.is_own and is_own):
                 self._log_left(oid, name)
@@ -222,6 +227,11 @@ class Publication:
             self._left.add(oid)
             statement = self._statement("DROP", name)
             logger.info("table of no shape is published table=%s statement=%s", dotted(name), statement)
+
+    def _postponed(self, oid: int) -> str | None:
+        """Why the last attempt to alter the publication for a table has failed, until the next one is due."""
+        at_s, reason = self._retry_at_s.get(oid, (0.0, ""))
+        return reason if at_s > time.monotonic() else None
 
     def _obstacles(
         self, oids: Mapping[int, Collection[str]], tables: Mapping[int, tuple[TableName, bool]]
@@ -259,7 +269,7 @@ class Publication:
         connection = self._connection
         rows(connection, "BEGIN")
         try:
-            rows(connection, _SETTINGS)
+            rows(connection, _SETTINGS.format(lock_ms=self._lock_ms))
             rows(connection, self._mark())
             if verb == "DROP" and rows(connection, _HOLDER, (self._slot,)) != [(self._stream_pid,)]:
                 raise PostgresError("another process reads the slot")  # noqa: TRY301  rolled back below
@@ -276,9 +286,9 @@ class Publication:
             if connection.closed or connection.info.transaction_status == pq.TransactionStatus.UNKNOWN:
                 raise
             rows(connection, "ROLLBACK")
-            now_s = time.monotonic()
-            self._retry_at_s = {each: at_s for each, at_s in self._retry_at_s.items() if at_s > now_s}
-            self._retry_at_s[oid] = now_s + _RETRY_S
+            self._lock_ms = _NEXT_LOCK_MS
+            self._retry_at_s = {each: last for each, last in self._retry_at_s.items() if last[0] > time.monotonic()}
+            self._retry_at_s[oid] = time.monotonic() + _RETRY_S, str(error)
             return str(error)
         return None
 

@@ -245,7 +245,7 @@ def test_a_role_takes_out_only_what_it_could_put_in_again(
 def test_a_table_that_is_locked_is_tried_again_later(postgres: LocalPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each attempt waits for the lock, and so delays the stream."""
     kept, root = oid_of(postgres, "kept"), oid_of(postgres, "root")
-    monkeypatch.setattr("flushtracker.postgres.publication._SETTINGS", "SET LOCAL lock_timeout = '20ms'")
+    monkeypatch.setattr("flushtracker.postgres.publication._LOCK_MS", 20)
     with publication(postgres) as subject, closing(postgres.connect()) as busy:
         subject.create([])
         rows(busy, "BEGIN")
@@ -258,6 +258,29 @@ def test_a_table_that_is_locked_is_tried_again_later(postgres: LocalPostgres, mo
         monkeypatch.setattr("flushtracker.postgres.publication.time.monotonic", lambda: float("inf"))
         assert subject.can_publish([kept])
         assert subject.publish(dict.fromkeys([kept], ())) == {}
+
+
+def test_tables_that_are_kept_locked_together_are_waited_for_once(
+    postgres: LocalPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their owner could delay the stream by two seconds for each, and again with each change of the shapes file."""
+    locked, waits = dict.fromkeys([oid_of(postgres, "kept"), oid_of(postgres, "root")], ()), list[int]()
+    monkeypatch.setattr("flushtracker.postgres.publication._LOCK_MS", 100)
+    original = Publication._alter
+
+    def alter(self: Publication, *arguments: Any) -> str | None:
+        waits.append(self._lock_ms)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Publication, "_alter", alter)
+    with publication(postgres) as subject, closing(postgres.connect()) as owner:
+        subject.create([])
+        rows(owner, "BEGIN")
+        rows(owner, "LOCK TABLE kept, root IN SHARE MODE")
+        found = [subject.publish(locked) for _ in range(2)]
+    assert waits == [100, 20]
+    assert found[0] == found[1]
+    assert all("lock timeout" in each.reason for each in found[1].values())
 
 
 def test_a_table_that_loses_its_identity_meanwhile_is_not_published(
