@@ -18,6 +18,7 @@ from flushtracker.events.structs import MAX_BIGINT
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.shapes.table_binding import TableBinding, dotted
+from flushtracker.shapes.type_binding import MOST_LEVELS, are_cut_off
 from flushtracker.wal.changes import Change, LogItem, TransactionFragment, change_bytes, utf8_bytes
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
@@ -68,6 +69,8 @@ class EventLimit:
 
     def size_reason(self, entry: ShapeEntry | TableEntry) -> str | None:
         """Why the registry cannot have this entry; ``None`` if it can."""
+        if isinstance(entry, TableEntry) and are_cut_off(entry.binding.types):
+            return f"table {dotted(entry.binding.table)} has a type that is nested in more than {MOST_LEVELS} levels"
         size = len(entry.to_json().encode())
         if size <= self.max_event_bytes:
             return None

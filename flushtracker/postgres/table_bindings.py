@@ -16,7 +16,7 @@ from flushtracker.postgres.connection import Connection, one_snapshot, rows
 from flushtracker.postgres.inheritance import IS_ATTACHED
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
-from flushtracker.shapes.type_binding import EnumLabel, TypeBinding, made_of
+from flushtracker.shapes.type_binding import MOST_LEVELS, EnumLabel, TypeBinding, made_of
 from flushtracker.wal.changes import FIRST_USER_TYPE, TypeKind
 
 # Each table with its descendants. `attached` lists the transactions that attached it and those above it; a partition
@@ -198,11 +198,14 @@ def read_bindings(connection: Connection, publication: str | None, oids: Iterabl
 def read_types(connection: Connection, oids: Iterable[int]) -> dict[int, TypeBinding]:
     """The types with these OIDs and all that they are made of, without those that are built in.
 
-    These are several queries: the caller must give them one snapshot.
+    Of one that is nested in more levels than ``MOST_LEVELS``, the deeper ones are left out. These are several queries:
+    the caller must give them one snapshot.
     """
     found: dict[int, TypeBinding] = {}
     wanted = {oid for oid in oids if oid >= FIRST_USER_TYPE}
-    while wanted:
+    for _ in range(MOST_LEVELS):
+        if not wanted:
+            break
         for oid, schema, name, kind, parts, attributes in rows(connection, _TYPES, (sorted(wanted),)):
             found[oid] = TypeBinding(oid, schema, name, _TYPE_KINDS[kind], tuple(parts), attributes)
         parts_of = (part for oid in wanted & found.keys() for part in found[oid].parts)

@@ -8,8 +8,12 @@ renamed since. Values within composite types and ranges are not checked, so with
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from flushtracker.wal.changes import TypeKind, UserType
+from flushtracker.wal.changes import FIRST_USER_TYPE, TypeKind, UserType
+
+MOST_LEVELS: Final = 100
+"""A type that is nested in more levels is not read further: each takes a query, and nothing else limits them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,12 @@ def made_of(type_oids: Iterable[int], types: Mapping[int, TypeBinding]) -> tuple
             found[oid] = types[oid]
             waiting += types[oid].parts
     return tuple(found[oid] for oid in sorted(found))
+
+
+def are_cut_off(types: Iterable[TypeBinding]) -> bool:
+    """Whether one of the types is made of others that are not among them, because they are nested too deep."""
+    by_oid = {binding.oid: binding for binding in types}
+    return any(part >= FIRST_USER_TYPE and part not in by_oid for each in by_oid.values() for part in each.parts)
 
 
 def altered_type(type_oid: int, bound: Mapping[int, TypeBinding], now: Mapping[int, TypeBinding]) -> str | None:
