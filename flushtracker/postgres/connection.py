@@ -84,9 +84,9 @@ _SETTINGS_TIMEOUT_S: Final = 30.0
 """How long the first statement of a connection may take, before anything limits its statements."""
 # A server that is only slow has this much longer than statement_timeout to report that it has canceled a statement.
 _ANSWER_MARGIN_S: Final = 5.0
-# SQLSTATEs of connection exceptions, shutdowns, a full disk, no memory, too many connections, and a slot that another
-# connection still holds.
-_UNAVAILABLE_STATES: Final = ("08", "57P", "53100", "53200", "53300", "55006")
+# SQLSTATEs of connection exceptions, shutdowns, a full disk, no memory, too many connections, a slot that another
+# connection still holds, and deadlocks and conflicts, as on a standby with what its primary's VACUUM has removed.
+_UNAVAILABLE_STATES: Final = ("08", "57P", "53100", "53200", "53300", "55006", "40")
 # SQLSTATEs of statements that were canceled, by statement_timeout or by an administrator, or by lock_timeout.
 _CANCELED_STATES: Final = ("57014", "55P03")
 

@@ -96,3 +96,19 @@ def test_a_value_that_no_statement_can_have_is_no_lost_server(postgres: LocalPos
 def test_a_name_in_quotes_is_the_servers_own(postgres: LocalPostgres) -> None:
     name = 'A "b"\\é'
     assert postgres.execute(f"SELECT quote_ident('{name}')") == [(quote_ident(name),)]
+
+
+def test_what_its_primary_does_ends_no_program_on_a_standby_for_good(
+    postgres: LocalPostgres, postgres_folder: Path
+) -> None:
+    """The owner of a database may rewrite its catalog, and the standby ends sessions that read it: they come again."""
+    standby = postgres.standby(postgres_folder / "standby")
+    standby.settings = {**standby.settings, "max_standby_streaming_delay": "0"}
+    with standby, closing(connect(standby.options)) as connection:
+        rows(connection, "BEGIN")
+        rows(connection, "SELECT count(*) FROM pg_class")
+        ((lsn,),) = postgres.execute("VACUUM FULL pg_class", "SELECT pg_current_wal_insert_lsn()::text")
+        replayed = f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'::pg_lsn"
+        wait_until(lambda: standby.execute(replayed) == [(True,)], "the standby", 30.0)
+        with pytest.raises(PostgresUnavailableError, match="conflict with recovery"):
+            rows(connection, "SELECT count(*) FROM pg_class")

@@ -104,8 +104,10 @@ def test_the_message_names_each_host_that_was_tried() -> None:
     assert failure_text(psycopg.OperationalError(first)) == first.removeprefix("connection failed: ")
 
 
-@pytest.mark.parametrize("sqlstate", ["53100", "53200", "53300"])
+@pytest.mark.parametrize("sqlstate", ["53100", "53200", "53300", "40001", "40P01"])
 def test_what_the_server_lacks_for_a_while_is_retried(sqlstate: str) -> None:
-    """A full disk and too little memory end capture no more than too many connections do; others have a cause here."""
+    """A full disk, too little memory and a conflict end capture no more than too many connections do; others have a
+    cause here.
+    """
     assert isinstance(postgres_error(sqlstate, "could not extend file"), PostgresUnavailableError)
     assert not isinstance(postgres_error("42501", "permission denied"), PostgresUnavailableError)
