@@ -13,7 +13,6 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.utils import formatdate
 from ipaddress import ip_address
@@ -25,6 +24,7 @@ from uvicorn.server import ServerState
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.monitoring.asgi import Receive, Scope, Send
+from flushtracker.monitoring.daemon_pool import DaemonPool
 from flushtracker.monitoring.http_connection import Connection
 from flushtracker.monitoring.listener import open_listener
 
@@ -75,7 +75,7 @@ class HttpServer:
         self._listener = open_listener(config, "status.listen", backlog=_BACKLOG, stalled_s=_STALLED_S)
         self._listener.setblocking(False)  # noqa: FBT003  the socket's own interface
         self.port = int(self._listener.getsockname()[1])
-        self._answering = ThreadPoolExecutor(_THREADS, thread_name_prefix="status-answer")
+        self._answering = DaemonPool(_THREADS, "status-answer")
         self._loop = asyncio.new_event_loop()
         # Nor do its errors: a client may send what the protocol cannot decode.
         self._loop.set_exception_handler(lambda *_: None)
@@ -94,7 +94,7 @@ class HttpServer:
         with suppress(asyncio.CancelledError):
             self._loop.run_until_complete(self._serving)
         self._listener.close()
-        self._answering.shutdown(wait=False, cancel_futures=True)
+        self._answering.shutdown()
         self._loop.close()
 
     async def _serve(self) -> None:

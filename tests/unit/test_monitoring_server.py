@@ -180,7 +180,7 @@ def test_requests_of_clients_that_have_gone_are_limited(monkeypatch: pytest.Monk
 
     with StatusServer(ANY_PORT, read) as server:
         assert server._http is not None
-        queue = server._http._answering._work_queue
+        queue = server._http._answering._calls
         try:
             for _ in range(100):
                 connected(server, b"GET /status.json HTTP/1.1\r\nHost: localhost\r\n\r\n").close()

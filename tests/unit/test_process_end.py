@@ -28,7 +28,8 @@ def ended(program: str, **streams: object) -> subprocess.CompletedProcess[str]:
     """A process that runs ``program``, whose output is buffered."""
     command, variables = [sys.executable, "-c", program], {"PYTHONPATH": str(ROOT)}
     streams = {"stdout": subprocess.PIPE} | streams
-    return subprocess.run(command, env=variables, text=True, stderr=subprocess.PIPE, check=False, **streams)  # type: ignore[call-overload, no-any-return]
+    streams |= {"text": True, "stderr": subprocess.PIPE, "check": False, "timeout": 60}
+    return subprocess.run(command, env=variables, **streams)  # type: ignore[call-overload, no-any-return]
 
 
 def test_process_ends_although_a_native_thread_takes_the_interpreter_late(tmp_path: Path) -> None:
@@ -70,3 +71,30 @@ def test_every_process_of_ours_ends_so(entry: str, monkeypatch: pytest.MonkeyPat
     file = ROOT / ("flushtracker" if entry == "__main__" else "jobs") / f"{entry}.py"
     runpy.run_path(str(file), run_name="__main__")
     assert codes == [2]
+
+
+_HUNG_READ: Final = """
+import socket, threading
+from flushtracker.config.status_config import StatusConfig
+from flushtracker.monitoring.status_server import StatusServer
+from flushtracker.process.process_end import end_process
+
+reading = threading.Event()
+
+def read():
+    if threading.current_thread().name.startswith("status-answer"):
+        reading.set()
+    threading.Event().wait()
+
+with StatusServer(StatusConfig("127.0.0.1", 0), read) as server:
+    client = socket.create_connection(("127.0.0.1", server.port))
+    client.sendall(b"GET /status.json HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n" * 3)
+    reading.wait()
+{end}
+"""
+
+
+@pytest.mark.parametrize("end", ["end_process(7)", "raise SystemExit(7)"])
+def test_status_read_that_hangs_does_not_keep_the_process(end: str) -> None:
+    """Such as one that waits for a storage: the program has done all of its work."""
+    assert ended(_HUNG_READ.format(end=end)).returncode == 7

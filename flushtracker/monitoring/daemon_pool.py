@@ -1,0 +1,49 @@
+"""``DaemonPool``: threads that make answers, and that the end of the process does not wait for.
+
+Python joins the threads of a ``ThreadPoolExecutor`` when the interpreter ends, daemons or not. A status read that waits
+for a storage would so keep a program that has done all of its work.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class DaemonPool(Executor):
+    """Runs calls in ``threads`` threads, whose names begin with ``name``."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._threads = [Thread(target=self._run, name=f"{name}-{n}", daemon=True) for n in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """See ``Executor``."""
+        future = Future[T]()
+        self._calls.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002  as ``Executor``
+        """Run nothing more, and wait for nothing."""
+        with suppress(Empty):
+            while waiting := self._calls.get_nowait():
+                waiting[0].cancel()
+        for _ in self._threads:
+            self._calls.put(None)
+
+    def _run(self) -> None:
+        while found := self._calls.get():
+            future, call = found
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001  it is for whoever waits for the result
+                future.set_exception(error)
