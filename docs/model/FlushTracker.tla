@@ -209,7 +209,7 @@ Down == [number |-> 0]
 IsUp(d) == driver[d] # Down
 NoState == [position |-> -1]
 
-(* tracking.shape_group.ShapeGroup.complete: a state that is older than the ack takes what that includes as done. *)
+(* tracking.shape_group.ShapeGroup.complete: a group takes what the ack includes as done, also if its state is older. *)
 Complete(group, ack) ==
     [group EXCEPT !.cursor = Max({@, End(ack)}), !.pending = Without(@, {t \in DOMAIN @ : t <= ack}),
                   !.open = IF @ <= ack THEN 0 ELSE @, !.openAt = IF group.open <= ack THEN 0 ELSE @]
@@ -244,10 +244,12 @@ Ack(entries, seen) ==
 Batch(d, count, flushes, removals) ==
     LET me == driver[d]
         records == SubSeq(topic, me.state.position + 1, me.state.position + count)
-        hasEvent(s) == flushes[s] > 0 \/ s \in removals \/ \E i \in 1..count : s \in Listed(records[i].place) IN
+        hasEvent(s) == flushes[s] > 0 \/ s \in removals \/ \E i \in 1..count : s \in Listed(records[i].place)
+        done == IF Has("completes what is seen") THEN me.state.seen ELSE me.ack
+        before(s) == IF hasEvent(s) THEN Complete(me.state.groups[s], done) ELSE me.state.groups[s] IN
     /\ ~me.appended
     (* Of a set with one element, TLC evaluates that once. *)
-    /\ \E groups \in {[s \in Labels |-> ApplyEvents(s, me.state.groups[s], records, flushes[s], s \in removals)]} :
+    /\ \E groups \in {[s \in Labels |-> ApplyEvents(s, before(s), records, flushes[s], s \in removals)]} :
        \E state \in {[position |-> me.state.position + count, seen |-> Seen(me.state, records), groups |-> groups]} :
        \E reported \in {[s \in Labels |-> IF hasEvent(s) THEN Report(groups[s])
                                        ELSE IF Has("forgets groups without events") THEN 0 ELSE me.entries[s]]} :

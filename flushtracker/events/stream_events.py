@@ -19,6 +19,7 @@ from flushtracker.wal.value import value
 
 _FRAGMENTS: Final = EventReader("fragment", structs.Fragment)
 _FLUSHES: Final = EventReader("flush notification", structs.Flush)
+_FLUSH_KEYS: Final = EventReader("key of a flush notification", structs.FlushKey)
 _CHANGES: Final = EventReader("shape changes", structs.ShapeChanges)
 
 
@@ -176,6 +177,17 @@ def read_flush(text: str | bytes) -> structs.Flush:
         raise DecodeError(f"{error}: {remedy}, {LOG_WRITER!r} for flushtracker write") from error
     require_names(text, (event.source, event.shape_id, event.writer))
     return event
+
+
+def read_flush_key(key: str) -> tuple[str, str]:
+    """The source and the shape in the key of a flush notification; raises ``DecodeError``.
+
+    >>> read_flush_key('["7301/1/shapes","users","removed","log"]')
+    ('7301/1/shapes', 'users')
+    """
+    found = _FLUSH_KEYS.read(key)
+    require_names(key, (found.source, found.shape_id, found.writer))
+    return found.source, found.shape_id
 
 
 @value(frozen=True, slots=True)

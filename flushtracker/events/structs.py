@@ -28,6 +28,8 @@ Text = Annotated[str, Meta(min_length=1)]
 Name = Annotated[str, Meta(min_length=1, pattern=NAME_PATTERN)]
 CheckedName = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": NAME_PATTERN})]
 """A name whose characters the reader checks (:func:`flushtracker.events.event_json.require_names`): that is faster."""
+BoundedName = Annotated[CheckedName, Meta(max_length=MAX_ID_LENGTH)]
+FlushType = Literal["flushed", "removed"]
 TableName = tuple[str, str]
 Incarnation = Annotated[Positive, Meta(description="Which incarnation of the shape it is; 1 if absent.")]
 _OF_WRITER: Final = Meta(
@@ -87,14 +89,23 @@ class Flush(Struct):
     """How far a shape is durable, or that it was removed. Anybody's program may send it, so its names are bounded."""
 
     v: Version
-    source: Annotated[CheckedName, Meta(max_length=MAX_ID_LENGTH)]
-    type: Literal["flushed", "removed"]
-    shape_id: Annotated[CheckedName, Meta(max_length=MAX_ID_LENGTH)]
+    source: BoundedName
+    type: FlushType
+    shape_id: BoundedName
     writer: Annotated[
         CheckedName,
         Meta(max_length=MAX_WRITER_LENGTH, description="Who has flushed, or of a removal the shape's writer."),
     ]
     offset: Offset
+
+
+class FlushKey(Struct, array_like=True):
+    """The key of a flush notification in Kafka."""
+
+    source: BoundedName
+    shape_id: BoundedName
+    type: FlushType
+    writer: Annotated[CheckedName, Meta(max_length=MAX_WRITER_LENGTH)]
 
 
 class Item(Struct, omit_defaults=True):

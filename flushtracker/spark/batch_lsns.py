@@ -1,12 +1,13 @@
-"""How a batch's tasks know up to which LSN the job has taken all changes of a source: by a property of the batch."""
+"""How a batch's tasks get an LSN of each source that the driver knows: by a property of the batch's Spark job."""
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from pyspark import TaskContext
 
-_PROPERTY: Final = "flushtracker.taken"
+_PROPERTY: Final = "flushtracker.lsns"
 """A property of Spark's jobs: LSNs by source, in JSON."""
 
 
@@ -15,9 +16,14 @@ def as_property(lsns: Mapping[str, int]) -> tuple[str, str]:
     return _PROPERTY, json.dumps(lsns)
 
 
-def taken_lsn(source: str) -> int:
+def batch_lsn(source: str) -> int:
     """What this task knows of the source; -1 for nothing, and outside of tasks."""
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(_PROPERTY)
-    lsns: dict[str, int] = {} if text is None else json.loads(text)
-    return lsns.get(source, -1)
+    return -1 if text is None else _parsed(text).get(source, -1)
+
+
+@lru_cache(maxsize=1)
+def _parsed(text: str) -> dict[str, int]:
+    lsns: dict[str, int] = json.loads(text)
+    return lsns

@@ -35,7 +35,7 @@ class EventStreams(Protocol):
     def read(self, starts: RecoveryPlan) -> DataFrame:
         """A streaming DataFrame ``(stream, value, place)``, one row for each event; fragments begin at ``starts``.
 
-        ``value`` has the event's bytes unchanged.
+        ``value`` has the event's bytes unchanged. A deleted flush has none, and its key as ``place``.
         """
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
-from flushtracker.config.streams import FRAGMENTS
+from flushtracker.config.streams import FLUSHES, FRAGMENTS
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import ConfigError, DecodeError, GapError
 from flushtracker.kafka.topic_rules import topic_faults
@@ -116,6 +116,10 @@ class KafkaEventStreams:
         role = F.create_map(*(F.lit(name) for pair in self._config.streams.items() for name in reversed(pair)))
         place = F.concat("topic", F.lit(" partition "), "partition", F.lit(" Kafka offset "), "offset")
         events = records.withColumn("stream", F.element_at(role, F.col("topic")))
+        # A tombstone says by its key alone what was deleted.
+        is_deleted_flush = F.col("value").isNull() & (F.col("stream") == FLUSHES)
+        key = F.coalesce(F.try_validate_utf8(F.col("key").cast("string")), F.lit(""))
+        place = F.when(is_deleted_flush, key).otherwise(place)
         if starts.by_partition:
             events = events.where((F.col("stream") != FRAGMENTS) | counts(starts, _source(F.col("value"))))
         return events.select("stream", "value", place.alias("place"))

@@ -16,10 +16,15 @@ from flushtracker.cli import main
 from flushtracker.config.job_config import load_config
 from flushtracker.config.write_config import load_write_config
 from flushtracker.errors import BrokerError, GapError
+from flushtracker.jobs.track.driver import REMEDIES
 from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jobs.write.query import write_shapes
+from flushtracker.kafka.records import flush_keys
 from flushtracker.local.broker import LocalBroker
 from flushtracker.spark import kafka_streams
+from flushtracker.spark.committed_state import read_state_rows
+from flushtracker.tracking.shape_group import ShapeGroup
+from flushtracker.tracking.source_tracker import CHAIN
 from tests.support.brokers import Broker
 from tests.support.kafka_job import IMPATIENT, KafkaJob
 from tests.support.processes import run_to_end
@@ -32,6 +37,14 @@ _ROOT: Final = Path(__file__).parents[2]
 _DEADLINE_S: Final = 90
 _PARTS: Final = 5
 _AWAY: Final = "127.0.0.1:9"
+
+
+def kept_shapes(spark: SparkSession, job: KafkaJob) -> list[str]:
+    """The labels of all shapes of which the committed state has anything."""
+    config = job.config().state
+    _, rows = read_state_rows(spark, config.checkpoint, config.shape_groups, ["packed"], REMEDIES)
+    groups = [ShapeGroup.unpack(bytes(row["packed"])) for row in rows if row["shape_group"] != CHAIN]
+    return [label for group in groups for label in group.labels]
 
 
 @contextmanager
@@ -156,6 +169,33 @@ def test_fragments_of_one_source_in_two_partitions_are_reported_as_a_gap(
     )
     job.write([late], partition=0)
     assert job.acks() == [(source.name, 0, 2000)]
+
+
+def test_quiet_groups_forget_removed_shapes_once_their_flushes_are_deleted(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """The tasks know the ack by a property of the batch, and a tombstone reaches the group of its shape."""
+    job, source = KafkaJob(tmp_path, broker.bootstrap_servers), SampleSource()
+    shapes = [f"shape-{number}" for number in range(20)]
+
+    def acked(lsn: int) -> None:
+        wait_until(lambda: max(job.ack_lsns(source.name).values(), default=0) == lsn, f"ack {lsn}", _DEADLINE_S)
+
+    with running(spark, job):
+        job.write([source.transaction(2000, *shapes), *(source.removed(shape, 2050) for shape in shapes)])
+        acked(2000)
+        job.write([source.transaction(3000)])
+        acked(3000)
+    assert sorted(kept_shapes(spark, job)) == sorted(shapes)
+    with running(spark, job):
+        job.write([source.transaction(4000, *shapes), *(source.removed(shape, 4050) for shape in shapes)])
+        acked(4000)
+        job.write([source.transaction(5000)])
+        acked(5000)
+        job.write([], deleted=[b"\xff", *(flush_keys(source.name, shape, "log")[1] for shape in shapes)])
+        job.write([source.transaction(6000)])
+        acked(6000)
+    assert kept_shapes(spark, job) == []
 
 
 def test_flushes_compacted_to_the_last_of_each_key_give_the_same_ack(

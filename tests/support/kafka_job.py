@@ -144,10 +144,15 @@ class KafkaJob(JobFolder):
         events: Iterable[FragmentEvent | FlushNotification | str | bytes],
         flushes: Iterable[str | None] = (),
         *,
+        deleted: Iterable[str | bytes] = (),
         partition: int = -1,
     ) -> None:
-        """Publish events in order, partitioned by their keys, or all to ``partition``."""
-        for stream, key, value in [*map(_record, events), *(("flushes", "text", value) for value in flushes)]:
+        """Publish events in order, partitioned by their keys, or all to ``partition``.
+
+        Of flushes, ``deleted`` are the keys of tombstones.
+        """
+        others = [*(("flushes", "text", value) for value in flushes), *(("flushes", key, None) for key in deleted)]
+        for stream, key, value in [*map(_record, events), *others]:
             self._producer.produce(self.topic(stream), value, key, partition=partition, on_delivery=_require_delivery)
         assert self._producer.flush(60) == 0
 

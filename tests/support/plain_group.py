@@ -31,6 +31,9 @@ class PlainShape:
     def is_removed(self, tx: int) -> bool:
         return self.removed is not None and tx <= self.removed[0]
 
+    def is_pending_at(self, tx: int) -> bool:
+        return any(begun <= tx for begun in [*(txn[0] for txn in self.txns), *(self.opened or ())[:1]])
+
     def close(self, tx: int, last_op: int, op: int) -> None:
         self.opened = None
         if self.txns and self.txns[-1][1] == tx:
@@ -105,6 +108,14 @@ class PlainGroup:
                 shape.since_ms = now_ms
             if (shape.txns, shape.opened, shape.flushed, shape.removed) == ([], None, None, None):
                 del self.shapes[shape_id]
+
+    def complete(self, ack_lsn: int, *, now_ms: int, max_pending: int) -> None:
+        """Everything up to an ack is done: as if each shape with something up to there had been removed there."""
+        self.cursor = max(self.cursor, (ack_lsn, OP_INFINITY))
+        done = [shape_id for shape_id, shape in self.shapes.items() if shape.is_pending_at(ack_lsn)]
+        if done:
+            removals = [ShapeFlush(shape_id, LogOffset(ack_lsn, 0), is_removal=True) for shape_id in done]
+            self.apply(([], removals), now_ms=now_ms, max_pending=max_pending)
 
     def _is_new(self, fragment: ShapeFragment) -> bool:
         if is_list(self.cursor[1]) and fragment.last_log_offset.tx_offset == self.cursor[0]:

@@ -14,8 +14,9 @@ the restart. Invariants are checked after each step.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
+from unittest.mock import Mock
 
 import pandas as pd
 from pyspark.sql import DataFrame
@@ -45,7 +46,14 @@ class Unreadable:
     is_fragment: bool
 
 
-Record = Event | Unreadable
+@dataclass(frozen=True, slots=True)
+class DeletedFlush:
+    """A tombstone of a shape's flushes or of its removal."""
+
+    key: str
+
+
+Record = Event | Unreadable | DeletedFlush
 GroupKey = tuple[str, str]
 _State3 = tuple[bytes, str, int]
 _InputRow = tuple[object, ...]
@@ -114,7 +122,7 @@ class SimulatedJob:
         self.driver.restore(self.checkpoint.committed_reports())
         # As in Spark, new chains and groups start from the acks at the job's start.
         self._settings = GroupSettings(shape_groups, max_pending, acks.last_acks())
-        self._handle_group = state_function(self._settings) if with_pandas else None
+        self._with_pandas = with_pandas
         self._check()
 
     @property
@@ -141,6 +149,9 @@ class SimulatedJob:
         """The executors' step: the state after the batch, and the rows for the driver."""
         states = dict(self.checkpoint.states)
         output: list[dict[str, Any]] = []
+        # The driver tells the tasks by a property of the batch.
+        acked = {source: tracker.ack_lsn for source, tracker in self.trackers.items()}
+        self._settings = replace(self._settings, last_acks={**self._settings.last_acks, **acked})
         for key, rows in self._rows_by_key(events).items():
             state = _State(states.get(key), now_ms)
             output += self._output(key, rows, cast("GroupState", state))
@@ -178,8 +189,9 @@ class SimulatedJob:
     def _output(self, key: GroupKey, rows: list[_InputRow], state: GroupState) -> Iterator[dict[str, Any]]:
         """A group's output. It gets each row in a frame of its own, as Spark cuts the rows of a large group."""
         parts = ([row] for row in rows)
-        if self._handle_group is not None:
-            for frame in self._handle_group(key, (pd.DataFrame(part, columns=_COLUMNS) for part in parts), state):
+        if self._with_pandas:
+            handle = state_function(self._settings)
+            for frame in handle(key, (pd.DataFrame(part, columns=_COLUMNS) for part in parts), state):
                 yield from _records(frame)
             return
         frames = cast("Iterable[pd.DataFrame]", map(_Frame, parts))
@@ -197,8 +209,10 @@ class SimulatedJob:
         return rows
 
 
-def _event(record: Record, place: str) -> tuple[str, bytes, str]:
+def _event(record: Record, place: str) -> tuple[str, bytes | None, str]:
     """The record as Spark has it: its stream, its bytes and its place."""
+    if isinstance(record, DeletedFlush):
+        return FLUSHES, None, record.key
     if isinstance(record, Unreadable):
         return FRAGMENTS if record.is_fragment else FLUSHES, record.value.encode(), place
     return FLUSHES if isinstance(record, FlushNotification) else FRAGMENTS, record.to_json().encode(), place
@@ -251,9 +265,10 @@ class _Column(tuple[object, ...]):
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """The call on the DataFrame of ``foreachBatch`` that the driver makes."""
+    """The calls on the DataFrame of ``foreachBatch`` that the driver makes."""
 
     rows: list[dict[str, Any]]
+    sparkSession: Any = field(default_factory=Mock)  # noqa: N815  pyspark's name
 
     def collect(self) -> list[dict[str, Any]]:
         return self.rows

@@ -10,10 +10,12 @@ from random import Random
 from typing import NamedTuple
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
+from flushtracker.kafka.records import flush_keys
 from flushtracker.spark.recovery_plan import RecoveryPlan, SourceRecords, Start
 from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.names import LOG_WRITER
 from tests.support.random_wal import items_after, random_run, random_stray_flush
-from tests.support.simulated_job import Record, Unreadable
+from tests.support.simulated_job import DeletedFlush, Record, Unreadable
 from tests.support.wal_history import History, Keepalive
 
 GARBLED = '{"v":1,"source":'
@@ -34,7 +36,7 @@ class Streams:
     """
 
     fragments: list[list[FragmentRecord]]
-    flushes: list[FlushNotification | Unreadable | None] = field(default_factory=list)
+    flushes: list[FlushNotification | Unreadable | DeletedFlush | None] = field(default_factory=list)
     published: int = 0
 
     def publish(self, partition: int, event: FragmentEvent | Unreadable) -> None:
@@ -74,12 +76,17 @@ class Streams:
         return list(found.values())
 
     def delete_flushes(self, history: History, shape_ids: Set[str]) -> None:
-        """Delete what these shapes flushed up to their removals, read or not, as tombstones do in the end."""
+        """Delete what these shapes flushed up to their removals, read or not, as tombstones do in the end.
+
+        A job may still read the tombstones.
+        """
         for number, flush in enumerate(self.flushes):
             if not isinstance(flush, FlushNotification) or flush.source != history.source:
                 continue
             if flush.shape_id in shape_ids and history.is_removed(flush.shape_id, flush.offset):
                 self.flushes[number] = None
+        for shape_id in sorted(shape_ids):
+            self.flushes += map(DeletedFlush, flush_keys(history.source, shape_id, LOG_WRITER))
 
     def compact(self, above: Mapping[str, int]) -> None:
         """Keep the last flush for each source, shape, type and writer, as compaction of the topic does in the end.

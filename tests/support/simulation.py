@@ -8,6 +8,7 @@ replaced, fenced and lost at every step. Production code does each step (:mod:`t
 - *Safety* and *exactness* of each source's ack (:mod:`tests.support.watched_source`). Safety is checked, too, if the
   batch failed or its driver was killed.
 - *Liveness.* Once everything is sent and flushed, the ack is the last commit or keepalive, and nothing is pending.
+- *Space.* Once flushes are deleted, too, nothing is kept of any shape.
 """
 
 from collections.abc import Callable
@@ -18,9 +19,20 @@ from typing import Final
 from flushtracker.errors import DecodeError, FencedError, GapError, SinkError
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.spark.recovery_plan import RecoveryPlan, plan_recovery
+from flushtracker.tracking.shape_group import ShapeGroup
+from flushtracker.tracking.source_tracker import CHAIN
 from tests.support.ack_rows import AckRows, ObservedTable, StoredAcks
+from tests.support.group_view import shapes_of
 from tests.support.scenario import Scenario
-from tests.support.simulated_job import DEFAULT_MAX_PENDING, Checkpoint, KilledError, Record, SimulatedJob, Unreadable
+from tests.support.simulated_job import (
+    DEFAULT_MAX_PENDING,
+    Checkpoint,
+    DeletedFlush,
+    KilledError,
+    Record,
+    SimulatedJob,
+    Unreadable,
+)
 from tests.support.simulated_streams import GARBLED, Streams
 from tests.support.watched_source import WatchedSource
 
@@ -180,7 +192,7 @@ class Simulation:
             self.folder.plans[batch_id] = ends if rng.random() < 0.4 else tuple(map(rng.randint, first, ends))
         records = list(self.streams.read(first, self.folder.plans[batch_id], self.folder.starts))
         rng.shuffle(records)
-        events = [record for record in records if not isinstance(record, Unreadable)]
+        events = [record for record in records if not isinstance(record, Unreadable | DeletedFlush)]
         self._interrupt, self._calls_left = interrupt, at
         rows = len(self.table.rows)
         try:
@@ -327,6 +339,15 @@ class Simulation:
         for watched in self.sources:
             assert watched.ack_lsn == watched.source.closing_lsn, f"the last ack is {watched.ack_lsn}"
             assert self.job.is_caught_up(watched.name)
+            history = watched.source.history
+            self.streams.delete_flushes(history, history.written_offsets.keys() | history.removals.keys())
+        self._read_to_the_end(rng)
+        closing = {watched.name: watched.source.closing_lsn for watched in self.sources}
+        for (source, shape_group), (packed, _, _) in self.folder.last.states.items():
+            kept = {} if shape_group == CHAIN else shapes_of(ShapeGroup.unpack(packed))
+            for label, view in kept.items():
+                # A stray flush of the future may wait for it.
+                assert (view.flushed or (-1, 0))[0] > closing[source], f"{label!r} is kept: {view}"
 
     def _read_to_the_end(self, rng: Random) -> bool:
         """Run batches until all is read; whether that worked."""

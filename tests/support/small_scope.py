@@ -43,17 +43,16 @@ class Fragment(NamedTuple):
 class State(NamedTuple):
     """What a history has come to.
 
-    Of the job: ``chain`` and ``groups``, packed, their last ``reports``, the ack, and the ack at the driver's start. Of
-    the world: the fragments that were not ``read``, of which a killed batch has had ``published``; how many operations
-    were read; how many of each shape's operations are ``flushed`` by notifications that the state has, and ``durable``
-    by all that were read; the same of the removal; and which faults are left.
+    Of the job: ``chain`` and ``groups``, packed, their last ``reports``, and the ack. Of the world: the fragments that
+    were not ``read``, of which a killed batch has had ``published``; how many operations were read; how many of each
+    shape's operations are ``flushed`` by notifications that the state has, and ``durable`` by all that were read; the
+    same of the removal; and which faults are left.
     """
 
     chain: bytes
     groups: tuple[bytes, ...]
     reports: tuple[str, ...]
     ack_lsn: int
-    start_lsn: int
     unread: tuple[Fragment, ...]
     published: int
     read: int
@@ -221,7 +220,6 @@ class SmallScope:
             groups=(b"",) * _GROUPS,
             reports=("",) * (_GROUPS + 1),
             ack_lsn=-1,
-            start_lsn=-1,
             unread=case.fragments(0, joined=False),
             published=0,
             read=0,
@@ -265,7 +263,7 @@ class SmallScope:
         """A driver starts on the checkpoint; it may append an ack that the table lacks."""
         ack_lsn = self._acknowledge(state, state.reports)
         assert self._covered(ack_lsn) == self._covered(state.ack_lsn), "a batch was committed without its ack"
-        return state._replace(ack_lsn=ack_lsn, start_lsn=ack_lsn)
+        return state._replace(ack_lsn=ack_lsn)
 
     def _resends(self, state: State) -> Iterator[tuple[object, State]]:
         """Capture is killed after any fragment, and starts at any position that the slot may have."""
@@ -286,7 +284,6 @@ class SmallScope:
                 f"the checkpoint is lost; capture resends from {first}, {joined=}",
                 fresh._replace(
                     ack_lsn=state.ack_lsn,
-                    start_lsn=state.ack_lsn,
                     unread=self.case.fragments(first, joined=joined),
                     read=self.case.operations_before[acked],
                     durable=state.durable,
@@ -322,11 +319,11 @@ class SmallScope:
         return after
 
     def _chain(self, state: State, fragments: Sequence[Fragment]) -> tuple[bytes, str]:
-        key = (state.chain, "" if state.chain else state.start_lsn, tuple(fragments))
+        key = (state.chain, "" if state.chain else state.ack_lsn, tuple(fragments))
         if not fragments:
             return state.chain, state.reports[0]
         if key not in self._applied:
-            start = LogOffset.last_of(state.start_lsn) if state.start_lsn >= 0 else None
+            start = LogOffset.last_of(state.ack_lsn) if state.ack_lsn >= 0 else None
             chain = FragmentChain.unpack(_SOURCE, state.chain) if state.chain else FragmentChain(_SOURCE, start)
             chain.extend(ChainLinks.of([self._link(each) for each in fragments]))
             self._applied[key] = chain.pack(), ChainReport(chain.last_seen_offset).to_json()
@@ -372,12 +369,12 @@ class SmallScope:
         packed = state.groups[group]
         if not events:
             return packed, state.reports[1 + group]
-        key = (packed, state.start_lsn, events)
+        key = (packed, state.ack_lsn, events)
         if key not in self._applied:
             shapes = ShapeGroup.unpack(packed) if packed else ShapeGroup(LogOffset.before_all())
             limit = self.case.max_pending
-            if state.start_lsn >= 0:
-                shapes.complete(LogOffset.last_of(state.start_lsn), now_ms=0, max_pending=limit)
+            if state.ack_lsn >= 0:
+                shapes.complete(LogOffset.last_of(state.ack_lsn), now_ms=0, max_pending=limit)
             shapes.apply(ShapeEvents.of(events), now_ms=0, max_pending=limit)
             self._applied[key] = shapes.pack(), shapes.report().to_json()
         return self._applied[key]

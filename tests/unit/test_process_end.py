@@ -28,8 +28,8 @@ def ended(program: str, **streams: object) -> subprocess.CompletedProcess[str]:
     """A process that runs ``program``, whose output is buffered."""
     command, variables = [sys.executable, "-c", program], {"PYTHONPATH": str(ROOT)}
     streams = {"stdout": subprocess.PIPE} | streams
-    streams |= {"text": True, "stderr": subprocess.PIPE, "check": False, "timeout": 60}
-    return subprocess.run(command, env=variables, **streams)  # type: ignore[call-overload, no-any-return]
+    streams |= {"text": True, "stderr": subprocess.PIPE, "timeout": 60}
+    return subprocess.run(command, env=variables, check=False, **streams)  # type: ignore[call-overload, no-any-return]
 
 
 def test_process_ends_although_a_native_thread_takes_the_interpreter_late(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ it: both confirm everything before it, and not it.
 import pytest
 
 from flushtracker.errors import GapError
+from flushtracker.kafka.records import flush_keys
 from flushtracker.tracking.group_report import PendingShape
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import SourceTracker
@@ -16,7 +17,7 @@ from flushtracker.wal.shape_list import listed_at
 from tests.support.ack_rows import AckRows, acks_of
 from tests.support.group_view import ShapeFlush, ShapeFragment, apply_batch
 from tests.support.sample_source import SampleSource
-from tests.support.simulated_job import Checkpoint, KilledError, SimulatedJob
+from tests.support.simulated_job import Checkpoint, DeletedFlush, KilledError, Record, SimulatedJob
 from tests.support.wal_history import Event
 
 EVERY_GROUPING = pytest.mark.parametrize("shape_groups", [0, 1, 3, 16])
@@ -31,7 +32,7 @@ class Story:
         self.shape_groups = shape_groups
         self.job = SimulatedJob(self.table, shape_groups=shape_groups)
 
-    def batch(self, *events: Event) -> int:
+    def batch(self, *events: Record) -> int:
         self.job.run_batch(events)
         return self.ack_lsn
 
@@ -382,6 +383,45 @@ def test_removal_survives_a_resend_of_its_transaction_in_another_cut(shape_group
     assert story.batch(story.source.fragment(1100, 6, {"users": 2}, commit=True)) == 1100
     assert story.is_idle
     assert story.job.kept_shapes() == set()
+
+
+def test_shapes_removed_from_quiet_groups_are_forgotten_once_capture_has_deleted_their_flushes() -> None:
+    """20,000 are removed, and only one shape goes on: nothing reaches the other groups but what compaction needs."""
+    story, gone = Story(), [f"gone {number}" for number in range(20_000)]
+    story.batch(story.source.transaction(1100, *gone), *(story.source.flushed(each, 1100) for each in gone))
+    story.batch(*(story.source.removed(each, 1150) for each in gone))
+    assert story.batch(story.source.transaction(1200, "goes on"), story.source.flushed("goes on", 1200)) == 1200
+    kept = story.job.kept_shapes()
+    assert {story.job.group_of(each) for each in kept} == {str(group) for group in range(16)} - {
+        story.job.group_of("goes on")
+    }
+    removals = [flush_keys(story.source.name, each, "log")[1] for each in gone]
+    assert story.batch(*map(DeletedFlush, removals)) == 1200
+    assert story.job.kept_shapes() == set()
+
+
+@EVERY_GROUPING
+def test_quiet_group_forgets_removals_with_the_first_event_after_the_ack_has_passed_them(shape_groups: int) -> None:
+    """Also a late flush, which it has forgotten at once; and what an ack has passed is done when it is sent again."""
+    story = Story(shape_groups)
+    story.batch(story.source.removed("users", 1150))
+    assert story.batch(story.source.transaction(1200)) == 1200
+    assert story.batch(story.source.flushed("users", 1100)) == 1200
+    assert story.job.kept_shapes() == set()
+    story.source.restart(confirmed_lsn=1000)
+    assert story.batch(story.source.transaction(1100, "users"), story.source.transaction(1200)) == 1200
+    assert story.is_idle
+
+
+@EVERY_GROUPING
+def test_deleted_flushes_complete_nothing(shape_groups: int) -> None:
+    """Anybody's tombstone, of a shape that is pending, or of one and a source that nobody knows: nothing is kept."""
+    story = Story(shape_groups)
+    assert story.batch(story.source.transaction(1100, "users")) == 1098
+    keys = [*flush_keys(story.source.name, "users", "log"), *flush_keys("other", "s", "log"), "", "[", '["a"]']
+    assert story.batch(*map(DeletedFlush, keys)) == 1098
+    assert {source for source, _ in story.job.checkpoint.states} == {story.source.name}
+    assert story.batch(story.source.flushed("users", 1100)) == 1100
 
 
 # Foreign producers

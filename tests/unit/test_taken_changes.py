@@ -10,10 +10,10 @@ from flushtracker.errors import BrokerError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.jobs.write.log_ends import CommittedWriters, known_ends, unknown_ends
 from flushtracker.jobs.write.taken_changes import TakenChanges, TakenThread, TopicLooks
-from flushtracker.jobs.write.taken_lsns import taken_lsn
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.spark.batch_lsns import batch_lsn
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_transactions import SOURCE
 
@@ -93,7 +93,7 @@ def test_failed_look_is_logged_once_and_repeated(caplog: pytest.LogCaptureFixtur
 
 
 def test_nothing_is_known_outside_of_a_task() -> None:
-    assert taken_lsn(SOURCE) == -1
+    assert batch_lsn(SOURCE) == -1
 
 
 def test_log_of_a_forgotten_shape_is_no_end_that_the_state_lacks() -> None:

@@ -23,6 +23,7 @@ from flushtracker.jobs.track.dead_letters import DeadLetters
 from flushtracker.jobs.track.group_state import DEAD_LETTER, REFUSED, REPORT
 from flushtracker.jobs.track.live_status import LiveJobStatus
 from flushtracker.spark.batch_driver import BatchDriver
+from flushtracker.spark.batch_lsns import as_property
 from flushtracker.spark.committed_state import Remedies, read_state_rows
 from flushtracker.spark.workers import raise_first_error
 from flushtracker.tracking.fragment_chain import check_chain_version
@@ -111,6 +112,9 @@ class AckDriver(BatchDriver):
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Acknowledge what the groups report, unless one reports an error."""
         started = time.monotonic()
+        # The groups forget what an ack has passed; also one that they do not know of, because their state is older.
+        acked = {source: tracker.ack_lsn for source, tracker in self.trackers.items() if tracker.ack_lsn >= 0}
+        batch.sparkSession.sparkContext.setLocalProperty(*as_property(acked))
         rows = batch.collect()
         raise_first_error(rows)
         events = self._apply(rows, batch_id, started)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flushtracker.events.stream_events import read_flush, read_fragment
+from flushtracker.events.stream_events import read_flush, read_flush_key, read_fragment
 from flushtracker.events.structs import Offset
 from flushtracker.spark.shape_group import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks
@@ -46,6 +46,16 @@ class EventColumns:
         columns.flushes += (kind, flush.offset.tx_offset, flush.offset.op_offset, 0)
         self.size += 1
 
+    def add_deleted_flush(self, key: str) -> None:
+        """Read the key of a flush notification that capture has deleted; raises ``DecodeError``.
+
+        Capture does so once an ack has passed the removal of the shape. Then its group need not keep that any more, and
+        gets no other event to forget it by if its other shapes are quiet.
+        """
+        source, shape_id = read_flush_key(key)
+        self._of(source).forgotten.add(shape_id)
+        self.size += 1
+
     def add_fragment(self, value: bytes, place: str) -> None:
         """Read a fragment, which is at ``place``; raises ``DecodeError``."""
         event = read_fragment(value)
@@ -67,6 +77,9 @@ class EventColumns:
                 yield GroupPart(source, CHAIN, columns.chain_links().pack())
             for shape_group, events in _by_group(columns.shape_events(), shape_groups):
                 yield GroupPart(source, shape_group, events.pack())
+            names, groups = _groups(list(columns.forgotten), shape_groups)
+            for group in np.unique(groups).tolist():
+                yield GroupPart(source, names[group], ShapeEvents.of([]).pack())
 
     def _of(self, source: str) -> "_SourceColumns":
         columns = self._sources.get(source)
@@ -90,6 +103,8 @@ class _SourceColumns:
         """The four numbers of :class:`ShapeEvents` for each flush or removal."""
         self.flushed: list[str] = []
         """Their labels."""
+        self.forgotten: set[str] = set()
+        """Ids of shapes whose flushes were deleted."""
 
     def shape_events(self) -> ShapeEvents:
         _, _, tx, op, _, is_commit = np.repeat(self._links(), self.counts, axis=1)

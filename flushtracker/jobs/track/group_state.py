@@ -16,6 +16,7 @@ from flushtracker.config.streams import FRAGMENTS
 from flushtracker.errors import DecodeError, FlushtrackerError, NewerEventError
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.jobs.track.rows import Unreadable
+from flushtracker.spark.batch_lsns import batch_lsn
 from flushtracker.spark.output_frames import output_frame
 from flushtracker.spark.workers import ERROR, spare_imports
 from flushtracker.tracking.chain_links import ChainLinks
@@ -78,8 +79,9 @@ _Frames = Iterable[pd.DataFrame]
 class GroupSettings:
     """Settings of all groups. ``last_acks`` has each source's last ack in the ack table when the job started.
 
-    Each group continues from there, whatever its state: what was acknowledged needs no flush, even if it is resent, and
-    the flushes of removed shapes may have been deleted since.
+    Each group continues from there, or from the ack before the micro-batch, whatever its state: what was acknowledged
+    needs no flush, even if it is resent, and the flushes of removed shapes may have been deleted since. So a group
+    forgets what an ack has passed, also if its own shapes are quiet.
     """
 
     shape_groups: int
@@ -87,8 +89,8 @@ class GroupSettings:
     last_acks: dict[str, int] = field(default_factory=dict)
 
     def start_of(self, source: str) -> LogOffset | None:
-        ack_lsn = self.last_acks.get(source)
-        return None if ack_lsn is None else LogOffset.last_of(ack_lsn)
+        ack_lsn = max(self.last_acks.get(source, -1), batch_lsn(source))
+        return None if ack_lsn < 0 else LogOffset.last_of(ack_lsn)
 
 
 def state_function(settings: GroupSettings) -> Callable[[Any, _Frames, GroupState], Iterator[pd.DataFrame]]:
@@ -112,7 +114,10 @@ def handle_group(
         return
     handle = _handle_chain if shape_group == CHAIN else _handle_shapes
     try:
-        report, events, letters = handle(source, frames, state, settings)
+        handled = handle(source, frames, state, settings)
+        if handled is None:
+            return
+        report, events, letters = handled
         rows = [OutputRow(REPORT, source, shape_group, report, events), *letters]
     except FlushtrackerError as error:
         rows = [OutputRow(ERROR, source, shape_group, report=type(error).__name__, reason=str(error))]
@@ -123,16 +128,21 @@ _Handled: TypeAlias = tuple[str, int, list[OutputRow]]
 """A report, the number of events, and the rows of dead letters."""
 
 
-def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> _Handled:
-    """Apply events to a shape group; the events are its flushes."""
-    start, now_ms = settings.start_of(source), state.getCurrentProcessingTimeMs()
-    group = ShapeGroup.unpack(bytes(state.get[0])) if state.exists else ShapeGroup(LogOffset.before_all())
-    if start is not None:
-        group.complete(start, now_ms=now_ms, max_pending=settings.max_pending_transactions)
+def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> _Handled | None:
+    """Apply events to a shape group; the events are its flushes. There may be none: see ``add_deleted_flush``.
+
+    These alone make no state, as anybody may have deleted anything; then the result is ``None``.
+    """
     parts: list[ShapeEvents] = []
     for frame in frames:
         parts += map(ShapeEvents.unpack, frame["packed"].tolist())
     events = ShapeEvents.joined(parts)
+    if not state.exists and not len(events):
+        return None
+    start, now_ms = settings.start_of(source), state.getCurrentProcessingTimeMs()
+    group = ShapeGroup.unpack(bytes(state.get[0])) if state.exists else ShapeGroup(LogOffset.before_all())
+    if start is not None:
+        group.complete(start, now_ms=now_ms, max_pending=settings.max_pending_transactions)
     stray = group.apply(events, now_ms=now_ms, max_pending=settings.max_pending_transactions)
     report = group.report()
     gone = events.removed

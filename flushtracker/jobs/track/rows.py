@@ -8,6 +8,7 @@ malformed event is a row of its own, with an empty source.
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -76,7 +77,8 @@ class Unreadable(NamedTuple):
 def to_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
     """Turn events ``(stream, value, place)`` into rows of :data:`ROW_SCHEMA`.
 
-    ``stream`` is ``fragments`` or ``flushes``, ``value`` the event's bytes, ``place`` names where it was read.
+    ``stream`` is ``fragments`` or ``flushes``, ``value`` the event's bytes, ``place`` names where it was read. Of a
+    deleted flush, ``value`` is null and ``place`` the key.
     With 0 ``shape_groups`` every shape is its own group.
     """
     return raw.select("stream", "value", "place").mapInArrow(event_parser(shape_groups), ROW_SCHEMA)
@@ -117,10 +119,14 @@ def read_parts(
 def _read(columns: EventColumns, stream: str, value: bytes | None, place: str) -> Unreadable | None:
     """Add an event to the columns, or return it as malformed.
 
-    A flush without a value is none: it is a tombstone, with which compaction removes the flushes of a shape.
+    A flush without a value is a tombstone, with which compaction removes the flushes of a shape; anybody's key will do.
     """
+    if value is None and stream == FRAGMENTS:
+        return Unreadable(stream, None, place, "it has no value")
     if value is None:
-        return Unreadable(stream, None, place, "it has no value") if stream == FRAGMENTS else None
+        with suppress(DecodeError):
+            columns.add_deleted_flush(place)
+        return None
     try:
         if stream == FRAGMENTS:
             columns.add_fragment(value, place)

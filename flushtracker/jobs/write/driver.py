@@ -27,8 +27,8 @@ from flushtracker.jobs.write.live_status import LiveWriteStatus, WrittenBatch
 from flushtracker.jobs.write.notifier import Notifier
 from flushtracker.jobs.write.packed_rows import unpacked
 from flushtracker.jobs.write.taken_changes import TakenChanges
-from flushtracker.jobs.write.taken_lsns import as_property
 from flushtracker.spark.batch_driver import BatchDriver
+from flushtracker.spark.batch_lsns import as_property
 from flushtracker.spark.committed_state import Remedies
 from flushtracker.spark.workers import raise_first_error
 from flushtracker.wal.log_offset import LogOffset

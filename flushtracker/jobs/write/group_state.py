@@ -13,11 +13,11 @@ from flushtracker.errors import DecodeError, FlushtrackerError, NewerEventError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.jobs.write.packed_rows import PACKED_ROWS, pack_rows
 from flushtracker.jobs.write.rows import NO_SHAPE
-from flushtracker.jobs.write.taken_lsns import taken_lsn
 from flushtracker.process.clock import AgeClock
 from flushtracker.shape_log.change_columns import ChangeColumns, read_changes
 from flushtracker.shape_log.row_columns import RowColumns
 from flushtracker.shape_log.writer_group import ShapeBatch, WriterGroup, WriterSettings
+from flushtracker.spark.batch_lsns import batch_lsn
 from flushtracker.spark.output_frames import output_frame
 from flushtracker.spark.workers import ERROR, spare_imports
 from flushtracker.wal.log_offset import LogOffset
@@ -88,7 +88,7 @@ def write_function(
             raise _misread(source)
         group = WriterGroup(source, settings, bytes(state.get[0]) if state.exists else None)
         now_ms = state.getCurrentProcessingTimeMs()
-        batches = group.handle_batch(changes, [entry for _, entry in entries], now_ms, taken_lsn(source))
+        batches = group.handle_batch(changes, [entry for _, entry in entries], now_ms, batch_lsn(source))
         state.update((group.pack(), shape_groups))
         if settings.hold and (due_ms := group.next_due_ms()) is not None:
             state.setTimeoutDuration(max(1, due_ms - now_ms))
