@@ -50,7 +50,7 @@ MUTANTS: Final = {
     "takes a fragment for a commit": ("Shapes", "AckIsDurable"),
     "forgets groups without events": ("Shapes", "AckIsDurable"),
     "commits before entries": ("Resends", "AckIsDurable"),
-    "completes what is seen": ("Shapes", "AckIsDurable"),
+    "completes what is seen": ("Resends", "AckIsDurable"),
     "appends unfenced": ("Drivers", "AckNeverGoesBack"),
     "ignores the writer": ("Writers", "AckIsDurable"),
     "reads uncommitted": ("Writers", "AckIsDurable"),
