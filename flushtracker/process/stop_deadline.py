@@ -38,6 +38,10 @@ def _exit_after(
             break
     time.sleep(timeout_s)
     reason = f"not stopped after {timeout_s:.0f} s, so a storage may hang; exiting now, nothing is lost"
+    reading = select.poll()
+    reading.register(2, select.POLLOUT)
+    # What hangs may be the log, because nobody reads it.
+    if reading.poll(_POLL_MS):
+        os.write(2, f"{program_line(name, reason, log_format, exit_code=1)}\n".encode())
     # Anything more graceful could wait for the call that hangs, or for a lock that it holds.
-    os.write(2, f"{program_line(name, reason, log_format, exit_code=1)}\n".encode())
     os._exit(1)

@@ -1,9 +1,12 @@
 """A program that was told to stop ends, also when its main thread waits for a storage that never answers."""
 
+import fcntl
 import json
 import signal
 import subprocess
 import sys
+import termios
+from array import array
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +14,7 @@ import pytest
 
 from tests.support.hung_storage import silent_object_store
 from tests.support.processes import run_to_end
+from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
 _PROGRAM: Final = """\
@@ -60,3 +64,33 @@ sys.exit(0)
 """
     done = run_to_end([sys.executable, "-c", program], cwd=_ROOT, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_program_whose_log_nobody_reads_ends() -> None:
+    """Its pipe is full, so that a line of its log hangs, and so would the line that says why it exits."""
+    program = """\
+import os
+from flushtracker.process.program import StopFlag, set_on_signals
+from flushtracker.process.stop_deadline import exit_if_hung
+stop = StopFlag()
+set_on_signals(stop)
+exit_if_hung("tracker", stop.is_set, 0.1)
+while True:
+    os.write(2, b"x" * 100_000)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], cwd=_ROOT, stderr=subprocess.PIPE) as running:
+        try:
+            assert running.stderr is not None
+            pipe = running.stderr.fileno()
+            wait_until(lambda: _unread(pipe) > 20_000, "the pipe is filled", 30)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(30) == 1
+        finally:
+            running.kill()
+
+
+def _unread(pipe: int) -> int:
+    """Bytes that nobody has read."""
+    found = array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, found)
+    return found[0]
