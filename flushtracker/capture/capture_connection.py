@@ -29,6 +29,9 @@ _CONTROL_CHECK_S: Final = 0.2
 """How often the ordinary connection is checked. A server that shuts down closes it at once, but closes the stream only
 when everything sent is flushed, which the shapes may delay indefinitely. So when it is closed, the stream ends too."""
 _START_CHECK_S: Final = 0.25
+_CHECK_PAUSE: Final = 4
+"""The tables are compared with the catalog again after so many times as long as that took. It is the owners of tables
+that decide how long: by partitions, columns and types."""
 _RETRY_PAUSE: Final = 20
 """The shapes that the catalog does not allow are tried again after so many times as long as it took to try them."""
 _EVICTION_CHECK_S: Final = 0.25
@@ -133,7 +136,10 @@ class CaptureConnection:
         if self._shape_checks.is_due(now_s):
             # First: what the last check has found has had time to get a transaction.
             check_messages(self._collector, self._source.status, has_messages=self._stream.has_messages)
+            started_s = time.monotonic()
             self._subscriptions.tables.check()
+            ended_s = time.monotonic()
+            self._shape_checks.pause(ended_s + _CHECK_PAUSE * (ended_s - started_s))
             self._collector.check_relations(self._tables)
             self._subscriptions.starts.prune()
             self._subscriptions.removed.condense(self._source.status.flushed_lsn)
@@ -195,3 +201,8 @@ class Timer:
             return False
         self._next_s = now_s + self._interval_s
         return True
+
+    def pause(self, until_s: float) -> None:
+        """Not due before ``until_s``, unless it never is."""
+        if self._next_s is not None:
+            self._next_s = max(self._next_s, until_s)
