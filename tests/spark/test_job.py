@@ -159,9 +159,14 @@ def test_spark_submit_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
     command = [submit, "--master", "local[2]", "--jars", jars, _JOB, "--config", str(job.config_file(trigger_ms=100))]
     environ = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True, env=environ) as process:
-        wait_until(lambda: _has_ack(job, 2000), "the ack", _DEADLINE_S)
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=_DEADLINE_S)
+        try:
+            wait_until(lambda: _has_ack(job, 2000), "the ack", _DEADLINE_S)
+            process.send_signal(signal.SIGTERM)
+            output, _ = process.communicate(timeout=_DEADLINE_S)
+        except BaseException:
+            # It would be waited for, for ever.
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     assert process.returncode == 0, output
     assert " INFO query ended last_batch_id=0" in output
 

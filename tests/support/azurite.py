@@ -81,7 +81,7 @@ def _has_container(port: int) -> bool:
     signed = "\n".join(["PUT", *[""] * 11, *lines, "restype:container"])
     signature = hmac.new(base64.b64decode(AZURE_KEY), signed.encode(), hashlib.sha256).digest()
     headers["Authorization"] = f"SharedKey {AZURE_ACCOUNT}:{base64.b64encode(signature).decode()}"
-    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("PUT", f"{place}?restype=container", headers=headers)
         answer = connection.getresponse()

@@ -86,7 +86,7 @@ def renewed_credentials(s3: S3Server, folder: Path) -> Iterator[RenewedCredentia
 
 def _is_served(port: int) -> bool:
     try:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/{_FILE}")
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/{_FILE}", timeout=10)
     except OSError:
         return False
     return True

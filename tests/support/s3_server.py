@@ -78,7 +78,7 @@ def running_s3(place: Path | None = None, *, address: str = "127.0.0.1") -> Iter
 
 def _answers(port: int) -> bool:
     try:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/bucket")
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/bucket", timeout=10)
     except urllib.error.HTTPError:
         # It refuses what is not signed.
         return True

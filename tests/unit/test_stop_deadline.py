@@ -36,13 +36,13 @@ def test_signal_ends_a_program_whose_storage_hangs(number: signal.Signals) -> No
     with silent_object_store() as (server, options):
         command = [sys.executable, "-c", _PROGRAM, json.dumps(options)]
         with subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.PIPE, text=True) as running:
-            connection, _ = server.accept()
-            running.send_signal(number)
             try:
+                connection, _ = server.accept()
+                running.send_signal(number)
                 _, errors = running.communicate(timeout=30)
             finally:
                 running.kill()
-                connection.close()
+            connection.close()
     assert running.returncode == 1
     assert errors == "tracker: not stopped after 0 s, so a storage may hang; exiting now, nothing is lost\n"
 
