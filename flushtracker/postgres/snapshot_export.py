@@ -53,9 +53,10 @@ _CLOCK: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigin
 # Of the whole database, so the first number keeps it apart from those of others; the second is the table's OID.
 _EXCLUSIVE: Final = "SELECT pg_try_advisory_lock(%s, (%s::bigint - 2147483648)::int)"
 _LOCK_CLASS: Final = 1_718_383_475
-# Any role that may log in can hold it, so the message names who does.
+# Any role that may log in can hold it, so the message names who does. A prepared transaction has no session.
 _HOLDERS: Final = """
-SELECT format('session %%s of role %%s', l.pid, a.usename)
+SELECT CASE WHEN l.pid IS NULL THEN 'a prepared transaction, which ROLLBACK PREPARED ends'
+  ELSE format('session %%s of role %%s', l.pid, a.usename) END
 FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
 LEFT JOIN pg_stat_activity a USING (pid)
 WHERE l.granted AND l.locktype = 'advisory'
