@@ -127,7 +127,8 @@ async def _serve(config: ServeConfig, served: Served, listener: socket.socket, s
         server.should_exit = True
 
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stop)
+        # A handler of the loop would take the signal from what ends a process that hangs (exit_if_hung).
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
     served.parts.watch.start()
     watcher = asyncio.create_task(_call_when_started(server, listener, started))
     try:
@@ -135,8 +136,7 @@ async def _serve(config: ServeConfig, served: Served, listener: socket.socket, s
     finally:
         watcher.cancel()
         served.close()
-        for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
