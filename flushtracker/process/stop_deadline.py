@@ -5,6 +5,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
 from typing import Final
 
@@ -40,8 +41,9 @@ def _exit_after(
     reason = f"not stopped after {timeout_s:.0f} s, so a storage may hang; exiting now, nothing is lost"
     reading = select.poll()
     reading.register(2, select.POLLOUT)
-    # What hangs may be the log, because nobody reads it.
+    # What hangs may be the log, because nobody reads it; or its reader has gone.
     if reading.poll(_POLL_MS):
-        os.write(2, f"{program_line(name, reason, log_format, exit_code=1)}\n".encode())
+        with suppress(OSError):
+            os.write(2, f"{program_line(name, reason, log_format, exit_code=1)}\n".encode())
     # Anything more graceful could wait for the call that hangs, or for a lock that it holds.
     os._exit(1)

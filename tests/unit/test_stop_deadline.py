@@ -94,3 +94,20 @@ def _unread(pipe: int) -> int:
     found = array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, found)
     return found[0]
+
+
+def test_program_whose_log_is_closed_ends() -> None:
+    """The line that says why it exits cannot be written."""
+    program = """\
+import time
+from flushtracker.process.stop_deadline import exit_if_hung
+exit_if_hung("tracker", lambda: True, 0.5)
+time.sleep(1_000)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], cwd=_ROOT, stderr=subprocess.PIPE) as running:
+        try:
+            assert running.stderr is not None
+            running.stderr.close()
+            assert running.wait(30) == 1
+        finally:
+            running.kill()
