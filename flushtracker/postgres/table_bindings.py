@@ -40,7 +40,7 @@ WITH RECURSIVE members AS (
   SELECT m.root, i.inhrelid, m.attached || '/' || i.xmin, m.is_fresh AND i.xmin::text = a.xmin::text AND EXISTS (
     SELECT FROM pg_attribute c
     WHERE c.attrelid = i.inhrelid AND c.attnum > 0 AND c.xmin::text = a.xmin::text AND c.cmin::text = a.cmin::text
-  ), m.path || i.inhrelid
+  ), array_append(m.path, i.inhrelid)
   FROM members m
   JOIN pg_class p ON p.oid = m.relid AND p.relkind = 'p'
   JOIN pg_inherits i ON i.inhparent = m.relid AND {is_attached}
@@ -82,8 +82,8 @@ JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN above_all ON above_all.root = m.root
 LEFT JOIN pg_publication p ON p.pubname = %(publication)s
 CROSS JOIN LATERAL (
-  SELECT above_all.relids || m.path[2:] AS relids,
-    above_all.links || array_fill(''::text, ARRAY[cardinality(m.path) - 1]) AS links
+  SELECT array_cat(above_all.relids, m.path[2:]) AS relids,
+    array_cat(above_all.links, array_fill(''::text, ARRAY[cardinality(m.path) - 1])) AS links
 ) ways
 CROSS JOIN LATERAL (
   SELECT EXISTS (
