@@ -133,6 +133,19 @@ class SourceHistory:
         except SlotError:
             self.counts["refused"] += 1
             self.begin_epoch(new_epoch=True)
+            self._begin_again_what_has_ended()
+
+    def _begin_again_what_has_ended(self) -> None:
+        """The copy's slot may lie before a change of a table that its catalog has, which ends the table's shapes."""
+        end = self._rig.commit_lsn("SELECT 1")
+
+        def is_confirmed() -> bool:
+            self._step()
+            return self._rig.confirmed_lsn() >= end
+
+        wait_until(is_confirmed, "the slot past the copy's transactions", _DEADLINE_S, pause_s=_PAUSE_S)
+        if ended := [each for each in _SHAPES if self._entry(each).removed_at is not None]:
+            self._begin_again(*ended)
 
     def use(self, server: LocalPostgres) -> None:
         """Capture and snapshots connect to this server from now on."""
