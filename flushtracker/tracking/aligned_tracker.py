@@ -1,19 +1,18 @@
-"""``AlignedTracker``: a ``FlushTracker`` that takes the offsets which writers store, and aligns them to transactions.
+"""``AlignedTracker``: a ``FlushTracker`` for the offsets that writers store, which it aligns to transactions.
 
-A writer reports the last operation that it has stored, and that is seldom the last one of its transaction: that one may
-concern another shape. So of each shape the tracker keeps the last operation in each transaction that is not flushed.
-A flush completes those at or below it. The shape is then flushed to just before the first that is left, or has nothing
-pending. Electric's Consumers align offsets likewise.
+A writer reports the last operation that it has stored. That is seldom the last one of its transaction, which may
+concern another shape. So the tracker keeps, for each shape, its last operation in every transaction that is not
+flushed. A flush completes the transactions whose operation is at or below it. The shape then counts as flushed to just
+before the first one left, or has nothing pending. Electric's Consumers align offsets in the same way.
 
-**Fragments** come in commit order, those of a transaction in order. After a restart transactions may be sent again,
-however they are cut: one whose commit was read counts for nothing, and one that is open adds nothing that is known.
+**Fragments** come in commit order, those of a transaction in order. After a restart, transactions may be resent and cut
+differently. A transaction whose commit was read is ignored; an open one adds only what is new.
 
-**Flushes and removals** come in any order: twice, late, or before their transaction. One that is past the last commit
-read is kept until a commit passes it. So a flush between two fragments counts, also if the commit has nothing for the
-shape.
+**Flushes and removals** come in any order: twice, late, or before their transaction. One past the last commit read is
+kept until a commit passes it. So a flush between two fragments counts even if the commit has nothing for the shape.
 
-**The caller** uses one tracker for each source, and keeps the order of the fragments; a gap between two of them shows
-in nothing here (``FragmentChain`` finds it).
+**The caller** uses one tracker per source and keeps the fragments in order. A gap between two fragments is not detected
+here (``FragmentChain`` finds it).
 """
 
 from collections import deque
@@ -45,9 +44,9 @@ class AlignedTracker:
         self._tracker = FlushTracker(ack_lsn)
         self._committed = LogOffset.last_of(ack_lsn)
         self._unflushed: dict[str, deque[LogOffset]] = {}
-        """By pending shape: its last operation in each transaction that is not flushed, in order."""
+        """By pending shape: its last operation in each unflushed transaction, in order."""
         self._early: dict[str, LogOffset] = {}
-        """The greatest flush of each shape, if it is past the last commit read."""
+        """The greatest flush of each shape that is past the last commit read."""
 
     @property
     def ack_lsn(self) -> int:
@@ -100,9 +99,9 @@ class AlignedTracker:
         return self._tracker.apply({shape_id: self._entry(shape_id, offset, _NONE, now_ms)})
 
     def handle_shape_removed(self, shape_id: str, offset: LogOffset, *, now_ms: int) -> int | None:
-        """Wait for nothing more of a shape that was removed in the transaction of ``offset``, read or not.
+        """Stop waiting for a shape that was removed in the transaction of ``offset``, whether that was read or not.
 
-        A later transaction that lists the shape counts as any other: the id is in use again.
+        A later transaction may list the shape again: its id is then reused, and it counts as any other.
         """
         return self.handle_flush_notification(shape_id, LogOffset.last_of(offset.tx_offset), now_ms=now_ms)
 

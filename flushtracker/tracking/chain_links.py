@@ -1,4 +1,4 @@
-"""``ChainLinks``: what a micro-batch has for the chain of one source, as columns."""
+"""``ChainLinks``: one source's fragments in a micro-batch, as columns."""
 
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
@@ -43,7 +43,6 @@ class ChainLinks(LabelledColumns):
 
     @classmethod
     def of(cls, links: Iterable[Link]) -> "ChainLinks":
-        """The links as columns."""
         links = list(links)
         rows = [(*link.follows, *link.last_log_offset, link.start, link.is_commit) for link in links]
         return cls([link.place for link in links], np.array(rows, np.int64).reshape(-1, cls.rows).T)

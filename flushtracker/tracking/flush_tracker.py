@@ -30,7 +30,7 @@ from flushtracker.wal.log_offset import LogOffset
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The range that one shape (or shape group) has yet to flush: ``last_flushed < last_sent``, both aligned.
+    """The range that one shape (or shape group) must still flush: ``last_flushed < last_sent``, both aligned.
 
     ``since_ms`` is when the shape became pending or last made progress, in milliseconds of the caller's clock.
     """
@@ -77,7 +77,6 @@ class FlushTracker:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no shape is pending."""
         return not self._pending
 
     def handle_txn_fragment(
@@ -126,7 +125,7 @@ class FlushTracker:
         return self._advance()
 
     def least_flushed(self, count: int) -> list[str]:
-        """The ``count`` pending shapes with the least ``last_flushed``, and all that equal the last of these."""
+        """The ``count`` pending shapes with the least ``last_flushed``, and all that tie with the last of them."""
         found: list[str] = []
         for shapes in self._shapes_by_flushed.values():
             if len(found) >= count:

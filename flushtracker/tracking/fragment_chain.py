@@ -6,17 +6,17 @@ complete up to its ``stream_cursor``. Fragments are checked in the order of ``fo
 - ``last_log_offset`` at or below the cursor: a resend, nothing new.
 - ``follows`` at or below the cursor: the next fragment. It moves the cursor to its ``last_log_offset``.
 - ``follows`` above the cursor: a gap. It may contain a transaction that was never seen, and continuing would
-  acknowledge that transaction, so a gap is an error. It stays one: the shapes' groups may have read past it, and take
-  what is sent again as done, so only a new checkpoint helps (:meth:`FragmentChain.extend_or_break`).
+  acknowledge that transaction, so a gap is an error. The error is permanent: the shapes' groups may have read past the
+  gap and would ignore a resend, so only a new checkpoint helps (:meth:`FragmentChain.extend_or_break`).
 
 A commit moves the cursor past its whole transaction, to ``(tx, ∞)``, because a resend may cut the transaction into
-other fragments. A fragment with ``start``, or of a transaction after that in its ``follows``, follows the whole of the
-latter. If that transaction is still open here, its end was never seen, which is a gap too.
+other fragments. A fragment with ``start`` follows the whole transaction of its ``follows``, and so does the first
+fragment of a transaction. If the transaction before is still open here, its end was never seen: a gap too.
 
-A list part (:mod:`~flushtracker.wal.shape_list`) ends past all operations of its transaction, and has the last ones of
-the shapes that it lists, but of no others. So after one, the chain also knows how far the *operations* have been read:
-what follows an operation must leave no gap there either. It cannot notice that fragments are missing together with the
-first list part after them, if a list part of another run was read before.
+A list part (:mod:`~flushtracker.wal.shape_list`) ends past all operations of its transaction, but has only those of the
+shapes that it lists. So after one, the chain also tracks how far the *operations* have been read, and finds gaps
+between them. It cannot notice that fragments are missing together with the first list part after them, if a list part
+of another run was read before.
 """
 
 from typing import Final
@@ -46,7 +46,7 @@ _KAFKA_OFFSET: Final = " Kafka offset "
 class FragmentChain:
     """The chain of one source. ``place`` is where the fragment that last moved the cursor was read.
 
-    Without a ``stream_cursor`` (``None``) the first fragment must have ``start``: from there on everything was resent.
+    Without a ``stream_cursor`` (``None``) the first fragment must have ``start``, from which everything is resent.
 
     >>> chain = FragmentChain("7301/1/shapes")
     >>> start = Link(LogOffset(99, 0), LogOffset(200, 4), start=True, is_commit=True, place="1.jsonl")
@@ -73,9 +73,9 @@ class FragmentChain:
         self.last_seen_offset = last_seen_offset
         self.place = place
         self.operations: LogOffset | None = None
-        """How far operations have been read, if a list part moved the cursor."""
+        """How far operations have been read, once a list part has moved the cursor."""
         self.gap: str | None = None
-        """What was missing, once :meth:`extend_or_break` has found that."""
+        """The first gap that :meth:`extend_or_break` found."""
 
     def extend_or_break(self, links: ChainLinks) -> None:
         """:meth:`extend`, but a gap is kept in ``gap``. From then on nothing is applied, not even a start."""
@@ -103,7 +103,7 @@ class FragmentChain:
             cursor = first.predecessor
         tx, op = links.reached()
         furthest = _furthest((tx[order], op[order]))
-        # Where a link begins past the cursor, and past all that the links before it have reached.
+        # Find a link that begins past the cursor and past everything that the links before it have reached.
         needed = (before_tx[order], before_op[order])
         is_late = ~at_most(needed, cursor)
         reached = order[furthest[:-1]]
@@ -120,7 +120,8 @@ class FragmentChain:
             self.last_seen_offset = max(greatest(commits), self.last_seen_offset or LogOffset.before_all())
 
     def _read_operations(self, links: ChainLinks, order: Ints, needed: OffsetColumns, cursor: LogOffset) -> LogOffset:
-        """How far operations have been read after the links, in this ``order`` by what they have ``needed``.
+        """How far operations have been read after the links, in this ``order``; ``needed`` are their predecessors,
+        sorted.
 
         Raises:
             GapError: some are missing.
@@ -140,7 +141,7 @@ class FragmentChain:
         return LogOffset(int(tx[furthest[-1]]), int(op[furthest[-1]]))
 
     def _after(self, links: ChainLinks, furthest: int | None, cursor: LogOffset) -> tuple[LogOffset, str]:
-        """The cursor, and where the fragment that moved it was read, after the link that reaches furthest."""
+        """The cursor after the link that reaches furthest, and the place of the fragment that moved it."""
         if furthest is not None:
             link = links[furthest]
             reached = link.last_log_offset.reached(is_commit=link.is_commit)
@@ -191,7 +192,7 @@ def check_chain_version(packed: bytes) -> None:
 
 
 def _furthest(offsets: OffsetColumns) -> Ints:
-    """For each offset, the index of the first that is the greatest up to there."""
+    """For each offset, the index of the greatest so far, the first of equals."""
     tx, op = offsets
     order = np.lexsort((op, tx))
     rank = np.empty(len(order), np.int64)

@@ -1,4 +1,4 @@
-"""``GroupReport``: what a shape group tells the driver after each micro-batch that reaches it."""
+"""``GroupReport``: what a shape group reports to the driver after each micro-batch that reaches it."""
 
 import json
 from collections.abc import Collection
@@ -12,14 +12,14 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import LOG_WRITER
 
 HOLDERS: Final = 10
-"""How many pending shapes a report lists: those that hold the most WAL, which are those that have flushed the least."""
+"""How many pending shapes a report lists: those that have flushed the least, and so hold the most WAL."""
 
 
 class PendingShape(NamedTuple):
-    """A pending shape; sorted, the one that holds the most is the first, and of equals the first by id.
+    """A pending shape. They sort by the WAL that they hold, the most first, then by id.
 
-    ``since_ms`` is when it became pending or last made progress. ``transactions`` is how many it has yet to flush, an
-    open one included; merged ones count as one. ``writer`` is who has to flush them.
+    ``since_ms`` is when it became pending or last made progress. ``transactions`` counts those not flushed, including
+    an open one; merged ones count as one. ``writer`` is the writer that must flush them.
     """
 
     last_flushed: LogOffset
@@ -31,10 +31,10 @@ class PendingShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """The state of one shape group: its pending shapes, and the greatest ``last_sent`` of them.
+    """The state of one shape group: its pending shapes, and their greatest ``last_sent``.
 
-    ``holders`` are the first :data:`HOLDERS` of them, in order. ``removed`` are shapes that the last report listed, and
-    that the micro-batch has removed.
+    ``holders`` are its first :data:`HOLDERS` pending shapes, in order. ``removed`` are the shapes that the last report
+    listed and this micro-batch removed.
     """
 
     pending_shapes: int = 0
@@ -52,17 +52,17 @@ class GroupReport:
     def after(self, ack_lsn: int) -> "GroupReport":
         """The report once everything up to ``ack_lsn`` is done.
 
-        It shows no single shape as caught up before the group's next events: a report lists not all transactions.
+        Shapes that are caught up still count as pending until the group's next events: a report does not list all
+        transactions.
         """
         is_done = self.last_sent is not None and self.last_sent.tx_offset <= ack_lsn
         return GroupReport(removed=self.removed) if is_done else self
 
     def listed(self, shape_ids: Collection[str]) -> tuple[str, ...]:
-        """Those of ``shape_ids`` that are listed."""
         return tuple(shape.shape_id for shape in self.holders if shape.shape_id in shape_ids)
 
     def to_json(self) -> str:
-        """Without the keys that would be empty: most reports are ``{}``."""
+        """The report without empty keys; most reports are ``{}``."""
         fields: dict[str, Any] = {}
         if self.pending_shapes:
             fields = {

@@ -1,4 +1,4 @@
-"""Offsets as two columns of numbers, ``tx_offset`` and ``op_offset``, so that many are compared and reduced at once."""
+"""Offsets as two columns of numbers, ``tx_offset`` and ``op_offset``, to compare and reduce many at once."""
 
 from typing import Final, TypeAlias
 
@@ -8,20 +8,18 @@ from flushtracker.tracking.packed_columns import Bools, Ints
 from flushtracker.wal.log_offset import LogOffset
 
 NO_TX: Final = -2
-"""The ``tx_offset`` where there is no offset: below all that exist."""
+"""The ``tx_offset`` for "no offset", below all real ones."""
 
 Offsets: TypeAlias = tuple[Ints | int, Ints | int]
 OffsetColumns: TypeAlias = tuple[Ints, Ints]
 
 
 def at_most(left: Offsets, right: Offsets) -> Bools:
-    """Where ``left`` is at or below ``right``."""
     (tx, op), (other_tx, other_op) = left, right
     return np.asarray((tx < other_tx) | ((tx == other_tx) & (op <= other_op)))
 
 
 def greater_of(left: OffsetColumns, right: OffsetColumns) -> OffsetColumns:
-    """The greater of each two offsets."""
     is_left = at_most(right, left)
     return np.where(is_left, left[0], right[0]), np.where(is_left, left[1], right[1])
 
@@ -38,7 +36,8 @@ def greatest(offsets: OffsetColumns) -> LogOffset:
 
 
 def least(offsets: OffsetColumns, count: int) -> tuple[Ints, Ints]:
-    """The indexes of the ``count`` least offsets: those below the last of them, and all that equal it; in any order.
+    """The indexes of the ``count`` least offsets: those below the last of these, and all that tie with it; in any
+    order.
 
     >>> below, equal = least((np.array([7, 9, 9, 9, 8]), np.array([5, 1, 0, 0, 3])), 3)
     >>> below.tolist(), equal.tolist()

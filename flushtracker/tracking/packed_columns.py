@@ -1,12 +1,12 @@
-"""Columns of numbers and of texts as bytes: what a group's state and its share of a micro-batch are made of.
+"""Columns of numbers and of texts as bytes, the format of a group's state and of its part of a micro-batch.
 
-All numbers are little-endian. A column of numbers is stored as its least value and the distance of each number to it,
+All numbers are little-endian. A column of numbers is stored as its least value and each number's distance from it,
 in as many bytes as the greatest distance needs: 0, 1, 2, 4 or 8. So 7, 9, 8 takes three bytes and a head, and a column
 of equal numbers takes only the head::
 
     count (4 bytes), then for each column: least (8), width (1), count distances (width)
 
-Texts are stored as one text, which NUL separates, after their number and its size in bytes.
+Texts are stored as their count, the size in bytes, and the texts joined by NUL.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ _T = TypeVar("_T", bound="LabelledColumns")
 
 _COUNT: Final = Struct("<I")
 _COLUMN: Final = Struct("<qB")
-"""The least value, and the bytes of each distance."""
+"""The least value, and the bytes per distance."""
 
 _TEXTS: Final = Struct("<II")
 """The number of texts, and of bytes."""
 
 _WIDTHS: Final = (0, 1, 2, 4, 8)
 _END: Final = "\0"
-"""Between two texts: names, paths and topics have none."""
+"""Separates texts; names, paths and topics never contain it."""
 
 
 def pack_ints(columns: Sequence[Ints] | Ints) -> bytes:
@@ -58,8 +58,8 @@ def pack_ints(columns: Sequence[Ints] | Ints) -> bytes:
 def unpack_ints(packed: bytes, start: int, columns: int, *, most: int) -> tuple[Ints, int]:
     """The ``columns`` as the rows of an array, and where they end.
 
-    Equal numbers take no bytes, so nothing in these says that a count is damaged: ``most`` is what the caller allows.
-    Memory for more may be given, and the process be killed when it is used.
+    Equal numbers take no bytes, so a damaged count cannot be detected from the size: ``most`` bounds it. Without a
+    bound, the process may run out of memory.
 
     Raises:
         StateError: the bytes are cut off or damaged.
@@ -112,7 +112,7 @@ def unpack_texts(packed: bytes, start: int) -> tuple[list[str], int]:
 
 
 class LabelledColumns:
-    """``numbers`` has ``rows`` rows, and a column for each of ``labels``. A subclass says what they are."""
+    """``numbers`` has ``rows`` rows, and a column for each of ``labels``. Subclasses define the rows."""
 
     __slots__ = ("labels", "numbers")
     rows: ClassVar[int]
@@ -126,17 +126,15 @@ class LabelledColumns:
 
     @classmethod
     def joined(cls: type[_T], parts: Sequence[_T]) -> _T:
-        """All columns of ``parts``, at least one."""
+        """Concatenate ``parts``, at least one."""
         labels = [label for part in parts for label in part.labels]
         return cls(labels, np.concatenate([part.numbers for part in parts], axis=1))
 
     def pack(self) -> bytes:
-        """The columns as bytes; the inverse of :meth:`unpack`."""
         return pack_texts(self.labels) + pack_ints(self.numbers)
 
     @classmethod
     def unpack(cls: type[_T], packed: bytes) -> _T:
-        """Read the output of :meth:`pack`."""
         labels, end = unpack_texts(packed, 0)
         return cls(labels, unpack_ints(packed, end, cls.rows, most=len(labels))[0])
 

@@ -35,10 +35,8 @@ def check_version(packed: bytes, readable: bytes) -> None:
 
 
 def offset_to_json(offset: LogOffset | None) -> list[int] | None:
-    """Return an offset as two numbers; the inverse of :func:`offset_from_json`."""
     return None if offset is None else [offset.tx_offset, offset.op_offset]
 
 
 def offset_from_json(fields: list[int] | None) -> LogOffset | None:
-    """Read the output of :func:`offset_to_json`."""
     return None if fields is None else LogOffset(*fields)

@@ -1,4 +1,4 @@
-"""``PendingTxns``: the committed transactions that some shapes have not flushed, as columns of numbers.
+"""``PendingTxns``: the committed transactions that shapes have not flushed, as columns of numbers.
 
 A shape is a number here, its ``index`` among the shapes of the caller. Two transactions of shape 0, the first of them
 merged from three, and one of shape 1::
@@ -20,18 +20,17 @@ from flushtracker.tracking.packed_columns import Bools, Ints
 _INDEX, _FIRST_TX, _TX, _LAST_OP, _OP = range(5)
 
 NO_TXNS: Final[Ints] = np.empty((5, 0), np.int64)
-"""The columns of no transactions."""
 NO_HEADS: Final[Ints] = np.array([[NO_TX, NO_TX, 0, 0]], np.int64).T
 """The heads of a shape without transactions; see :meth:`PendingTxns.heads`."""
 
 COUNT: Final = 3
-"""The row of the heads that has the number of transactions."""
+"""The row of the heads with the number of transactions."""
 
 
 class PendingTxns:
-    """Transactions sorted by shape, and of each shape in the order of their commits.
+    """Transactions sorted by shape, and within a shape by commit.
 
-    A shape may have earlier transactions elsewhere, which nothing here changes; ``behind`` has their heads.
+    A shape may have earlier transactions elsewhere, which stay unchanged; ``behind`` has their heads.
     """
 
     __slots__ = ("behind", "columns")
@@ -51,7 +50,7 @@ class PendingTxns:
         return self.columns[_TX], self.columns[_LAST_OP]
 
     def heads(self, shapes: int) -> Ints:
-        """What the report needs of all transactions, those ``behind`` included: a column for each of ``shapes`` shapes.
+        """The part of all transactions that the report needs, including those ``behind``: one column per shape.
 
         Its rows: the commit LSN of the first transaction, the offset up to which the shape was sent (two rows), and the
         number of transactions.
@@ -66,11 +65,11 @@ class PendingTxns:
         return heads
 
     def counts(self, shapes: int) -> Ints:
-        """How many each of ``shapes`` shapes has here."""
+        """The number of transactions of each shape, without those ``behind``."""
         return np.bincount(self.indexes, minlength=shapes).astype(np.int64)
 
     def add(self, indexes: Ints, last_offsets: OffsetColumns, boundary_ops: Ints) -> None:
-        """Add transactions, each after all others of its shape, and in order."""
+        """Add transactions, in commit order, each later than all others of its shape."""
         tx, last_ops = last_offsets
         columns = np.concatenate([self.columns, np.stack([indexes, tx, tx, last_ops, boundary_ops])], axis=1)
         self.columns = sorted_by_shape(columns)
@@ -83,9 +82,10 @@ class PendingTxns:
     def merge_neighbours(self, counts: Ints, most: int) -> None:
         """Merge adjacent pairs of the shapes that have more than ``most``, until at most ``most // 2`` (or one) remain.
 
-        Half, so that it happens seldom. A merged transaction is flushed when its last one is: safe, but less exact.
+        Merging down to half keeps merges rare. A merged transaction is flushed when its last one is: safe, but less
+        exact.
         """
-        # Of a shape that is halved n times, the transactions with the same ``position >> n`` become one.
+        # In a shape that is halved n times, the transactions with the same ``position >> n`` become one.
         halvings = np.zeros(len(counts), np.int64)
         remaining = counts.copy()
         while len(over := np.flatnonzero((counts > most) & (remaining > max(1, most // 2)))):

@@ -1,4 +1,4 @@
-"""``ShapeEvents``: what a micro-batch has for the shapes of one group, as columns."""
+"""``ShapeEvents``: the events of one group's shapes in a micro-batch, as columns."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Final, NamedTuple
@@ -9,20 +9,20 @@ from flushtracker.tracking.packed_columns import LabelledColumns
 from flushtracker.wal.names import LOG_WRITER
 
 SENT: Final = 0
-"""The shape's part of a fragment: its last operation in it, -1 for none."""
+"""A fragment without the commit; ``op`` is the shape's last operation in it, -1 for none."""
 SENT_WITH_COMMIT: Final = 1
-"""The same, for a fragment that ends its transaction."""
+"""The same, for the fragment with the commit."""
 FLUSHED: Final = 2
 REMOVED: Final = 3
 
 SEPARATOR: Final = "\n"
-"""What divides the shape's id from the writer in a label: no name has control characters."""
+"""Separates the shape's id from the writer in a label; names have no control characters."""
 
 
 def label_of(shape_id: str, writer: str) -> str:
-    """The label under which a shape is tracked: what one writer is sent and has flushed of it.
+    """The label under which a shape is tracked, one for each of its writers.
 
-    So what another writer notifies never meets what the shape's own was sent.
+    So another writer's flush never completes what the shape's own writer was sent.
 
     >>> label_of("users", "log"), label_of("users", "own"), shape_and_writer("users\\nown"), shape_and_writer("users")
     ('users', 'users\\nown', ('users', 'own'), ('users', 'log'))
@@ -31,7 +31,6 @@ def label_of(shape_id: str, writer: str) -> str:
 
 
 def shape_and_writer(label: str) -> tuple[str, str]:
-    """The shape and the writer of a label; the inverse of :func:`label_of`."""
     shape_id, _, writer = label.partition(SEPARATOR)
     return shape_id, writer or LOG_WRITER
 
@@ -39,9 +38,9 @@ def shape_and_writer(label: str) -> tuple[str, str]:
 class ShapeEvent(NamedTuple):
     """One event of the shape with this label (:func:`label_of`).
 
-    ``tx`` and ``op`` are the offset that the shape was sent, has flushed, or was removed at.
+    ``tx`` and ``op`` are the offset that was sent, flushed, or at which the shape was removed.
 
-    ``boundary_op`` is the ``op_offset`` at which the fragment ends, and has no meaning otherwise.
+    ``boundary_op`` is the ``op_offset`` at which the fragment ends; unused in other events.
     """
 
     label: str
@@ -65,7 +64,6 @@ class ShapeEvents(LabelledColumns):
 
     @classmethod
     def of(cls, events: Iterable[ShapeEvent]) -> "ShapeEvents":
-        """The events as columns."""
         events = list(events)
         numbers = np.array([event[1:] for event in events], np.int64).reshape(-1, cls.rows).T
         return cls([event[0] for event in events], numbers)
@@ -77,6 +75,5 @@ class ShapeEvents(LabelledColumns):
 
     @property
     def removed(self) -> frozenset[str]:
-        """The ids of the shapes that are removed."""
         removed = np.flatnonzero(self.numbers[0] == REMOVED).tolist()
         return frozenset(shape_and_writer(self.labels[index])[0] for index in removed)

@@ -2,16 +2,16 @@
 
 A group applies its part of a micro-batch in one call and reports one row to the driver, a :class:`GroupReport`: the
 number of pending shapes, the greatest ``last_sent``, and the shapes with the least ``last_flushed``. A minimum of
-minima is the minimum, so the driver tracks groups as if they were shapes; and the first ten of all shapes are among
-the first ten of each group.
+minima is the minimum, so the driver tracks groups as if they were shapes; and the first ten of all shapes are among the
+first ten of each group.
 
-What is tracked is a shape with its writer, under one label (:func:`~flushtracker.tracking.shape_events.label_of`). So
-what another writer has flushed moves nothing. If the shape is pending, and such a flush is past what its own writer has
-flushed, :meth:`ShapeGroup.apply` says so. If it is caught up, nothing is known of it, and the flush is not noticed.
+A shape is tracked together with its writer, under one label (:func:`~flushtracker.tracking.shape_events.label_of`), so
+another writer's flush has no effect. :meth:`ShapeGroup.apply` reports such a flush if the shape is pending and the
+flush is past what its own writer has flushed. A shape that is caught up has no state, so the flush goes unnoticed.
 
-Each shape has an ``index``: that of its name and of its column of state. A micro-batch copies the columns of the shapes
-that it reaches into a :class:`ShapeTable`, which knows the rule, with those of their pending transactions that the rule
-needs, and then copies the columns back. Only forgetting shapes and the report go through the columns of all shapes.
+Each shape has an ``index``: that of its name and of its column of state. For a micro-batch, the columns of the affected
+shapes are copied into a :class:`ShapeTable`, which applies the rule, with the pending transactions that the rule needs,
+and are then copied back. Only the report and the removal of idle shapes scan the columns of all shapes.
 
 The ``cursor`` is the greatest offset that has reached the group, ``(tx, ∞)`` after a commit or an ack. A fragment at or
 below it is a resend and is ignored, so nothing is registered twice. The cursor must outlive the shapes, so a group's
@@ -62,7 +62,7 @@ from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.shape_list import is_list, listed_at
 
 _VERSION: Final = b"\x01"
-"""The version of all state: of the report beside the packed group, too."""
+"""The version of the whole state, including the report stored beside the packed group."""
 _CURSOR: Final = Struct("<qq")
 
 
@@ -88,34 +88,34 @@ class ShapeGroup:
         """The labels by index; ``None`` where an index is free."""
         self._free: list[int] = []
         self._indexes: dict[str, int] | None = {}
-        """By label; ``None`` until a second micro-batch needs it, see :meth:`_known`."""
+        """Index by label; ``None`` until a second micro-batch needs it, see :meth:`_known`."""
         self._is_unpacked = False
-        """Whether no micro-batch was applied since :meth:`unpack`."""
+        """Whether no micro-batch has been applied since :meth:`unpack`."""
         self._shapes: Ints = np.empty((ROWS, 0), np.int64)
         self._txns = TxnStore()
 
     @property
     def labels(self) -> list[str]:
-        """Those of the shapes that have state, in the order in which they are stored."""
+        """The labels of the shapes that have state, in stored order."""
         return [label for label in self._names if label is not None]
 
     def apply(self, events: ShapeEvents, *, now_ms: int, max_pending: int) -> tuple[StrayFlush, ...]:
         """Apply one micro-batch; ``max_pending`` bounds the transactions kept per shape.
 
-        Returns the flushes that another than the shape's writer has notified, where that is known.
-        The outcome does not depend on the order of the events. O(events · log events), and some passes over the shapes.
+        Returns the flushes notified by a writer that is not the shape's, as far as that is known. The outcome does not
+        depend on the order of the events. O(events · log events), and some passes over the shapes.
         """
         kind, tx, _, boundary_op = events.numbers
         reach = (tx, np.where(kind == SENT_WITH_COMMIT, OP_INFINITY, boundary_op))
         sent = (kind <= SENT_WITH_COMMIT) & ~at_most(reach, self.cursor)
         if is_list(self.cursor.op_offset):
-            # Of this transaction some shapes are listed and others not, whatever fragment has them now.
+            # Some shapes of this transaction are listed and others are not, in whichever fragment they come now.
             again = np.flatnonzero((kind <= SENT_WITH_COMMIT) & (tx == self.cursor.tx_offset))
             sent[again] = _listed_at(events.labels, again) > self.cursor.op_offset
         if sent.any():
             self.cursor = max(self.cursor, greatest((reach[0][sent], reach[1][sent])))
         indexes, positions = np.unique(self._indexes_of(events.labels), return_inverse=True)
-        # At most so many transactions are added to each shape; an open one may be committed, too.
+        # A shape gains at most this many transactions; an open one may be committed, too.
         parts = np.bincount(positions[sent], minlength=len(indexes)) + (self._shapes[OPEN.start, indexes] != NO_TX)
         is_flushed = np.bincount(positions[kind > SENT_WITH_COMMIT], minlength=len(indexes)) > 0
         shapes = self._shapes[:, indexes]
@@ -131,15 +131,15 @@ class ShapeGroup:
             self._names,
             (self._shapes[ALIGNED][0], self._shapes[ALIGNED][1]),
         )
-        # Shapes without events, too: the cursor may have passed the flush or removal that they were kept for.
+        # Also for shapes without events: the cursor may have passed the flush or removal that they were kept for.
         self._forget(drop_passed(self._shapes, self.cursor, partial(_listed_at, self._names)))
         return stray
 
     def complete(self, ack: LogOffset, *, now_ms: int, max_pending: int) -> None:
-        """Drop what an ``ack``, the end of a transaction, has confirmed: everything up to it is done. O(shapes).
+        """Drop everything up to ``ack``, which ends a transaction. O(shapes).
 
-        The state may be older than the ack, and the flushes and removals that allowed it need not be in their topic any
-        more.
+        Needed when the state is older than the ack: the topic may no longer have the flushes and removals that allowed
+        it.
         """
         self.cursor = max(self.cursor, ack)
         first_tx, open_tx = self._shapes[FIRST_TX], self._shapes[OPEN.start]
@@ -174,7 +174,7 @@ class ShapeGroup:
         return GroupReport(len(pending), last_sent, tuple(sorted(holders)))
 
     def _first(self, indexes: Ints, offsets: OffsetColumns) -> Ints:
-        """The first :data:`HOLDERS` of ``indexes`` by their offsets, and of equals the first by id; in any order."""
+        """The first :data:`HOLDERS` of ``indexes`` by their offsets, ties broken by id; in any order."""
         below, equal = least(offsets, HOLDERS)
         if len(below) + len(equal) > HOLDERS:
             first = nsmallest(HOLDERS - len(below), indexes[equal].tolist(), key=lambda index: self._names[index] or "")
@@ -198,7 +198,7 @@ class ShapeGroup:
         check_group_version(packed)
         try:
             return cls._unpack(packed)
-        except (ValueError, IndexError, error) as cause:  # of parts that do not fit each other
+        except (ValueError, IndexError, error) as cause:  # inconsistent parts
             raise cut_off() from cause
 
     @classmethod
@@ -219,7 +219,7 @@ class ShapeGroup:
         return group
 
     def _indexes_of(self, labels: Sequence[str]) -> Ints:
-        """The index of each event's shape; a new shape gets one."""
+        """The index of each event's shape; adds new shapes."""
         known = self._known(labels)
         indexes = np.array(list(map(known.get, labels, repeat(-1))), np.int64)
         for position in np.flatnonzero(indexes < 0).tolist():
@@ -233,7 +233,7 @@ class ShapeGroup:
         return indexes
 
     def _known(self, labels: Sequence[str]) -> dict[str, int]:
-        """The indexes of all shapes, or at least of those among ``labels``."""
+        """The indexes of at least the shapes among ``labels``."""
         if self._is_unpacked:
             # The job unpacks a group for each micro-batch, and a pass over the names costs less than a dictionary.
             self._is_unpacked = False
@@ -245,7 +245,7 @@ class ShapeGroup:
         return self._indexes
 
     def _add(self, label: str) -> int:
-        """Give the shape the index that was freed last, or a new one; its column is free, or yet to be appended."""
+        """Give the shape the last freed index, or a new one whose column must still be appended."""
         index = self._free.pop() if self._free else len(self._names)
         self._names[index : index + 1] = [label]
         return index
@@ -263,7 +263,7 @@ class ShapeGroup:
 
 
 def _listed_at(names: Sequence[str | None], indexes: Ints) -> Ints:
-    """Where a list that is split lists each of these shapes, given by their labels."""
+    """Where a split shape list lists each of these shapes; ``names`` are labels."""
     return np.array([listed_at(shape_and_writer(names[index] or "")[0]) for index in indexes.tolist()], np.int64)
 
 

@@ -13,8 +13,8 @@ The rule, for one shape. It is executable, an event at a time, in ``tests/suppor
     pending      = txns, then open unless open <= flushed
     last_flushed = max(flushed, (pending[0].tx - 1, 0))
     last_sent    = the end of pending[-1]
-    nothing pending, nothing open:  forget flushed and removed once the group's cursor has passed them; of the
-                                    transaction whose list the cursor is in, once it has passed the shape there
+    nothing pending, nothing open:  forget flushed and removed once the group's cursor has passed them; inside a
+                                    transaction's list, once it has passed the shape there
 
 So a transaction is flushed when the reported flush is at or past the last operation that the shape writes for it,
 whichever of the two arrives first. ``last_flushed`` is one before the first pending transaction, because everything
@@ -48,13 +48,13 @@ from flushtracker.tracking.shape_events import FLUSHED, REMOVED, SENT, SENT_WITH
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.shape_list import FIRST_LISTED, LAST_LISTED, is_list
 
-# The rows of `shapes`. Of a pair the first is the tx_offset, NO_TX if there is no offset, and the second the op_offset.
+# The rows of `shapes`. A pair is a tx_offset, NO_TX for none, and an op_offset.
 OPEN: Final = slice(0, 2)
 FLUSH: Final = slice(2, 4)
 REMOVAL: Final = slice(4, 6)
 SINCE_MS: Final = 6
 HEADS: Final = slice(7, 11)
-"""What the pending transactions say: the commit LSN of the first, how far the shape was sent, and their number."""
+"""A summary of the pending transactions: the first commit LSN, the last offset sent, and their number."""
 FIRST_TX: Final = 7
 SENT_TO: Final = slice(8, 10)
 TXNS: Final = 10
@@ -62,7 +62,7 @@ ALIGNED: Final = slice(11, 13)
 """The aligned ``last_flushed``, :data:`NO_TX` if the shape is caught up."""
 ROWS: Final = 13
 STORED_ROWS: Final = 7
-"""The others follow from these and the transactions: :func:`derive`."""
+"""The rows after these are derived from them and the transactions: :func:`derive`."""
 
 _NONE: Final[Ints] = np.array([[NO_TX, 0]], np.int64).T
 NEW_SHAPE: Final[Ints] = np.concatenate([*[_NONE] * 3, np.zeros((1, 1), np.int64), NO_HEADS, _NONE])
@@ -91,12 +91,12 @@ class ShapeTable:
             self._add_sent(np.concatenate([indexes[np.newaxis, sent], events[:, sent]]))
         self._drop_flushed(max_pending)
         derive(self.shapes, self.txns.heads(self.shapes.shape[1]))
-        # Since when: the shapes that have become pending, or have flushed more.
+        # A shape's clock restarts when it becomes pending or flushes more.
         tx, op = self.shapes[ALIGNED]
         self.shapes[SINCE_MS, (tx != NO_TX) & ~at_most((tx, op), (known[0], known[1]))] = now_ms
 
     def _raise(self, rows: slice, indexes: Ints, offsets: OffsetColumns) -> None:
-        """Raise the shapes' offsets in ``rows`` to those given, where these are greater."""
+        """Raise the shapes' offsets in ``rows`` to those given, where they are greater."""
         tx, op = offsets
         order = np.lexsort((op, tx, indexes))
         last = order[ends_of_runs(indexes[order])]
@@ -104,15 +104,17 @@ class ShapeTable:
         self.shapes[rows, indexes[last]] = greater_of((before[0], before[1]), (tx[last], op[last]))
 
     def _drop_removed(self) -> None:
-        """Drop what a removal completes."""
+        """Drop the transactions that a removal completes."""
         opened, removed_tx = self.shapes[OPEN], self.shapes[REMOVAL][0]
         opened[:, opened[0] <= removed_tx] = NEW_SHAPE[OPEN]
         tx, _ = self.txns.last_offsets
         self.txns.keep(tx > removed_tx[self.txns.indexes])
 
     def _add_sent(self, parts: Ints) -> None:
-        """Add parts of fragments to what is open and pending: one column each, with the rows of :func:`_joined`."""
-        # A list part ends the transaction for its shapes, but its own end is no operation; only a commit's counts.
+        """Add parts of fragments to the open and pending transactions: one column per part, with the rows of
+        :func:`_joined`.
+        """
+        # A list part ends the transaction for its shapes, but its own end is no operation, unlike a commit's.
         is_listed = (parts[4] >= FIRST_LISTED) & (parts[4] <= LAST_LISTED)
         parts[4, is_listed | (parts[1] == SENT)] = -1
         parts[1, is_listed] = SENT_WITH_COMMIT
@@ -130,7 +132,7 @@ class ShapeTable:
         self.txns.add(indexes[is_closed], (tx[is_closed], op[is_closed]), ends[is_closed])
 
     def _take_open(self) -> Ints:
-        """Take out the open transactions, as parts: each goes on, or a later one ends it."""
+        """Take out the open transactions, as parts: more parts may follow, or a later transaction ends them."""
         opened = self.shapes[OPEN]
         indexes = np.flatnonzero(opened[0] != NO_TX)
         tx, op = opened[:, indexes]
@@ -138,7 +140,7 @@ class ShapeTable:
         return np.stack([indexes, np.full_like(tx, SENT), tx, op, np.full_like(tx, -1)])
 
     def _drop_flushed(self, max_pending: int) -> None:
-        """Drop the transactions that a flush completes, and merge some where there are too many."""
+        """Drop the transactions that a flush completes, and merge those of shapes with more than ``max_pending``."""
         flushed = self.shapes[FLUSH, self.txns.indexes]
         self.txns.keep(~at_most(self.txns.last_offsets, (flushed[0], flushed[1])))
         counts = self.txns.counts(self.shapes.shape[1])
@@ -147,19 +149,19 @@ class ShapeTable:
 
 
 def _joined(parts: Ints) -> Ints:
-    """The parts of each shape's transactions as one; sorted by shape, and of each shape by commit LSN.
+    """The parts of each transaction of a shape merged into one; sorted by shape, then by commit LSN.
 
     The rows: the shape's index, the kind of event, the commit LSN, the shape's last operation (-1 for none), and the
-    fragment's. Of parts the greatest of each counts: a commit if any part has it.
+    fragment's. The greatest value among the parts counts, so the result is a commit if any part is.
     """
     parts = parts[:, np.lexsort((parts[2], parts[0]))]
     return np.maximum.reduceat(parts, np.flatnonzero(starts_of_runs(parts[0], parts[2])), axis=1)
 
 
 def drop_passed(shapes: Ints, cursor: LogOffset, listed_at: Callable[[Ints], Ints]) -> Ints:
-    """Drop flushes and removals that nothing can need after ``cursor``; returns the shapes that have no state left.
+    """Drop flushes and removals that are not needed past ``cursor``; return the shapes without state.
 
-    ``listed_at`` says where a list that is split lists the shapes of these indexes.
+    ``listed_at`` maps indexes to the shapes' places in a split list.
     """
     flushed, removed = shapes[FLUSH], shapes[REMOVAL]
     idle = np.flatnonzero((shapes[FIRST_TX] == NO_TX) & (shapes[OPEN.start] == NO_TX))
@@ -178,7 +180,7 @@ def drop_passed(shapes: Ints, cursor: LogOffset, listed_at: Callable[[Ints], Int
 
 
 def derive(shapes: Ints, heads: Ints) -> None:
-    """Set the rows that are not stored; ``heads`` is what the transactions say."""
+    """Set the rows that are not stored; ``heads`` summarizes the transactions."""
     shapes[HEADS] = heads
     pending_tx = shapes[FIRST_TX].copy()
     indexes, (open_tx, _) = open_unflushed(shapes)
@@ -191,7 +193,7 @@ def derive(shapes: Ints, heads: Ints) -> None:
 
 
 def open_unflushed(shapes: Ints) -> tuple[Ints, OffsetColumns]:
-    """The shapes with an open transaction that is not flushed, and the last offset of each in it."""
+    """The shapes with an open transaction that is not flushed, and each one's last offset in it."""
     opened, flushed = shapes[OPEN], shapes[FLUSH]
     indexes = np.flatnonzero(opened[0] != NO_TX)
     is_flushed = at_most((opened[0, indexes], opened[1, indexes]), (flushed[0, indexes], flushed[1, indexes]))

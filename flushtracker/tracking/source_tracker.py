@@ -44,7 +44,6 @@ class ChainReport:
 
     @classmethod
     def from_json(cls, text: str) -> "ChainReport":
-        """Read the output of :meth:`to_json`."""
         fields = json.loads(text)
         return cls(offset_from_json(fields["last_seen_offset"]), fields.get("gap"))
 
@@ -52,9 +51,9 @@ class ChainReport:
 class SourceTracker:
     """The driver's view of one source: a ``FlushTracker`` over its groups, and each pending group's last report.
 
-    ``holders`` are the first :data:`HOLDERS` of all pending shapes, in order; ``removed`` those that a group has listed
-    and that the last micro-batch has removed. With a ``gap`` the source is set aside: it gets no further ack, and which
-    shapes are pending is not known.
+    ``holders`` are the first :data:`HOLDERS` pending shapes, in order. ``removed`` are the shapes that a group had
+    listed and the last micro-batch removed. A source with a ``gap`` is set aside: it gets no further ack, and its
+    pending shapes are unknown.
     """
 
     def __init__(self, ack_lsn: int = -1) -> None:
@@ -64,10 +63,10 @@ class SourceTracker:
         self.holders: tuple[PendingShape, ...] = ()
         self.removed: frozenset[str] = frozenset()
         self.last_seen_offset = LogOffset.before_all()
-        """The last commit seen; with a gap, the last one before it."""
+        """The last commit seen, before the gap if there is one."""
         self.gap: str | None = None
         self.has_fragments = False
-        """Whether its chain has reported; before, there were only notifications in its name."""
+        """Whether its chain has reported; otherwise there were only notifications under its name."""
 
     @property
     def ack_lsn(self) -> int:
@@ -77,8 +76,8 @@ class SourceTracker:
     def apply(self, reports: Mapping[str, GroupReport], chain: ChainReport | None) -> int | None:
         """Apply one micro-batch's reports by group; return the LSN to acknowledge, ``None`` if it has not moved.
 
-        What is acknowledged is done, also where a group's report is older than the ack. The groups do not know of a gap
-        in the chain, so their reports are ignored from the micro-batch that finds it.
+        A group's report may be older than the ack; what is acknowledged stays done. The groups do not see gaps in the
+        chain, so their reports are ignored from the micro-batch that finds one.
         """
         self.has_fragments |= chain is not None
         if chain is not None and chain.last_seen_offset is not None:
@@ -95,7 +94,7 @@ class SourceTracker:
             if entries[shape_group] is not None:
                 self._reports[shape_group] = report
         ack_lsn = self._tracker.apply(entries, chain.last_seen_offset if chain else None)
-        # A shape among the first ten is in a group whose first shape is.
+        # The first ten shapes overall are in the groups whose first shapes are the least.
         groups = self._tracker.least_flushed(HOLDERS)
         self.holders = tuple(nsmallest(HOLDERS, (shape for group in groups for shape in self._reports[group].holders)))
         self.removed = frozenset(shape_id for report in reports.values() for shape_id in report.removed)
@@ -106,15 +105,15 @@ class SourceTracker:
         self.pending_shapes, self.holders, self.removed = 0, (), frozenset()
 
     def held_bytes(self, shape: PendingShape) -> int:
-        """The WAL that ``shape`` holds: from the ack that it allows, just before its first pending commit, to the last
-        one seen. Of the first holder that is all that is not acknowledged.
+        """The WAL that ``shape`` holds, in bytes: from the ack that it allows, just before its first pending commit, to
+        the last commit seen. The first holder holds everything unacknowledged.
         """
         return max(self.last_seen_offset.tx_offset - max(self.ack_lsn, shape.last_flushed.tx_offset - 1), 0)
 
     def ack_if_removed(self, rank: int) -> int:
         """The ack if ``holders[rank]`` alone were removed now, but at most the last commit seen or the present ack.
 
-        It is the present ack for each but the first, because the first holds at least as much.
+        Removing any but the first changes nothing, because the first holds at least as much.
         """
         return self.ack_lsn if rank > 0 else self._ack_without_first(1)
 
@@ -128,14 +127,16 @@ class SourceTracker:
         return self._ack_without_first(removed) if is_known else None
 
     def _ack_without_first(self, removed: int) -> int:
-        """The ack without the first ``removed`` holders; the next pending shape is listed, or there is none."""
+        """The ack without the first ``removed`` holders; assumes that the next pending shape is listed, or none is
+        left.
+        """
         ack_lsn = self.last_seen_offset.tx_offset
         if removed < len(self.holders):
             ack_lsn = min(ack_lsn, self.holders[removed].last_flushed.tx_offset - 1)
         return max(self.ack_lsn, ack_lsn)
 
     def pending_since_ms(self) -> list[int]:
-        """Since when the shapes that the groups list are pending without progress; at most ten of each group."""
+        """When each listed shape became pending or last made progress, in ms; each group lists at most ten."""
         return [shape.since_ms for report in self._reports.values() for shape in report.holders]
 
     def check_invariants(self) -> None:
@@ -153,16 +154,8 @@ class SourceTracker:
 
 
 class SourceTrackers(Mapping[str, SourceTracker]):
-    """A tracker for each source that has reported. On its first report, ``last_ack`` returns the source's durable ack.
-
-    >>> trackers = SourceTrackers(last_ack=lambda source: None)
-    >>> users = PendingShape(LogOffset(99, 0), "users", since_ms=0, transactions=1)
-    >>> pending = GroupReport(1, LogOffset(100, 4), (users,))
-    >>> seen = ChainReport(LogOffset(100, 4))
-    >>> trackers.apply([ReportRow("7/1/s", "3", pending.to_json()), ReportRow("7/1/s", CHAIN, seen.to_json())])
-    {'7/1/s': 98}
-    >>> trackers.apply([ReportRow("7/1/s", "3", GroupReport().to_json())])
-    {'7/1/s': 100}
+    """A tracker for each source that has reported. On a source's first report, ``last_ack`` is asked for its durable
+    ack.
     """
 
     def __init__(self, last_ack: Callable[[str], int | None]) -> None:
@@ -172,7 +165,7 @@ class SourceTrackers(Mapping[str, SourceTracker]):
     def apply(self, rows: Iterable[ReportRow]) -> dict[str, int]:
         """Apply the reports of one micro-batch, in any order; return the new ack of each source whose ack advanced."""
         for tracker in self._trackers.values():
-            # The loop below skips a source without a report, and this micro-batch removed nothing of it.
+            # The loop below skips sources without a report; nothing of theirs was removed in this micro-batch.
             tracker.removed = frozenset()
         groups: dict[str, dict[str, GroupReport]] = defaultdict(dict)
         chains: dict[str, ChainReport] = {}
@@ -189,19 +182,19 @@ class SourceTrackers(Mapping[str, SourceTracker]):
         return acks
 
     def gaps(self) -> dict[str, str]:
-        """The sources that are set aside, with their gaps; of a retired source nothing waits for an ack."""
+        """The gaps by source, without retired sources, which no ack is needed for."""
         return {name: gap for name in self._current() if (gap := self[name].gap) is not None}
 
     @property
     def all_set_aside(self) -> bool:
-        """Whether no source is left that could get an ack, because each has a gap."""
+        """Whether every source has a gap, so that none can get an ack."""
         current = self._current()
         return bool(current) and len(self.gaps()) == len(current)
 
     def _current(self) -> list[str]:
         """The sources that have fragments, and are not retired by another one of these.
 
-        A notification alone makes no source: it would hide the gap of one whose successor it names.
+        A source with notifications only does not count: its name could retire one with a gap.
         """
         found = [name for name, each in self.items() if each.has_fragments]
         retired = successors(found)

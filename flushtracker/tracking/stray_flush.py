@@ -1,4 +1,4 @@
-"""``StrayFlush``: a flush that another program than the shape's writer has notified. It moves nothing."""
+"""``StrayFlush``: a flush notified by a program that is not the shape's writer. It has no effect."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from flushtracker.wal.log_offset import LogOffset
 
 
 class StrayFlush(NamedTuple):
-    """``notified_by`` says that ``offset`` is flushed, of a shape whose ``writer`` has not flushed so far."""
+    """``notified_by`` has notified a flush up to ``offset``, which the shape's ``writer`` has not reached."""
 
     shape_id: str
     notified_by: str
@@ -26,7 +26,7 @@ def stray_flushes(
     """The stray ones among the events that ``unsent`` marks: flushes under labels that were sent nothing.
 
     ``labels`` has the label of each index of the group, and ``flushed`` its aligned ``last_flushed`` after the events,
-    :data:`NO_TX` if the shape is caught up. One of each label and writer, in order: that with the greatest offset.
+    :data:`NO_TX` if the shape is caught up. The result has the greatest one of each label, in order.
     """
     greatest: dict[str, LogOffset] = {}
     for index in np.flatnonzero(unsent).tolist():

@@ -1,16 +1,16 @@
 """``TxnStore``: the pending transactions of all shapes of a group, from which a micro-batch takes those that it needs.
 
-What a micro-batch costs depends on the shapes that it reaches, and not on what all shapes have pending. So a shape's
-transactions are in two places, the earlier ones first:
+The cost of a micro-batch depends on the shapes that it reaches, not on everything pending. So a shape's transactions
+are in two places, the earlier ones first:
 
-- ``_apart``: those of a shape that has many, because its writer is out, packed as bytes. A micro-batch without a flush
-  or a removal for the shape does not read them; their heads say all that a report needs.
+- ``_apart``: those of a shape that has many, because its writer is down, packed as bytes. A micro-batch without a flush
+  or a removal for the shape does not read them; their heads are enough for a report.
 - ``_runs``: all others, as arrays of the rows of :class:`PendingTxns`. :meth:`TxnStore.put` appends an array, and
   merges it with the one before unless that is more than twice as long. So a transaction is moved O(log n) times.
   :meth:`TxnStore.take` marks what it takes with index -1, which the next merge drops.
 
-A shape's ``index`` is that in the group. In what is taken out, the shapes are numbered anew, from 0, by their positions
-among those that the micro-batch reaches.
+A shape's ``index`` is that in the group. The transactions taken out number the shapes from 0, by position among those
+that the micro-batch reaches.
 """
 
 from collections.abc import Iterator
@@ -22,17 +22,17 @@ from flushtracker.tracking.packed_columns import Bools, Ints, cut_off, pack_ints
 from flushtracker.tracking.pending_txns import COUNT, NO_HEADS, NO_TXNS, PendingTxns, sorted_by_shape
 
 MANY: Final = 32
-"""More pending transactions of a shape than this are packed."""
+"""A shape's transactions are packed if it has more than this."""
 
 _MOST: Final = 1 << 32
-"""More numbers than this are in no column; so many counts of shapes have a sum of 63 bits."""
+"""No column has more numbers than this, so the sum of the counts fits 63 bits."""
 
 _QUEUE_ROWS: Final = 6
-"""The numbers stored of each queue: its shape's index, the four heads, and the size in bytes."""
+"""The numbers stored for each queue: its shape's index, the four heads, and the size in bytes."""
 
 
 class _Queue(NamedTuple):
-    """The first transactions of one shape, packed, and their heads, which are those of :meth:`PendingTxns.heads`."""
+    """The first transactions of one shape, packed, and their heads (:meth:`PendingTxns.heads`)."""
 
     first_tx: int
     sent_tx: int
@@ -42,28 +42,29 @@ class _Queue(NamedTuple):
 
 
 class TxnStore:
-    """Transactions by shape; ``_apart`` has a shape's first ones, ``_runs`` those after them."""
+    """Transactions by shape: the first ones of some in ``_apart``, the later ones in ``_runs``."""
 
     __slots__ = ("_apart", "_runs")
 
     def __init__(self) -> None:
         self._runs: list[Ints] = []
-        """In no order of shapes, but a shape's transactions are in that of commits, within a run and across runs."""
+        """Not sorted by shape, but each shape's transactions are in commit order, within a run and across runs."""
         self._apart: dict[int, _Queue] = {}
 
     def take(self, indexes: Ints, heads: Ints, *, parts: Ints, whole: Bools, most: int) -> PendingTxns:
-        """Take out all transactions of some of the shapes ``indexes``, which are sorted; ``heads`` says what each has.
+        """Take out all transactions of some of the shapes ``indexes``, which are sorted; ``heads`` summarizes those of
+        each.
 
-        Those are taken that ``whole`` marks, and those that could have more than ``most`` with the ``parts`` that will
-        be added, or more than :data:`MANY` that are not packed. What the other shapes have stays here, and what is
-        added to them comes after it.
+        A shape is taken if ``whole`` marks it, if it could exceed ``most`` with the ``parts`` to be added, or if it
+        would have more than :data:`MANY` that are not packed. The others' transactions stay here; new ones are appended
+        later.
         """
         counts = heads[COUNT]
         is_taken = whole | (counts + parts > most) | (counts - self._packed_counts(indexes) + parts > MANY)
         txns = PendingTxns(np.where(is_taken, NO_HEADS, heads))
         taken = np.flatnonzero(is_taken & (counts > 0))
         if len(taken):
-            # Sorting is stable: of each shape, those that were packed stay the first.
+            # The sort is stable, so a shape's packed transactions stay first.
             pieces = [*self._take_packed(indexes[taken], taken), *self._take_runs(indexes[taken], taken)]
             txns.columns = sorted_by_shape(np.concatenate(pieces, axis=1))
         return txns
@@ -76,8 +77,8 @@ class TxnStore:
                 yield _unpack_queue(position, queue)
 
     def _take_runs(self, indexes: Ints, positions: Ints) -> Iterator[Ints]:
-        """Take the other transactions of these shapes."""
-        # The last element, -1, is for greater indexes, and for the -1 of what was taken before.
+        """Take the unpacked transactions of these shapes."""
+        # The last element, -1, is for greater indexesand for the index -1 of those taken before.
         position_of = np.full(int(indexes[-1]) + 2, -1)
         position_of[indexes] = positions
         for run in self._runs:
@@ -87,16 +88,15 @@ class TxnStore:
             run[0, found] = -1
 
     def _packed_counts(self, indexes: Ints) -> Ints:
-        """How many transactions of each of ``indexes`` are packed."""
         if not self._apart:
             return np.zeros(len(indexes), np.int64)
         queues = map(self._apart.get, indexes.tolist())
         return np.array([0 if queue is None else queue.length for queue in queues], np.int64)
 
     def put(self, txns: PendingTxns, indexes: Ints) -> None:
-        """Put in transactions of the shapes ``indexes``, each after all of its shape that are here."""
+        """Put back transactions of the shapes ``indexes``, each later than all of its shape in the store."""
         counts = txns.counts(len(indexes))
-        # What comes after transactions that are here is not packed: a shape has one queue, and it is the first.
+        # Transactions behind others in the store are not packed: a shape has one queue, which comes first.
         is_packed = (counts > MANY) & (txns.behind[COUNT] == 0)
         starts = np.cumsum(counts) - counts
         for position in np.flatnonzero(is_packed).tolist():
@@ -119,7 +119,7 @@ class TxnStore:
     def pack(self, numbers: Ints) -> bytes:
         """The transactions as bytes, the inverse of :meth:`unpack`; ``numbers`` has the new index of each shape.
 
-        First how many of each shape are in the runs, and these; then the numbers of each queue, and the queues.
+        First each shape's count in the runs, and the runs; then the numbers of each queue, and the queues.
         """
         joined = self._joined()
         joined[0] = numbers[joined[0]]
@@ -131,7 +131,7 @@ class TxnStore:
 
     @classmethod
     def unpack(cls, packed: bytes, start: int, shapes: int) -> tuple["TxnStore", int]:
-        """Read the output of :meth:`pack`, which is at ``start``, for so many shapes; also return where it ends.
+        """Read the output of :meth:`pack` at ``start``, for this number of shapes; also return where it ends.
 
         Raises:
             StateError: the bytes are damaged.
@@ -153,12 +153,11 @@ class TxnStore:
         return store, end
 
     def _joined(self) -> Ints:
-        """All runs in one new array, without what was taken."""
+        """All runs in one new array, without the taken ones."""
         return _kept(np.concatenate([NO_TXNS, *self._runs], axis=1))
 
 
 def _kept(columns: Ints) -> Ints:
-    """The transactions that have not been taken."""
     is_kept = columns[0] >= 0
     return columns if is_kept.all() else columns[:, is_kept]
 
