@@ -1,9 +1,9 @@
 """Reads and writes events as JSON, with ``msgspec``.
 
-An event is one object in JSON as RFC 8259 defines it, in UTF-8 without a byte order mark; unknown keys are ignored.
-``msgspec`` refuses everything else, except a key that occurs twice in one object: it takes the last value, and another
-reader might take the first. So each event is written again from its struct. If that gives the same text, as for nearly
-all events, no key occurs twice; any other text is searched for one.
+An event is one JSON object (RFC 8259) in UTF-8 without a byte order mark; unknown keys are ignored. ``msgspec`` refuses
+everything else, except a duplicate key: it takes the last value, and another reader might take the first. So each event
+is encoded again from its struct. If that gives the same text, as for nearly all events, no key is duplicated; any other
+text is checked for duplicates.
 """
 
 import json
@@ -22,7 +22,6 @@ _T = TypeVar("_T")
 
 
 def dump_json(value: object) -> str:
-    """``value`` as JSON without spaces."""
     return encode(value).decode()
 
 
@@ -35,11 +34,11 @@ class EventReader(Generic[_T]):
         self._decode = Decoder(kind).decode
 
     def __reduce__(self) -> tuple[object, ...]:
-        """By its arguments: a decoder cannot be pickled."""
+        """A decoder cannot be pickled, so pickle the arguments."""
         return type(self), (self._what, self._kind)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both read the same events, as a copy of a reader does."""
+        """Whether both read the same events; a copy of a reader is equal to it."""
         return isinstance(other, EventReader) and (other._what, other._kind) == (self._what, self._kind)
 
     def __hash__(self) -> int:
@@ -59,7 +58,7 @@ class EventReader(Generic[_T]):
         return found
 
     def _refusal(self, data: bytes, error: ValidationError) -> DecodeError:
-        """A version is looked at first: another one may have other keys."""
+        """The version is checked first: another one may have other keys."""
         fields = self._require_unique_keys(data)
         if not isinstance(fields, dict) or "v" not in fields or _is_known(fields["v"]):
             return DecodeError(f"{self._what}: {_described(error)}")
@@ -80,9 +79,9 @@ class EventReader(Generic[_T]):
 
 
 def require_names(data: str | bytes, names: Iterable[str]) -> None:
-    """Raise ``DecodeError`` if one of the names, which the event in ``data`` has, has a control character.
+    """Raise ``DecodeError`` if one of the ``names`` in the event ``data`` has a control character.
 
-    JSON has these only as escapes, or beyond ASCII.
+    In JSON these occur only as escapes, or beyond ASCII.
     """
     text = data.encode() if isinstance(data, str) else data
     if text.isascii() and b"\\" not in text and b"\x7f" not in text:

@@ -1,8 +1,8 @@
-"""How many bytes of JSON events have, and events as several that are small enough.
+"""The size of events as JSON, and how to split events that are too large.
 
-:func:`max_event_bytes` says how many a fragment's changes can become, whatever their values contain.
+:func:`max_event_bytes`
 
-``max_event_bytes`` bounds one :class:`~flushtracker.events.stream_events.ShapeChangesEvent` by the fragment's
+:func:`max_event_bytes` bounds one :class:`~flushtracker.events.stream_events.ShapeChangesEvent` by the fragment's
 :func:`~flushtracker.wal.changes.change_bytes`. The worst case is 24 bytes of JSON for one byte of a row:
 
 - JSON escapes a control character with six bytes (``\\u0001``). Nothing else takes that many for each byte: a double
@@ -27,15 +27,15 @@ from flushtracker.wal.shape_list import listed_at
 
 _JSON_BYTES_PER_BYTE: Final = 24
 _HEAD_BYTES: Final = 4_096
-"""All but the items: the source, the shape's id of at most 200 characters, its writer, what it follows, the commit."""
+"""Everything but the items: source, shape id of at most 200 characters, writer, ``follows``, commit."""
 _SHAPE_NUMBERS_BYTES: Final = 160
-"""What a shape takes in a fragment's metadata, without its id and its writer."""
+"""The size of a shape in a fragment's metadata, without its id and its writer."""
 _SHAPE_BYTES: Final = 1_280
-"""The most that a shape in a fragment's metadata takes, with its id and its writer."""
+"""The maximum size of a shape in a fragment's metadata, with its id and its writer."""
 
 
 def max_event_bytes(fragment_bytes: int) -> int:
-    """The most bytes that the changes of one fragment, of ``fragment_bytes``, can have as one shape's event.
+    """The maximum size in bytes of one shape's event for a fragment of ``fragment_bytes``.
 
     >>> max_event_bytes(2 << 20)
     50335744
@@ -44,16 +44,16 @@ def max_event_bytes(fragment_bytes: int) -> int:
 
 
 def fits_within(event_bytes: int, shapes: Sequence[FragmentShape]) -> bool:
-    """Whether a fragment's metadata with these shapes have at most ``event_bytes``, whatever else they contain."""
+    """Whether a fragment's metadata with these shapes fits into ``event_bytes``, whatever else it contains."""
     if _HEAD_BYTES + _SHAPE_BYTES * len(shapes) <= event_bytes:
         return True
     return _HEAD_BYTES + sum(map(_shape_bytes, shapes)) <= event_bytes
 
 
 def split_list(event_bytes: int, shapes: Iterable[FragmentShape]) -> Iterator[tuple[FragmentShape, ...]]:
-    """The shapes of a commit for its list parts, each of at most ``event_bytes``, in the order of the list.
+    """Split the shapes of a commit into list parts of at most ``event_bytes`` each, in list order.
 
-    Only shapes that are listed at one ``op_offset`` can exceed that; there are never more than a few.
+    Only shapes with the same ``op_offset`` in the list can exceed that; there are never more than a few.
     """
     part: list[FragmentShape] = []
     part_bytes = _HEAD_BYTES
@@ -70,15 +70,15 @@ def split_list(event_bytes: int, shapes: Iterable[FragmentShape]) -> Iterator[tu
 
 
 def _shape_bytes(shape: FragmentShape) -> int:
-    """Its bytes in a fragment's metadata, with the comma after it."""
+    """Its size in a fragment's metadata, including the comma."""
     names = dump_json((shape.shape_id, shape.writer)).encode()
     return _SHAPE_NUMBERS_BYTES + len(names)
 
 
 def halves(event: ShapeChangesEvent) -> tuple[ShapeChangesEvent, ShapeChangesEvent] | None:
-    """The event as two that follow each other, ``None`` if it has but one change.
+    """The event split in two, ``None`` if it has only one change.
 
-    The two items of an update that splits stay together, because ``last_log_offset`` is a change's offset.
+    The two items of a split update stay together, because ``last_log_offset`` is a change's offset.
     """
     ops = [item.offset.op_offset >> 1 for item in event.items]
     cuts = [index for index in range(1, len(ops)) if ops[index - 1] != ops[index]]

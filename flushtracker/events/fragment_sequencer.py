@@ -7,8 +7,8 @@ therefore follows the offset just below that LSN and is marked ``start``: nothin
 The events of each shape form a chain of their own in the same way, for the shape's writer.
 
 No metadata event exceeds a limit of bytes, however many shapes it names. A commit that lists too many is split into
-list parts (:mod:`~flushtracker.wal.shape_list`). Any other fragment that names too many is not published, nor are those
-of its transaction that come after it: no ack depends on them. The commit lists their shapes.
+list parts (:mod:`~flushtracker.wal.shape_list`). Any other fragment that names too many is not published, nor are later
+fragments of its transaction: no ack depends on them, and the commit lists their shapes.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,8 @@ from flushtracker.wal.value import value
 class SequencedFragment:
     """The events of one fragment: its metadata for the tracker, and the changes of each shape for its writer.
 
-    The metadata are one event but for a limit: none if the commit lists the shapes, or the parts of a commit's list.
+    The metadata is normally one event. With too many shapes it is none (the commit lists them), or the parts of a
+    commit's list.
     """
 
     fragments: tuple[FragmentEvent, ...]
@@ -38,9 +39,9 @@ class SequencedFragment:
 class FragmentSequencer:
     """One source's chain, starting at ``confirmed_lsn``, the slot's ``confirmed_flush_lsn``.
 
-    Its state is the offset that the next fragment follows, for each shape that had an event the end of its last, until
-    :meth:`forget`, and the shapes of the open transaction that no event has named yet. Create a new sequencer after a
-    reconnect, because the server resends from the confirmed LSN.
+    Its state is the offset that the next fragment follows, the end of each shape's last event (until :meth:`forget`),
+    and the shapes of the open transaction that no event has named yet. Create a new sequencer after a reconnect,
+    because the server resends from the confirmed LSN.
 
     Metadata events have at most ``max_event_bytes``.
     """
@@ -53,20 +54,20 @@ class FragmentSequencer:
         self._follows = self._chain_start
         self._start = True
         self._last_of_shape: dict[str, tuple[int, LogOffset]] = {}
-        """With the incarnation that had it."""
+        """By shape id: the incarnation and the end of its last event."""
         self._unnamed: dict[str, FragmentShape] = {}
 
     def forget(self, shape_id: str) -> None:
-        """A shape was removed: it has no more events. The chain of its next incarnation begins anew in any case."""
+        """Drop a removed shape, which has no more events. Its next incarnation starts a new chain in any case."""
         self._last_of_shape.pop(shape_id, None)
 
     def sequence(self, fragment: TransactionFragment, routed: Iterable[RoutedFragment]) -> SequencedFragment:
-        """Return the events of ``fragment``, given the parts that :meth:`EventRouter.route` returned for it.
+        """Return the events of ``fragment``; ``routed`` is what :meth:`EventRouter.route` returned for it.
 
         The metadata lists every shape that the router returned; a removed shape gets no changes.
 
         Raises:
-            GapError: the fragment is not past the one before it.
+            GapError: the fragment is not past the previous one.
         """
         if fragment.last_log_offset <= self._read:
             raise GapError(
@@ -106,7 +107,7 @@ class FragmentSequencer:
         return events
 
     def _list_parts(self, commit: FragmentEvent) -> tuple[FragmentEvent, ...]:
-        """The commit as several events, each with some of its shapes."""
+        """Split the commit into several events, each with some of its shapes."""
         *before, last = split_list(self._max_event_bytes, commit.shapes)
         parts = []
         for shapes in before:
@@ -118,14 +119,14 @@ class FragmentSequencer:
     def _linked(self, part: RoutedFragment) -> ShapeChangesEvent:
         incarnation, last = self._last_of_shape.get(part.shape_id, (part.incarnation, None))
         if part.incarnation != incarnation:
-            # Its chain begins anew; that of the incarnation before has ended.
+            # A new incarnation starts a new chain.
             last = None
         self._last_of_shape[part.shape_id] = part.incarnation, part.last_log_offset
         return shape_changes(self._source, part, self._chain_start if last is None else last, start=last is None)
 
 
 def shape_changes(source: str, part: RoutedFragment, follows: LogOffset, *, start: bool) -> ShapeChangesEvent:
-    """The event that a shape's writer gets for its part of a fragment."""
+    """The event for a shape's writer with the shape's part of a fragment."""
     return ShapeChangesEvent(
         source=source,
         shape_id=part.shape_id,
@@ -142,7 +143,7 @@ def shape_changes(source: str, part: RoutedFragment, follows: LogOffset, *, star
 
 
 def _joined(before: FragmentShape | None, shape: FragmentShape) -> FragmentShape:
-    """What two fragments have for a shape, the first of them if it was not published."""
+    """Merge a shape's parts of two fragments, the first of which may not have been published."""
     if before is None:
         return shape
     last_offset = before.last_offset if shape.last_offset is None else shape.last_offset

@@ -1,4 +1,4 @@
-"""``Registry``: the current entries of the stream ``shapes``, by what they are about."""
+"""``Registry``: the current entries of the ``shapes`` topic, by key."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,22 +17,20 @@ from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.source_name import SourceName
 
 EntryKey: TypeAlias = tuple[str, str, str]
-"""The source, the kind of entry, and an id within these."""
+"""The source, the kind of entry, and an id within the kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The current entries."""
-
     entries: Mapping[EntryKey, RegistryEntry] = field(default_factory=dict)
     partitions: Mapping[tuple[str, int], Sequence[PartitionEntry]] = field(default_factory=dict)
-    """The entries of partitions, by the source and the OID of their table."""
+    """The entries of partitions, by source and OID of the parent table."""
     sources: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The sources that have, or had, a shape, by its id."""
 
     @classmethod
     def of(cls, entries: Iterable[RegistryEntry]) -> "Registry":
-        """The registry of entries, of which a later one replaces an earlier one about the same."""
+        """Build it from entries in stream order: a later one replaces an earlier one with the same key."""
         found = {entry_key(entry): entry for entry in entries}
         partitions = defaultdict[tuple[str, int], list[PartitionEntry]](list)
         sources = defaultdict[str, set[str]](set)
@@ -44,11 +42,10 @@ class Registry:
         return cls(found, dict(partitions), {shape_id: frozenset(names) for shape_id, names in sources.items()})
 
     def sources_of(self, shape_id: str) -> frozenset[str]:
-        """The sources that have, or had, a shape with this id."""
         return self.sources.get(shape_id, frozenset())
 
     def server_of(self, source: str) -> str | None:
-        """``<system identifier>/<timeline>`` of the server on which the source is captured, if its name tells it."""
+        """``<system identifier>/<timeline>`` of the server on which the source is captured; ``None`` if unknown."""
         name = SourceName.parse(source)
         if name is None:
             return None
@@ -58,7 +55,7 @@ class Registry:
         return f"{entry.server_id}/{entry.history.timeline}"
 
     def earlier_timelines(self, source: str) -> int:
-        """The sum of the timelines on which the servers from which the source's was upgraded were left."""
+        """The sum of the last timelines of the servers before the source's major upgrades."""
         entry = self.entries.get((source, "source", ""))
         return entry.earlier_timelines if isinstance(entry, SourceEntry) else 0
 
@@ -67,7 +64,7 @@ class Registry:
         return found if isinstance(found, ShapeEntry) else None
 
     def table_of(self, shape: ShapeEntry) -> TableBinding | None:
-        """The shape's table, as it was when the shape was last correct on it."""
+        """The shape's table as it was when the shape was last correct; ``None`` if unknown."""
         return self._table(shape.source, shape.table_oid)
 
     def _table(self, source: str, oid: int) -> TableBinding | None:
@@ -77,16 +74,16 @@ class Registry:
         return bound_now(found.binding, self.partitions.get((source, oid), ()))
 
     def tables_of(self, shape: ShapeEntry) -> tuple[TableBinding, ...] | None:
-        """All tables of the shape, its own first, as :meth:`table_of`; ``None`` unless all are known."""
+        """All tables of the shape, its own first, as in :meth:`table_of`; ``None`` unless all are known."""
         found = [self._table(shape.source, oid) for oid in shape.table_oids]
         tables = tuple(table for table in found if table is not None)
         return tables if len(tables) == len(found) else None
 
 
 def goes_back(entry: RegistryEntry, known: RegistryEntry) -> bool:
-    """Whether the entry of a shape is from before the known one of it, because that has its end or a later incarnation.
+    """Whether a shape's entry is older than the known one, which has its end or a later incarnation.
 
-    Neither is ever taken back. So whoever reads old entries again, or after another reader, ignores them.
+    Neither is ever undone, so a reader that rereads old entries, or lags behind another reader, ignores them.
     """
     if not (isinstance(entry, ShapeEntry) and isinstance(known, ShapeEntry)):
         return False
@@ -98,7 +95,7 @@ def _progress(entry: ShapeEntry) -> tuple[int, bool]:
 
 
 def entry_key(entry: RegistryEntry) -> EntryKey:
-    """What the entry is about; a later entry with the same key replaces it."""
+    """The key that an entry has in the registry."""
     match entry:
         case ShapeEntry():
             return entry.source, "shape", entry.definition.id

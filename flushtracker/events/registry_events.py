@@ -28,11 +28,11 @@ _ENTRIES: Final = EventReader[structs.Entry]("registry entry", structs.Entry)  #
 _SOURCE: Final = b'"source"'
 
 NO_TABLE: Final = ("", "")
-"""Of a shape of which little more is kept than its id."""
+"""The table of a condensed entry, which has little more than an id."""
 
 
 BEGUN_AGAIN: Final = "it was begun again, by a greater incarnation in the shapes file"
-"""Why a live shape has ended whose next incarnation follows at once."""
+"""Why a live shape ended whose next incarnation follows at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class ShapeEntry:
     Nothing at or below ``starts_after.tx_offset`` is ever routed to it, and nothing after ``removed_at``. The
     ``definition`` is complete: it includes the primary key found in the catalog, and states ``snapshot``. ``table_oid``
     is the OID of its table, 0 without a catalog. ``ended_because`` is the reason why capture had to end the shape,
-    ``None`` if the user removed it; ``evicted_at_ms`` when that was, if it ended the shape by the policy of ``evict``
-    although it could be delivered, or of a live shape, when it so ended the incarnation before. ``starts_visible``:
-    every MVCC snapshot taken on the server from now on contains every transaction at or below ``starts_after``.
+    ``None`` if the user removed it. ``evicted_at_ms`` is when the ``evict`` policy ended the shape, or the previous
+    incarnation of a live one. With ``starts_visible``, every MVCC snapshot taken on the server from now on contains
+    every transaction at or below ``starts_after``.
 
-    ``earlier_writers``: the other writers of earlier incarnations, whose flushes the tracking job may still wait for.
+    ``earlier_writers`` are the other writers of earlier incarnations, whose flushes the tracking job may still expect.
 
-    ``is_condensed``: of a removed shape only the id, the writer, the end and its reason are kept, as the slot is
-    confirmed past its end, and its flushes are deleted.
+    A removed shape ``is_condensed`` to the id, the writer, the end and its reason once the slot is confirmed past its
+    end and its flushes are deleted.
     """
 
     source: str
@@ -65,16 +65,16 @@ class ShapeEntry:
 
     @property
     def writers(self) -> tuple[str, ...]:
-        """All that have written an incarnation of it, its own first."""
+        """The writers of all incarnations, the current one first."""
         return (self.definition.writer, *self.earlier_writers)
 
     @property
     def table_oids(self) -> tuple[int, ...]:
-        """The OIDs of all of its tables, its own first."""
+        """The OIDs of all tables of the shape, its own first."""
         return tuple(dict.fromkeys((self.table_oid, *(inner.table_oid for inner in self.definition.inner_tables))))
 
     def condensed(self) -> "ShapeEntry":
-        """What is kept of a removed shape once nothing needs its definition."""
+        """A removed shape's entry once nothing needs its definition."""
         return _condensed(
             *(self.source, self.definition.id, self.definition.incarnation, self.definition.writer),
             *(self.removed_at, self.ended_because, self.evicted_at_ms),
@@ -134,7 +134,7 @@ def _condensed(  # noqa: PLR0913, PLR0917  what is kept of an entry
 class TableEntry:
     """A table of the source's shapes, as it was when their logs were last known to match it.
 
-    Its partitions are in entries of their own, so that none is too large, and a new partition does not republish all
+    Its partitions have their own entries, so that no entry is too large and a new partition does not republish the
     others.
     """
 
@@ -150,12 +150,12 @@ class TableEntry:
 class PartitionEntry:
     """A partition that a table has or had.
 
-    ``joined``: the commit LSN of the first transaction that changed the partition, before which it had no rows; 0 if it
-    may have had rows from the start; ``None`` if nothing has changed it yet. ``left_at``: the end of the WAL when it
-    was found to be dropped or detached. ``lost_with``: the commit LSN of the first transaction from there on, with
-    which the table's shapes lose its rows; ``None`` if that has yet to arrive, 0 if the table had no live shapes.
-    ``empty_at``: the end of the WAL when it was found to be empty, if it was a table of its own before: whether an
-    earlier transaction has changed it as the table's partition is not known.
+    ``joined`` is the commit LSN of the first transaction that changed the partition, before which it had no rows; 0 if
+    it may have had rows from the start; ``None`` if nothing has changed it yet. ``left_at`` is the end of the WAL when
+    it was found to be dropped or detached. ``lost_with`` is the commit LSN of the first transaction after that, with
+    which the table's shapes lose its rows; ``None`` if it has not arrived yet, 0 if the table had no live shapes.
+    ``empty_at`` is the end of the WAL when the partition was found to be empty, if it was a table of its own before;
+    earlier changes to it may predate its attachment.
     """
 
     source: str
@@ -173,7 +173,7 @@ class PartitionEntry:
 
 
 def bound_now(base: TableBinding, partitions: Iterable[PartitionEntry]) -> TableBinding:
-    """A table's binding: that of its own entry, with the partitions that it has."""
+    """A table's binding with its current partitions."""
     found = {entry.binding.oid: entry.binding for entry in partitions if entry.left_at is None}
     return replace(base, partitions=tuple(found[oid] for oid in sorted(found)))
 
@@ -184,15 +184,15 @@ class SourceEntry:
 
     ``publication`` identifies the publication as it was last seen; it changes whenever the publication is altered.
     ``routing`` is the version of the rules by which it is routed (:mod:`flushtracker.shapes.routing_version`).
-    ``history``: the timelines of the server on which it is captured. ``holder``: the token of the capture that has
-    claimed the source (:mod:`flushtracker.capture.publish_fence`), and ``published_lsn`` the greatest LSN that was
-    published before the claim, -1 if nothing was. ``ends`` has the Kafka offsets of the ends of the partitions, of
-    fragments and of shape changes, from before that was read.
-    ``claimed``: the timelines to which the holder takes the source over, until they are its ``history``. A server that
-    is not on them does not continue the source. ``system_id``: the identifier of the server on which it is captured, if
-    that is not the one in its name, as after a major upgrade. ``earlier_timelines`` is then the sum of the timelines on
-    which the servers before were left. ``sealed``: the token of the seal with which its server may be upgraded
-    (:mod:`flushtracker.postgres.upgrade_seal`), until that is captured again.
+    ``history`` has the timelines of the server on which it is captured. ``holder`` is the token of the capture that has
+    claimed the source (:mod:`flushtracker.capture.publish_fence`), and ``published_lsn`` the greatest LSN published
+    before the claim, -1 for none. ``ends`` has the end offsets of the Kafka partitions of fragments and of shape
+    changes, taken before ``published_lsn`` was read. ``claimed`` has the timelines to which the holder takes the source
+    over, until they become its ``history``; a server that is not on them does not continue the source. ``system_id`` is
+    the identifier of the server on which it is captured, if it differs from the one in its name, as after a major
+    upgrade; ``earlier_timelines`` is then the sum of the last timelines of the servers before. ``sealed`` is the token
+    of the seal with which its server may be upgraded (:mod:`flushtracker.postgres.upgrade_seal`), until it is captured
+    again.
     """
 
     source: str
@@ -210,12 +210,11 @@ class SourceEntry:
 
     @property
     def server_id(self) -> str | None:
-        """The system identifier of the server on which the source is captured; ``None`` if nothing tells it."""
+        """The system identifier of the server on which the source is captured; ``None`` if unknown."""
         name = SourceName.parse(self.source)
         return self.system_id or (None if name is None else name.system_id)
 
     def unclaimed(self) -> "SourceEntry":
-        """The entry without its claim."""
         return replace(self, holder=None, published_lsn=None, ends=None, claimed=None)
 
     def to_json(self) -> str:
@@ -241,12 +240,12 @@ RegistryEntry: TypeAlias = ShapeEntry | TableEntry | PartitionEntry | SourceEntr
 
 
 def is_source_entry(value: bytes, source: str | None = None) -> bool:
-    """Whether a registry entry is that of a source, or of ``source``; others are not parsed.
+    """Whether a registry entry is a source's, or that of ``source``; most others are not parsed.
 
     Raises:
         DecodeError: it may be one, but is not JSON.
     """
-    # Every entry has the key; that of a source has the text as its type, too.
+    # Every entry has the key "source"; a source's also has it as the type.
     if value.count(_SOURCE) < 2:
         return False
     try:

@@ -1,8 +1,8 @@
 """The JSON events of snapshots for writers: the rows that a shape had before its changes, attempt by attempt.
 
-Of an **attempt** to read a shape's rows, the stream ``snapshots`` has the events 0, 1, 2, … in one partition, in order.
-The last one has the ``end``, and is published once all others are confirmed. An attempt without it counts for nothing:
-the program that made it was killed. A later attempt has a greater number.
+An **attempt** to read a shape's rows is published in the stream ``snapshots`` as events 0, 1, 2, … in one partition, in
+order. The last one has the ``end``, and is published once all others are confirmed. An attempt without an end is
+ignored: its program was killed. A later attempt has a greater number.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ _SNAPSHOTS: Final = EventReader("event of a snapshot", structs.Snapshot)
 
 @value(frozen=True, slots=True)
 class SnapshotRow:
-    """A row, with the key and the value that an insert of it has."""
+    """A row with its key, as in an insert."""
 
     key: str
     value: Row
@@ -28,9 +28,9 @@ class SnapshotRow:
 
 @value(frozen=True, slots=True)
 class SnapshotEnd:
-    """The attempt is complete, with so many ``rows``.
+    """The attempt is complete with this number of ``rows``.
 
-    ``contained`` says which of the shape's transactions the rows have the effects of: a reader leaves these out.
+    ``contained`` says which of the shape's transactions the rows already reflect; a reader skips these.
     """
 
     rows: int
@@ -41,7 +41,7 @@ class SnapshotEnd:
 class SnapshotEvent:
     """Some rows of a shape: event ``number`` of an attempt, counted from 0. Only the last event has an ``end``.
 
-    ``incarnation``: of the shape, as it was when the attempt began.
+    ``incarnation`` is the shape's when the attempt began.
     """
 
     source: str

@@ -1,7 +1,7 @@
 """The events between capture, writers and tracker, as the programs use them.
 
-:mod:`flushtracker.events.structs` says how they are written. A missing key, a wrong type or a contradiction between
-fields is a :class:`DecodeError` that names the field.
+:mod:`flushtracker.events.structs` defines their JSON. A missing key, a wrong type or a contradiction between fields is
+a :class:`DecodeError` that names the field.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _CHANGES: Final = EventReader("shape changes", structs.ShapeChanges)
 class FragmentShape:
     """A shape's part of a fragment; ``last_offset`` is ``None`` if the fragment has no change for the shape.
 
-    ``writer``: the only program whose notifications count for the shape.
+    Only notifications of its ``writer`` count for the shape.
     """
 
     shape_id: str
@@ -123,7 +123,7 @@ def _names(event: structs.Fragment) -> Iterator[str]:
 
 def _check_shapes(event: structs.Fragment) -> None:
     lsn, last_op = event.lsn, event.last_log_offset.op_offset
-    # An update that splits is written one past the boundary.
+    # A split update is written one past the boundary.
     limit = min(last_op + 1, MAX_BIGINT)
     for shape in event.shapes:
         offset = shape.last_offset
@@ -145,7 +145,7 @@ def _check_shapes(event: structs.Fragment) -> None:
 class FlushNotification:
     """``flushed``: everything sent up to and including ``offset`` is durable; ``removed``: nothing is sent after it.
 
-    ``writer``: who has flushed, or of a removal the shape's own. A notification counts only if it is the shape's.
+    ``writer`` is the one that flushed; in a removal, the shape's. Only notifications of the shape's writer count.
     """
 
     source: str
@@ -194,8 +194,8 @@ def read_flush_key(key: str) -> tuple[str, str]:
 class ShapeChangesEvent:
     """One fragment's changes for one shape; ``has_begin`` is true on the transaction's first event for the shape.
 
-    ``follows``: nothing was sent to the shape between that offset and this event. ``start``: it is the first event of
-    the shape's ``incarnation`` since capture connected.
+    Nothing was sent to the shape between ``follows`` and this event. ``start`` marks the first event of the shape's
+    ``incarnation`` since capture connected.
     """
 
     source: str
@@ -270,12 +270,11 @@ def _check_order(event: structs.Fragment | structs.ShapeChanges) -> None:
 
 
 def offset_of(offset: structs.Offset | structs.Link) -> LogOffset:
-    """The offset as the programs use it."""
     return LogOffset(offset.tx_offset, offset.op_offset)
 
 
 def written_writer(writer: str) -> str:
-    """The writer of a struct whose key is written unless it is the log's, which is told by its identity."""
+    """The writer for a struct that omits the log's: omitting compares by identity, so return that object."""
     return LOG_WRITER if writer == LOG_WRITER else writer
 
 

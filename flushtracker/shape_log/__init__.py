@@ -1,1 +1,1 @@
-"""A shape's writer without its storage, and what the rows of its log mean. Pure code."""
+"""A shape's writer without its storage, and the meaning of the rows in its log. Pure code."""

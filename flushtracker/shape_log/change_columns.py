@@ -1,4 +1,4 @@
-"""``ChangeColumns``: an event of ``shape_changes`` as a writer takes it, its items as columns of a log."""
+"""``ChangeColumns``: an event of ``shape_changes``, its items as columns of a log."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,9 @@ from flushtracker.wal.value import value
 
 @value(frozen=True, slots=True)
 class ChangeColumns:
-    """``reached`` is the cursor once the event is taken. Only if it ends its transaction, it has a timestamp."""
+    """``reached`` is the cursor after the event. ``commit_timestamp`` is ``None`` unless the event ends its
+    transaction.
+    """
 
     shape_id: str
     xid: int
@@ -29,7 +31,7 @@ class ChangeColumns:
 
     @classmethod
     def of(cls, event: ShapeChangesEvent) -> "ChangeColumns":
-        """The same event. Raises ``DecodeError`` if its commit has a timestamp that the log cannot hold."""
+        """Raises ``DecodeError`` if its commit has a timestamp that the log cannot hold."""
         return read_changes(event.to_json())
 
 
@@ -56,7 +58,7 @@ def read_changes(data: str | bytes) -> ChangeColumns:
 
 
 def _columns(items: Sequence[Item]) -> RowColumns:
-    """The items as columns; a row is text there, as this project writes it, however the event has it."""
+    """The items as columns; rows become text as this project writes it, however the event wrote it."""
     return RowColumns(
         (
             [item.offset.tx_offset for item in items],

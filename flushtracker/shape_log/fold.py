@@ -1,8 +1,8 @@
-"""Folding a shape's log: the rows that the shape has after some of the log's items.
+"""Folding a shape's log: the shape's rows after some of the log's items.
 
-An insert sets a row, an update sets the columns that it names, a delete removes a row, and a truncate all of them, or
-all of one partition: those whose keys begin with the item's. The items come in the order of their offsets. Values are
-PostgreSQL's text; a column that is absent from a row is unknown, an unchanged TOAST column that no item of the log has.
+An insert sets a row, an update sets the columns that it names, a delete removes a row, and a truncate removes all rows,
+or those of one partition, whose keys begin with the item's key. The items come in offset order. Values are PostgreSQL's
+text. A column missing from a row is unknown: an unchanged TOAST column whose value no item has.
 """
 
 import json
@@ -20,13 +20,12 @@ Item = tuple[str, str | None, str | None]
 _Columns = dict[str, str | None]
 
 END_ROWS: Final = (COMMIT, SNAPSHOT)
-"""The operations of rows that are not items: they end a transaction, or a snapshot."""
+"""The operations of rows that are not items: they end a transaction or a snapshot."""
 
 TRUNCATE: Final = "truncate"
-"""The operation that removes all rows."""
 
 TRUNCATE_PARTITION: Final = "truncate_partition"
-"""The operation that removes the rows of one partition; its key is what begins theirs."""
+"""The operation that removes the rows of one partition; its key is the prefix of their keys."""
 
 UPDATE_WITHOUT_INSERT: Final = (
     "update of a row that the log has not inserted: the table had rows before the shape started, and the shape has no "
@@ -41,10 +40,10 @@ def fold(items: Iterable[Item]) -> dict[str, _Columns]:
     {'7': {'id': '7', 'name': None}}
 
     Raises:
-        DecodeError: an update names a row that the log has not inserted, or an item is not one of a shape's log.
+        DecodeError: an update names a row that the log has not inserted, or an item has an unknown operation.
     """
     rows: dict[str, _Columns] = {}
-    # A TRUNCATE of the whole table is one item for each of its partitions, which may be many.
+    # A TRUNCATE of the whole table is one item per partition, and these may be many.
     emptied = set[str]()
     for operation, key, value in items:
         if operation in END_ROWS:
@@ -64,7 +63,6 @@ def fold(items: Iterable[Item]) -> dict[str, _Columns]:
 
 
 def _apply(rows: dict[str, _Columns], operation: str, key: str, value: str | None) -> None:
-    """Change one row."""
     if operation == "insert":
         rows[key] = columns_of(value)
     elif operation == "delete":
@@ -78,7 +76,7 @@ def _apply(rows: dict[str, _Columns], operation: str, key: str, value: str | Non
 
 
 def _without(rows: dict[str, _Columns], partitions: Set[str]) -> dict[str, _Columns]:
-    """The rows that are in none of the ``partitions``."""
+    """The rows outside the ``partitions``."""
     return {key: row for key, row in rows.items() if partition_of(key) not in partitions} if partitions else rows
 
 

@@ -1,13 +1,12 @@
 """Retention: when to fold a shape's log, up to which transaction, and what to keep.
 
-The **horizon** is the shape's last transaction that, like all before it, was written before the history to keep, by the
-clock of the job that wrote it. A fold replaces the log up to
-the horizon by the rows that the shape had there (:mod:`flushtracker.shape_log.shape_snapshot`). The horizon's own
-``commit`` row stays: the end of a log tells a writer where to continue, and a reader that is behind the horizon finds
-in it a transaction that it has not read.
+The **horizon** is the shape's last transaction older than the history to keep, as are all before it, by the clock of
+the job that wrote them. A fold replaces the log up to the horizon by the rows that the shape had there
+(:mod:`flushtracker.shape_log.shape_snapshot`). The horizon's own ``commit`` row stays: a writer continues at the end of
+the log, and a reader that is behind the horizon recognizes a transaction that it has not read.
 
-A fold rewrites the rows that it keeps, so it must drop at least as many as it writes: then each row that is appended
-pays for at most one that is rewritten, however often a log is folded.
+A fold rewrites the rows that it keeps, so it must drop at least as many as it writes. Then each appended row costs at
+most one rewritten row, however often a log is folded.
 """
 
 from collections.abc import Iterable
@@ -21,14 +20,14 @@ _KEPT_ROWS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class OldLog:
-    """What a log has up to ``horizon``: ``old_rows``; and ``live_rows``, the most that the shape may have there."""
+    """The log up to ``horizon``: its ``old_rows``, and ``live_rows``, an upper bound of the shape's rows there."""
 
     horizon: int
     old_rows: int
     live_rows: int
 
     def is_worth_folding(self, snapshot_lsn: int | None, least_dropped: int) -> bool:
-        """Whether a fold drops enough; never below ``snapshot_lsn``, since the rows at such a horizon are not known.
+        """Whether a fold drops enough. Never at a horizon below ``snapshot_lsn``, where the rows are unknown.
 
         >>> OldLog(900, old_rows=5_000, live_rows=200).is_worth_folding(None, 100)
         True
@@ -42,7 +41,7 @@ class OldLog:
 
 
 def last_xid(xids: Iterable[int], before: int | None) -> int:
-    """The last of 32-bit ``xids``, which begin again after 2**32, in the order of commits; ``before`` is one more.
+    """The latest of 32-bit ``xids``, which wrap around; they are in commit order, and ``before`` precedes them.
 
     >>> last_xid([7, 9, 8], None), last_xid([4294967295, 3, 4294967290], 4294967000)
     (9, 3)

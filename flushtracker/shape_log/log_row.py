@@ -1,7 +1,7 @@
-"""``LogRow``: one row of the shape log, as every writer appends it and every reader finds it.
+"""``LogRow``: one row of the shape log.
 
-A row is an item of a shape, or the end of a transaction: ``operation`` is then :data:`COMMIT`, and its offset
-``LogOffset.last_of`` the transaction. Readers read no further than a shape's last such row.
+A row is an item of a shape, or the end of a transaction: then ``operation`` is :data:`COMMIT` and the offset is
+``LogOffset.last_of`` the transaction. Readers stop at a shape's last such row.
 """
 
 import re
@@ -21,8 +21,8 @@ _TIMESTAMP: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[
 class LogRow(NamedTuple):
     """One row of a shape's log; ``value`` and ``old_value`` are JSON objects as text.
 
-    ``chunk`` numbers the parts of ``chunk_bytes`` that a shape's log is divided into. Only a row that ends a
-    transaction has a ``commit_timestamp``.
+    A shape's log is divided into chunks of ``chunk_bytes``, numbered by ``chunk``. Only a row that ends a transaction
+    has a ``commit_timestamp``.
     """
 
     tx_offset: int
@@ -37,12 +37,11 @@ class LogRow(NamedTuple):
 
     @property
     def payload_bytes(self) -> int:
-        """The characters of the row's key and values, which is what chunks and flushes are measured in."""
+        """The row's size, which limits chunks and flushes; counted in characters of the key and values."""
         return len(self.key or "") + len(self.value or "") + len(self.old_value or "")
 
 
 def item_row(item: LogItem, xid: int, chunk: int) -> LogRow:
-    """The row of an item."""
     value, old_value = row_json(item.value), row_json(item.old_value)
     return LogRow(*item.offset, item.operation, item.key, value, old_value, xid, None, chunk)
 
@@ -67,5 +66,4 @@ def _is_timestamp(text: str) -> bool:
 
 
 def row_json(row: Row | None) -> str | None:
-    """A row as the log has it."""
     return None if row is None else dump_json(row)

@@ -1,8 +1,9 @@
-"""``Position``: what a follower of a shape's log keeps, and from which it continues.
+"""``Position``: what a follower of a shape's log stores, and where it continues.
 
 An offset alone is not enough. If a snapshot is taken again, or the log is folded, changes after the offset may be
-missing from the log, because the rows at its beginning have them. Only the attempt with which the follower began tells
-whether it has those rows. Offsets of different sources cannot be compared, so the source is part of it, too.
+missing from the log because the rows at its beginning already contain them. Whether the follower has those rows depends
+on the snapshot attempt that it started from. Offsets of different sources cannot be compared, so the source is
+included, too.
 """
 
 import re
@@ -21,8 +22,8 @@ _SHOWN: Final = 200
 class Position:
     """How far a follower has read the log of a shape: all of it up to the end of the transaction at ``tx_offset``.
 
-    ``tx_offset`` is 0 before the first transaction. ``attempt`` is that of the snapshot with which the follower began,
-    0 without one. Programs keep the text, whose form may change: ``parse`` reads that of every release.
+    ``tx_offset`` is 0 before the first transaction. ``attempt`` is that of the snapshot that the follower started from,
+    0 without one. Programs store the text.
 
     >>> str(Position("7301/1/shapes", 23997288, 7))
     '1:0/16E2B68:7:7301/1/shapes'
@@ -36,7 +37,6 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """Read the text of a position; raises ``PositionError``."""
         version, colon, _ = text.partition(":")
         if colon and version.isascii() and version.isdigit() and version != _VERSION:
             raise PositionError(

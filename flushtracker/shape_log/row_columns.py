@@ -1,4 +1,4 @@
-"""``RowColumns``: rows of one shape's log as columns, so that no step of a writer makes an object for a row."""
+"""``RowColumns``: rows of one shape's log as columns, so that a writer creates no object per row."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,26 +10,24 @@ from flushtracker.wal.log_offset import LogOffset
 
 _COMMIT_TIMESTAMP: Final = LogRow._fields.index("commit_timestamp")
 _ITEM_COLUMNS: Final = LogRow._fields.index("xid")
-"""A row's columns up to here are its item's; the others are the transaction's, and the writer's own."""
+"""The columns before this one are the item's; the others belong to the transaction or the writer."""
 
 
 @dataclass(slots=True)
 class RowColumns:
-    """A list for each column of :class:`LogRow`, in its order; of items only those before ``xid``.
+    """A list per column of :class:`LogRow`, in its order; items have only the columns before ``xid``.
 
-    Iterating makes a :class:`LogRow` of each row.
+    Iterating yields :class:`LogRow`.
     """
 
     columns: tuple[list[Any], ...]
 
     @classmethod
     def empty(cls) -> "RowColumns":
-        """No rows."""
         return cls(tuple([] for _ in LogRow._fields))
 
     @classmethod
     def no_items(cls) -> "RowColumns":
-        """No items."""
         return cls(tuple([] for _ in range(_ITEM_COLUMNS)))
 
     @classmethod
@@ -43,7 +41,6 @@ class RowColumns:
 
     @classmethod
     def of_rows(cls, rows: Iterable[LogRow]) -> "RowColumns":
-        """These rows."""
         found = cls.empty()
         for row in rows:
             found.append(row)
@@ -56,17 +53,15 @@ class RowColumns:
         return map(LogRow._make, zip(*self.columns, strict=True))
 
     def append(self, row: LogRow) -> None:
-        """Add a row."""
         for column, value in zip(self.columns, row, strict=True):
             column.append(value)
 
     def extend(self, other: "RowColumns") -> None:
-        """Add rows, or items to items."""
+        """Append the rows of ``other``; both must be rows, or both items."""
         for column, values in zip(self.columns, other.columns, strict=True):
             column.extend(values)
 
     def extend_by_items(self, items: "RowColumns", xid: int, chunk: int) -> None:
-        """Add the rows of a transaction's items."""
         count = len(items)
         rest = ([xid] * count, [None] * count, [chunk] * count)
         for column, values in zip(self.columns, (*items.columns, *rest), strict=True):
@@ -84,7 +79,7 @@ class RowColumns:
         return next((text for text in reversed(timestamps) if text is not None), None)
 
     def past(self, offset: LogOffset) -> "RowColumns":
-        """Those at a greater offset."""
+        """The rows at a greater offset."""
         tx_offsets, op_offsets = self.columns[:2]
         if not tx_offsets or min(tx_offsets) > offset.tx_offset:
             return self
@@ -92,15 +87,15 @@ class RowColumns:
         return self if all(is_past) else RowColumns(tuple([*compress(column, is_past)] for column in self.columns))
 
     def part(self, start: int, end: int | None = None) -> "RowColumns":
-        """Those from number ``start`` on, before number ``end``."""
+        """The rows from index ``start`` up to, but not including, ``end``."""
         return self if start == 0 and end is None else RowColumns(tuple(column[start:end] for column in self.columns))
 
     @property
     def payload_bytes(self) -> int:
-        """The sum of what :attr:`LogRow.payload_bytes` is of each row."""
+        """The sum of the rows' :attr:`LogRow.payload_bytes`."""
         return sum(sum(map(len, filter(None, column))) for column in self.columns[3:6])
 
     def payloads(self) -> list[int]:
-        """The payload of each row."""
+        """:attr:`LogRow.payload_bytes` of each row."""
         keys, values, old_values = self.columns[3:6]
         return [len(k or "") + len(v or "") + len(o or "") for k, v, o in zip(keys, values, old_values, strict=True)]

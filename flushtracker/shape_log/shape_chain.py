@@ -1,16 +1,16 @@
-"""Where an event of ``shape_changes`` belongs in its shape's chain: it is next, a resend, or comes after a gap.
+"""Whether an event of ``shape_changes`` is the next of its shape, a resend, or comes after a gap.
 
-A reader keeps one **cursor** for each shape: how far it has taken the shape's changes (:func:`cursor_after`).
+A reader keeps a **cursor** per shape: how far it has processed the shape's changes (:func:`cursor_after`).
 
-- An event that reaches no further than the cursor is a *resend*: all of its items were taken before.
-- An event that follows the cursor or an offset below it is *next*. A resend may cut a transaction into other fragments,
+- An event that ends at or below the cursor is a *resend*: all of its items were processed before.
+- An event whose ``follows`` is at or below the cursor is *next*. A resend may cut a transaction into other fragments,
   so the cursor may lie inside the event: only its items past the cursor are new (:func:`new_items`).
-- A ``start`` is *next* too, whatever it follows. Capture resends everything that is not confirmed, and nothing is
-  confirmed past what the shape's writer has notified. A reader without a cursor can only begin with a start.
-- Anything else comes after a *gap*. The reader takes nothing for the shape, and so notifies nothing past the gap, until
-  a start closes it.
+- A ``start`` is *next* too, whatever it follows. Capture resends everything unconfirmed, and nothing past what the
+  shape's writer has notified is confirmed. A reader without a cursor can only begin with a start.
+- Anything else comes after a *gap*. The reader skips the shape's events, and so notifies nothing past the gap, until a
+  start closes it.
 
-An update that splits puts its second item one past ``last_log_offset``. The cursor moves to the greater of the two, so
+An update split in two has its second item one past ``last_log_offset``. The cursor moves to the greater of the two, so
 that a resend that is cut differently does not repeat that item.
 """
 
@@ -35,7 +35,7 @@ def chain_position(event: ShapeChangesEvent, cursor: LogOffset | None) -> ChainP
 
 
 def position_of(reached: LogOffset, follows: LogOffset, cursor: LogOffset | None, *, is_start: bool) -> ChainPosition:
-    """The same, of an event after which the cursor is at ``reached``."""
+    """:func:`chain_position` for an event after which the cursor is at ``reached``."""
     if cursor is not None and reached <= cursor:
         return "resend"
     is_linked = cursor is not None and follows <= cursor
@@ -43,14 +43,14 @@ def position_of(reached: LogOffset, follows: LogOffset, cursor: LogOffset | None
 
 
 def new_items(event: ShapeChangesEvent, cursor: LogOffset | None) -> tuple[LogItem, ...]:
-    """The items past the cursor, of an event that is next."""
+    """The items past the cursor; the event must be next."""
     return event.items if cursor is None else tuple(item for item in event.items if item.offset > cursor)
 
 
 def cursor_after(event: ShapeChangesEvent) -> LogOffset:
-    """The cursor once the event is taken: ``(tx_offset, ∞)`` after a commit, else the event's last offset.
+    """The cursor after the event: ``(tx_offset, ∞)`` after a commit, else the event's last offset.
 
-    It is also what a writer notifies once everything that it has taken is durable.
+    A writer notifies it once everything up to it is durable.
     """
     reached = event.last_log_offset.reached(is_commit=event.commit is not None)
     return max(reached, event.items[-1].offset) if event.items else reached

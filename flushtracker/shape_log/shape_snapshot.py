@@ -1,28 +1,28 @@
-"""``ShapeSnapshot``: the rows that a shape had at one moment, in its log, and which of its transactions they contain.
+"""``ShapeSnapshot``: a shape's rows at one moment, in its log, and which transactions they contain.
 
-The rows are items ``insert`` before every transaction, at ``(0, n)``, and after them one row :data:`SNAPSHOT` at
-``(0, ∞)``; all are appended in one commit. The ``chunk`` of each is the attempt. A snapshot taken again has a greater
-one, and replaces the snapshot before: rows at ``tx_offset`` 0 of other attempts do not count.
+The rows are ``insert`` items before all transactions, at ``(0, n)``, followed by one row :data:`SNAPSHOT` at ``(0,
+∞)``; all are appended in one commit. Their ``chunk`` is the attempt. A snapshot taken again has a greater attempt and
+replaces the previous one: rows at ``tx_offset`` 0 of other attempts are ignored.
 
-A shape's transactions are appended whether or not its snapshot contains them. Readers leave out those that it contains
-(:meth:`ShapeSnapshot.contains`), so nobody has to wait for a snapshot, and none is wrong because it was slow. Which
-these are follows from PostgreSQL's rule of visibility, not from an LSN: transactions do not become visible in the order
-of their commits in the WAL.
+A shape's transactions are appended whether or not its snapshot contains them. Readers skip those that it contains
+(:meth:`ShapeSnapshot.contains`), so no one waits for a snapshot, and a slow one is still correct. Whether it contains a
+transaction is decided by MVCC visibility, not by LSN: transactions do not become visible in the order of their commits
+in the WAL.
 
-Every later attempt must contain all that an earlier one contains, because upkeep deletes what a fold contains.
+Every attempt must contain everything that earlier ones contain, because upkeep deletes what a fold contains.
 
-A **fold** is a snapshot that upkeep makes of the log itself: the rows after every transaction up to ``lsn``, its
-*horizon*. It contains all of them, seen or unseen, so it has no rule of visibility. A snapshot that is taken after it
-may lack some: PostgreSQL writes a commit to the WAL, from where it is delivered and folded, before the transaction
-becomes visible, and a commit that waits for a synchronous standby may stay so for any time. Their rows are deleted, so
-such a snapshot must not replace the fold (:meth:`ShapeSnapshot.may_replace`). Whoever has followed the snapshot that a
-fold was made from may follow the fold, too; who has followed an earlier one never had those rows.
+A **fold** is a snapshot that upkeep makes from the log itself: the rows after every transaction up to ``lsn``, its
+*horizon*. It contains all of them, whatever was visible when. A snapshot taken later may lack some: PostgreSQL writes a
+commit to the WAL, where it is delivered and folded, before the transaction becomes visible, and a commit that waits for
+a synchronous standby stays invisible for any time. The fold deleted their rows from the log, so such a snapshot must
+not replace it (:meth:`ShapeSnapshot.may_replace`). A follower of the snapshot that a fold was made from may continue
+with the fold; a follower of an earlier one may not, because it never had those rows.
 
-A shape that is resynced goes on in the same log, as its next **incarnation**, all of whose transactions commit above
-``starts_after``. A snapshot of it contains every transaction up to there, so all that the log has of the incarnation
-before is left out, by the same rule. Until there is one, a **mark** keeps the two apart: a row ``snapshot`` without
-rows and without a rule, which a writer has appended before the first changes of the incarnation. With it the shape
-cannot be read, by any reader.
+A resynced shape continues in the same log as its next **incarnation**, all of whose transactions commit above
+``starts_after``. A snapshot of it contains every transaction up to there, so readers skip the whole previous
+incarnation by the same rule. Until there is one, a **mark** separates the two: a ``snapshot`` row without rows or
+visibility, which a writer appends before the first changes of the incarnation. While it is the last snapshot, no reader
+can read the shape.
 """
 
 from dataclasses import dataclass, field
@@ -37,10 +37,10 @@ from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 _LSN_ALIGNMENT: Final = 8
-"""PostgreSQL begins each record of the WAL, and so each commit, at a multiple of this."""
+"""WAL records, and so commits, begin at a multiple of this."""
 
 _NO_RULE: Final = MvccSnapshot(1, 1)
-"""What a fold has as ``visible``, with ``next_xid`` 1. By the rule for readers, it contains all up to ``lsn``."""
+"""A fold's ``visible``, with ``next_xid`` 1. By the readers' rule, it contains everything up to ``lsn``."""
 
 SNAPSHOT: Final = "snapshot"
 """The operation of the row that ends a snapshot."""
@@ -51,14 +51,12 @@ ShapeKey = tuple[str, str]
 
 
 class _Mark(Struct):
-    """The value of a mark."""
-
     lsn: Natural
     incarnation: Incarnation
 
 
 class _Value(Struct, kw_only=True, omit_defaults=True):
-    """The value of a row ``snapshot``; only a fold has ``folded``, only a later incarnation ``starts_after``."""
+    """The value of a ``snapshot`` row. Only a fold has ``folded``; only a later incarnation has ``starts_after``."""
 
     xmin: Natural
     xmax: Natural
@@ -80,11 +78,11 @@ _VALUES: Final = EventReader("value", _Value)
 class ShapeSnapshot:
     """The snapshot of one ``attempt``: the rows that ``visible`` saw.
 
-    ``lsn`` is the end of the WAL after ``visible`` was taken: what commits above it is not in the snapshot.
-    ``next_xid`` was assigned after that, so what commits at or below ``lsn`` has a lower xid, of 64 bits.
-    ``folded_xid`` is that of a fold: the last xid of the transactions that it contains. ``made_from`` is a fold's, too:
-    the attempt of the snapshot that it was made from, also by way of other folds; 0 if there was none. ``incarnation``
-    is the shape's; of a later one than the first, ``starts_after`` is where it starts.
+    ``lsn`` is the end of the WAL after ``visible`` was taken: a transaction that commits above it is not in the
+    snapshot. ``next_xid`` (64 bits) was read after that, so every transaction that commits at or below ``lsn`` has a
+    lower xid. Only a fold has a ``folded_xid``, the last xid that it contains, and ``made_from``, the attempt of the
+    snapshot that it was made from, directly or through other folds; 0 if there was none. ``starts_after`` is where the
+    shape's ``incarnation`` starts, -1 for the first one.
 
     >>> snapshot = ShapeSnapshot(7, MvccSnapshot.parse("100:105:102"), lsn=900, next_xid=108)
     >>> snapshot.contains(800, 101), snapshot.contains(800, 102), snapshot.contains(901, 101)
@@ -104,13 +102,13 @@ class ShapeSnapshot:
     starts_after: int = -1
     made_from: int | None = None
     contained: ContainedTransactions = field(init=False, repr=False, compare=False)
-    """What readers in other programs compare with alone."""
+    """The compact rule that readers in other programs get."""
 
     @classmethod
     def fold(
         cls, attempt: int, horizon: int, folded_xid: int, before: "ShapeSnapshot | None" = None
     ) -> "ShapeSnapshot":
-        """A fold of all transactions up to ``horizon``, in place of the snapshot ``before``.
+        """A fold of all transactions up to ``horizon``, which replaces the snapshot ``before``.
 
         ``folded_xid`` is the last xid among the transactions, of 32 bits.
         """
@@ -120,7 +118,7 @@ class ShapeSnapshot:
 
     @classmethod
     def mark(cls, attempt: int, incarnation: int) -> "ShapeSnapshot":
-        """The mark of a later incarnation, of which there is no snapshot yet."""
+        """The mark of a later incarnation that has no snapshot yet."""
         return cls(attempt, _NO_RULE, MAX_BIGINT, _NO_RULE.xmax, incarnation=incarnation, starts_after=MAX_BIGINT)
 
     @property
@@ -133,29 +131,31 @@ class ShapeSnapshot:
 
     @property
     def is_taken(self) -> bool:
-        """Whether it is known to have the rows that the table had before the shape: a fold may be of changes alone."""
+        """Whether it has the rows from before the shape started; a fold may be made from changes alone."""
         return not self.is_fold or bool(self.made_from)
 
     @property
     def begins_at(self) -> int:
-        """The least place of a follower of this snapshot: that of a fold, or below the incarnation's transactions.
+        """The least ``tx_offset`` at which a follower of this snapshot can be: a fold's horizon, or just below the
+        incarnation.
 
-        It is at or below ``starts_after``, with offsets above it that no later transaction has (:meth:`is_free`).
+        It is at or below ``starts_after``, and no later transaction has an offset right above it (:meth:`is_free`).
         """
         if self.is_fold:
             return self.lsn
         return aligned(self.starts_after) if self.incarnation > 1 else 0
 
     def is_free(self, tx_offset: int) -> bool:
-        """Whether no transaction to come has this offset, of a follower that has all up to the one before it."""
+        """Whether no later transaction can have this offset, so that a follower's place may use it."""
         return tx_offset <= self.starts_after or tx_offset != aligned(tx_offset)
 
     def may_replace(self, current: "ShapeSnapshot | None") -> bool:
-        """Whether a snapshot that has been taken may follow ``current`` in the log, and so contains all of it.
+        """Whether this snapshot may follow ``current`` in the log: it must contain everything that ``current``
+        contains.
 
-        A snapshot is right by visibility, which only grows, so it contains what one taken before it contains. Of a fold
-        it must contain each transaction: none is above its ``lsn``, and all with an xid up to the fold's last had
-        ended. Where xids have been reused since, within 2**31 of the last, this refuses what it cannot decide.
+        Visibility only grows, so a snapshot contains what earlier ones contain. If ``current`` is a fold, the snapshot
+        must see all of its transactions: its ``lsn`` is not below the fold's, and all xids up to the fold's last one
+        had ended. If xids have wrapped since, within 2**31 of the last, undecidable cases are refused.
         """
         if current is None:
             return True
@@ -179,14 +179,14 @@ class ShapeSnapshot:
     def contains(self, tx_offset: int, xid: int) -> bool:
         """Whether the snapshot's rows have the effects of the shape's transaction at ``tx_offset``.
 
-        Those of earlier incarnations may be so old that their xids have been used again.
+        Transactions of earlier incarnations are contained whatever their xid, which may have been reused.
         """
         return 0 < tx_offset <= self.starts_after or self.contained.contains(tx_offset, xid)
 
     def to_json(self) -> str:
-        """The ``value`` of the row that ends the snapshot."""
+        """The ``value`` of the ``snapshot`` row."""
         if self.is_mark:
-            # Without what a snapshot has, so that no reader finds no rows.
+            # A mark lacks a snapshot's keys, so that no reader takes it for an empty snapshot.
             return dump_json(_Mark(self.lsn, self.incarnation))
         value = _Value(
             xmin=self.visible.xmin,
@@ -204,7 +204,7 @@ class ShapeSnapshot:
 
     @classmethod
     def parse(cls, attempt: int, text: str | None) -> "ShapeSnapshot":
-        """Read the ``chunk`` and the ``value`` of the row that ends a snapshot; raises ``DecodeError``."""
+        """Read the ``chunk`` and the ``value`` of a ``snapshot`` row; raises ``DecodeError``."""
         text = text or "null"
         try:
             if '"xmin"' not in text and (mark := _MARKS.read(text)).incarnation > 1:
@@ -231,7 +231,7 @@ class ShapeSnapshot:
 
 
 def aligned(tx_offset: int) -> int:
-    """The last offset up to this one at which a transaction may commit.
+    """The greatest possible commit LSN at or below ``tx_offset``.
 
     >>> aligned(1000), aligned(1007), aligned(-1)
     (1000, 1000, -8)

@@ -1,4 +1,4 @@
-"""``ShapeWriter``: one shape's writer between two flushes, and as bytes between two micro-batches."""
+"""``ShapeWriter``: the state of one shape's writer, with its packed form."""
 
 import json
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from flushtracker.wal.names import LOG_WRITER
 
 _CHUNK_BITS: Final = 32
 _MOST_APART: Final = 1 << 30
-"""So many incarnations have chunks of their own, however many there are."""
+"""An upper bound for the incarnations that get chunk numbers of their own."""
 
 
 class LogEnd(NamedTuple):
@@ -29,10 +29,11 @@ class LogEnd(NamedTuple):
 
 @dataclass(slots=True)
 class ShapeWriter:
-    """The writer of one shape: its builder, its loop, its incarnation, and up to which LSN that was removed, if it was.
+    """The writer of one shape: its builder, its loop, its incarnation, and the LSN up to which it was removed, if it
+    was.
 
-    The transactions of an incarnation are above all of the one before. So the cursor and the offsets go on, whatever is
-    resent or already in the log, and the first event that is next is a start.
+    The transactions of an incarnation are above all of the previous one. So the cursor and the offsets continue,
+    whatever is resent or already in the log, and the first event that is next is a start.
     """
 
     builder: TransactionBuilder
@@ -45,12 +46,12 @@ class ShapeWriter:
         return self.removed_lsn is not None
 
     def begin(self, incarnation: int) -> bool:
-        """Begin a later incarnation, unless it has begun; what is held back of the one before is dropped."""
+        """Begin a later incarnation unless it has begun; drop buffered changes of the previous one."""
         if incarnation <= self.incarnation:
             return False
         self.incarnation, self.removed_lsn = incarnation, None
         if self.builder.cursor is None:
-            # The one before may have been forgotten, and its chunks are not to be repeated.
+            # The previous incarnation may have been forgotten; its chunk numbers must not repeat.
             self.loop.chunk = max(self.loop.chunk, min(incarnation - 1, _MOST_APART) << _CHUNK_BITS)
         self._drop_held()
         return True
@@ -60,7 +61,7 @@ class ShapeWriter:
         self.loop.drop_buffer()
 
     def handle_changes(self, event: ChangeColumns, now_ms: int) -> tuple[ChainPosition, RowColumns]:
-        """Take an event of a shape that is not removed; returns its position, and the rows that are now due.
+        """Process an event of a shape that is not removed; return its position, and the rows to flush now.
 
         Only an event that is next changes anything.
         """
@@ -71,10 +72,10 @@ class ShapeWriter:
         return position, RowColumns.empty() if part is None else self.loop.handle_part(part, now_ms)
 
     def _is_past_a_commit(self, event: ChangeColumns) -> bool:
-        """Whether the commit of the transaction that the cursor is in has been lost.
+        """Whether the commit of the transaction at the cursor is missing.
 
-        If the process ends after a flush of the transaction's last item, and before its commit, the next transaction
-        follows just that item.
+        If the process ends between the flush of the transaction's last item and its commit, the next transaction
+        follows that item.
         """
         cursor = self.builder.cursor
         if event.start or cursor is None:
@@ -82,24 +83,25 @@ class ShapeWriter:
         return cursor.op_offset < OP_INFINITY and cursor.tx_offset < event.last_log_offset.tx_offset
 
     def handle_entry(self, entry: ShapeEntry) -> bool:
-        """Take the registry entry of the shape's incarnation: its limits, or its end, which drops what is buffered.
+        """Apply the registry entry of the shape's incarnation: its limits, or its end, which drops what is buffered.
 
-        It ends when it is removed, or another writer has taken it over. A late entry of an earlier incarnation changes
-        nothing. Returns whether the shape has ended now.
+        A shape ends when it is removed or another writer takes it over. A late entry of an earlier incarnation is
+        ignored. Returns whether the shape has ended now.
         """
         if entry.definition.incarnation < self.incarnation:
             return False
         self.loop.limits = FlushLimits.of(entry.definition.flush)
         was_removed = self.is_removed
         if entry.removed_at is not None or entry.definition.writer != LOG_WRITER:
-            # No transaction of an incarnation that another writer has taken over is above the start of the next.
+            # All transactions of an incarnation that another writer took over are at or below the start of the next
+            # one.
             end = entry.starts_after if entry.removed_at is None else entry.removed_at
             self.removed_lsn = max(end.tx_offset, 1)
             self._drop_held()
         return self.is_removed and not was_removed
 
     def resume_at(self, end: LogEnd) -> None:
-        """Drop what the log already has, which may be more than this writer knows of, but never less."""
+        """Drop what the log already has: it may have more than this writer's state knows, but never less."""
         loop, last = self.loop, end.last_offset
         if last <= loop.last_persisted_offset:
             return
@@ -115,7 +117,6 @@ class ShapeWriter:
             self.builder.cursor = last
 
     def pack(self) -> bytes:
-        """The writer as JSON; the inverse of :meth:`unpack`."""
         loop, cursor, limits = self.loop, self.builder.cursor, self.loop.limits
         fields: list[Any] = [
             cursor,
@@ -125,7 +126,7 @@ class ShapeWriter:
                 loop.last_persisted_offset,
                 loop.last_persisted_txn_offset,
             ),
-            # Only a later incarnation has its number there.
+            # Only a later incarnation is stored.
             (loop.chunk, loop.chunk_bytes, *([self.incarnation] if self.incarnation > 1 else [])),
             (limits.flush_bytes, limits.interval_ms, limits.chunk_bytes),
             self.removed_lsn or 0,
@@ -140,7 +141,6 @@ class ShapeWriter:
 
     @classmethod
     def unpack(cls, packed: bytes, write_unit: WriteUnit) -> "ShapeWriter":
-        """Read the output of :meth:`pack`."""
         cursor, offsets, (chunk, chunk_bytes, *incarnation), limits, removed_lsn, *held = json.loads(packed)
         items, rows, since_ms = held or ([], [], 0)
         kept = (

@@ -1,10 +1,10 @@
-"""``SnapshotHistory``: the snapshots left in a shape's log; picks the one to read at a place.
+"""``SnapshotHistory``: the snapshots left in a shape's log; picks the one to read at an offset or position.
 
-A snapshot that is taken again, and the one that begins a shape's next incarnation, replace the snapshot before. Its
-rows stay in the log, as the transactions do, until a fold deletes both. So the log still tells what a follower has that
-began with it, and what the shape had at an offset before.
+A snapshot taken again, or one of a shape's next incarnation, replaces the previous snapshot. Its rows stay in the log,
+as the transactions do, until a fold deletes both. Until then a follower that started from it can continue, and the
+shape can be read at an earlier offset.
 
-A fold is the first of the history: with the rows up to its horizon it has replaced all snapshots that were before it.
+A fold is always the first of the history: it has replaced all earlier snapshots by the rows at its horizon.
 """
 
 from collections.abc import Iterable
@@ -17,21 +17,21 @@ from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHistory:
-    """``snapshots`` are in the order of their attempts, with folds and marks among them."""
+    """``snapshots`` are in the order of their attempts, including folds and marks."""
 
     snapshots: tuple[ShapeSnapshot, ...]
 
     @classmethod
     def of(cls, snapshots: Iterable[ShapeSnapshot]) -> "SnapshotHistory":
-        """These snapshots of one shape, which come in any order."""
         return cls(tuple(sorted(snapshots, key=lambda each: each.attempt)))
 
     def at_position(self, position: Position) -> ShapeSnapshot | None:
-        """The snapshot that, with the transactions up to the position that it lacks, gives what a follower there has.
+        """The snapshot to read for a follower at ``position``; ``None`` if the log no longer has what the follower
+        started from.
 
-        That is the one with which the follower began, or a fold that was made from it. ``None`` if the log no longer
-        tells. Nor does it of a follower that began without a snapshot: the table had rows, or may have had. If a log
-        was deleted, its attempts may be used again, in a later incarnation; a position before that is none of its.
+        That is the snapshot that the follower started from, or a fold made from it. A follower that started without a
+        snapshot gets ``None`` too, because the table may have had rows. If a log was deleted, a later incarnation may
+        reuse its attempts; a position below that incarnation does not match.
 
         >>> fold = ShapeSnapshot.fold(3, 900, 7, before=ShapeSnapshot.fold(2, 800, 6))
         >>> history = SnapshotHistory.of([fold, ShapeSnapshot.mark(4, 2)])
@@ -48,15 +48,15 @@ class SnapshotHistory:
         return fold if is_its and position.tx_offset >= fold.begins_at else None
 
     def at_offset(self, at: LogOffset) -> tuple[ShapeSnapshot, int | None] | None:
-        """The last snapshot that tells the rows after all transactions up to ``at``, if its incarnation has reached it.
+        """The last snapshot from which the rows at ``at`` can be read, and where the next incarnation starts.
 
-        Beside it is where the incarnation after that starts: the log tells nothing between its last transaction and
-        there. ``None`` beside it: there is no incarnation after it. Only a snapshot of the very next incarnation says
-        where the one before ends: that may have transactions without a snapshot, and without a mark if a snapshot of
-        a later one was appended before them.
+        The second value is ``None`` if no incarnation follows. Between the snapshot's last transaction and that start
+        the rows are unknown. Only a snapshot of the very next incarnation says where the previous one ends: an
+        incarnation may have transactions but no snapshot, nor a mark if a snapshot of a later one was appended before
+        them.
         """
         known = [each for each in self.snapshots if not each.is_mark]
-        # The items that tell whether the horizon's transaction had ended at an offset inside it are folded.
+        # The items that would show whether the horizon's transaction had ended inside it are folded.
         told = [each for each in known if LogOffset(each.lsn, OP_INFINITY if each.is_fold else 0) <= at]
         if not told:
             return None

@@ -1,21 +1,21 @@
-"""``SnapshotReader``: puts the snapshots of shapes together, for a writer that stores rows wherever it likes.
+"""``SnapshotReader``: assembles the snapshots of shapes for a writer with its own storage.
 
 For each shape the writer keeps a :class:`SnapshotCursor`, in the same storage transaction as the rows: how far it has
-taken the last attempt that has begun.
+processed the latest attempt.
 
-- Event 0 of a later attempt is *first*: the rows of the attempt before are deleted, unless that is complete.
+- Event 0 of a later attempt is *first*: the rows of the previous attempt are deleted, unless it is complete.
 - The event that the cursor expects is *next*, and its rows are stored.
-- Any other is *ignored*: a duplicate; one of an earlier attempt, whose program was frozen; or one after events that
-  were deleted by age, of an attempt that can no longer be complete.
+- Any other is *ignored*: a duplicate; one of an earlier attempt, from a program that had hung; or one whose
+  predecessors retention has deleted, so that the attempt can no longer complete.
 
-An attempt is complete once its last event is taken. Not before then are its rows those of the shape, with all changes
-that it does not contain, in their order. The rows of the complete attempt before are deleted then.
+An attempt is complete once its last event is processed. Only then do its rows, with all changes that it does not
+contain, in order, give the shape's rows. The rows of the previous complete attempt are then deleted.
 
-Changes are stored, and notified, whether or not there is a snapshot yet: which of them it contains is known at its end.
+Changes are stored and notified whether or not there is a snapshot yet; its last event says which of them it contains.
 
-Whatever names a later **incarnation** of a shape first begins it (:meth:`SnapshotReader.begin`): an entry, a change or
-an event of a snapshot. From then on attempts of earlier ones are ignored, also one that is published until its end. A
-snapshot of the incarnation contains all transactions of those before.
+The first entry, change or snapshot event that names a later **incarnation** of a shape begins it
+(:meth:`SnapshotReader.begin`). From then on attempts of earlier ones are ignored, even if published completely. A
+snapshot of the incarnation contains all transactions of earlier ones.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ _Shape = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, order=True)
 class SnapshotCursor:
-    """So many ``events`` of an attempt are taken, of this incarnation of the shape; of no attempt yet if it is 0."""
+    """The number of ``events`` processed of an attempt of this incarnation; attempt 0 means none has begun."""
 
     attempt: int
     events: int
@@ -40,7 +40,7 @@ class SnapshotCursor:
 
 
 class SnapshotReader:
-    """``cursors`` and ``complete`` are as the writer has stored them; ``complete`` are the last events of attempts.
+    """``cursors`` and ``complete`` are what the writer has stored; ``complete`` has the last events of attempts.
 
     ::
 
@@ -57,8 +57,7 @@ class SnapshotReader:
             delete_rows(...)                       # of all attempts but reader.attempts(...)
         store(event.rows, reader.cursor(...), reader.complete(...))
 
-    All that is stored for an event belongs into one storage transaction. If that fails, create another reader with what
-    is stored.
+    Store everything for an event in one storage transaction. If it fails, create a new reader from what is stored.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class SnapshotReader:
         self._complete = {(event.source, event.shape_id): event for event in complete}
 
     def begin(self, source: str, shape_id: str, incarnation: int) -> bool:
-        """Begin the incarnation; false if it, or a later one, has begun.
+        """Begin the incarnation; return whether it was new.
 
         The rows of all attempts must be deleted, in one storage transaction with the new :meth:`cursor`.
         """
@@ -79,11 +78,11 @@ class SnapshotReader:
         return True
 
     def incarnation(self, source: str, shape_id: str) -> int:
-        """The last incarnation that has begun. Entries, changes and events of earlier ones count for nothing."""
+        """The last incarnation that has begun. Entries, changes and events of earlier ones are ignored."""
         return self._cursors.get((source, shape_id), SnapshotCursor(0, 0)).incarnation
 
     def take(self, event: SnapshotEvent) -> SnapshotPosition:
-        """Take an event of ``snapshots``; its rows must be stored, unless it is ignored."""
+        """Process an event of ``snapshots``; its rows must be stored, unless it is ignored."""
         shape = event.source, event.shape_id
         self.begin(*shape, event.incarnation)
         cursor = self._cursors.get(shape, SnapshotCursor(0, 0))
@@ -96,7 +95,7 @@ class SnapshotReader:
         return "first" if is_first else "next"
 
     def cursor(self, source: str, shape_id: str) -> SnapshotCursor | None:
-        """How far the last attempt that has begun is taken."""
+        """How far the latest attempt has been processed."""
         return self._cursors.get((source, shape_id))
 
     def complete(self, source: str, shape_id: str) -> SnapshotEvent | None:
@@ -104,14 +103,15 @@ class SnapshotReader:
         return self._complete.get((source, shape_id))
 
     def attempts(self, source: str, shape_id: str) -> frozenset[int]:
-        """The attempts whose rows must be kept: the complete one, and the one that has begun since."""
+        """The attempts whose rows must be kept: the complete one, and a later one in progress."""
         kept = self._cursors.get((source, shape_id)), self._complete.get((source, shape_id))
         return frozenset(each.attempt for each in kept if each is not None and each.attempt)
 
     def contains(self, event: ShapeChangesEvent) -> bool:
-        """Whether the complete snapshot has the effects of the event's transaction, which is to be left out then.
+        """Whether the complete snapshot has the effects of the event's transaction, which must then be skipped.
 
-        An event of an earlier incarnation is contained, whatever its xid: that may be as old as to be used again.
+        An event of an earlier incarnation is always contained; its xid is not compared, because it may have been
+        reused.
         """
         found = self._complete.get((event.source, event.shape_id))
         if found is None or found.end is None:

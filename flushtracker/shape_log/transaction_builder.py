@@ -1,6 +1,6 @@
-"""``TransactionBuilder``: turns a shape's events, however they are cut and resent, into each of its changes once.
+"""``TransactionBuilder``: returns each of a shape's changes once, however its events are cut and resent.
 
-``cursor`` is how far the shape's changes have been taken (:mod:`flushtracker.shape_log.shape_chain`). Items at or
+``cursor`` is how far the shape's changes have been processed (:mod:`flushtracker.shape_log.shape_chain`). Items at or
 below it are dropped. Offsets are never changed.
 """
 
@@ -12,15 +12,12 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.value import value
 
 WriteUnit: TypeAlias = Literal["txn", "txn_fragment"]
-"""What is written at once: whole transactions only, or their fragments too, as they arrive."""
+"""What is written at once: whole transactions, or fragments as they arrive."""
 
 
 @value(frozen=True, slots=True)
 class TransactionPart:
-    """A transaction's next items, or all of them.
-
-    Only if the transaction at ``tx_offset`` ends here, there is the ``commit_timestamp``.
-    """
+    """A transaction's next items, or all of them. ``commit_timestamp`` is ``None`` unless the transaction ends here."""
 
     tx_offset: int
     xid: int
@@ -29,11 +26,11 @@ class TransactionPart:
 
 
 class TransactionBuilder:
-    """Builds the transactions of one shape. ``items`` are those of the open transaction that ``txn`` keeps back.
+    """Builds the transactions of one shape. ``items`` are those of the open transaction, which ``txn`` holds back.
 
-    With ``txn_fragment`` there are some only if the unit was ``txn`` before; the next part begins with them.
+    With ``txn_fragment`` there are some only if the unit was ``txn`` before; the next part starts with them.
 
-    ``cursor`` is at first where the shape's log ends, ``None`` if it is empty.
+    ``cursor`` is initially the end of the shape's log, ``None`` if it is empty.
     """
 
     def __init__(self, write_unit: WriteUnit, cursor: LogOffset | None = None, items: RowColumns | None = None) -> None:
@@ -42,7 +39,7 @@ class TransactionBuilder:
         self.items = RowColumns.no_items() if items is None else items
 
     def add(self, event: ChangeColumns) -> TransactionPart | None:
-        """Take an event that is next; returns what is to be written now, if anything."""
+        """Process an event that is next; return what to write now, if anything."""
         items = event.items if self.cursor is None else event.items.past(self.cursor)
         self.cursor = event.reached
         if len(self.items) or (self._write_unit == "txn" and event.commit_timestamp is None):

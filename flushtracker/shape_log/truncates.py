@@ -1,4 +1,4 @@
-"""``Truncates``: the truncates of a shape's log, and which of them remove a row after an item of it."""
+"""``Truncates``: the truncates of a shape's log, and which of them remove a row written by an earlier item."""
 
 from bisect import bisect_right, insort
 from collections import defaultdict
@@ -10,7 +10,7 @@ Place = tuple[int, int]
 
 
 class Truncates:
-    """Truncates by place; each of the whole shape, ``None``, or of the partition that begins its keys.
+    """Truncates by place, each of a partition, given by its keys' prefix, or of the whole shape, ``None``.
 
     >>> truncates = Truncates()
     >>> truncates.add((20, 0), '"public"."events"/16403')
@@ -28,15 +28,15 @@ class Truncates:
         return bool(self._places)
 
     def add(self, place: Place, partition: str | None) -> None:
-        """Add the truncate at ``place``; in any order, and each once."""
+        """Add the truncate at ``place``. They may come in any order, but each once."""
         insort(self._places[partition], place)
 
     def after(self, key: str, place: Place) -> int:
-        """How many truncates remove the row with the ``key`` after ``place``."""
+        """How many truncates after ``place`` remove the row with this ``key``."""
         return sum(len(places) - bisect_right(places, place) for places in self._of(key))
 
     def of(self, key: str) -> list[Place]:
-        """The places of those that remove the row with the ``key``, in their order."""
+        """The places of the truncates that remove the row with this ``key``, in order."""
         return sorted(place for places in self._of(key) for place in places)
 
     def _of(self, key: str) -> list[list[Place]]:

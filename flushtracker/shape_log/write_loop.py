@@ -2,11 +2,11 @@
 
 - Readers may read up to ``last_persisted_txn_offset``, which advances only over whole transactions, all of whose rows
   are persisted.
-- A flush notification says :func:`notifiable` of ``last_persisted_offset``: where a flush ends with a transaction, the
-  transaction's boundary, ``(tx_offset, ∞)``.
+- A flush notification carries :func:`notifiable` of ``last_persisted_offset``. If a flush ends with a transaction, that
+  is the transaction's boundary, ``(tx_offset, ∞)``.
 - Offsets are those of the items; nothing is renumbered.
-- The buffer and the offsets change together: ``last_seen_offset`` is that of the last row in the buffer, and after a
-  flush both persisted offsets are those seen.
+- The buffer and the offsets change together: ``last_seen_offset`` is that of the last buffered row, and after a flush
+  both persisted offsets equal the seen ones.
 """
 
 from dataclasses import dataclass, field
@@ -24,10 +24,10 @@ CHUNK_BYTES: Final = 10 << 20
 
 
 def notifiable(persisted: LogOffset) -> LogOffset:
-    """What is notified of a log that ends at ``persisted``: inside a transaction, all but its last row.
+    """The offset to notify for a log that ends at ``persisted``; inside a transaction, it excludes the last row.
 
-    The tracker takes a transaction as flushed with its last item, and its commit would not be sent again. But nobody
-    reads a transaction without its ``commit`` row.
+    For the tracker a transaction is flushed with its last item, and its commit would not be resent. But readers ignore
+    a transaction without its ``commit`` row.
 
     >>> notifiable(LogOffset.last_of(90)) == LogOffset.last_of(90), notifiable(LogOffset(90, 4))
     (True, LogOffset(tx_offset=90, op_offset=3))
@@ -62,10 +62,10 @@ class FlushLimits:
 
 @dataclass(slots=True)
 class WriteLoop:
-    """One shape's loop. Time is the caller's: ``now_ms`` never goes back.
+    """One shape's loop. Time is an argument: ``now_ms`` never goes back.
 
-    A flush returns rows, and counts them as persisted. If they cannot be appended, discard the loop, and start again
-    from what is persisted.
+    A flush returns rows and counts them as persisted. If they cannot be appended, discard the loop and start again from
+    what is persisted.
     """
 
     limits: FlushLimits = FlushLimits()
@@ -81,14 +81,13 @@ class WriteLoop:
 
     @property
     def offsets(self) -> tuple[LogOffset, LogOffset, LogOffset, LogOffset]:
-        """The two offsets seen, and the two persisted."""
         return (
             *(self.last_seen_offset, self.last_seen_txn_offset),
             *(self.last_persisted_offset, self.last_persisted_txn_offset),
         )
 
     def handle_part(self, part: TransactionPart, now_ms: int) -> RowColumns:
-        """Buffer a part of a transaction; returns the rows of the flushes that are due then."""
+        """Buffer a part of a transaction; return the rows of the flushes that become due."""
         flushed = RowColumns.empty()
         start = 0
         for end in self._chunk_ends(part.items):
@@ -107,7 +106,7 @@ class WriteLoop:
         return flushed
 
     def _chunk_ends(self, items: RowColumns) -> list[int]:
-        """For each item that fills a chunk, how many items there are up to it."""
+        """The number of items up to each one that fills a chunk, itself included."""
         filled, ends = self.chunk_bytes, list[int]()
         if filled + items.payload_bytes < self.limits.chunk_bytes:
             return ends
@@ -132,7 +131,7 @@ class WriteLoop:
             self.buffered_since_ms = now_ms
 
     def drop_buffer(self) -> None:
-        """Forget what is not persisted: nobody needs it."""
+        """Forget the rows that are not persisted."""
         self.buffer, self.buffer_bytes = RowColumns.empty(), 0
         self.last_seen_offset, self.last_seen_txn_offset = self.last_persisted_offset, self.last_persisted_txn_offset
 
@@ -142,7 +141,6 @@ class WriteLoop:
         return self.flush() if is_due else RowColumns.empty()
 
     def flush(self) -> RowColumns:
-        """Everything buffered; it counts as persisted."""
         flushed, self.buffer, self.buffer_bytes = self.buffer, RowColumns.empty(), 0
         self.last_persisted_offset = self.last_seen_offset
         self.last_persisted_txn_offset = self.last_seen_txn_offset

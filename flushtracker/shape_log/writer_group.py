@@ -1,12 +1,12 @@
-"""``WriterGroup``: the writers of the shapes that share a group of Spark's state, through one micro-batch.
+"""``WriterGroup``: the writers of the shapes that share a group of Spark's state, for one micro-batch.
 
-Events of a batch may come in any order: a shape's are taken in the order of their offsets. What a writer has done by
-the end of the batch is one :class:`ShapeBatch` for each shape that an event reached, or whose interval has passed.
+Events of a batch may come in any order; those of a shape are sorted by offset. The result is a :class:`ShapeBatch` for
+each shape that an event reached, or whose interval has passed.
 
-A removed shape is kept as long as changes of it may arrive. The caller knows up to which LSN all changes of the source
-were taken, and none will be published again. The shapes that were removed up to there are forgotten; one LSN is kept in
-their place. What arrives at or below it of a shape that is not known is of a forgotten one, and ignored: changes of all
-others up to there have been taken, so these are known.
+A removed shape is kept as long as its changes may arrive. The caller passes the LSN up to which all changes of the
+source were processed and none will be published again. Shapes removed at or below it are forgotten, and only that LSN
+is kept. A change at or below it of an unknown shape belongs to a forgotten one and is ignored: shapes with changes up
+to there are known otherwise.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,12 +25,12 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import LOG_WRITER
 
 _VERSION: Final = b"\x01"
-"""Also for the hash that divides shapes into groups."""
+"""Also the version of the hash that divides shapes into groups."""
 _START_OVER: Final = "start with a new one and a resend"
 _FORGOTTEN: Final = ""
-"""No shape's id. Its record, of a removed shape, has the LSN of all that were forgotten."""
+"""Not a shape id. Its record is that of a removed shape, with the LSN up to which shapes are forgotten."""
 _LIVE: Final = b",0]"
-"""How the record of a live shape ends, unless it holds something."""
+"""The end of a live shape's record, unless it holds something."""
 _COUNT: Final = Struct("<I")
 _SIZES: Final = Struct("<II")
 """The lengths of a record's name in UTF-8, and of the record; both follow."""
@@ -38,10 +38,10 @@ _SIZES: Final = Struct("<II")
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """What all writers share.
+    """Settings of all writers.
 
-    With ``hold``, each shape keeps its own limits across batches; without, each batch is flushed as a whole. ``ends``:
-    where the logs ended when the job started, by source and shape, as far as the state may not know it.
+    With ``hold``, each shape keeps its own limits across batches; without, each batch is flushed as a whole. ``ends``
+    has the ends of the logs at the start of the job, by source and shape, where the state may be behind.
     """
 
     write_unit: WriteUnit = "txn_fragment"
@@ -51,10 +51,10 @@ class WriterSettings:
 
 @dataclass(slots=True)
 class ShapeBatch:
-    """What a batch does to a shape's log: ``rows`` are appended, then ``notified`` is, if there is one.
+    """A batch's effect on a shape's log: ``rows`` are appended, then ``notified`` is sent, if not ``None``.
 
-    ``gap`` describes the first event that comes after one. ``begun``: the later incarnation that has begun with the
-    batch, which is to be marked in the log before its first rows.
+    ``gap`` describes the first event after a gap. ``begun`` is the later incarnation that began in this batch, to be
+    marked in the log before its first rows.
     """
 
     shape_id: str
@@ -73,7 +73,7 @@ class Durable(NamedTuple):
 
 
 class WriterGroup:
-    """The writers of one group of a source, from the bytes that :meth:`pack` returned after the batch before.
+    """The writers of one group of a source, from the bytes that :meth:`pack` returned after the previous batch.
 
     Raises:
         StateError: these bytes are of another version, or cut off.
@@ -86,19 +86,18 @@ class WriterGroup:
         self._writers: dict[str, ShapeWriter] = {}
         forgotten = self._records.pop(_FORGOTTEN, None)
         self.forgotten_lsn = -1 if forgotten is None else self._removed_lsn(forgotten)
-        """What arrives up to this LSN of a shape that is not known is ignored."""
+        """Changes up to this LSN of unknown shapes are ignored."""
         self.ended: list[str] = []
-        """The shapes that entries of the last batch have ended."""
+        """The shapes that entries of the last batch ended."""
 
     def handle_batch(
         self, changes: Iterable[ChangeColumns], entries: Iterable[ShapeEntry], now_ms: int, taken_lsn: int = -1
     ) -> list[ShapeBatch]:
-        """Take a batch's events; ``now_ms`` is the batch's time.
+        """Process a batch's events; ``now_ms`` is the batch's time.
 
-        ``taken_lsn``: all changes up to there were in the batches before, and none of them is published again.
+        ``taken_lsn``: all changes up to this LSN were in previous batches and will not be published again.
 
-        Shapes of other writers are theirs: nothing of them is taken, stored or notified. Only that one has taken over a
-        shape of the log matters: its entry ends the shape here.
+        Shapes of other writers are ignored, except that a shape of the log ends here when another writer takes it over.
         """
         batches: dict[str, ShapeBatch] = {}
         self.ended = []
@@ -137,13 +136,13 @@ class WriterGroup:
         return shape_id in self._writers or shape_id in self._records
 
     def _is_of_forgotten(self, entry: ShapeEntry) -> bool:
-        """Whether the entry is a late one; a shape that was added since may start just at the LSN."""
+        """Whether a late entry is of a forgotten shape; a shape that was added since may start exactly at the LSN."""
         if entry.removed_at is None:
             return entry.starts_after.tx_offset < self.forgotten_lsn
         return entry.removed_at.tx_offset <= self.forgotten_lsn
 
     def _forget(self, taken_lsn: int) -> None:
-        """Forget the shapes that were removed up to there. O(shapes), if the LSN has risen."""
+        """Forget the shapes removed up to ``taken_lsn``. O(shapes) if the LSN has risen."""
         if taken_lsn <= self.forgotten_lsn:
             return
         self._pack_all()
@@ -154,7 +153,7 @@ class WriterGroup:
                 del self._records[shape_id]
 
     def _removed_lsn(self, record: bytes) -> int:
-        """0 if the shape is live."""
+        """The LSN at which the shape was removed; 0 if it is live."""
         return ShapeWriter.unpack(record[1:], self._settings.write_unit).removed_lsn or 0
 
     def _begin(self, shape_id: str, incarnation: int, batches: dict[str, ShapeBatch]) -> None:
@@ -184,7 +183,7 @@ class WriterGroup:
                 batches.setdefault(shape_id, ShapeBatch(shape_id)).rows.extend(rows)
 
     def held_shapes(self) -> list[str]:
-        """The shapes with rows that are not flushed yet."""
+        """The shapes with buffered rows."""
         self._pack_all()
         return [shape_id for shape_id, record in self._records.items() if record[:1] == b"\x01"]
 
@@ -197,7 +196,6 @@ class WriterGroup:
         }
 
     def pack(self) -> bytes:
-        """All writers as bytes."""
         self._pack_all()
         if self.forgotten_lsn < 0:
             return _VERSION + _pack_records(self._records)
@@ -227,7 +225,7 @@ def _offset(event: ChangeColumns) -> tuple[LogOffset, LogOffset]:
 
 
 def _read_records(packed: bytes) -> dict[str, bytes]:
-    """The records of a group's state, without its version, which is checked."""
+    """The records of a group's state; raises ``StateError`` on another version."""
     version = packed[: len(_VERSION)]
     if version != _VERSION:
         raise StateError(
@@ -238,7 +236,7 @@ def _read_records(packed: bytes) -> dict[str, bytes]:
 
 
 def _pack_records(records: Mapping[str, bytes]) -> bytes:
-    """The records of shapes with their ids, so that one is read without the others; see :func:`_unpack_records`."""
+    """The records of shapes with their ids, so that one can be read alone; see :func:`_unpack_records`."""
     pieces = [_COUNT.pack(len(records))]
     for name, record in records.items():
         encoded = name.encode("utf-8", "surrogatepass")
