@@ -1,4 +1,4 @@
-"""Tables as they were bound, as the relations that conditions are bound to."""
+"""Converts table bindings to the relations that conditions are bound to."""
 
 from collections.abc import Iterable
 
@@ -14,10 +14,10 @@ def relation_of(table: TableBinding) -> Relation:
 
 
 def relations_of(tables: Iterable[TableBinding]) -> dict[TableName, Relation]:
-    """Several tables whose columns are compared with each other, so that each type is the same in all of them.
+    """Relations whose columns are compared with each other: each type is the same in all of them.
 
-    Tables are bound one by one, so one may lack labels of an enum that were added since. They are only ever added, so
-    the most labels are the newest.
+    Tables are bound one by one, so one may lack labels that were added to an enum since. Labels are only ever added, so
+    the type with the most labels is the newest.
     """
     tables, types = tuple(tables), dict[int, UserType]()
     for table in tables:

@@ -1,10 +1,9 @@
-"""What pg_upgrade makes of the identities in a binding: it keeps OIDs of tables, types and labels, and no xids.
+"""Updates a binding after pg_upgrade, which keeps the OIDs of tables, types and labels, but no xids.
 
-A binding knows by the xids of catalog rows whether a column, a label or a link was altered. pg_upgrade writes all of
-these rows anew, with xids of its own, and gives constraints and publications other OIDs. So after an upgrade a binding
-gets the new identities, as far as their rows were written by pg_upgrade. A row that was written since keeps the old one
-in the binding, and then the comparison with the catalog finds that it was altered, as ever. Nothing else of the binding
-is touched: what differs otherwise was altered, too.
+A binding knows by the xids of catalog rows whether a column, a label or a link was altered. pg_upgrade rewrites these
+rows with new xids and gives constraints and publications new OIDs. So after an upgrade a binding gets the new
+identities of the rows that pg_upgrade wrote. For a row written later, the binding keeps the old identity, and the usual
+comparison with the catalog finds that it was altered. Nothing else in the binding changes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,11 +15,11 @@ from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, T
 from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 
 IsCarried: TypeAlias = Callable[[int], bool]
-"""Whether pg_upgrade has written a row of the catalog, by the 32-bit xid that wrote it."""
+"""Whether pg_upgrade wrote a catalog row, given the 32-bit xid that wrote it."""
 
 _XIDS: Final = 2**32
 _FIRST_XID: Final = 3
-"""Lower ones are of rows that are as old as the cluster."""
+"""Lower xids mark rows that are as old as the cluster."""
 
 
 def is_before(xid: int, other: int) -> bool:
@@ -35,9 +34,9 @@ def is_before(xid: int, other: int) -> bool:
 def carried_table(
     before: TableBinding, now: TableBinding, is_carried: IsCarried, *, is_published_as_before: bool
 ) -> TableBinding:
-    """``before`` with the identities that pg_upgrade has given to what it has of the table.
+    """``before`` with the identities that pg_upgrade has given to its rows.
 
-    ``is_published_as_before``: pg_upgrade has written all rows that publish the table itself.
+    ``is_published_as_before``: all rows that publish the table itself were written by pg_upgrade.
     """
     since = _carried(before.schema_since, now.schema_since, is_carried)
     return replace(
@@ -53,7 +52,7 @@ def carried_table(
 def carried_partition(
     before: PartitionBinding, now: PartitionBinding | None, is_carried: IsCarried, *, is_published_as_before: bool
 ) -> PartitionBinding:
-    """The same of a partition; one that the table no longer has is left as it was."""
+    """:func:`carried_table` for a partition; one that the table no longer has is unchanged."""
     if now is None:
         return before
     # Each link has its xid after a slash.

@@ -1,8 +1,4 @@
-"""The built-in types whose values are references: their texts are names, which change when what they name does.
-
-After ``ALTER TABLE … RENAME``, for example, a query has another text for a ``regclass`` in a row of another table, but
-no change of that row is sent.
-"""
+"""The built-in reference types, such as ``regclass``, whose text is a name and changes when the object is renamed."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -43,6 +39,6 @@ _NAMES: Final = {
 
 
 def reference_type(type_oid: int, types: Mapping[int, TypeBinding]) -> str | None:
-    """The type of references that a type is, or is made of; ``None`` if there is none. ``types`` are not built in."""
+    """The reference type that a type is, or is made of; ``None`` if there is none. ``types`` has user types only."""
     oids = [type_oid, *(part for binding in made_of([type_oid], types) for part in binding.parts)]
     return next((_NAMES[oid] for oid in oids if oid in _NAMES), None)

@@ -1,7 +1,7 @@
-"""``CollectedItems``: what the changes of a fragment are to each shape, item by item.
+"""``CollectedItems``: each shape's items from the changes of a fragment.
 
-The items of a change are made once for all shapes of one form, which share them
-(:attr:`~flushtracker.shapes.shape.BoundShape.item_form`).
+The items of a change are built once for all shapes of the same form
+(:attr:`~flushtracker.shapes.shape.BoundShape.item_form`), which share them.
 """
 
 from collections import ChainMap
@@ -19,20 +19,18 @@ from flushtracker.shapes.truncation import Truncation, truncated
 from flushtracker.wal.changes import Change, LogItem, Relation, TransactionFragment, change_bytes
 
 FEW_SHAPES: Final = 16
-"""Measuring a change would cost more than a few percent of routing it to fewer."""
+"""Below this many shapes, measuring a change would cost more than a few percent of routing it."""
 
 
 @dataclass(slots=True)
 class ShapePart:
-    """One shape's items from one fragment."""
-
     items: list[LogItem] = field(default_factory=list)
     change_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CollectedItems:
-    """Each shape's part of the first ``count`` changes, the truncations that they have altered, and what fails."""
+    """Each shape's part of the first ``count`` changes, the truncations that they altered, and the failures."""
 
     parts: Mapping[str, ShapePart]
     truncations: Mapping[str, Truncation]
@@ -43,10 +41,10 @@ class CollectedItems:
 def collect_items(
     tables: RoutedTables, transaction: OpenTransaction, fragment: TransactionFragment, most_bytes: int | None
 ) -> CollectedItems:
-    """Collect the items of so many changes that they reach ``most_bytes``, or of all; changes no state.
+    """Collect the items of changes until they reach ``most_bytes``, or of all; no state is changed.
 
     Raises:
-        FlushtrackerError: an error that is not of single shapes.
+        FlushtrackerError: an error that does not concern single shapes.
     """
     truncations = ChainMap({}, transaction.truncations)
     collector = _Collector(tables.partitions, truncations)
@@ -76,7 +74,7 @@ class _Collector:
         self._truncations = truncations
 
     def collect(self, change: Change, routes: Sequence[Route], lsn: int) -> int:
-        """Add the items of a change in a transaction that commits at ``lsn``; returns how many shapes have some."""
+        """Add the items of a change in a transaction that commits at ``lsn``; return how many shapes have some."""
         shapes = 0
         made: dict[Hashable, tuple[LogItem, ...]] = {}
         for route in routes:
@@ -106,7 +104,7 @@ class _Collector:
         return shapes
 
     def _has_effect(self, bound: BoundShape, change: Change, route: Route) -> bool:
-        """Whether a change of a partitioned table or its partition has one on the shape; updates ``truncations``."""
+        """Whether a change of a partitioned table or its partition affects the shape; updates ``truncations``."""
         if bound.definition.keys_have_partitions:
             return True
         shape_id, table, relation = bound.definition.id, route.table, route.relation
@@ -116,7 +114,7 @@ class _Collector:
         return has_effect
 
     def _require_first(self, bound: BoundShape, change: Change) -> None:
-        """Raise ``ShapeError`` if the shape has the change as one of another of its tables."""
+        """Raise ``ShapeError`` if the shape already has the change through another of its tables."""
         part = self.parts.get(bound.definition.id)
         if part is not None and part.items[-1].offset >= change.offset:
             table, relation = (".".join(each) for each in (bound.definition.table, change.relation.table))
@@ -127,7 +125,7 @@ class _Collector:
 
 
 def _items(bound: BoundShape, own: Change) -> tuple[LogItem, ...]:
-    """The items of a change that a shape of this form has, of which there is at least one."""
+    """The items of a change for a shape of this form, at least one."""
     if bound.enums:
         bound.require_labels(own)
     return log_items(bound, own)

@@ -1,4 +1,4 @@
-"""``ColumnUse``: which columns of a table its shapes read, kept up to date as shapes are added and removed."""
+"""``ColumnUse``: the columns of a table that its shapes read, updated as shapes are added and removed."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from flushtracker.shapes.shape import Shape
 
 
 class ColumnUse:
-    """The columns that the shapes of one table read; O(1) for a shape whose columns others read as well."""
+    """The columns that the shapes of one table read; O(1) for a shape that reads no new columns."""
 
     def __init__(self) -> None:
         self._sets: Counter[frozenset[str] | None] = Counter()
@@ -14,18 +14,16 @@ class ColumnUse:
 
     @property
     def columns(self) -> frozenset[str] | None:
-        """All columns that a shape reads, apart from those of the relation's own key; ``None``: every one."""
+        """All columns that a shape reads, except those of the relation's own key; ``None`` for all columns."""
         return self._columns
 
     def add(self, shape: Shape) -> None:
-        """A shape of the table was added."""
         columns = _read_columns(shape)
         self._sets[columns] += 1
         if self._sets[columns] == 1:
             self._update()
 
     def remove(self, shape: Shape) -> None:
-        """A shape that was added is removed."""
         columns = _read_columns(shape)
         self._sets[columns] -= 1
         if not self._sets[columns]:
@@ -38,5 +36,5 @@ class ColumnUse:
 
 
 def _read_columns(shape: Shape) -> frozenset[str] | None:
-    """What the shape reads; without ``primary_key``, its key may be any columns."""
+    """The columns that the shape reads; ``None`` without ``primary_key``, since its key may be any columns."""
     return None if shape.definition.primary_key is None else shape.used_columns

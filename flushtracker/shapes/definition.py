@@ -25,7 +25,7 @@ class FlushPolicy:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionPlace:
-    """Where a definition is in a file: the line of the entry, and those of its keys."""
+    """A definition's place in a file: the line of the entry, and those of its keys."""
 
     file: str
     line: int
@@ -34,9 +34,9 @@ class DefinitionPlace:
 
 @dataclass(frozen=True, slots=True)
 class InnerTable:
-    """A table of a shape's subqueries, with its OID and its key as found in the catalog; 0 and empty without one.
+    """A table of a shape's subqueries, with its OID and its key as found in the catalog; 0 and empty without a catalog.
 
-    ``keys_have_partitions``: as of a shape.
+    ``keys_have_partitions`` is as in :class:`ShapeDefinition`.
     """
 
     table: TableName
@@ -52,17 +52,14 @@ class ShapeDefinition:
     ``where`` is plain text here and is checked when it is compiled. Column names are spelled as in PostgreSQL's
     catalog. ``columns`` is ``None`` for all columns, ``primary_key`` is ``None`` for the relation's own key.
     ``partitions`` are the tables whose changes count as changes of ``table``, for use without a catalog.
-    ``keys_have_partitions``: each row's key names the partition that it is in, so that the shape can follow when one is
-    emptied. It is found in the catalog, and cannot change under an id. ``snapshot``: whether the shape also has the
-    rows that its table had before it was added; ``None`` if that is not stated. ``writer``: the name of the only
-    program whose notifications say how far the shape is durable, ``log`` for ``flushtracker write``. ``incarnation``:
-    which of those that have the id; the next one starts from the table's rows, and may be defined otherwise.
-    ``inner_tables``: those of the subqueries in ``where``, once they are found in the catalog; they may include
-    ``table``.
-    ``compared`` is
-    ``None`` but in a part of a shape on several tables (:mod:`flushtracker.shapes.shape_parts`): the columns of the
-    part that conditions read. ``mapped``: those of them whose case they map. ``at``: its place in the file that has
-    it, for messages.
+    ``keys_have_partitions``: each row's key names its partition, so that the shape can follow the TRUNCATE of one. It
+    is found in the catalog and cannot change under an id. ``snapshot``: whether the shape also has the rows that its
+    table had before the shape was added; ``None`` if not stated. ``writer`` is the only program whose notifications say
+    how far the shape is durable, ``log`` for ``flushtracker write``. ``incarnation`` numbers the shapes with the same
+    id; the next one starts from the table's rows and may have another definition. ``inner_tables`` are those of the
+    subqueries in ``where``, once found in the catalog; they may include ``table``. ``compared`` is ``None`` except in a
+    part of a shape on several tables (:mod:`flushtracker.shapes.shape_parts`), where it has the columns that conditions
+    read, and ``mapped`` those whose case conditions map. ``at`` is its place in the shapes file, for messages.
     """
 
     id: str
@@ -84,7 +81,7 @@ class ShapeDefinition:
     at: DefinitionPlace | None = field(default=None, compare=False, repr=False)
 
     def subject(self, key: str = "") -> str:
-        """The shape as the subject of an error about one of its keys, after the file and the line, if these are known.
+        """The subject of an error about the shape or one of its keys, with file and line if known.
 
         >>> place = DefinitionPlace("shapes.yaml", line=2, keys={"where": 4})
         >>> ShapeDefinition("eu", ("public", "users"), at=place).subject("where")
@@ -96,19 +93,19 @@ class ShapeDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ShapeFault:
-    """Something that is wrong with an entry of a shapes file; ``shape_id`` is ``None`` if that cannot be read."""
+    """An error in an entry of a shapes file; ``shape_id`` is ``None`` if it cannot be read."""
 
     shape_id: str | None
     error: FlushtrackerError
 
 
 def faults_of(shape_id: str | None, error: FlushtrackerError) -> list[ShapeFault]:
-    """A shape's error as faults: one for each thing that is wrong with it."""
+    """A shape's error as faults, one for each problem."""
     return [ShapeFault(shape_id, each) for each in (error, *error.also)]
 
 
 def dependency_cycle(depends_on: Mapping[str, Collection[str]]) -> tuple[str, ...]:
-    """Shapes that depend on each other, each on the next one, and so that the last is the first; or none.
+    """A cycle of shapes, each of which depends on the next, with the first repeated at the end; empty if there is none.
 
     >>> dependency_cycle({"a": ["b"], "b": ["c"], "c": ["b"]})
     ('b', 'c', 'b')
@@ -123,9 +120,9 @@ def dependency_cycle(depends_on: Mapping[str, Collection[str]]) -> tuple[str, ..
 
 
 def dependency_layers(depends_on: Mapping[str, Collection[str]]) -> Mapping[str, int]:
-    """The layer of each shape that depends on others: one above the highest layer among them.
+    """The layer of each shape that depends on others: one above their highest layer.
 
-    ``depends_on`` has these shapes, each with those that it depends on. All others are in layer 0.
+    ``depends_on`` maps these shapes to those that they depend on. All others are in layer 0.
 
     >>> dependency_layers({"b": ["a"]})
     {'b': 1}

@@ -1,13 +1,13 @@
-"""``EventRouter``: routes each fragment of the WAL to the shapes that it concerns.
+"""``EventRouter``: routes each WAL fragment to the shapes that it affects.
 
 Its state is the shapes by table, the tables' partitions, and the open transaction with the shapes that have taken part
 in it. It guarantees:
 
-- A shape takes part in a transaction from its first item on, and ``has_begin`` is true on that fragment only. A change
+- A shape takes part in a transaction from its first item on; ``has_begin`` is set on that fragment only. A change
   without an item for a shape does not make the shape take part.
 - The commit goes to every shape that took part, and to no other, even if its own fragment has nothing for the shape.
-- An added shape receives only transactions whose commit LSN is above everything routed before: not the open one, and
-  no older one that is resent.
+- A new shape receives only transactions that commit above everything routed before: not the open one, and no older one
+  that is resent.
 - A removed shape receives nothing more, even in mid-transaction. The commit still names it, marked ``removed``, because
   the tracker must close the transaction that it registered.
 - What a shape receives depends on the transaction alone, not on how it is split into fragments, nor on whether it was
@@ -51,8 +51,8 @@ class EventRouter:
     """Routes one stream of fragments to shapes.
 
     One router serves its stream for the lifetime of the process: it remembers how far it has routed. After a reconnect,
-    call :meth:`forget_open_transaction`. It does not remember removed shapes, but for those of the open transaction:
-    that the id of one stands for its next incarnation alone is for the caller to check, which has their registry.
+    call :meth:`forget_open_transaction`. It forgets removed shapes, except those of the open transaction. The caller,
+    which has the registry, must check that a removed shape's id is only reused for its next incarnation.
 
     With ``by_oid``, tables are identified by OID, and the caller keeps ``partitions`` in step with the catalog. Without
     it they are identified by name, and the partitions are those that definitions list.
@@ -85,43 +85,42 @@ class EventRouter:
 
     @property
     def shape_ids(self) -> frozenset[str]:
-        """The ids of the routed shapes."""
         return frozenset(self._registered)
 
     @property
     def shape_count(self) -> int:
-        """The number of routed shapes, for any thread."""
+        """The number of routed shapes; may be read from any thread."""
         return len(self._registered)
 
     def has_shapes_on(self, table: TableKey) -> bool:
-        """Whether a change of ``table`` may concern any shape."""
+        """Whether a change of ``table`` may affect any shape."""
         return self._tables.has_shapes_on(table)
 
     def columns_read(self, table: TableKey) -> frozenset[str] | None:
-        """The columns that shapes read of rows in ``table``, apart from those of its own key; ``None``: all.
+        """The columns of ``table`` that shapes read, except those of its own key; ``None`` for all.
 
-        No other value of a row is needed. A shape that is added later gets nothing of the open transaction, so a row
-        needs the columns that were read when its transaction began, or its relation was described in it.
+        No other values are needed. A shape that is added later gets nothing of the open transaction, so a row needs the
+        columns that were read when its transaction began, or when its relation was described in it.
         """
         return self._tables.columns_read(table)
 
     def part(self, shape_id: str, table: TableKey) -> Shape:
-        """What a routed shape has of one of its tables."""
+        """The shape's part for one of its tables."""
         return self._registered[shape_id].parts[table]
 
     def set_types(self, types: Mapping[int, UserType]) -> None:
-        """Types that are not built in, by OID, as they are now; those set before and not given again stay."""
+        """Set the current user types by OID; types set earlier and not given again stay."""
         self._tables.set_types(types)
 
     def keep_types(self, oids: Collection[int]) -> None:
-        """Forget all types but these, those of the tables that have shapes."""
+        """Forget all user types but these, the types of tables with shapes."""
         self._tables.keep_types(oids)
 
     def add_shape(self, definition: ShapeDefinition, starts_after: int = -1, table_oid: int | None = None) -> None:
         """Add a shape, starting with the first transaction above everything routed so far.
 
         With ``starts_after``, it must also be above that commit LSN: this router does not know what earlier processes
-        have routed. ``table_oid`` identifies its table in a router ``by_oid``, which has those of other tables from the
+        have routed. ``table_oid`` identifies its table in a router ``by_oid``; the OIDs of inner tables are in the
         definition.
 
         Raises:
@@ -142,9 +141,9 @@ class EventRouter:
     def remove_shape(self, shape_id: str) -> LogOffset | None:
         """Stop routing to the shape, and return the offset for its ``removed`` event.
 
-        Nothing was or will be routed to the shape past that offset, which may lie inside the open transaction.
-        ``None``: this router has not routed anything. It does not know what an earlier process routed: after a
-        restart, the event needs the greater of this offset and one that is past everything routed earlier.
+        Nothing was or will be routed to the shape past that offset, which may lie inside the open transaction. ``None``
+        if this router has not routed anything. It does not know what an earlier process routed: after a restart, use
+        the greater of this offset and one past everything routed earlier.
 
         Raises:
             ShapeError: there is no such shape.
@@ -159,7 +158,7 @@ class EventRouter:
         return self._routed_up_to
 
     def forget_open_transaction(self) -> None:
-        """Call this after a lost connection: the open transaction is resent whole, perhaps after older ones."""
+        """Drop the open transaction after a lost connection: it is resent whole, perhaps after older ones."""
         self._open = None
 
     def route(
@@ -168,8 +167,8 @@ class EventRouter:
         """Each shape's part of ``fragment``, ordered by shape id; a keepalive goes to no shape.
 
         ``check`` may raise for a part that cannot be delivered. If this raises, the router is unchanged. An error about
-        a shape has its ``shape_id``, and the errors of other shapes that were found with it as ``shape_errors``: once
-        these shapes are removed, the same fragment can be routed to the others.
+        a shape has its ``shape_id``, and in ``shape_errors`` the errors found with it for other shapes. Once all these
+        shapes are removed, the same fragment can be routed to the others.
 
         Raises:
             GapError: the fragment does not follow the previous one.
@@ -186,7 +185,7 @@ class EventRouter:
         *,
         check: Callable[[RoutedFragment], None] | None = None,
     ) -> RoutedFragments:
-        """Route so many of the changes that their items, for all shapes, reach ``most_bytes``: at least one change.
+        """Route changes until their items, for all shapes, reach ``most_bytes``, but at least one change.
 
         Bytes are those of the changes, once for each shape. A change for a few shapes is not counted.
         """
@@ -246,7 +245,7 @@ class EventRouter:
         return registered.definition.writer
 
     def drop_partition(self, table: int, partition: int) -> None:
-        """Route changes of a partition as the table's no longer."""
+        """Stop routing changes of a partition as the table's."""
         self._tables.drop_partition(table, partition)
 
     def _refuse_partial_truncations(
@@ -266,7 +265,7 @@ class EventRouter:
         if routed != expected:
             raise AssertionError(f"the tables have the shapes {routed}, expected {expected}")
         current = self._open
-        # A later incarnation gets nothing of the transaction in which the one before was removed.
+        # A later incarnation gets nothing of the transaction in which the previous one was removed.
         if current is None:
             return
         if not current.shapes - self._registered.keys() <= current.removed.keys() <= current.shapes:

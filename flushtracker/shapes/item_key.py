@@ -1,4 +1,4 @@
-"""The text of a row's key, and its parts. Executors use this module, so it imports nothing that conditions need."""
+"""The text of a row's key, and its parts. Used on executors, so it must not import what conditions need."""
 
 import re
 from collections.abc import Iterable
@@ -8,13 +8,14 @@ from typing import Final
 from flushtracker.wal.changes import TableName
 
 JOINED: Final = "*"
-"""Follows the table in the keys of a shape on several tables, so that its rows are never taken for those of one."""
+"""Follows the table in the keys of a shape on several tables, to keep its rows distinct from those of a simple shape.
+"""
 
 PARTITION: Final = r'^"(?:[^"]|"")*"\."(?:[^"]|"")*"/(?:[0-9]+|\*(?:/[0-9]+)?)(?=/)'
-"""The part of a key that names the row's partition, its table among several, or both, if it does; also for Spark."""
+"""Matches the part of a key that names the row's partition, its table among several, or both; also used by Spark."""
 
 JOINED_KEY: Final = r'^"(?:[^"]|"")*"\."(?:[^"]|"")*"/\*/'
-"""The beginning of a key that names its table among several; for Spark."""
+"""The start of a key that names its table among several; also used by Spark."""
 
 _PARTITION: Final = re.compile(PARTITION)
 
@@ -25,7 +26,7 @@ def quoted(text: str) -> str:
 
 
 def sql_name(name: str) -> str:
-    """``name`` as one types it in SQL: quoted if it would be folded, or has other characters.
+    """``name`` as typed in SQL: quoted if it would be folded, or has other characters.
 
     >>> sql_name("region"), sql_name("Region")
     ('region', '"Region"')
@@ -40,12 +41,11 @@ def sql_table(table: TableName) -> str:
 
 @lru_cache
 def table_prefix(table: TableName) -> str:
-    """The part of a key that names the table."""
     return sql_table(table).replace("/", "//")
 
 
 def partition_prefix(table: TableName, partition: int) -> str:
-    """What begins the keys of the rows in one partition, by its OID; names may be used again.
+    """The prefix of the keys of one partition's rows, by its OID, because names may be reused.
 
     >>> partition_of(partition_prefix(("public", "events"), 16403) + key_values(["7"]))
     '"public"."events"/16403'
@@ -54,7 +54,7 @@ def partition_prefix(table: TableName, partition: int) -> str:
 
 
 def joined_prefix(table: TableName, partition: int | None = None) -> str:
-    """What begins the keys of the rows of one table of a shape on several tables, or of a partition of it.
+    """The prefix of the keys of one table's rows, or of its partition's, in a shape on several tables.
 
     >>> partition_of(joined_prefix(("public", "projects")) + key_values(["7"]))
     '"public"."projects"/*'
@@ -72,7 +72,7 @@ def partition_of(key: str) -> str | None:
 
 
 def key_values(values: Iterable[str | None]) -> str:
-    """What follows the table in a key: each value between double quotes; NULL is a bare underscore."""
+    """The part of a key after the table: each value between double quotes; NULL is a bare underscore."""
     return "".join(["/_" if value is None else '/"' + value.replace("/", "//") + '"' for value in values])
 
 

@@ -1,9 +1,9 @@
-"""``KeyBinding``: a unique index that proves that no two rows of a table have the same key.
+"""``KeyBinding``: a unique index that guarantees that no two rows of a table have the same key.
 
-A log by key is right only if the key is unique at every moment, also between two changes of one statement. Only a
-unique index that is valid, immediate, complete (neither partial nor over expressions), over NOT NULL columns and the
-table's own ensures that; :mod:`flushtracker.postgres.table_bindings` reads those that are. A shape keeps its key as
-long as one of them has been there all the time, because without any, rows could have had the same key for a while.
+A log by key is correct only if the key is unique at every moment, even between two changes of one statement. That takes
+a unique index on the table itself that is valid, immediate, complete (neither partial nor over expressions) and over
+NOT NULL columns; :mod:`flushtracker.postgres.table_bindings` reads these. A shape keeps its key as long as one of them
+has existed throughout; otherwise rows could have had the same key for a while.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,8 +17,8 @@ NEEDED: Final = "a primary key, or a valid unique index over NOT NULL columns, w
 class KeyBinding:
     """``oid`` is the constraint's, which stays when its index is rebuilt concurrently, or the ``index``'s own.
 
-    ``columns`` are in the index's order. ``version`` changes when the index is altered, also when it is disabled or
-    enabled, and ``storage`` when it is built again; 0 if that is not known.
+    ``columns`` are in the index's order. ``version`` changes when the index is altered, disabled or enabled, and
+    ``storage`` when it is rebuilt; 0 if unknown.
     """
 
     oid: int
@@ -29,7 +29,7 @@ class KeyBinding:
     is_primary: bool = False
 
     def has_lasted(self, since: "KeyBinding") -> bool:
-        """Whether it is the same index as ``since``, and has been valid all the time."""
+        """Whether it is the same index as ``since`` and has been valid throughout."""
         if self.oid != since.oid and (not self.index or self.index != since.index):
             return False
         is_plain = self.oid == self.index
@@ -39,7 +39,7 @@ class KeyBinding:
 
 
 def unproven_key(key: Collection[str], keys: Sequence[KeyBinding]) -> str | None:
-    """Why rows may have the same values in ``key``; ``None`` if one of ``keys`` excludes that."""
+    """Why several rows may have the same values in ``key``; ``None`` if one of ``keys`` excludes that."""
     if _proofs(key, keys):
         return None
     return f"({', '.join(key)}) may be that of several rows: it must have the columns of {NEEDED}, of the table itself"
@@ -51,7 +51,7 @@ def interrupted_key(
     now: Sequence[KeyBinding],
     versions: tuple[Mapping[str, int], Mapping[str, int]],
 ) -> str | None:
-    """Why rows may have had the same key for a time between two moments; ``None`` if that was never possible.
+    """Why rows may have shared a key for a while between two moments; ``None`` if that was impossible.
 
     ``versions`` are those of the table's columns by name, at both moments.
     """

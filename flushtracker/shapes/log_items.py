@@ -12,8 +12,8 @@ truncate      no key, no value; of a partition, if keys      the same
               tables: what begins those keys
 ============  =============================================  ================================================
 
-"Whole" means the columns of the shape that the server sent: of an old row it sends only the replica identity, and of an
-update it omits unchanged TOAST columns. A column whose old value is unknown counts as changed.
+"Whole" means the shape's columns that the server sent: old rows have only the replica identity, and updates omit
+unchanged TOAST columns. A column whose old value is unknown counts as changed.
 
 An update that changes the key is a delete at ``(tx, op)`` and an insert at ``(tx, op + 1)``, because a log by key
 cannot express that a row has moved. The insert's unchanged TOAST columns are filled in from the old row if that is
@@ -86,5 +86,4 @@ def _key(shape: BoundShape, change: Change, row: Row) -> str:
 
 
 def _chosen(shape: BoundShape, row: Row) -> Row:
-    """The columns of ``row`` that the shape's items carry."""
     return row if shape.has_all_columns else {name: row[name] for name in shape.columns if name in row}

@@ -1,4 +1,4 @@
-"""Which columns shapes must know of old rows: those of their keys, and those that their conditions read."""
+"""The columns that shapes must know of old rows: those of their keys, and those that their conditions read."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from flushtracker.shapes.table_binding import TableBinding
 
 
 def old_columns(resolved: Iterable[tuple[ShapeDefinition, TableBinding]]) -> dict[int, frozenset[str]]:
-    """The columns by table, by OID; each definition is complete, and is there with each of its tables."""
+    """The columns by table OID; each definition is complete, and is paired with each of its tables."""
     found = defaultdict[int, frozenset[str]](frozenset)
     for definition, table in resolved:
         for part in parts_of(definition):
@@ -20,10 +20,10 @@ def old_columns(resolved: Iterable[tuple[ShapeDefinition, TableBinding]]) -> dic
 
 
 def lacked_by_new_partitions(definition: ShapeDefinition, table: TableBinding) -> tuple[str, ...]:
-    """The columns of a partitioned table that old rows of a new partition lack, until it gets another identity.
+    """The columns that a shape needs and that old rows of a new partition lack, until it gets another replica identity.
 
-    PostgreSQL gives it REPLICA IDENTITY DEFAULT, whatever the table or its other partitions have: the primary key, if
-    the table has one.
+    PostgreSQL creates partitions with REPLICA IDENTITY DEFAULT (the primary key, if any), whatever the table or its
+    other partitions have.
     """
     if not table.is_partitioned:
         return ()
@@ -32,7 +32,7 @@ def lacked_by_new_partitions(definition: ShapeDefinition, table: TableBinding) -
 
 
 def new_partitions_note(table: TableBinding, lacked: Iterable[str]) -> str:
-    """What a shape on the table does with its next partition."""
+    """A note on what the table's next partition does to a shape."""
     name = ".".join(table.table)
     fact = f"a new partition of {name} has REPLICA IDENTITY DEFAULT, whatever the others have"
     effect = f"without {', '.join(lacked)} in it, the partition's first UPDATE or DELETE ends the shape"

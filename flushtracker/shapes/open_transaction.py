@@ -18,16 +18,16 @@ _REMEDY: Final = "reconnect, so that the server resends the transaction from its
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """A transaction routed up to ``last_log_offset``: the shapes that took part, and those of them removed since."""
+    """A transaction routed up to ``last_log_offset``: the shapes that take part, and those among them removed since."""
 
     xid: int
     lsn: int
     last_log_offset: LogOffset
     shapes: set[str] = field(default_factory=set)
     removed: dict[str, str] = field(default_factory=dict)
-    """Each with the writer that it had: its next incarnation may have another."""
+    """The writer of each removed shape; its next incarnation may have another."""
     truncations: dict[str, Truncation] = field(default_factory=dict)
-    """For each shape with partitions, what the transaction has truncated of them."""
+    """For each shape with partitions, which of them the transaction has truncated."""
 
     def __str__(self) -> str:
         return f"transaction {self.xid} at {format_lsn(self.lsn)}, routed up to {self.last_log_offset}"

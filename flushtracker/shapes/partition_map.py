@@ -1,4 +1,4 @@
-"""``PartitionMap``: maps each partition to its tables, with the transaction from which on its changes are theirs.
+"""``PartitionMap``: maps each partition to its tables, with the transaction from which its changes count as theirs.
 
 Tables are identified by their OIDs, because names change: after a schema is renamed, another table may have the name.
 Without a catalog, as in a replay, they are identified by name.
@@ -11,7 +11,7 @@ from typing import TypeAlias
 from flushtracker.wal.changes import TableName
 
 TableKey: TypeAlias = int | TableName
-"""What identifies a table, also one that is a partition: its OID, or without a catalog its name."""
+"""A table's identity (it may be a partition): its OID, or its name without a catalog."""
 
 _NONE: Mapping[TableKey, int] = MappingProxyType({})
 
@@ -19,8 +19,8 @@ _NONE: Mapping[TableKey, int] = MappingProxyType({})
 class PartitionMap:
     """The leaf partitions of tables, each with the commit LSN of the first transaction that changed it.
 
-    Before that transaction the partition had no rows. 0: it may always have had rows. A partition may belong to several
-    tables: to a root, and to partitioned tables between the two.
+    Before that transaction the partition had no rows; 0 if it may always have had rows. A partition may belong to
+    several tables: to a root, and to partitioned tables between the two.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class PartitionMap:
         self._last: tuple[TableKey, int, frozenset[TableKey]] | None = None
 
     def add(self, table: TableKey, partition: TableKey, joined: int = 0) -> None:
-        """Add a partition, or replace when it joined."""
+        """Add a partition, or change when it joined."""
         partitions = self._joined.setdefault(table, {})
         if partition not in partitions:
             self._tables[partition] = (*self._tables.get(partition, ()), table)
@@ -37,7 +37,6 @@ class PartitionMap:
         self._last = None
 
     def discard(self, table: TableKey, partition: TableKey) -> None:
-        """Remove a partition, if the table has it."""
         partitions = self._joined.get(table, {})
         if partition not in partitions:
             return
@@ -52,15 +51,14 @@ class PartitionMap:
 
     @property
     def tables(self) -> Set[TableKey]:
-        """The tables that have partitions."""
         return self._joined.keys()
 
     def tables_of(self, partition: TableKey) -> tuple[TableKey, ...]:
-        """The tables that it is a partition of; empty for any other table."""
+        """The tables that have this partition; empty for any other table."""
         return self._tables.get(partition, ())
 
     def of(self, table: TableKey) -> Mapping[TableKey, int]:
-        """The partitions of a table, each with when it joined; empty for any other table."""
+        """The partitions of a table with their first commit LSN; empty for any other table."""
         return self._joined.get(table, _NONE)
 
     def at(self, table: TableKey, lsn: int) -> frozenset[TableKey]:

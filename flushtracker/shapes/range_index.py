@@ -1,4 +1,4 @@
-"""``RangeIndex``: finds the items whose range contains a value, without looking at the others.
+"""``RangeIndex``: finds the items whose range contains a value, without testing the others.
 
 Items are kept in *runs*. A run is sorted by the lower end of its ranges, so one binary search finds those that start at
 or before the value: a first part of the run. Above them is a tree of the greatest upper ends of 2, 4, 8, … neighbors,
@@ -24,26 +24,25 @@ _Entry: TypeAlias = tuple[Value, Value, _T]
 """The lower end, the upper end, and the item."""
 
 _MAX_RECENT: Final = 16
-"""The most items that are scanned."""
+"""New items are scanned, up to this many."""
 _MERGE_RATIO: Final = 4
 """A run is merged with a new one unless it is longer by more than this factor."""
 
 
 class RangeIndex(Generic[_T]):
-    """Items by their range. An item may be added once only, and equals only itself."""
+    """Items by their range. An item may be added only once, and equals only itself."""
 
     __slots__ = ("_recent", "_runs")
 
     def __init__(self) -> None:
         self._recent: list[_Entry[_T]] = []
-        # From the longest to the shortest.
+        # Longest first.
         self._runs: list[_Run[_T]] = []
 
     def __len__(self) -> int:
         return len(self._recent) + sum(len(run) for run in self._runs)
 
     def __iter__(self) -> Iterator[tuple[ValueRange, _T]]:
-        """All items with their ranges."""
         for run in self._runs:
             yield from ((ValueRange(low, high), item) for low, high, item in run.entries())
         yield from ((ValueRange(low, high), item) for low, high, item in self._recent)
@@ -70,7 +69,7 @@ class RangeIndex(Generic[_T]):
         raise KeyError(item)
 
     def find(self, value: Value) -> list[_T]:
-        """The items whose range contains ``value``, in any order."""
+        """The items whose range contains ``value``, unordered."""
         self._settle()
         # The ends come first in each comparison: a NaN on the left would be greater than HIGHEST, too.
         found = [item for low, high, item in self._recent if low <= value and high >= value]
@@ -79,7 +78,7 @@ class RangeIndex(Generic[_T]):
         return found
 
     def _settle(self) -> None:
-        """Make a run of the recent items if they are too many to scan."""
+        """Turn the recent items into a run if they are too many to scan."""
         if len(self._recent) <= _MAX_RECENT:
             return
         entries, self._recent = self._recent, []
@@ -105,7 +104,7 @@ class _Run(Generic[_T]):
         entries.sort(key=itemgetter(0))
         self._lows: list[Value] = [entry[0] for entry in entries]
         self._items: list[_T | None] = [entry[2] for entry in entries]
-        # `_highs[level][place]` is the greatest upper end of the 2 ** level items from `place << level` on.
+        # `_highs[level][place]` is the greatest upper end of the 2 ** level items starting at `place << level`.
         self._highs: list[list[Value]] = [[entry[1] for entry in entries]]
         while len(below := self._highs[-1]) > 1:
             above = list(map(max, below[::2], below[1::2]))
@@ -126,7 +125,7 @@ class _Run(Generic[_T]):
                 yield low, high, item
 
     def find(self, value: Value, found: list[_T]) -> None:
-        """Append the items whose range contains ``value`` to ``found``."""
+        """Append the matching items to ``found``."""
         # The items before `end` start at or before the value. They are divided into complete subtrees, one for each
         # bit of `end`, the last of which is at its lowest bit.
         end = bisect_right(self._lows, value)
@@ -138,7 +137,7 @@ class _Run(Generic[_T]):
                 break
 
     def _collect(self, value: Value, level: int, place: int, found: list[_T]) -> None:
-        """Append the items of a subtree, of which the greatest upper end reaches ``value``."""
+        """Append the matching items of a subtree whose greatest upper end reaches ``value``."""
         places: Iterable[int] = (place,)
         while level:
             level -= 1
@@ -148,7 +147,7 @@ class _Run(Generic[_T]):
         found += [item for place in places if (item := items[place]) is not None]
 
     def remove(self, low: Value, item: _T) -> bool:
-        """Make a gap of an item; false if it is not in this run."""
+        """Replace an item by a gap; false if it is not in this run."""
         try:
             place = self._items.index(item, bisect_left(self._lows, low), bisect_right(self._lows, low))
         except ValueError:

@@ -1,4 +1,4 @@
-"""What a relation lacks of what a definition needs: columns, columns of old rows, and an encoding like UTF-8."""
+"""Checks that a relation has what a definition needs: columns, columns of old rows, and a UTF-8-like encoding."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ def identity_columns(relation: Relation) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class IdentityLack:
-    """``columns`` that ``key`` of a definition reads of old rows, which contain only those of ``identity``."""
+    """``columns`` that a definition's ``key`` reads of old rows, which contain only those of ``identity``."""
 
     key: Literal["where", "primary_key"]
     columns: tuple[str, ...]
     identity: tuple[str, ...]
 
     def error(self, definition: ShapeDefinition, tables: Sequence[TableName], remedy: str = _STATED) -> ShapeError:
-        """The error about a shape on ``tables``: its own, or partitions that it has."""
+        """The error about a shape on ``tables``: its own, or its partitions."""
         verb, otherwise = _READS[self.key]
         names = [".".join(table) for table in tables]
         subject, rows = names[0], "old rows"
@@ -47,9 +47,10 @@ class IdentityLack:
 def identity_lacks(
     definition: ShapeDefinition, filtered: Iterable[str], relation: Relation
 ) -> tuple[IdentityLack, ...]:
-    """What old rows lack of the columns read: without these, a row's key and whether it was in the shape are unknown.
+    """The columns missing from old rows, without which a row's key or its membership in the shape is unknown.
 
-    ``filtered`` are the columns that ``where`` reads. Where the server sends no old rows, it refuses what has some.
+    ``filtered`` are the columns that ``where`` reads. A table without a replica identity lacks nothing: the server
+    refuses its updates and deletes.
     """
     identity = identity_columns(relation)
     reads: tuple[tuple[Literal["where", "primary_key"], Sequence[str]], ...] = (
@@ -64,7 +65,7 @@ def identity_lacks(
 
 
 def column_faults(definition: ShapeDefinition, relation: Relation) -> list[ShapeError]:
-    """The columns that ``columns`` and ``primary_key`` name and that ``relation`` does not have."""
+    """An error for each key whose columns ``relation`` does not have."""
     names = [column.name for column in relation.columns]
     faults = []
     for key, columns in (("columns", definition.columns), ("primary_key", definition.primary_key)):
@@ -80,7 +81,9 @@ def column_faults(definition: ShapeDefinition, relation: Relation) -> list[Shape
 def encoding_faults(
     definition: ShapeDefinition, where: Where | None, relation: Relation, encoding: str
 ) -> list[ShapeError]:
-    """What is not the same in the encoding of the server's database and in UTF-8; ``relation`` lacks nothing else."""
+    """Errors for values or conditions that differ between the database's encoding and UTF-8; ``relation`` has all
+    columns.
+    """
     table = ".".join(relation.table)
     reasons = [] if where is None else where.encoding_reasons(relation, encoding)
     faults = [ShapeError(f"{definition.subject('where')}: {table}: where {reason}") for reason in reasons]

@@ -1,4 +1,4 @@
-"""``RoutedFragment``: what the router returns for each shape of a fragment."""
+"""``RoutedFragment``: a shape's part of a fragment, as the router returns it."""
 
 from flushtracker.wal.changes import Commit, LogItem, TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
@@ -10,8 +10,8 @@ from flushtracker.wal.value import value
 class RoutedFragment:
     """One shape's part of a fragment.
 
-    ``change_count`` counts the table's changes, so a split update counts as one, with two items. ``removed``: the shape
-    took part and was then removed; the fragment's metadata names it, but nothing may be sent to it.
+    ``change_count`` counts the table's changes, so a split update counts as one, with two items. ``removed`` means that
+    the shape took part and was then removed: the fragment's metadata names it, but it is sent nothing.
     """
 
     shape_id: str
@@ -34,7 +34,7 @@ class RoutedFragment:
 
 @value(frozen=True, slots=True)
 class RoutedFragments:
-    """The parts of ``fragment`` by shape, and the ``rest`` of the fragment that was given, to be routed after it."""
+    """The parts of ``fragment`` by shape, and the ``rest`` of the given fragment, to be routed next."""
 
     fragment: TransactionFragment
     parts: tuple[RoutedFragment, ...]

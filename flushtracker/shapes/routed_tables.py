@@ -1,6 +1,6 @@
-"""``RoutedTables``: the tables that shapes are on, and which of them a change concerns.
+"""``RoutedTables``: the tables that have shapes, and which of them a change affects.
 
-A change of a partition is one of each table that it is a partition of. With a catalog, tables are identified by OID;
+A change of a partition counts for each table that it is a partition of. With a catalog, tables are identified by OID;
 otherwise by name, and the partitions are those that definitions list.
 """
 
@@ -18,7 +18,7 @@ from flushtracker.wal.changes import Change, Truncate, UserType
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What changes of ``relation`` are for the shapes on ``table``: it is that table, or a partition of it."""
+    """Routes changes of ``relation`` to the shapes on ``table``: it is that table, or a partition of it."""
 
     table: TableKey
     relation: TableKey
@@ -26,7 +26,7 @@ class Route:
 
 
 class RoutedTables:
-    """Tables with shapes, and the partitions of tables, also of those without shapes."""
+    """Tables with shapes, and the partitions of all tables."""
 
     def __init__(self, new_index: type[ShapeIndex], *, by_oid: bool) -> None:
         self.partitions = PartitionMap()
@@ -36,7 +36,7 @@ class RoutedTables:
         self._types: dict[int, UserType] = {}
 
     def key_of(self, definition: ShapeDefinition, table_oid: int | None) -> TableKey:
-        """The key of a shape's table; by name, the table gets the partitions that the first shape on it lists.
+        """The key of a shape's table. Without OIDs, the table gets the partitions that the first shape on it lists.
 
         Raises:
             ShapeError: it lists others than a shape on its table.
@@ -66,30 +66,29 @@ class RoutedTables:
         self._tables[table].add(shape, starts_after)
 
     def remove(self, table: TableKey, shape_id: str) -> None:
-        """Remove a shape that is on ``table``."""
         shapes = self._tables[table]
         shapes.remove(shape_id)
         if not shapes:
             del self._tables[table]
 
     def set_types(self, types: Mapping[int, UserType]) -> None:
-        """Types that are not built in, by OID, as they are now; those set before and not given again stay."""
+        """Set the current user types by OID; types set earlier and not given again stay."""
         changed = {oid: found for oid, found in types.items() if self._types.get(oid) != found}
         self._types.update(changed)
         for shapes in self._tables.values() if changed else ():
             shapes.handle_types()
 
     def keep_types(self, oids: Collection[int]) -> None:
-        """Forget all types but these, those of the tables that have shapes."""
+        """Forget all user types but these, the types of tables with shapes."""
         for oid in self._types.keys() - set(oids):
             del self._types[oid]
 
     def has_shapes_on(self, table: TableKey) -> bool:
-        """Whether a change of ``table`` may concern any shape."""
+        """Whether a change of ``table`` may affect any shape."""
         return table in self._tables or any(each in self._tables for each in self.partitions.tables_of(table))
 
     def columns_read(self, table: TableKey) -> frozenset[str] | None:
-        """The columns that shapes read of rows in ``table``, apart from those of its own key; ``None``: all."""
+        """The columns of ``table`` that shapes read, except those of its own key; ``None`` for all."""
         found = frozenset[str]()
         for _, shapes in self._concerned(table):
             if shapes.columns_read is None:
@@ -98,13 +97,13 @@ class RoutedTables:
         return found
 
     def drop_partition(self, table: TableKey, partition: int) -> None:
-        """A relation is no longer a partition of the table."""
+        """Stop treating a relation as a partition of the table."""
         self.partitions.discard(table, partition)
         if table in self._tables:
             self._tables[table].forget(partition)
 
     def routes(self, change: Change, lsn: int) -> list[Route]:
-        """The tables with shapes that changes such as ``change`` concern, each with its index for them.
+        """The tables with shapes that changes like ``change`` affect, each with its index.
 
         Changes of a partition that commit, at ``lsn``, before it joined a table are not changes of that table.
         """
@@ -117,7 +116,7 @@ class RoutedTables:
         return [Route(table, key, shapes.index_for(relation)) for table, shapes in concerned]
 
     def _concerned(self, key: TableKey, lsn: int | None = None) -> Iterator[tuple[TableKey, TableShapes]]:
-        """The tables with shapes that ``key`` is or is a partition of, at ``lsn`` or ever."""
+        """The tables with shapes that are ``key`` or have it as a partition; with ``lsn``, at that commit LSN."""
         for table in (key, *self.partitions.tables_of(key)):
             if table in self._tables and (lsn is None or table == key or self.partitions.of(table)[key] <= lsn):
                 yield table, self._tables[table]

@@ -1,14 +1,14 @@
-"""``routing_version``: that of the rules by which a change becomes items of shapes' logs.
+"""``routing_version``: the version of the rules by which changes become items of shapes' logs.
 
 The rules are ``where``, the router and the items that it makes.
 
-A log that was written by one version of the rules is not the query of a shape by another. And the tracker takes a
-transaction that is resent as done for each shape that has nothing pending, so a resend must be routed as it was the
-first time. So the registry has the version by which a source is routed, and before capture routes by another one, it
-ends the shapes that the change concerns.
+A log written under one version of the rules is not the shape's query under another. Besides, the tracker treats a
+resent transaction as done for each shape that has nothing pending, so a resend must be routed as before. So the
+registry stores the version by which a source is routed. Before capture routes by another version, it ends the shapes
+that the difference affects.
 
-``tests/unit/test_routing_version.py`` routes a recorded workload and thousands of conditions, and fails where the
-outcome differs from that of this version. Then either restore the outcome or add a :class:`RoutingChange`.
+``tests/unit/test_routing_version.py`` routes a recorded workload and thousands of conditions, and fails if the outcome
+differs from this version's. Then either restore the outcome or add a :class:`RoutingChange`.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 
 @dataclass(frozen=True, slots=True)
 class RoutingChange:
-    """What a version changed: ``reason`` says how, and ``concerns`` for which shapes."""
+    """A change of the rules: ``reason`` describes it, and ``concerns`` selects the affected shapes."""
 
     reason: str
     concerns: Callable[[ShapeDefinition], bool]
@@ -31,7 +31,6 @@ ROUTING_CHANGES: Final[list[RoutingChange]] = []
 
 
 def routing_version() -> int:
-    """The version of this release."""
     return 1 + len(ROUTING_CHANGES)
 
 

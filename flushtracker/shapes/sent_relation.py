@@ -1,7 +1,7 @@
-"""Whether a relation, as the stream describes it, is what the table's binding says of it.
+"""Checks whether a relation in the stream matches the table's binding.
 
 The catalog shows a table as it is now, which may be later than the rows that arrive, or earlier than the next ones. The
-relation is as of the rows. It has no numbers of columns, but their names in the order of the numbers.
+relation describes the table as of the rows. It has no column numbers, but lists the columns in that order.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,12 +14,11 @@ from flushtracker.wal.changes import Relation, TableName
 def conflicts(
     bound: TableBinding, name: TableName, relation: Relation, lsn: int, order: Sequence[str] | None = None
 ) -> dict[str | None, str]:
-    """Why rows of ``relation``, as the stream describes it, do not fit the binding; empty if they do.
+    """Why rows of ``relation`` do not fit the binding; empty if they do.
 
-    The rows are of a transaction that commits at ``lsn``. ``name`` is that of the binding for the relation, which is
-    the table or one of its partitions. ``order`` has the relation's columns in the order that they have now; ``None``:
-    those of ``bound``. The reasons are by the column that a shape must use to be concerned; under ``None`` is one for
-    every shape.
+    The rows' transaction commits at ``lsn``. ``name`` is the binding's name for the relation, which is the table or one
+    of its partitions. ``order`` has the relation's columns in their current order, ``None`` for that of ``bound``. The
+    result maps a column to the reason for shapes that use it; the key ``None`` is for every shape.
 
     The relation may be older than the binding, so it may lack columns; :meth:`Shape.bind` checks those a shape needs.
     """
@@ -44,16 +43,16 @@ def conflicts(
 
 
 def conflict_for(used: Collection[str] | None, found: Mapping[str | None, str]) -> str | None:
-    """The first of :func:`conflicts` that concerns a shape that uses these columns (``None``: all)."""
+    """The first of :func:`conflicts` that affects a shape that uses these columns (``None`` for all)."""
     reasons = (reason for column, reason in found.items() if column is None or used is None or column in used)
     return next(reasons, None)
 
 
 def since_first_bound(bound: TableBinding, now: TableBinding, insert_lsn: Callable[[], int]) -> TableBinding:
-    """``now``, in which each column that differs from ``bound`` counts as altered before ``insert_lsn()``."""
+    """``now``, with each column that differs from ``bound`` marked as altered before ``insert_lsn()``."""
     before = {column.number: column for column in bound.columns}
     pairs = [(column, before.get(column.number, column)) for column in now.columns]
-    # A rename locks the table, so whoever changed it before has committed by now.
+    # A rename locks the table, so all earlier writers have committed by now.
     lsn = insert_lsn() if any(column.version != earlier.version for column, earlier in pairs) else 0
     return replace(
         now,

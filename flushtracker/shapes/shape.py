@@ -4,10 +4,10 @@ A :class:`Shape` is a definition; a :class:`BoundShape` is that definition bound
 new relation, and so is a partition: the shape is bound to each layout, and refused where it cannot be kept.
 
 An update is judged by its old row and its new row: if both are in the shape, it is an update; if only the new row is,
-an insert; if only the old row is, a delete. That requires the old row, of which the server sends the replica identity:
-the whole row under FULL, else the key. Without a replica identity the server allows no updates or deletes, so no old
-row is needed. A relation whose identity lacks a column that the shape must know of old rows, as of a new partition, has
-inserts that are judged like any other; its first update or delete is refused.
+an insert; if only the old row is, a delete. That requires the old row. The server sends its replica identity: the whole
+row under FULL, else the key. Without a replica identity the server allows no updates or deletes, so no old row is
+needed. If a relation's identity lacks a column that the shape must know of old rows, as in a new partition, its inserts
+are still routed; its first update or delete is refused.
 
 A partition's changes count as changes of its parent table, except TRUNCATE (:mod:`~flushtracker.shapes.truncation`).
 
@@ -37,7 +37,7 @@ from flushtracker.shapes.where.required_values import RequiredValues
 from flushtracker.wal.changes import Change, Delete, Insert, Relation, Row, TableName, Truncate, Update
 
 _LabelParsers: TypeAlias = Sequence[tuple[str, Callable[[str], object]]]
-"""Columns with values of enums, each with what raises ``ValueError`` for a label that is not known."""
+"""Columns with enum values, each with a function that raises ``ValueError`` for an unknown label."""
 _Predicate: TypeAlias = Callable[[Row], bool | None]
 
 
@@ -53,21 +53,21 @@ class BoundShape:
     matches: _Predicate | None
     """The definition's ``where`` bound to this relation; a row matches only if it returns ``True``."""
     key_prefix: str
-    """The table as the shape's keys name it: the definition's, even for rows of its partitions."""
+    """The table's name in the shape's keys: the definition's, even for rows of its partitions."""
     has_all_columns: bool
-    """Whether ``columns`` are all of the relation's."""
+    """Whether ``columns`` are all of the relation's columns."""
     enums: _LabelParsers
     item_form: Hashable
-    """Shapes of one form that are bound to the same relation have the same items of a change that they see alike."""
+    """Shapes of the same form on the same relation have the same items for a change that they see alike."""
     lack: IdentityLack | None = None
-    """What old rows lack, so that updates and deletes cannot be judged."""
+    """The columns missing from old rows, without which updates and deletes cannot be judged."""
 
     def filter(self, change: Change) -> Change | None:
         """``change`` as the shape sees it, or ``None`` if it affects none of the shape's rows.
 
         When an update becomes an insert, its unchanged TOAST columns are filled in if the old row is known, and absent
-        otherwise. TRUNCATE passes regardless of ``where``; whether that of a partition has an effect is for the caller
-        to check (:func:`~flushtracker.shapes.truncation.truncated`).
+        otherwise. TRUNCATE passes regardless of ``where``; the caller checks whether that of a partition has an effect
+        (:func:`~flushtracker.shapes.truncation.truncated`).
 
         Raises:
             ShapeError: the change has an old row, and old rows lack columns that the shape must know of them.
@@ -117,11 +117,11 @@ class BoundShape:
 
     @property
     def empties_by_prefix(self) -> bool:
-        """Whether a TRUNCATE removes the rows whose keys begin with :meth:`prefix_in`, and not all of the shape's."""
+        """Whether a TRUNCATE removes only the rows whose keys begin with :meth:`prefix_in`, not all of the shape's."""
         return self.definition.keys_have_partitions or self.definition.compared is not None
 
     def prefix_in(self, relation: Relation) -> str:
-        """What begins the keys of the rows in ``relation``, which has the same columns as the one bound to."""
+        """The prefix of the keys of rows in ``relation``, which has the same columns as the bound one."""
         table, partition = self.definition.table, relation.relation_id if self.definition.keys_have_partitions else None
         if self.definition.compared is not None:
             return joined_prefix(table, partition)
@@ -138,7 +138,7 @@ class BoundShape:
             ) from error
 
     def require_whole(self, update: Update, new: Row) -> None:
-        """Check a row that enters the shape, or gets another key; raises ``DecodeError`` if it lacks a value.
+        """Raise ``DecodeError`` if a row that enters the shape, or gets another key, lacks a value.
 
         The server leaves out a large value that the update does not change, and no earlier row of the log has it.
         """
@@ -153,7 +153,7 @@ class BoundShape:
     def require_labels(self, change: Change) -> None:
         """Raise ``DecodeError`` if a value of an enum in the shape's log is not a label that the catalog has.
 
-        The label was renamed since the change, or was added after the catalog was read.
+        An unknown label was renamed since the change, or added after the catalog was read.
         """
         if column := _unknown_label(self.enums, change):
             raise DecodeError(
@@ -186,14 +186,14 @@ class Shape:
 
     @property
     def tables(self) -> tuple[TableName, ...]:
-        """Without a catalog, the tables whose changes concern the shape: its own and the listed partitions."""
+        """Without a catalog: the tables whose changes affect the shape, its own and the listed partitions."""
         return tuple(dict.fromkeys((self.definition.table, *self.definition.partitions)))
 
     @property
     def form(self) -> Hashable:
-        """Shapes of one form can either all be kept on a relation or none can, apart from the literals in ``where``.
+        """Literals aside, either all shapes of a form can be kept on a relation, or none.
 
-        ``None``: it is not known which other shapes have the same form.
+        ``None`` if other shapes of the same form cannot be recognized.
         """
         if self._where is None or self._where.form is None:
             return None
@@ -202,7 +202,7 @@ class Shape:
 
     @property
     def used_columns(self) -> frozenset[str] | None:
-        """The columns that decide what the shape holds: its own, its key's and those of ``where``; ``None``: all."""
+        """The columns that determine the shape's content: its own, its key's and those of ``where``; ``None``: all."""
         definition = self.definition
         if definition.columns is None:
             return None
@@ -210,30 +210,30 @@ class Shape:
 
     @property
     def filtered_columns(self) -> frozenset[str]:
-        """The columns that ``where`` reads, of a part also those that subqueries compare."""
+        """The columns that ``where`` reads; in a part, also those that subqueries compare."""
         read = frozenset[str]() if self._where is None else self._where.columns
         return read | (self.definition.compared or frozenset())
 
     @property
     def old_columns(self) -> frozenset[str]:
-        """The columns that it must know of old rows: its key's, if that is known, and those that ``where`` reads."""
+        """The columns that it must know of old rows: its key's, if known, and those that ``where`` reads."""
         read = frozenset[str]() if self._where is None else self._where.columns
         return read | frozenset(self.definition.primary_key or ())
 
     @property
     def may_overflow(self) -> bool:
-        """Whether a server may have an error for a row where ``where`` has an outcome."""
+        """Whether the server may raise an error for a row for which ``where`` has an outcome here."""
         return self._where is not None and self._where.may_overflow
 
     @property
     def filter(self) -> Filter:
-        """What ``where`` reads, of a part what the conditions of the whole read of its table."""
+        """The columns that ``where`` reads; in a part, those that the whole condition reads of its table."""
         if self.definition.compared is not None:
             return Filter(self.filtered_columns, self.definition.mapped)
         return Filter() if self._where is None else Filter(self._where.columns, self._where.case_mappings)
 
     def bind(self, relation: Relation) -> BoundShape:
-        """Bind the shape to ``relation``, also if its old rows lack columns.
+        """Bind the shape to ``relation``, even if its old rows lack columns.
 
         Raises:
             ShapeError: the first of its :meth:`faults` on the relation.
@@ -245,20 +245,20 @@ class Shape:
         return replace(bound, lack=lacks[0]) if lacks else bound
 
     def faults(self, relation: Relation) -> list[ShapeError]:
-        """Why the shape cannot be kept on ``relation``, which lacks columns; empty if it can."""
+        """Why the shape cannot be kept on ``relation``, such as missing columns; empty if it can."""
         return self._judge(relation)[0]
 
     def identity_lacks(self, relation: Relation) -> tuple[IdentityLack, ...]:
-        """What the old rows of ``relation``, which has all columns, lack, so that no update or delete can be judged."""
+        """The columns missing from old rows of ``relation``, which has all columns, to judge updates and deletes."""
         read = frozenset[str]() if self._where is None else self._where.columns
         return identity_lacks(self.definition, read, relation)
 
     def encoding_faults(self, relation: Relation, encoding: str) -> list[ShapeError]:
-        """Why the shape cannot be kept on ``relation``, which it fits, in a database of this encoding."""
+        """Why the shape, which fits ``relation``, cannot be kept in a database of this encoding; empty if it can."""
         return encoding_faults(self.definition, self._where, relation, encoding)
 
     def _judge(self, relation: Relation) -> tuple[list[ShapeError], _Predicate | None]:
-        """The faults, and the condition bound to ``relation``, if there is one."""
+        """The faults, and the condition bound to ``relation``, if any."""
         definition, where, matches = self.definition, self._where, None
         faults = column_faults(definition, relation)
         if where is not None:
@@ -302,7 +302,7 @@ def _bound(definition: ShapeDefinition, matches: _Predicate | None, relation: Re
 
 
 def _label_parsers(relation: Relation, columns: Collection[str]) -> _LabelParsers:
-    """The parsers of those of ``columns`` that have enums."""
+    """The parsers of those ``columns`` that are enums."""
     types = [
         (column.name, label_type(column.user_type))
         for column in relation.columns
@@ -312,7 +312,7 @@ def _label_parsers(relation: Relation, columns: Collection[str]) -> _LabelParser
 
 
 def _unknown_label(parsers: _LabelParsers, change: Change) -> str | None:
-    """The first column that has a label that its type does not have; ``None`` if all are known."""
+    """The first column with an unknown label; ``None`` if all are known."""
     for row in _rows(change) if parsers else ():
         for name, parse in parsers:
             text = row.get(name)

@@ -5,13 +5,13 @@ It is for relations of one layout (:mod:`~flushtracker.shapes.table_shapes`).
 Most shapes require certain values in some columns (``tenant_id = 17``, ``status IN ('new', 'paid') AND region =
 'eu'``), a range (``id BETWEEN 1000 AND 1999``, ``name LIKE 'ab%'``), or both. Shapes that require values of the same
 columns and a range of the same column share a *lookup* (:mod:`~flushtracker.shapes.shape_lookups`). It finds those that
-require the row's values by their hash, and of those the ones that the row lies in by a search in their ranges
+require the row's values by hash, and among these searches for ranges that contain the row's value
 (:mod:`~flushtracker.shapes.range_index`). So the cost of a change grows with the number of shapes found and the number
-of lookups, and only with the logarithm of the number of shapes. Of several ranges, one with two ends is searched, and
-the condition tests the others. A shape with neither values nor a range is in the lookup with no columns, and every row
-finds it.
+of lookups, and only with the logarithm of the number of shapes. If a shape has several ranges, one with two ends is
+searched, and the condition tests the others. A shape with neither values nor a range is in the lookup with no columns,
+and every row finds it.
 
-The index narrows the choice, and the shape's own condition decides. It never leaves out a shape that a change concerns:
+The index only narrows the choice; the shape's condition decides. It never omits a shape that a change affects:
 
 - A shape is indexed under the values that its condition compares, not under their text: as numbers, 1, 01 and 1.0 are
   equal (:mod:`~flushtracker.shapes.where.required_values`), and a range is one of these values, in their order
@@ -40,7 +40,7 @@ from flushtracker.wal.changes import Change, Delete, Insert, Relation, Update
 class IndexedShape:
     """A shape of an index; it receives no transaction that commits at or below ``starts_after``.
 
-    ``is_placed``: it can be kept on the relation, and a row can find it.
+    ``is_placed`` means that it can be kept on the relation and is in a lookup.
     """
 
     shape: Shape
@@ -62,7 +62,7 @@ class IndexedShape:
 class ShapeIndex:
     """The shapes of one table, indexed by the values that they require.
 
-    ``relation`` has the index's layout, with the types of its columns that are not built in.
+    ``relation`` has the index's layout, including user types.
     """
 
     def __init__(self, relation: Relation) -> None:
@@ -70,7 +70,7 @@ class ShapeIndex:
         self._shapes: dict[str, IndexedShape] = {}
         self._has_identity = relation.replica_identity == "full" or bool(relation.key_columns)
         self._lookups: dict[Hashable, Lookup[IndexedShape]] = {}
-        # The forms of which a shape has been bound to the relation, and whether old rows lack what they must know.
+        # The forms bound to the relation so far, and whether old rows lack columns that they must know.
         self._forms: dict[Hashable, bool] = {}
         self._lacking: set[str] = set()
         # A heap, by `starts_after`, of the shapes not yet in a lookup; it may still contain removed shapes.
@@ -85,7 +85,6 @@ class ShapeIndex:
         return self._shapes.keys()
 
     def add(self, shape: Shape, starts_after: int) -> None:
-        """Add a shape."""
         indexed = self._shapes[shape.definition.id] = IndexedShape(shape, starts_after)
         heappush(self._unplaced, (starts_after, self._added, indexed))
         self._added += 1
@@ -103,7 +102,7 @@ class ShapeIndex:
             del self._lookups[placement.lookup_columns]
 
     def candidates(self, change: Change, lsn: int) -> Sequence[IndexedShape]:
-        """The shapes, without duplicates, that ``change`` may concern in a transaction that commits at ``lsn``.
+        """The shapes, without duplicates, that ``change`` may affect in a transaction that commits at ``lsn``.
 
         Raises:
             ShapeError: a shape cannot be kept on the relation; the error has the shape's id, and the errors of all such
@@ -114,7 +113,7 @@ class ShapeIndex:
         return [indexed for indexed in self._find(change) if indexed.starts_after < lsn]
 
     def _place_until(self, lsn: int) -> None:
-        """Place the shapes that start before ``lsn``; those that cannot be kept stay as they are."""
+        """Place the shapes that start before ``lsn``; those that cannot be kept stay unplaced."""
         refused: list[tuple[int, int, IndexedShape]] = []
         errors: dict[str, FlushtrackerError] = {}
         while self._unplaced and self._unplaced[0][0] < lsn:

@@ -1,4 +1,4 @@
-"""The lookups of a :class:`~flushtracker.shapes.shape_index.ShapeIndex`: each has the shapes found by certain columns.
+"""The lookups of a :class:`~flushtracker.shapes.shape_index.ShapeIndex`; each has the shapes found by certain columns.
 
 A *placement* says where a shape is found: under which values of which columns, and in which range of one more column.
 """
@@ -17,7 +17,7 @@ from flushtracker.shapes.where.value_range import ValueRange
 from flushtracker.wal.changes import Relation, Row
 
 _MAX_KEYS: Final = 100
-"""The most keys a shape is indexed under; one with longer lists is looked up by fewer columns, or not at all."""
+"""The most keys of a shape; one with longer lists is looked up by fewer columns, or not at all."""
 
 _EVERY_VALUE: Final = ValueRange()
 
@@ -49,7 +49,7 @@ class Placement:
 
     @property
     def lookup_columns(self) -> tuple[_Columns, str | None]:
-        """The columns that the shapes of a lookup have in common."""
+        """The columns that all shapes of a lookup share."""
         return self.columns, self.range_column
 
 
@@ -151,7 +151,7 @@ Lookup: TypeAlias = ValueLookup[_T] | RangeLookup[_T]
 
 
 def new_lookup(relation: Relation, placement: Placement) -> Lookup[_T]:
-    """An empty lookup for shapes that are placed like ``placement``."""
+    """An empty lookup for shapes with this kind of placement."""
     if placement.range_column is None:
         return ValueLookup(relation, placement.columns)
     return RangeLookup(relation, placement.columns, placement.range_column)
@@ -162,7 +162,7 @@ def _keys(required: RequiredValues) -> tuple[_Columns, list[_Key]]:
     chosen: dict[str, frozenset[Value]] = {}
     count = 1
     if len(required) == 1:
-        # The most common kind of shape, of which there may be a million.
+        # The most common kind of shape; there may be a million.
         ((column, values),) = required.items()
         if 0 < len(values) <= _MAX_KEYS:
             return (column,), [(value,) for value in values]
@@ -176,7 +176,7 @@ def _keys(required: RequiredValues) -> tuple[_Columns, list[_Key]]:
 
 
 def _best_range(required: RequiredRanges, columns: Iterable[str]) -> tuple[str | None, ValueRange]:
-    """The range by which a shape is indexed, of a column that is not one of ``columns``: one with two ends if any."""
+    """The range to index a shape by, on a column not in ``columns``; preferably one with two ends."""
     found = [(values.open_ends, column) for column, values in required.items() if column not in columns]
     if not found:
         return None, _EVERY_VALUE

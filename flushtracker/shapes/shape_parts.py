@@ -1,10 +1,10 @@
 """``parts_of``: a shape with subqueries as one part for each of its tables, each a plain definition.
 
 A shape whose ``where`` has subqueries depends on several tables, and its log has rows of all of them: those of its own
-table that the rest of its condition lets through, and those of each other table that a subquery's condition lets
-through (:mod:`~flushtracker.shapes.where.subqueries`). Each part is routed, bound and copied as a shape of its own
-would be. A row is in one part alone, that of its table, whatever roles the table has: several subqueries may read it,
-and so may the shape itself. Then the part has the rows that any of these needs, with the columns that any reads.
+table that satisfy the rest of its condition, and those of each other table that satisfy a subquery's condition
+(:mod:`~flushtracker.shapes.where.subqueries`). Each part is routed, bound and copied like a separate shape. There is
+one part per table, even if several subqueries and the shape itself read it: the part then has the rows that any of them
+needs, with the columns that any of them reads.
 
 Which of the rows the shape has at an offset is decided where its log is folded
 (:mod:`~flushtracker.shapes.where.joined_condition`).
@@ -22,9 +22,9 @@ from flushtracker.wal.changes import TableName
 
 @dataclass(frozen=True, slots=True)
 class _Role:
-    """What one condition needs of a table; ``columns`` is ``None`` for all. ``compared``: those that decide.
+    """What one condition needs of a table; ``columns`` is ``None`` for all.
 
-    ``mapped``: those whose case it maps.
+    ``compared`` are the columns that decide, and ``mapped`` those whose case the condition maps.
     """
 
     table: TableName
@@ -58,7 +58,7 @@ def has_subqueries(definition: ShapeDefinition) -> bool:
 
 
 def whole_tables(definition: ShapeDefinition) -> tuple[TableName, ...]:
-    """The tables of which the log of a shape with subqueries has every row, as no condition leaves any out.
+    """The tables whose rows are all in the log of a shape with subqueries, because no condition excludes any.
 
     Raises as :func:`parts_of`.
     """
@@ -68,7 +68,7 @@ def whole_tables(definition: ShapeDefinition) -> tuple[TableName, ...]:
 
 
 def tables_of(definition: ShapeDefinition) -> tuple[TableName, ...]:
-    """The tables of a shape, its own first; that one alone if its condition cannot be parsed."""
+    """The tables of a shape, its own first; only its own if the condition cannot be parsed."""
     try:
         return tuple(part.table for part in parts_of(definition))
     except ShapeError:
@@ -76,14 +76,14 @@ def tables_of(definition: ShapeDefinition) -> tuple[TableName, ...]:
 
 
 def queried_tables(definition: ShapeDefinition) -> tuple[TableName, ...]:
-    """The tables that its subqueries read, of which one may be its own; raises as :func:`parts_of`."""
+    """The tables that its subqueries read, possibly including its own; raises as :func:`parts_of`."""
     if definition.where is None or not has_subqueries(definition):
         return ()
     return tuple(dict.fromkeys(role.table for role in list(_roles(definition, definition.where))[1:]))
 
 
 def rows_in_two_tables(table: TableName, other: TableName) -> str:
-    """Why a shape cannot depend on a partition both by itself and with its table: a row is in the log once."""
+    """Why a shape cannot depend on a partition both directly and through its table: a row is in the log once."""
     name, other_name = ".".join(table), ".".join(other)
     return (
         f"{name} and {other_name} have the same rows, as one is a partition of the other, or both have the same "
@@ -92,7 +92,7 @@ def rows_in_two_tables(table: TableName, other: TableName) -> str:
 
 
 def _roles(definition: ShapeDefinition, where: str) -> Iterator[_Role]:
-    """The role of the shape's own table, and those of the tables of its subqueries."""
+    """The role of the shape's own table, then those of its subqueries' tables."""
     split = split_condition(where)
     columns = None if definition.columns is None else split.columns.union(definition.columns)
     yield _Role(definition.table, columns, split.rest, split.columns, split.mapped)

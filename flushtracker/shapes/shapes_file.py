@@ -1,9 +1,9 @@
-"""Reads ``conf/shapes.yaml``, or a folder of such files: the shapes, with all checks that need only the files.
+"""Reads ``conf/shapes.yaml``, or a folder of such files: with all checks that need only the files.
 
 A file has the list ``shapes``, or is a single shape.
 
-What is wrong with one entry does not prevent the others from being read. Checks that need the table's columns (does a
-column exist, is the old row known) run when the relation is known, and ``where`` is checked when it is compiled.
+An error in one entry does not prevent the others from being read. Checks that need the table's columns (does a column
+exist, is the old row known) run when the relation is known, and ``where`` is checked when it is compiled.
 """
 
 import re
@@ -39,9 +39,9 @@ _FOLD: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 class ShapesFile:
     """The content of a shapes file or of a folder of them.
 
-    ``allow_removing``: how many shapes it may remove if that is more than half. ``definitions`` are those without a
-    fault, ``ids`` and ``places`` are of all entries, all in the order of the files. An id is ``None`` if it cannot be
-    read: then the entry may be that of any shape.
+    ``allow_removing`` is how many shapes it may remove if that is more than half. ``definitions`` has the entries
+    without a fault; ``ids`` and ``places`` have all entries. All are in the order of the files. An id is ``None`` if it
+    cannot be read: the entry may then be that of any shape.
     """
 
     definitions: tuple[ShapeDefinition, ...]
@@ -63,7 +63,7 @@ def load_shapes(path: Path) -> tuple[ShapeDefinition, ...]:
 
 
 def read_shapes(path: Path) -> ShapesFile:
-    """Read a shapes file, or a folder of them; raises as :func:`parse_shapes`, and if one cannot be read."""
+    """Read a shapes file, or a folder of them; raises as :func:`parse_shapes`, or if a file cannot be read."""
     return parse_shapes(read_files(path))
 
 
@@ -74,7 +74,7 @@ def parse_shapes(files: Mapping[Path, bytes]) -> ShapesFile:
     Both name the file, the line and the shape.
 
     Raises:
-        ConfigError: a file as a whole cannot be parsed: then nothing is known of its shapes.
+        ConfigError: a file as a whole cannot be parsed: nothing is then known of its shapes.
     """
     faults: list[ShapeFault] = []
     entries: list[_Entry | None] = []
@@ -123,7 +123,7 @@ def parse_table(text: str) -> TableName:
 
 
 def typed_table(table: TableName) -> str:
-    """The table as one types it in a shapes file, where :func:`parse_table` reads it; the inverse of that and of YAML.
+    """The table as typed in a shapes file: the inverse of :func:`parse_table`, quoted for YAML.
 
     >>> print(typed_table(("public", "users")), typed_table(("public", "ProjectMembers")), typed_table(("It's", "x")))
     public.users 'public."ProjectMembers"' '"It''s".x'
@@ -138,14 +138,14 @@ def _unquoted(part: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An entry with a usable id, by which its ``mapping`` is named in messages."""
+    """An entry with a usable id, which messages use to refer to ``mapping``."""
 
     id: str
     mapping: YamlMapping
 
 
 def _identified(item: YamlMapping | ConfigError, faults: list[ShapeFault]) -> _Entry | None:
-    """The entry, or ``None`` after its fault was added: it has no id that a shape may have."""
+    """The entry, or ``None`` with a fault added if it has no usable id."""
     try:
         if isinstance(item, ConfigError):
             raise item
@@ -161,7 +161,7 @@ def _identified(item: YamlMapping | ConfigError, faults: list[ShapeFault]) -> _E
 
 
 def _duplicates(entries: Sequence[_Entry], first: Mapping[str, _Entry]) -> Iterator[ShapeFault]:
-    """Which of several definitions of an id is meant is not known, so none is taken."""
+    """Faults of all entries with the same id: it is unknown which one is meant, so none is used."""
     for entry in entries:
         if entry is not first[entry.id]:
             other = first[entry.id].mapping
@@ -177,7 +177,7 @@ def _read(entry: YamlMapping) -> tuple[ShapeDefinition | None, Sequence[ConfigEr
     errors: dict[str, ConfigError] = {}
     for name, read in _READERS.items():
         if errors and name not in entry:
-            # A key that is missing may be the one that is not known.
+            # A missing key may be the one that was misspelled.
             continue
         try:
             values[name] = read(entry)
@@ -311,11 +311,11 @@ _READERS: Final[Mapping[str, Callable[[YamlMapping], object]]] = {
     "incarnation": _incarnation,
     "writer": _writer,
 }
-"""By the fields of a definition, how each is read; ``keys`` is none."""
+"""How each field of a definition is read; ``keys`` is not a field."""
 
 
 def _dependency_faults(shapes: Mapping[str, ShapeDefinition], entries: Mapping[str, _Entry]) -> Iterator[ShapeFault]:
-    """The shapes that depend on a shape that the file does not have, or in a cycle. O(the dependencies)."""
+    """The shapes that depend on a missing shape or are in a cycle. O(dependencies)."""
     depends_on = {shape_id: set(shape.depends_on) for shape_id, shape in shapes.items() if shape.depends_on}
     for shape_id, others in depends_on.items():
         entry = entries[shape_id].mapping

@@ -1,4 +1,4 @@
-"""``TableBinding``: what a table was like when its shapes were bound to it, and which changes to it end a shape.
+"""``TableBinding``: a table's description when its shapes were bound to it, and which changes to it end a shape.
 
 The stream shows a table's columns, but not everything that a schema change does to its rows: a column that is added
 with a default fills old rows, ``ALTER TYPE … USING`` rewrites them, a partition may be attached with rows in it, and
@@ -10,10 +10,10 @@ Catalog rows carry the transaction that wrote them. A column whose row has anoth
 it looks the same.
 
 ``ALTER TABLE`` may rewrite the rows themselves. Then they may have other values, or the table may have been unlogged
-for a time, and changed without a trace in the stream. Like VACUUM FULL, CLUSTER and TRUNCATE, which do harm only to
-what was added, it replaces the storage file; but it alone also replaces the TOAST table. A table without one shows only
-a TRUNCATE, which gives the index the file number next to the table's, where the others use up some for their transient
-table.
+for a while and changed without a trace in the stream. Like VACUUM FULL, CLUSTER and TRUNCATE, which are harmless except
+to added columns, it replaces the storage file; but it alone also replaces the TOAST table. Without a TOAST table only
+TRUNCATE can be recognized: it gives the index the file number next to the table's, where the others use some numbers
+for their transient table.
 """
 
 from collections.abc import Collection, Iterator
@@ -30,11 +30,11 @@ from flushtracker.wal.changes import TableName
 
 @dataclass(frozen=True, slots=True)
 class ColumnBinding:
-    """A column. ``version`` changes when it is altered; ``fills_old_rows``: rows from before it have its default.
+    """A column. ``version`` changes when it is altered. ``fills_old_rows``: older rows have its default.
 
-    ``is_deterministic``: texts are equal only if their bytes are. ``altered_before``: an LSN after it was last altered,
-    if that was since shapes were first bound to the table; earlier transactions may have it under another name.
-    ``case_differences`` are those of its collation, ``None`` if that is the database's.
+    ``is_deterministic``: texts are equal only if their bytes are. ``altered_before`` is an LSN after its last
+    alteration since shapes were first bound to the table; earlier transactions may have it under another name.
+    ``case_differences`` are those of its collation, ``None`` for the database's.
     """
 
     number: int
@@ -54,9 +54,9 @@ class PartitionBinding:
 
     ``storage`` changes when the rows are rewritten or truncated, ``attached`` when the partition, or one above it, is
     detached and attached again. ``may_have_rows``: it was attached with rows in it, which were never sent as the
-    root's. ``schema_since``: the transaction that put it into its schema. ``toast`` is the OID of its TOAST table, 0
-    without one. ``is_truncated``: ``storage`` is that of a TRUNCATE.
-    ``empty_at``: the end of the WAL when it was found to be empty, if it was a table of its own before.
+    root's. ``schema_since`` is the transaction that put it into its schema. ``toast`` is the OID of its TOAST table, 0
+    without one. ``is_truncated``: ``storage`` comes from a TRUNCATE. ``empty_at`` is the end of the WAL when it was
+    found to be empty, if it was a table of its own before.
     """
 
     oid: int
@@ -77,13 +77,12 @@ class PartitionBinding:
 class TableBinding:
     """A table that shapes are defined on.
 
-    ``keys`` are all that it has, the primary key first, then the replica identity's index. ``attributes``: the number
-    of the last column that it ever had, with dropped and generated ones. ``schema_since``: the transaction that put it
-    into its schema.
-    ``published_by`` are the catalog rows that put the table into the publication; ``is_filtered``: the publication
-    leaves out rows or columns of it. ``types`` are those of its columns that are not built in, and what they are made
-    of. ``storage``, ``toast`` and ``is_truncated`` are as of a partition. ``case_differences``: of ``lower`` and
-    ``upper``, what the database's collation maps otherwise than conditions do here, such as ``lower('I') is 'ı'``.
+    ``keys`` are all its keys, the primary key first, then the replica identity's index. ``attributes`` is the number of
+    the last column that it ever had, including dropped and generated ones. ``schema_since`` is the transaction that put
+    it into its schema. ``published_by`` are the catalog rows that put the table into the publication; ``is_filtered``:
+    the publication omits some rows or columns. ``types`` are its columns' user types and the types they are made of.
+    ``storage``, ``toast`` and ``is_truncated`` are as in a partition. ``case_differences`` says where the database's
+    collation maps case differently from conditions, such as ``lower('I') is 'ı'``.
     """
 
     oid: int
@@ -106,13 +105,13 @@ class TableBinding:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns of the first of ``keys``; none without one."""
+        """The columns of the first key; empty without one."""
         return self.keys[0].columns if self.keys else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a shape's ``where`` reads: columns, and those whose case it maps."""
+    """The columns that a shape's ``where`` reads, and those whose case it maps."""
 
     columns: frozenset[str] = frozenset()
     mapped: CaseMappings = frozenset()
@@ -133,9 +132,8 @@ def reason_to_end(
 ) -> str | None:
     """Why a shape that uses these columns (``None``: all) does not survive the change; ``None`` if it does.
 
-    ``key`` is the shape's; ``None``: that of the table. ``read`` is what its ``where`` reads.
-    ``can_lose_partitions``: its rows say which partition they are in, so those of one that has left the table can be
-    removed.
+    ``key`` is the shape's, ``None`` for the table's. ``read`` is what its ``where`` reads. ``can_lose_partitions``: its
+    rows say which partition they are in, so those of a partition that has left the table can be removed.
     """
     return (
         unkept_reason(used, bound, now, key, read)
@@ -153,7 +151,7 @@ def unkept_reason(
     key: Collection[str] | None = None,
     read: Filter = NO_FILTER,
 ) -> str | None:
-    """As :func:`reason_to_end`, but whatever has happened to partitions, and whether the table is published or not."""
+    """Like :func:`reason_to_end`, but ignores partitions and whether the table is published."""
     return (
         _table_reason(bound, now)
         or _key_reason(bound.key if key is None else key, bound, now)
@@ -165,7 +163,7 @@ def unkept_reason(
 
 
 def rewritten(bound: TableBinding, now: TableBinding) -> TableName | None:
-    """The table or the partition whose rows ``ALTER TABLE`` has rewritten, or may have; ``None`` if there is none."""
+    """The table or partition whose rows ``ALTER TABLE`` has rewritten, or may have; ``None`` if there is none."""
     for known, member in _with_other_files(bound, now):
         is_copied = known.toast and known.toast == member.toast
         if not is_copied and not (known.toast == member.toast == 0 and member.is_truncated):
@@ -174,7 +172,7 @@ def rewritten(bound: TableBinding, now: TableBinding) -> TableName | None:
 
 
 def _with_other_files(bound: TableBinding, now: TableBinding) -> Iterator[tuple[_Member, _Member]]:
-    """The table and the partitions that have another file than before, as they were and as they are."""
+    """The table and partitions with a new storage file, as they were and as they are."""
     known_ones: tuple[_Member, ...] = (bound, *bound.partitions)
     members: tuple[_Member, ...] = (now, *now.partitions)
     before = {each.oid: each for each in known_ones}
@@ -277,7 +275,7 @@ def _collation_reason(filtered: Collection[str], now: TableBinding) -> str | Non
 
 
 def case_reason(mapped: CaseMappings, now: TableBinding) -> str | None:
-    """Why the server maps the case of what a condition maps otherwise than it is mapped here, by its collation."""
+    """Why the server's collation maps case differently from the conditions here, for the columns in ``mapped``."""
     own = {column.name: column.case_differences for column in now.columns if column.case_differences is not None}
     for case, columns in sorted((case, sorted(columns)) for case, columns in mapped):
         collated = [name for name in columns if name in own]
@@ -289,7 +287,7 @@ def case_reason(mapped: CaseMappings, now: TableBinding) -> str | None:
 
 
 def _unlike(case: str, difference: str, column: str, now: TableBinding, *, is_own: bool) -> str:
-    """Why a shape cannot use ``lower``, ``upper`` or ILIKE, of a column or without one."""
+    """Why a shape cannot use ``lower``, ``upper`` or ILIKE, for a column or without one."""
     name, of = ("lower or ILIKE" if case == "lower" else case), "its" if is_own else "the database's"
     subject = f"column {column} of table {dotted(now.table)}" if column else "a literal"
     statement = f'ALTER TABLE {sql_table(now.table)} ALTER {quoted(column)} TYPE text COLLATE "C"'
@@ -348,7 +346,7 @@ def publication_reason(bound: TableBinding, now: TableBinding) -> str | None:
 
 
 def filter_reason(now: TableBinding) -> str | None:
-    """That the publication omits some changes of the table, or of a partition, if it does."""
+    """Why the publication omits some changes of the table or of a partition; ``None`` if it does not."""
     members: tuple[_Member, ...] = (now, *now.partitions)
     for member in members:
         if member.is_filtered:
@@ -358,10 +356,8 @@ def filter_reason(now: TableBinding) -> str | None:
 
 
 def type_reason(table: TableName, column: str, before: int, now: int) -> str:
-    """That a column has another type, by OID."""
     return f"the type of column {column} of table {dotted(table)} was changed (type OID {before}, now {now})"
 
 
 def dotted(table: TableName) -> str:
-    """The table's name for a message."""
     return ".".join(table)

@@ -1,8 +1,8 @@
-"""``TableShapes``: the shapes of one table, indexed for each layout of the relations that have its rows.
+"""``TableShapes``: the shapes of one table, with an index for each layout of the relations with its rows.
 
 The *layout* of a relation is its columns and its replica identity. Partitions nearly always have the layout of their
-table, and share one index. One that was attached may have its columns in another order; and while a table is altered,
-some of its partitions still have the old layout. An index exists as long as a relation has its layout.
+table, and share one index. An attached partition may have its columns in another order, and while a table is altered
+some partitions still have the old layout. An index exists as long as a relation has its layout.
 """
 
 from collections import Counter
@@ -18,10 +18,9 @@ _Layout: TypeAlias = tuple[tuple[Column, ...], str]
 
 
 class TableShapes:
-    """The shapes of one table. ``new_index`` makes an index for relations of a layout.
+    """The shapes of one table. ``new_index`` creates an index for relations of a layout.
 
-    ``types`` are those of columns that are not built in, by OID; if the caller alters them, it calls
-    :meth:`handle_types`.
+    ``types`` are the user types by OID; if the caller alters them, it must call :meth:`handle_types`.
     """
 
     def __init__(self, types: Mapping[int, UserType], new_index: Callable[[Relation], ShapeIndex] = ShapeIndex) -> None:
@@ -76,7 +75,7 @@ class TableShapes:
         return self._indexes[layout]
 
     def forget(self, relation_id: int) -> None:
-        """A relation's rows are no longer the table's; or it was altered."""
+        """Drop a relation whose rows are no longer the table's, or that was altered."""
         _, layout = self._relations.pop(relation_id, (None, None))
         if layout is None:
             return
@@ -85,7 +84,7 @@ class TableShapes:
             del self._uses[layout], self._indexes[layout]
 
     def handle_types(self) -> None:
-        """``types`` were altered: with its next change, a relation that has such a column gets another layout."""
+        """Note that ``types`` were altered: relations with such columns get another layout with their next change."""
         for relation, layout in tuple(self._relations.values()):
             if relation.with_types(self._types).columns != layout[0]:
                 self.forget(relation.relation_id)

@@ -15,10 +15,9 @@ from flushtracker.wal.changes import Change, TableName, Truncate
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """What a transaction has truncated of a partitioned table.
+    """The partitions of a table that a transaction has truncated.
 
-    ``empty``: the partitions known to be empty now. ``partial``: those that were truncated while others kept rows, with
-    their names.
+    ``empty`` are the partitions known to be empty now; ``partial`` the names of those truncated while others kept rows.
     """
 
     empty: frozenset[TableKey] = frozenset()
@@ -30,13 +29,12 @@ def truncated(
 ) -> tuple[Truncation, bool]:
     """The truncation after ``change``, and whether ``change`` has an effect on the shape.
 
-    ``partitions``: those in which the transaction may have found rows; ``None`` if ``relation``, which has changed, is
-    the table itself.
+    ``partitions`` are those in which the transaction may have found rows; ``None`` if ``relation`` is the table itself.
 
     Each transaction starts with no partition known to be empty. A TRUNCATE has an effect only if it leaves every
     partition empty, and then it applies to the whole shape. A transaction that commits with a partial truncation cannot
-    be followed: rows do not say which partition they are in. Changes that affect none of the shape's rows may be left
-    out.
+    be followed: rows do not say which partition they are in. Changes that affect none of the shape's rows may be
+    omitted.
     """
     if partitions is None:
         return (Truncation() if isinstance(change, Truncate) else before), True

@@ -1,8 +1,8 @@
-"""``TypeBinding``: what the types of a table's columns were like when shapes were bound to it.
+"""``TypeBinding``: the types of a table's columns when shapes were bound to it.
 
 The server writes an enum's value as its label, and a composite value as its attributes. Altering the type changes the
 texts of rows for which no change is sent, and the stream does not even describe the table again. An *added* label
-changes no row, so a shape survives it. That requires a check that each value is a known label: one that is not was
+changes no row, so a shape survives it. That requires checking that each value is a known label: an unknown one was
 renamed since. Values within composite types and ranges are not checked, so with those any change ends the shape.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 from flushtracker.wal.changes import FIRST_USER_TYPE, TypeKind, UserType
 
 MOST_LEVELS: Final = 100
-"""A type that is nested in more levels is not read further: each takes a query, and nothing else limits them."""
+"""Types nested more deeply are not read: each level takes a query, and nothing else limits the depth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class EnumLabel:
 
 @dataclass(frozen=True, slots=True)
 class TypeBinding:
-    """A type that is not built in: of a column, or a part of such a type.
+    """A user type: that of a column, or part of such a type.
 
-    ``parts`` are the OIDs of the types it is made of: of an array's items, a composite type's attributes, or what a
-    domain or a range is over. ``attributes``: the number of the last attribute that it ever had. ``labels``: an enum's,
-    in its order.
+    ``parts`` are the OIDs of the types it is made of: an array's element type, a composite type's attribute types, or
+    the base type of a domain or range. ``attributes`` is the number of the last attribute that it ever had. ``labels``
+    are an enum's, in order.
     """
 
     oid: int
@@ -63,7 +63,7 @@ def user_types(types: Iterable[TypeBinding]) -> dict[int, UserType]:
 
 
 def made_of(type_oids: Iterable[int], types: Mapping[int, TypeBinding]) -> tuple[TypeBinding, ...]:
-    """Those of ``types`` that have these OIDs, and all that they are made of, by OID."""
+    """The types with these OIDs, and all that they are made of, by OID."""
     found: dict[int, TypeBinding] = {}
     waiting = list(type_oids)
     while waiting:
@@ -75,15 +75,15 @@ def made_of(type_oids: Iterable[int], types: Mapping[int, TypeBinding]) -> tuple
 
 
 def are_cut_off(types: Iterable[TypeBinding]) -> bool:
-    """Whether one of the types is made of others that are not among them, because they are nested too deep."""
+    """Whether some type is made of others that are missing because they are nested too deeply."""
     by_oid = {binding.oid: binding for binding in types}
     return any(part >= FIRST_USER_TYPE and part not in by_oid for each in by_oid.values() for part in each.parts)
 
 
 def altered_type(type_oid: int, bound: Mapping[int, TypeBinding], now: Mapping[int, TypeBinding]) -> str | None:
-    """What happened to a type that may have changed its values' texts; ``None`` if nothing did.
+    """How a type was altered so that its values' texts may have changed; ``None`` if it was not.
 
-    Neither mapping has types that are built in.
+    Neither mapping has built-in types.
     """
     own = made_of([type_oid], bound)
     column_type = user_types(own).get(type_oid)

@@ -18,7 +18,7 @@ Operation: TypeAlias = Literal["insert", "update", "delete", "truncate", "trunca
 
 
 FIRST_USER_TYPE: Final = 10_000
-"""Types with smaller OIDs are built in, and the same in every database."""
+"""Types with smaller OIDs are built in and have the same OID in every database."""
 
 TypeKind: TypeAlias = Literal["enum", "domain", "array", "composite", "range", "multirange", "base"]
 
@@ -27,8 +27,8 @@ TypeKind: TypeAlias = Literal["enum", "domain", "array", "composite", "range", "
 class UserType:
     """A type that is not built in; pgoutput sends its OID, and the catalog has the rest.
 
-    ``labels`` are an enum's, in its order. ``inner`` is what a domain restricts, or an array holds: another such type,
-    or the OID of a built-in one.
+    ``labels`` are an enum's, in order. ``inner`` is the base type of a domain or the element type of an array: another
+    such type, or the OID of a built-in one.
     """
 
     oid: int
@@ -45,7 +45,7 @@ class UserType:
 
     @property
     def unrestricted(self) -> "UserType | int | None":
-        """The type itself, or what a domain restricts, at any depth."""
+        """The type itself, or the base type of a domain, however deeply nested."""
         found: UserType | int | None = self
         while isinstance(found, UserType) and found.kind == "domain":
             found = found.inner
@@ -62,7 +62,7 @@ class UserType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a relation, as pgoutput describes it. ``is_key``: part of the replica identity.
+    """One column of a relation, as pgoutput describes it. ``is_key`` means part of the replica identity.
 
     ``user_type`` is added from the catalog (:meth:`Relation.with_types`), if the type is not built in.
     """
@@ -93,14 +93,13 @@ class Relation:
 
     @property
     def unreadable_name(self) -> str | None:
-        """What has a name that is not UTF-8, for messages, such as ``its column 3``; ``None`` if all names are."""
+        """The first name that is not UTF-8, for messages, such as ``its column 3``; ``None`` if all are."""
         if not _is_text(self.schema + self.name):
             return "it"
         numbers = (number for number, column in enumerate(self.columns, 1) if not _is_text(column.name))
         return next((f"its column {number}" for number in numbers), None)
 
     def with_types(self, types: Mapping[int, UserType]) -> "Relation":
-        """The relation with the types of its columns that are among ``types``, by OID."""
         if not any(column.type_oid in types for column in self.columns):
             return self
         columns = (replace(column, user_type=types.get(column.type_oid)) for column in self.columns)
@@ -140,8 +139,8 @@ class Delete:
 class Truncate:
     """One truncated relation; a TRUNCATE of several relations becomes one ``Truncate`` for each.
 
-    With ``lost_by``, a table's OID, the relation is a partition that has left that table: only for the table, its rows
-    are gone.
+    With ``lost_by``, a table's OID, the relation is a partition that has left that table, and only that table loses its
+    rows.
     """
 
     relation: Relation
@@ -158,7 +157,7 @@ def _is_text(name: str) -> bool:
 
 
 CHANGE_BYTES: Final = 80
-"""Counted for each change, for its numbers, its operation, and the name of its table, which its key repeats."""
+"""Counted for each change: its numbers, its operation, and the table's name, which its key repeats."""
 
 
 def change_bytes(change: Change) -> int:
@@ -185,7 +184,6 @@ def relation_row_bytes(relation: Relation) -> int:
 
 
 def utf8_bytes(text: str) -> int:
-    """The number of bytes of ``text`` in UTF-8."""
     return len(text) if text.isascii() else len(text.encode())
 
 
@@ -221,7 +219,7 @@ class TransactionFragment:
         return len(self.changes)
 
     def cut(self, count: int) -> "tuple[TransactionFragment, TransactionFragment]":
-        """The fragment of its first ``count`` changes, and that of the others; neither may be empty."""
+        """Split off the first ``count`` changes; neither part may be empty."""
         first = replace(self, last_log_offset=self.changes[count - 1].offset, commit=None, changes=self.changes[:count])
         return first, replace(self, has_begin=False, changes=self.changes[count:])
 
@@ -230,8 +228,8 @@ class TransactionFragment:
 class LogItem:
     """One operation in a shape's log; ``key``, ``value`` and ``old_value`` are ``None`` where the operation has none.
 
-    ``truncate_partition`` removes all rows whose keys begin with its own; the other operations concern one row, or all.
-    A column that is absent from ``value`` is not NULL, but unchanged or unknown.
+    ``truncate_partition`` removes all rows whose keys begin with its key; the others concern one row, or all rows. A
+    column that is absent from ``value`` is not NULL, but unchanged or unknown.
     """
 
     offset: LogOffset

@@ -1,6 +1,6 @@
-"""``ContainedTransactions``: which transactions a snapshot contains, as every reader can decide it, in any program.
+"""``ContainedTransactions``: which transactions a snapshot contains, in a form that any program can evaluate.
 
-A transaction's commit LSN and its xid of 32 bits, which the stream has, are enough.
+A transaction's commit LSN and its 32-bit xid, both in the stream, are enough.
 """
 
 from bisect import bisect_right
@@ -16,10 +16,11 @@ _XIDS: Final = 2**32
 
 @dataclass(frozen=True, slots=True)
 class ContainedTransactions:
-    """All that commit at or below ``lsn``, except those whose xid is in one of the ranges ``unseen``.
+    """All transactions that commit at or below ``lsn``, except those with an xid in one of the ranges ``unseen``.
 
-    ``lsn`` is the end of the WAL after the snapshot was taken: what commits above it is not in the snapshot. ``unseen``
-    has inclusive ranges of 32-bit xids, ascending: what was in progress, and what began before ``lsn`` was read.
+    ``lsn`` is the end of the WAL after the snapshot was taken: a transaction that commits above it is not in the
+    snapshot. ``unseen`` has inclusive ranges of 32-bit xids, ascending: those in progress, and those assigned before
+    ``lsn`` was read.
 
     >>> contained = ContainedTransactions.of(MvccSnapshot.parse("100:105:102"), lsn=900, next_xid=108)
     >>> contained
@@ -35,16 +36,15 @@ class ContainedTransactions:
     unseen: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
-        """Check the order; see the class."""
         is_ascending = all(before[1] < after[0] for before, after in pairwise(self.unseen))
         if not is_ascending or not all(0 <= first <= last < _XIDS for first, last in self.unseen):
             raise ValueError(f"unseen is {self.unseen!s:.80}, expected ascending ranges of 32-bit xids")
 
     @classmethod
     def of(cls, visible: MvccSnapshot, lsn: int, next_xid: int) -> "ContainedTransactions":
-        """What ``visible`` sees. ``next_xid``, of 64 bits, was assigned after ``lsn`` was read.
+        """The transactions that ``visible`` sees. ``next_xid`` (64 bits) was read after ``lsn``.
 
-        So what commits at or below ``lsn`` has a lower xid.
+        So every transaction that commits at or below ``lsn`` has a lower xid.
 
         Raises:
             ValueError: a later transaction could not be distinguished from an earlier one.
@@ -56,8 +56,7 @@ class ContainedTransactions:
     def contains(self, tx_offset: int, xid: int) -> bool:
         """Whether the snapshot's rows have the effects of the transaction that commits at ``tx_offset``.
 
-        ``xid`` has 32 bits, as in the stream. The transaction may be of any age: it was in progress, or began before
-        the end of the WAL was read, or it was seen.
+        ``xid`` has 32 bits, as in the stream. The transaction may be of any age.
         """
         place = bisect_right(self.unseen, (xid, _XIDS)) - 1
         is_unseen = place >= 0 and xid <= self.unseen[place][1]
@@ -65,7 +64,7 @@ class ContainedTransactions:
 
 
 def _unseen(visible: MvccSnapshot, next_xid: int) -> tuple[tuple[int, int], ...]:
-    """The ranges of :attr:`ContainedTransactions.unseen`: what was in progress, and from xmax to before ``next_xid``.
+    """The ranges of :attr:`ContainedTransactions.unseen`: xids in progress, and those from xmax up to ``next_xid``.
 
     >>> _unseen(MvccSnapshot(2**32 - 3, 2**32 - 1, (2**32 - 3,)), 2**32 + 4)
     ((0, 3), (4294967293, 4294967293), (4294967295, 4294967295))
@@ -77,7 +76,7 @@ def _unseen(visible: MvccSnapshot, next_xid: int) -> tuple[tuple[int, int], ...]
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending spans, from the first to before the second, with those joined that touch."""
+    """Merge adjacent half-open spans, which are ascending."""
     found = list[tuple[int, int]]()
     for first, end in spans:
         begin = found.pop()[0] if found and found[-1][1] == first else first
@@ -86,6 +85,6 @@ def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _with_32_bits(first: int, end: int) -> list[tuple[int, int]]:
-    """The 32-bit xids from ``first`` to before ``end``, as inclusive ranges: two, if they begin again at 0 between."""
+    """The 32-bit xids of a half-open span as inclusive ranges: two if they wrap around."""
     low, high = first % _XIDS, (end - 1) % _XIDS
     return [(low, high)] if low <= high else [(low, _XIDS - 1), (0, high)]

@@ -1,17 +1,17 @@
-"""``FragmentConverter``: decoded messages in, ``TransactionFragment``s out.
+"""``FragmentConverter``: turns decoded messages into ``TransactionFragment``s.
 
 The server sends a transaction once it has committed: Begin (which already carries the commit LSN), its changes, Commit.
-The converter cuts it into fragments of at most ``max_batch_size`` changes and ``max_batch_bytes``, so that memory stays
-bounded, and so does the size of the events that a fragment becomes. Only a single change that is larger than
-``max_batch_bytes`` exceeds it, in a fragment of its own.
+The converter cuts it into fragments of at most ``max_batch_size`` changes and ``max_batch_bytes``, which bounds memory
+and the size of events. Only a single change that is larger than ``max_batch_bytes`` exceeds it, in a fragment of its
+own.
 
-- ``last_log_offset`` strictly increases from fragment to fragment, so the commit fragment needs a change of its own.
-  A full fragment is therefore emitted only when the change *after* it arrives. That always leaves a change for the
+- ``last_log_offset`` strictly increases from fragment to fragment, so the commit fragment needs a change of its own. A
+  full fragment is therefore emitted only when the change *after* it arrives. That always leaves a change for the
   commit, even in a transaction of exactly n × ``max_batch_size`` changes.
 - Where a transaction is cut is not part of its identity: with other limits, a resend cuts it elsewhere.
 - Operations are numbered 0, 2, 4, …, because an update that changes a primary key may later become two operations.
-- A row that no shape needs is not decoded (``skip_row``): it uses up its number and nothing else. Of other rows, only
-  the columns that shapes read are decoded (``read_only``).
+- A row that no shape needs is not decoded (``skip_row``), but keeps its number. Of other rows, only the columns that
+  shapes read are decoded (``read_only``).
 - A Relation message applies to the changes after it, even in mid-transaction. Earlier changes keep the relation they
   arrived with.
 """
@@ -48,7 +48,6 @@ class _TransactionBuffer:
         return LogOffset(self.begin.final_lsn, 2 * self.change_count)
 
     def take_fragment(self, commit: Commit | None) -> TransactionFragment:
-        """Empty the buffer into one fragment."""
         lsn = self.begin.final_lsn
         last_log_offset = self.changes[-1].offset if self.changes else LogOffset(lsn, 0)
         fragment = TransactionFragment(
@@ -63,10 +62,10 @@ class _TransactionBuffer:
 class FragmentConverter:
     """Cuts a stream of messages into fragments of at most ``max_batch_size`` changes and ``max_batch_bytes`` each.
 
-    Bytes are those of :func:`~flushtracker.wal.changes.change_bytes`. A transaction of more than ``max_tx_size`` bytes,
-    which are those of its row messages and of its truncates, is refused. The converter keeps the relations described so
-    far, and at most one fragment's changes of the open transaction. Create a new converter after a reconnect, because
-    the server restarts its stream, and after any exception.
+    Bytes are those of :func:`~flushtracker.wal.changes.change_bytes`. A transaction whose row messages and truncates
+    have more than ``max_tx_size`` bytes is refused. The converter keeps the relations described so far, and at most one
+    fragment's changes of the open transaction. Create a new converter after a reconnect, because the server restarts
+    its stream, and after any exception.
 
     Raises:
         ValueError: a limit is below 1.
@@ -95,7 +94,7 @@ class FragmentConverter:
         self._readers: dict[int, RowReader] = {}
         self._transaction: _TransactionBuffer | None = None
         self.committed_changes = 0
-        """The number of changes of all transactions that have ended, including the rows that were skipped."""
+        """The number of changes in ended transactions, including skipped rows."""
 
     @property
     def in_transaction(self) -> bool:
@@ -136,16 +135,16 @@ class FragmentConverter:
         self._reader(relation_id).read_only(columns)
 
     def leave_out(self, relation_id: int, column: str) -> None:
-        """Do not decode this column of the relation's rows, not even if it is in the key, up to :meth:`read_only`."""
+        """Do not decode this column of the relation's rows, even if it is in the key, until :meth:`read_only`."""
         self._reader(relation_id).leave_out(column)
 
     def forget(self, relation_id: int) -> None:
-        """The relation is gone: unless it is described again, a change of it is refused."""
+        """Drop a relation that is gone: unless it is described again, its changes are refused."""
         self._relations.pop(relation_id, None)
         self._readers.pop(relation_id, None)
 
     def lose_partition(self, table_oid: int, partition: Relation) -> tuple[TransactionFragment, ...]:
-        """Add to the open transaction that a table has lost a partition, which the server does not send.
+        """Add the loss of a table's partition to the open transaction; the server does not send it.
 
         It does not count towards ``max_tx_size``. Returns the fragments that it completes, as :meth:`handle` does.
         """

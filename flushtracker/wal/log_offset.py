@@ -18,8 +18,8 @@ class _Offset(NamedTuple):
 class LogOffset(_Offset):
     """The commit LSN of a transaction and the index of one operation within it, ordered by both.
 
-    A named tuple, because every change has one, and creating and comparing it takes a third of a data class's time.
-    The text form is for messages and logs. ``parse`` and ``str`` are inverses for all but :meth:`before_all`.
+    A named tuple, because every change has one and a data class takes three times as long to create and compare. The
+    text form is for messages and logs. ``parse`` and ``str`` are inverses for all but :meth:`before_all`.
 
     >>> LogOffset(23997288, 5) < LogOffset(23997288, 6) < LogOffset(23997300, 0)
     True
@@ -35,7 +35,6 @@ class LogOffset(_Offset):
     __slots__ = ()
 
     def __new__(cls, tx_offset: int, op_offset: int) -> "LogOffset":
-        """Check the range; see the class."""
         if tx_offset < -1 or not 0 <= op_offset <= OP_INFINITY:
             raise ValueError(
                 f"LogOffset ({tx_offset}, {op_offset}) is out of range: tx_offset must be at least -1 and op_offset "
@@ -72,7 +71,7 @@ class LogOffset(_Offset):
         return cls(tx_offset - 1, 0)
 
     def reached(self, *, is_commit: bool) -> "LogOffset":
-        """How far a stream has been read after a fragment that ends here.
+        """The position of a stream after a fragment that ends here.
 
         A commit fragment ends its transaction, so it reaches ``(tx_offset, ∞)`` however the transaction was cut.
         """

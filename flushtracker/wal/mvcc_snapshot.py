@@ -1,4 +1,4 @@
-"""``MvccSnapshot``: which transactions' effects a snapshot of PostgreSQL contains."""
+"""``MvccSnapshot``: which transactions a PostgreSQL snapshot sees."""
 
 import re
 from bisect import bisect_left
@@ -8,14 +8,14 @@ from typing import Final, NamedTuple
 
 _XIDS: Final = 2**32
 _FIRST_XID: Final = 3
-"""Lower ones stand for rows that every transaction sees."""
+"""Lower xids mark rows that every transaction sees."""
 _TEXT: Final = re.compile(r"(\d{1,20}):(\d{1,20}):((?:\d{1,20}(?:,\d{1,20})*)?)", re.ASCII)
 
 
 class CatalogRow(NamedTuple):
-    """A version of a row of the catalog: what it is about, and the 32-bit xid that wrote it, of a subtransaction too.
+    """A version of a catalog row: the object's name, and the 32-bit xid that wrote it, which may be a subtransaction's.
 
-    A row that PostgreSQL has frozen keeps its xid, which others may get again after 2**32 transactions.
+    A frozen row keeps its xid, which is reused after 2**32 transactions.
     """
 
     name: str
@@ -44,7 +44,6 @@ class MvccSnapshot:
     xip: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the order; see the class."""
         ids = (self.xmin - 1, *self.xip, self.xmax)
         is_ascending = all(one < other for one, other in pairwise(ids))
         if not 0 < self.xmin <= self.xmax < 2**64 or not is_ascending:
@@ -64,7 +63,8 @@ class MvccSnapshot:
     def sees(self, xid: int) -> bool:
         """Whether the snapshot contains the effects of the top-level transaction ``xid``, unless it was rolled back.
 
-        ``xid`` has 32 bits, as in the stream, and is within 2**31 of ``xmax``: it is the 64-bit id nearest to that.
+        ``xid`` has 32 bits, as in the stream, and is within 2**31 of ``xmax``: it stands for the 64-bit id nearest to
+        that.
 
         >>> snapshot = MvccSnapshot.parse("4294967290:4294967300:4294967297")
         >>> [snapshot.sees(xid) for xid in (4294967295, 0, 1, 3, 4)]
@@ -77,7 +77,7 @@ class MvccSnapshot:
         return index == len(self.xip) or self.xip[index] != full
 
     def is_after(self, xid: int) -> bool:
-        """Whether every transaction with an xid up to ``xid`` had ended, and so the one that ``xid`` is a part of.
+        """Whether every transaction with an xid up to ``xid`` had ended, including the parent of ``xid``.
 
         Unlike :meth:`sees`, this is right for subtransactions. ``xid`` has 32 bits and is within 2**31 of ``xmin``.
 

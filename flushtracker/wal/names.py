@@ -1,4 +1,4 @@
-"""What the name of a source, a shape or a writer may contain; they become keys of records and fields of log lines."""
+"""The characters allowed in the names of sources, shapes and writers, which become record keys and log fields."""
 
 import re
 from typing import Final
@@ -9,7 +9,7 @@ _UNUSABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 LOG_WRITER: Final = "log"
-"""The name of ``flushtracker write``, the writer of every shape that names no other."""
+"""The writer name of ``flushtracker write``, the default for shapes."""
 MAX_WRITER_LENGTH: Final = 63
 MAX_ID_LENGTH: Final = 200
 

@@ -8,9 +8,9 @@ The bytes are untrusted. Each read is checked against the end of the message, ea
 version 1, and a message must end with its last field. Any violation raises a ``DecodeError`` with the message's type
 and the byte's position; it never shows a row's values.
 
-What any role may write, on tables that no shape has, must stop nothing. So origins, types and logical messages, which
-change no table, are not read past their first byte. And a name that is not UTF-8, as a SQL_ASCII database may have, is
-kept with its bytes as surrogates (:attr:`~flushtracker.wal.changes.Relation.unreadable_name`).
+Data that any role may write, outside the tables of shapes, must not stop capture. So origins, types and logical
+messages, which change no table, are not read past their first byte. A name that is not UTF-8, possible in a SQL_ASCII
+database, is kept with its bytes as surrogates (:attr:`~flushtracker.wal.changes.Relation.unreadable_name`).
 """
 
 from collections.abc import Callable

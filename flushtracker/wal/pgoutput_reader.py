@@ -15,11 +15,11 @@ U32: Final = Struct(">I")
 U64: Final = Struct(">Q")
 I64: Final = Struct(">q")
 
-_EPOCH: Final = datetime(2000, 1, 1)  # noqa: DTZ001  UTC, and without it in the text
+_EPOCH: Final = datetime(2000, 1, 1)  # noqa: DTZ001  UTC; naive, so that the text has no offset
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EARLIEST_US: Final = (datetime(1, 1, 2) - _EPOCH) // _MICROSECOND  # noqa: DTZ001  likewise
 _LATEST_US: Final = (datetime(9999, 12, 31) - _EPOCH) // _MICROSECOND - 1  # noqa: DTZ001  likewise
-"""In each time zone, these are in the years 1 to 9999."""
+"""These fall into the years 1 to 9999 in every time zone."""
 
 
 class MessageReader:
@@ -73,8 +73,8 @@ class MessageReader:
     def timestamp(self) -> str:
         """Read microseconds since 2000-01-01 UTC and return ISO 8601 text; any 64 bits are a time.
 
-        A replication origin sets the time of its commits freely, to the infinities, too. A time that readers may not be
-        able to hold, whatever their time zone, becomes the nearest one that they can.
+        A replication origin may set any commit time, even the infinities. A time that a reader in some time zone could
+        not represent becomes the nearest one that it can.
         """
         return _timestamp_text(self.number(I64, "a commit timestamp"))
 
@@ -94,6 +94,6 @@ class MessageReader:
 
 @lru_cache(maxsize=1)
 def _timestamp_text(microseconds: int) -> str:
-    """A transaction's Begin and Commit have the same timestamp."""
+    """Cached, because a transaction's Begin and Commit have the same timestamp."""
     held = min(max(microseconds, _EARLIEST_US), _LATEST_US)
     return (_EPOCH + timedelta(microseconds=held)).isoformat(timespec="microseconds") + "Z"

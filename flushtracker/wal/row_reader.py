@@ -1,9 +1,8 @@
 """``RowReader``: reads the Insert, Update and Delete messages of one relation.
 
-Most of the stream passes through here, so a value goes from the message's bytes into its row in one step, and a value
-that no shape reads is skipped: it is absent from its row, like one that the server did not send. The bytes are
-untrusted, as in :mod:`~flushtracker.wal.pgoutput`, apart from those of skipped values, whose text is not decoded, and
-from what follows the last value that is read.
+Most of the stream passes through here, so a value goes from the message's bytes into its row in one step. A value that
+no shape reads is skipped and absent from its row, like one that the server did not send. The bytes are checked as in
+:mod:`~flushtracker.wal.pgoutput`, except the text of skipped values and everything after the last value that is read.
 """
 
 from collections.abc import Collection
@@ -35,7 +34,7 @@ _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
 _read_length: Final = Struct(">i").unpack_from
 
 _Run: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
-"""Neighbouring columns: those to skip, and those after them to read."""
+"""Adjacent columns: those to skip, and those after them to read."""
 
 
 class RowReader:
@@ -57,13 +56,13 @@ class RowReader:
         self._columns: Collection[str] | None = None
         self._has_left_out = False
         self._runs: tuple[_Run, ...] = (((), self._names),)
-        # Those of a message's last row, without what follows the last column to read.
+        # The runs of a message's last row, without anything after the last column to read.
         self._last_runs: tuple[_Run, ...] = self._runs
 
     def read_only(self, columns: Collection[str] | None) -> None:
-        """From the next change on, read these columns and those of the key alone; ``None`` for all.
+        """From the next change on, read only these columns and those of the key; ``None`` for all.
 
-        Under ``REPLICA IDENTITY FULL`` every column is flagged as key, and the key is what shapes name.
+        Under ``REPLICA IDENTITY FULL`` every column is flagged as key, so only the given columns are read.
         """
         if (columns is self._columns or columns == self._columns) and not self._has_left_out:
             return
@@ -72,12 +71,11 @@ class RowReader:
         self._arrange(set(self._names) if columns is None else {*columns, *keys})
 
     def leave_out(self, column: str) -> None:
-        """Skip this column, too, until :meth:`read_only` is called again."""
+        """Skip this column too, until the next :meth:`read_only`."""
         self._has_left_out = True
         self._arrange({name for _, names in self._runs for name in names if name != column})
 
     def _arrange(self, wanted: Collection[str]) -> None:
-        """Find the runs with which these columns are read."""
         runs: list[_Run] = []
         skipped: tuple[str, ...] = ()
         for is_wanted, group in groupby(self._names, wanted.__contains__):
@@ -105,7 +103,8 @@ class RowReader:
                 message, _FIRST + 1, self._last_runs if operation == "Delete" else self._runs
             )
             if kind == b"K":
-                # The server sends NULL for every other column, whatever its value. Only what is kept is counted.
+                # The server sends NULL for every other column, whatever its value. Only key columns are kept and
+                # counted.
                 old = {name: old[name] for name in self._key_columns if name in old}
                 old_size = self._row_bytes + values_bytes(old)
             size += old_size
@@ -185,7 +184,7 @@ class RowReader:
         return position
 
     def _cut_off(self, message: RowMessage, position: int, name: str) -> DecodeError:
-        """The error for a value at ``position`` that the message's end cuts off."""
+        """The error for a value at ``position`` that is cut off by the message's end."""
         if position < len(message.data):
             return self._error(message, position + 1, "a value's length")
         return self._error(message, position, f"the value of column {name}")

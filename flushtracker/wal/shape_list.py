@@ -1,10 +1,10 @@
 """Where a transaction's commit lists each shape, if it has too many for one event.
 
 The list of a commit's shapes is then split into several fragments, the *list parts*. Only the last has the commit. They
-follow the transaction's operations, so their ``op_offset`` is above every operation's. It depends on nothing but the
-ids of the shapes: each shape is listed at its own ``op_offset``, in this order, and a part ends at that of its last
-shape. So a part that ends at *n* states that every shape of the transaction that is listed at or below *n* has been
-listed, wherever the list is cut, whatever limit a resend has, and whichever shapes were removed in between.
+follow the transaction's operations, so their ``op_offset`` is above every operation's. Each shape is listed at its own
+``op_offset``, which depends only on its id, in this order, and a part ends at that of its last shape. So a part that
+ends at *n* states that all of the transaction's shapes at or below *n* have been listed, wherever the list is cut,
+whatever limit a resend has, and whichever shapes were removed in between.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ LAST_LISTED: Final = FIRST_LISTED + 2**32 - 1
 
 
 def listed_at(shape_id: str) -> int:
-    """The ``op_offset`` at which a list that is split lists the shape. Different shapes may have the same one.
+    """The ``op_offset`` of the shape in a split list. Different shapes may have the same one.
 
     >>> listed_at("users") == listed_at("users"), is_list(listed_at("users"))
     (True, True)
@@ -37,7 +37,7 @@ def is_list(op_offset: int) -> bool:
 
 
 def lists_in_order(follows: LogOffset, last_log_offset: LogOffset, shape_ids: Iterable[str]) -> bool:
-    """Whether a fragment, if it is a list part, has only shapes that are listed past what it follows, up to its end."""
+    """Whether a fragment that is a list part has only shapes listed past what it follows, up to its end."""
     if not is_list(last_log_offset.op_offset):
         return True
     continues = follows.tx_offset == last_log_offset.tx_offset and is_list(follows.op_offset)

@@ -1,7 +1,7 @@
 """``SourceName``: the name that capture gives to the WAL stream of one slot, and which source of a slot is current.
 
-A source is any text to those who read events: a producer of one's own chooses its name freely. Only a name of this form
-belongs to a slot. Any other belongs to none, whatever it looks like.
+Readers of events accept any text as a source, so a producer other than capture may choose its name freely. Only names
+of this form belong to a slot.
 """
 
 import re
@@ -29,7 +29,7 @@ class SourceName:
 
     @classmethod
     def parse(cls, text: str) -> "SourceName | None":
-        """Read a name; the inverse of ``str``. Returns ``None`` for a text that ``str`` never gives.
+        """Read a name; the inverse of ``str``. Returns ``None`` if the text is not of that form.
 
         >>> SourceName.parse("7301/2/shapes/3")
         SourceName(system_id='7301', timeline=2, slot='shapes', epoch=3)
@@ -44,12 +44,13 @@ class SourceName:
 
     @property
     def server(self) -> str:
-        """``<system identifier>/<timeline>``: the server on which the source began; since then it may have moved on."""
+        """``<system identifier>/<timeline>`` of the server on which the source began; the timeline may have changed
+        since.
+        """
         return f"{self.system_id}/{self.timeline}"
 
     @property
     def base(self) -> "SourceName":
-        """The name in the first epoch."""
         return replace(self, epoch=0)
 
     def last_epoch(self, sources: Iterable[str]) -> int | None:
@@ -63,7 +64,7 @@ class SourceName:
 
 
 def current_sources(slot: str, sources: Iterable[str]) -> dict[str, SourceName]:
-    """By system identifier, the source among ``sources`` that capture reads from ``slot`` now.
+    """By system identifier, the source among ``sources`` that capture currently reads from ``slot``.
 
     That is the one with the greatest timeline, and the greatest epoch on it.
 
@@ -76,9 +77,9 @@ def current_sources(slot: str, sources: Iterable[str]) -> dict[str, SourceName]:
 
 
 def successors(sources: Iterable[str]) -> dict[str, str]:
-    """By source, the one that capture reads from the same slot of the same server now, for each that is *retired*.
+    """The current source of the same slot and server, for each *retired* source.
 
-    Its slot's WAL goes on under another name, so nothing waits for its acks any more.
+    The slot's WAL continues under another name, so nothing waits for a retired source's acks.
 
     >>> successors(["7/1/s", "7/2/s", "7/2/s/1", "7/3/other", "8/1/s", "mine"])
     {'7/1/s': '7/2/s/1', '7/2/s': '7/2/s/1'}

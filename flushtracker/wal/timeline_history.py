@@ -1,8 +1,8 @@
-"""``TimelineHistory``: the timelines from which a server's WAL has come, and where each one ended.
+"""``TimelineHistory``: the timelines in a server's WAL, and where each one ended.
 
-A promotion begins a new timeline: up to the *switch point* the WAL is that of the timeline before, and what the old
-primary wrote from there on is not in it. A switch point is the end of a record, so a commit record of the old timeline
-is in the new one exactly if it begins below it; and nothing of the new timeline commits below it.
+A promotion begins a new timeline. Up to the *switch point* its WAL is that of the previous timeline; anything that the
+old primary wrote after it is missing. A switch point is the end of a record, so the new timeline has exactly those
+commit records of the old one that begin below it, and nothing of the new timeline commits below it.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,6 @@ class TimelineHistory:
     switches: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the order; see the class."""
         timelines = [0, *(timeline for timeline, _ in self.switches), self.timeline]
         lsns = [0, *(lsn for _, lsn in self.switches)]
         if not all(a < b for a, b in pairwise(timelines)) or not all(a <= b for a, b in pairwise(lsns)):
@@ -60,7 +59,7 @@ class TimelineHistory:
         return dict(self.switches)
 
     def switch_from(self, earlier: "TimelineHistory") -> int | None:
-        """Where this history has left ``earlier``, which it continues; ``None`` if it does not continue it.
+        """The LSN where this history left ``earlier``; ``None`` if it does not continue it.
 
         >>> one, two = TimelineHistory(1), TimelineHistory(2, ((1, 500),))
         >>> three = TimelineHistory(3, ((1, 500), (2, 900)))

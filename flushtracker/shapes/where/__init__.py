@@ -3,10 +3,10 @@
 A condition is true, false or unknown (``None``), as in SQL; only true matches a row. Anything that depends on
 information that capture does not have is refused, not guessed: the order of text (the database's collation), a
 timestamp without an offset compared with ``timestamptz`` (the session's time zone), every type whose operators are not
-known here. The relation describes its types that are not built in (:class:`~flushtracker.wal.changes.UserType`).
-A row for which PostgreSQL would raise an error has no outcome, and the predicate raises one too: a division by zero, a
-number out of the range of ``double precision`` or of ``numeric``. The exception is an overflow of integers, which are
-computed exactly; a snapshot evaluates conditions that calculate here, too, and not on the server.
+known here. The relation describes its user types (:class:`~flushtracker.wal.changes.UserType`). A row for which
+PostgreSQL would raise an error has no outcome, and the predicate raises an error too: a division by zero, a number out
+of the range of ``double precision`` or of ``numeric``. The exception is an overflow of integers, which are computed
+exactly; a snapshot evaluates conditions that calculate here, too, and not on the server.
 
 ``lower``, ``upper`` and ILIKE map ASCII letters as every collation does, except those of Turkish, Azeri and Lithuanian,
 which are refused. Other letters are compared only where their case makes no difference (:mod:`~.letter_case`). Text is
@@ -58,14 +58,15 @@ class Where:
         return bind(self._condition, relation)
 
     def joined(self, table: TableName, relations: Mapping[TableName, Relation]) -> JoinedCondition:
-        """The condition for rows of ``table``, with the tables of its subqueries among ``relations``.
+        """The condition for rows of ``table``; ``relations`` include the tables of its subqueries.
 
         Raises ``ShapeError`` as :meth:`bind`.
         """
         return JoinedCondition(self._condition, table, relations)
 
     def encoding_reasons(self, relation: Relation, encoding: str) -> list[str]:
-        """Why a server whose database has this encoding may judge rows of ``relation`` otherwise; empty if it agrees.
+        """Why a server whose database has this encoding may judge rows of ``relation`` differently; empty if it does
+        not.
 
         It must be possible to bind the condition to ``relation``.
         """
@@ -73,20 +74,20 @@ class Where:
 
     @property
     def case_mappings(self) -> CaseMappings:
-        """What of it depends on how collations map the case of letters."""
+        """Where it depends on how collations map case."""
         return frozenset() if self.form is not None else case_mappings(self._condition)
 
     @property
     def may_overflow(self) -> bool:
-        """Whether it calculates what a server may have an error for: integers overflow there, and not here."""
+        """Whether it has calculations that may fail on a server: integers overflow there, but not here."""
         return self.form is None and may_overflow(self._condition)
 
     def compared_texts(self, table: TableName) -> list[frozenset[ColumnOf]]:
-        """The columns that it compares as texts, if ``table`` is the shape's; see :func:`~.compared_texts`."""
+        """The columns that it compares as texts if the shape is on ``table``; see :func:`~.compared_texts`."""
         return [] if self.form is not None else list(compared_texts(self._condition, table))
 
     def missing_columns(self, relation: Relation) -> list[ShapeError]:
-        """An error for each column that it reads and that ``relation`` does not have."""
+        """An error for each column that it reads and ``relation`` does not have."""
         return Operands(relation).missing(sorted(self.columns))
 
     def canonical(self, relation: Relation | None = None) -> Form:
@@ -96,8 +97,8 @@ class Where:
     def required_values(self, relation: Relation) -> RequiredValues:
         """The values that a row of ``relation`` must have to match, for an index.
 
-        A condition of this form can be bound to ``relation``. Raises ``ValueError`` if this one cannot, because of its
-        literals.
+        A condition of this form must be bindable to ``relation``. Raises ``ValueError`` if this one is not, because of
+        its literals.
         """
         return required_values(self._condition, relation)
 
@@ -109,7 +110,7 @@ class Where:
 def parse_where(text: str, schema: str | None = None) -> Where:
     """Parse a condition; raises ``ShapeError`` naming the construct that is not supported.
 
-    The tables of subqueries have a schema, or are in ``schema``, if that is given.
+    Tables of subqueries without a schema are in ``schema``, if that is given.
 
     >>> sorted(parse_where('Region = \\'eu\\' AND NOT "line/no" > 5').columns)
     ['line/no', 'region']

@@ -20,14 +20,14 @@ _Bounds: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ArrayValue:
-    """``bounds`` are the lower bound and the length of each dimension; ``items`` are those of all dimensions."""
+    """``bounds`` has the lower bound and the length of each dimension; ``items`` has the items of all dimensions."""
 
     bounds: _Bounds
     items: tuple[Any, ...]
 
 
 def array_parser(parse_item: Callable[[str], Any]) -> Callable[[str], ArrayValue]:
-    """A parser of arrays of which ``parse_item`` parses the items.
+    """A parser of arrays whose items ``parse_item`` parses.
 
     >>> array_parser(int)("{{1,2},{3,NULL}}")
     ArrayValue(bounds=((1, 2), (1, 2)), items=(1, 2, 3, None))
@@ -65,7 +65,7 @@ class _Reader:
         return lengths
 
     def _rest(self, items: list[Any], depth: int) -> tuple[int, ...]:
-        """What follows an opening brace; all items must be of the same dimensions."""
+        """Read the rest after an opening brace; all items must have the same dimensions."""
         if depth > _MAX_DIMENSIONS:
             raise ValueError("an array of more than 6 dimensions")
         count, inner = 0, None

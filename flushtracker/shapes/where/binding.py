@@ -72,7 +72,7 @@ QuerySets: TypeAlias = Callable[[Query], QuerySet]
 def bind(condition: Node, relation: Relation, sets: QuerySets | None = None) -> Callable[[Row], bool | None]:
     """The predicate for rows of ``relation``; each column is read once per row, however often it occurs.
 
-    A condition with subqueries needs their ``sets``, and its outcomes are those of what the sets have by then.
+    A condition with subqueries needs their ``sets``, and is evaluated against their content at that time.
     """
     operands = Operands(relation)
     evaluate = _Binder(operands, sets).condition(condition, "the whole condition")
@@ -93,8 +93,6 @@ def bind(condition: Node, relation: Relation, sets: QuerySets | None = None) -> 
 
 
 class _Binder:
-    """Compiles the nodes of one condition."""
-
     def __init__(self, operands: Operands, sets: QuerySets | None) -> None:
         self._operands = operands
         self._sets = sets
@@ -174,7 +172,7 @@ class _Binder:
     def _is_null(self, node: Node) -> Condition:
         match node:
             case ColumnRef(name):
-                # Any type will do: the value is not parsed.
+                # Any type will do, since the value is not parsed.
                 tested = self._operands.raw_column(name)
             case CaseMapping():
                 tested = self._text_of(node)
@@ -236,7 +234,7 @@ class _Binder:
         operand = self._operand(node.operand)
         if not operand.is_one_of(*TEXTS):
             raise self._refused(f"has {operand} {node.written_as} a pattern", f"use {node.written_as} with text")
-        # Trailing blanks of character(n) count in LIKE, and only there, so a column is read as raw text.
+        # Trailing blanks of character(n) count only in LIKE, so a column is read as raw text.
         if isinstance(node.operand, ColumnRef):
             text = self._operands.raw_column(node.operand.name)
         else:
@@ -255,7 +253,7 @@ class _Binder:
     def _settled(
         self, nodes: Sequence[Node], written_as: str, compile_test: Callable[[Sequence[Operand]], Condition]
     ) -> Condition:
-        """The test of ``nodes``, of which one may be ``lower`` or ``upper`` if all others are literals."""
+        """Compile a test of ``nodes``. One may be ``lower`` or ``upper`` if all others are literals."""
         mapping = next((node for node in nodes if isinstance(node, CaseMapping)), None)
         if mapping is None:
             return compile_test([self._operand(node) for node in nodes])

@@ -1,8 +1,8 @@
 """The canonical form of a condition: equal for two conditions only if they mean the same for every row.
 
-The reverse does not hold: conditions that mean the same may have different forms. The form does not depend on
-spelling, on parentheses, on the order of what AND, OR and IN list, on which side of a comparison an operand is, or, if
-the table is known, on how a literal is written: ``id = 5`` and ``'05' = id`` are the same for an integer ``id``.
+The reverse does not hold: conditions that mean the same may have different forms. The form does not depend on spelling,
+parentheses, the order of operands of AND, OR and IN, the sides of a comparison, or, if the table is known, on how a
+literal is written: ``id = 5`` and ``'05' = id`` are the same for an integer ``id``.
 
 An IN list is an OR of comparisons only if the type that PostgreSQL chooses for the whole list compares as each of these
 would: not if there is a floating-point number, or a literal of another type.
@@ -32,16 +32,15 @@ from flushtracker.wal.changes import Column, Relation
 _MIRRORED: Final = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _NEGATED: Final = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _BY_VALUE: Final = ("exact", "boolean", "uuid", "datetime", "instant", "time")
-"""The families whose values are equal exactly if PostgreSQL takes their texts for the same."""
+"""Families in which values are equal exactly if PostgreSQL considers their texts equal."""
 
 Form: TypeAlias = tuple[Any, ...]
-"""Values that can be hashed."""
 
 _Columns: TypeAlias = Mapping[str, Column]
 
 
 def canonical(node: Node, relation: Relation | None = None) -> Form:
-    """The form of a condition; ``relation`` has the types of the columns, if these are known.
+    """The form of a condition; ``relation`` has the types of the columns, if known.
 
     It costs about as much as parsing the condition: a literal is never written out, however large its exponent.
     """
@@ -77,7 +76,7 @@ def _membership(operand: Node, items: Sequence[Node], columns: _Columns) -> Form
 
 
 def _is_compared_one_by_one(operand: Node, items: Iterable[Node], columns: _Columns) -> bool:
-    """Whether each item is compared as it would be without the others, for all that is known."""
+    """Whether each item is compared as it would be without the others."""
     sql_type = _column_type(operand, columns)
     if sql_type is None or sql_type.family == "float":
         return False
@@ -85,7 +84,7 @@ def _is_compared_one_by_one(operand: Node, items: Iterable[Node], columns: _Colu
 
 
 def _is_like(literal: Constant, sql_type: SqlType) -> bool:
-    """Whether a literal has this type, or one of the same values."""
+    """Whether a literal has this type, or one with the same values."""
     of_literal = None if literal.type_oid is None else TYPES.get(literal.type_oid)
     if of_literal is None:
         return False
@@ -93,7 +92,7 @@ def _is_like(literal: Constant, sql_type: SqlType) -> bool:
 
 
 def _column_type(node: Node, columns: _Columns) -> SqlType | None:
-    """The type of an operand that is a column; ``None`` if it is none, or its type is not known."""
+    """The type of an operand that is a column; ``None`` if it is not, or its type is unknown."""
     column = columns.get(node.name) if isinstance(node, ColumnRef) else None
     return None if column is None else type_of(column)
 
@@ -106,14 +105,14 @@ def _comparison(operator: str, left: Node, right: Node, columns: _Columns) -> Fo
 
 
 def _operand(node: Node, other: Node, columns: _Columns) -> Form:
-    """An operand of a comparison; a literal that is compared with a column is the value that it is there."""
+    """An operand of a comparison; a literal compared with a column becomes the value that it has there."""
     sql_type = _column_type(other, columns)
     value = _value(node, sql_type) if isinstance(node, Constant) and sql_type is not None else None
     return _canonical(node, columns) if value is None else value
 
 
 def _value(literal: Constant, sql_type: SqlType) -> Form | None:
-    """What a literal is where it is compared with a column of this type; ``None`` if that is not known."""
+    """The value of a literal compared with a column of this type; ``None`` if unknown."""
     if literal.text is None or not (literal.is_untyped or _is_like(literal, sql_type)):
         return None
     parse = parse_short_numeric if sql_type.oid == NUMERIC else sql_type.parse

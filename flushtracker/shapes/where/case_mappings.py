@@ -8,11 +8,11 @@ from flushtracker.shapes.where.server_encoding import within
 from flushtracker.shapes.where.tree import CaseMapping, ColumnRef, Constant, Like, Node
 
 CaseMappings: TypeAlias = frozenset[tuple[LetterCase, frozenset[str]]]
-"""Functions, each with the columns of its text, which has their collation; a literal has none."""
+"""Each function with the columns of its text, whose collation it uses; a literal has none."""
 
 
 def case_mappings(condition: Node) -> CaseMappings:
-    """Those of a condition, without its subqueries; ILIKE is ``lower`` to the server.
+    """The case mappings of a condition, without its subqueries; the server implements ILIKE with ``lower``.
 
     >>> from flushtracker.shapes.where.syntax import read_condition
     >>> sorted((case, *columns) for case, columns in case_mappings(read_condition("a ILIKE 'x' OR upper(b) = 'X'")[0]))

@@ -1,11 +1,11 @@
-"""What a server's ``lower`` and ``upper`` must do under a collation for conditions to mean the same here as there.
+"""Checks that a server's ``lower`` and ``upper`` under a collation match what conditions assume here.
 
-:func:`probes` are texts, and :func:`is_expected` says whether the server may map one so, by what
-:func:`~.letter_case.case_variants` assumes of it:
+:func:`probes` returns texts to map, and :func:`is_expected` checks the server's result against the assumptions of
+:func:`~.letter_case.case_variants`:
 
 - letters in ASCII become letters in ASCII, as everywhere but in Turkish, Azeri and the like;
 - another letter stays one character that no literal may have, or becomes one of its variants;
-- everything else stays as it is, and so does the number of characters: Lithuanian adds dots, Greek removes accents.
+- everything else stays unchanged, as does the number of characters (Lithuanian adds dots, Greek removes accents).
 
 The probes are each letter on its own, letters with a mark after them, which some languages map together, and all other
 characters up to U+1FFFF, above which nothing has a case.
@@ -20,14 +20,14 @@ from flushtracker.shapes.where.letter_case import LetterCase, case_variants, has
 _END: Final = 0x20000
 _SURROGATES: Final = range(0xD800, 0xE000)
 _BLOCK: Final = 1024
-# Those before which languages that are known map marks, and others.
+# Letters before which known languages map marks, and others.
 _MARKED: Final = "aAzZiIjJ\u012f\u012e\u03b1\u0391\u03b9\u0399\u03c9\u03a9\u0443\u0423"
 _MARKS: Final = range(0x300, 0x370)
 
 
 @lru_cache(maxsize=1)
 def probes() -> tuple[str, ...]:
-    """The texts to be mapped; none has a NUL."""
+    """The texts to map, without NUL characters."""
     characters = [chr(code) for code in range(1, _END) if code not in _SURROGATES]
     letters = [each for each in characters if each.lower() != each.upper()]
     marked = [letter + chr(mark) for letter in _MARKED for mark in _MARKS]

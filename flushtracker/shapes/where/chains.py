@@ -14,8 +14,8 @@ from flushtracker.shapes.where.like_pattern import LikePattern
 from flushtracker.shapes.where.syntax import read_condition
 from flushtracker.shapes.where.tree import ColumnRef, Comparison, Constant, Junction, Like, Node
 
-# Literals without quotes, signs, decimal points or exponents: all of one kind are parsed alike. A pattern has one
-# wildcard, at its end.
+# Literals without quotes, signs, decimal points or exponents, so that all of one kind are parsed alike. A pattern has
+# one wildcard, at its end.
 _LINK = re.compile(
     r"(?P<column>\w+) (?:"
     r"(?P<operator>=|<=?|>=?) (?P<literal>[0-9]{1,18}|'[^'\0\ud800-\udfff]*')"
@@ -25,7 +25,7 @@ _LINK = re.compile(
     re.ASCII,
 )
 _LONGEST_FORM: Final = 1_000
-"""Longer ones are left to the parser: clients of the HTTP server send any, and those that are read are remembered."""
+"""Longer conditions are left to the parser: HTTP clients can send any, and forms are cached."""
 _Link: TypeAlias = tuple[str | None, ...]
 """The groups of a match."""
 

@@ -21,7 +21,7 @@ _KINDS: dict[TypeKind, str] = {
 def type_of(column: Column) -> SqlType | None:
     """The type as which the column's values are compared; ``None`` if it is not supported.
 
-    PostgreSQL compares a domain's values as those of the type that it is over, and not at all if that is an enum.
+    PostgreSQL compares a domain's values as its base type, or not at all if that is an enum.
     """
     if column.user_type is None:
         return TYPES.get(column.type_oid)
@@ -32,7 +32,7 @@ def type_of(column: Column) -> SqlType | None:
 
 
 def type_of_column(relation: Relation, name: str) -> SqlType:
-    """The type of a column that ``relation`` has, and that a condition bound to it compares."""
+    """The type of a column of ``relation`` that a bound condition compares."""
     sql_type = next(type_of(column) for column in relation.columns if column.name == name)
     if sql_type is None:
         raise ValueError("not a supported type")
@@ -40,7 +40,7 @@ def type_of_column(relation: Relation, name: str) -> SqlType:
 
 
 def described(column: Column) -> str:
-    """The type of a column that is not supported, for a message."""
+    """Describe the type of a column that is not supported, for a message."""
     oid, user_type = column.type_oid, column.user_type
     if user_type is None:
         unknown = " because the change stream does not say whether it is an enum, a domain or another type"
@@ -49,7 +49,7 @@ def described(column: Column) -> str:
 
 
 def is_row(column: Column) -> bool:
-    """Whether the values are rows: such a value IS NULL if all its fields are, although it is not NULL itself."""
+    """Whether values are composite: such a value IS NULL if all its fields are, although it is not NULL itself."""
     found = None if column.user_type is None else column.user_type.unrestricted
     return isinstance(found, UserType) and found.kind == "composite"
 
@@ -65,7 +65,7 @@ def label_type(user_type: UserType) -> SqlType | None:
 
 @lru_cache(maxsize=1000)
 def enum_type(enum: UserType) -> SqlType:
-    """The type of an enum, whose values are the places of its labels."""
+    """The type of an enum; a value is the index of its label."""
     return SqlType(enum.oid, str(enum), "enum", 0, _label_parser(enum.labels), labels=enum.labels)
 
 

@@ -1,7 +1,7 @@
-"""``compared_texts``: which columns the server compares by one operator, or passes to one function, as texts.
+"""``compared_texts``: the columns that the server compares by one operator, or passes to one function, as texts.
 
-It needs one collation for them. A column's own collation takes precedence over that of the database, but of two
-different ones it takes neither, and has an error for each row that it compares.
+The server needs one collation for them. A column's own collation takes precedence over the database's, but two
+different ones conflict, and the server raises an error for each row.
 """
 
 from collections.abc import Iterator
@@ -30,13 +30,13 @@ from flushtracker.wal.changes import TableName
 ColumnOf: TypeAlias = tuple[TableName, str]
 _BOOLEANS: Final = (Comparison, Membership, InQuery, AnyOf, ArrayTest, Like, IsNull, IsTruth, Not, Junction)
 _COLLATED: Final = (Comparison, Membership, AnyOf, ArrayTest, Like, CaseMapping)
-"""What has a collation, if it has texts."""
+"""Nodes that have a collation if they have texts."""
 
 
 def compared_texts(condition: Node, table: TableName) -> Iterator[frozenset[ColumnOf]]:
-    """The columns of each operator and function of a condition on ``table``, those of its subqueries too.
+    """The columns of each operator and function of a condition on ``table``, including its subqueries.
 
-    Columns of other types than text are among them; they have no collation.
+    They include columns that are not text and have no collation.
 
     >>> from flushtracker.shapes.where.syntax import read_condition
     >>> condition, _ = read_condition("(a || b = c) = (d = 'x') AND e IN (SELECT f FROM s.u WHERE g LIKE 'x')")

@@ -1,11 +1,11 @@
 """``JoinedCondition``: a condition with subqueries, evaluated over the rows of all of its tables.
 
 First the rows of all tables of subqueries are added, in any order, then :meth:`JoinedCondition.settle` is called, and
-then rows are tested. In memory are the values that the subqueries return, and until they are settled the rows that a
-subquery with a subquery of its own is to judge.
+then rows are tested. The values that the subqueries return are kept in memory, and until they are settled also the rows
+of subqueries that have subqueries themselves.
 
-Rows may be added for a time each (:mod:`~flushtracker.shapes.where.query_set`). Then :meth:`JoinedCondition.outcomes`
-has what the condition is for a row at each time. It is evaluated only where a set that it asked has changed.
+A row may be added for a span of time (:mod:`~flushtracker.shapes.where.query_set`). :meth:`JoinedCondition.outcomes`
+then gives the condition's outcome for a row over time. It is evaluated only where a set that it uses has changed.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from flushtracker.wal.changes import Relation, Row, TableName
 
 @dataclass(slots=True, eq=False)
 class _BoundQuery:
-    """A subquery. ``waits``: whether its condition has subqueries; then its rows are judged once these are settled."""
+    """A subquery. If its condition has subqueries, it ``waits``: its rows are tested once these are settled."""
 
     values: QuerySet
     matches: Callable[[Row], bool | None] | None
@@ -37,7 +37,7 @@ class JoinedCondition:
         self._clock = Clock()
         self._by_table = defaultdict[TableName, list[_BoundQuery]](list)
         self._queries: list[_BoundQuery] = []
-        """Each after those in its own condition."""
+        """In dependency order: each after the subqueries in its own condition."""
         self._matches = bind(condition, self._relation(table), self._set_of)
 
     def _relation(self, table: TableName) -> Relation:
@@ -56,16 +56,17 @@ class JoinedCondition:
 
     @property
     def inner_tables(self) -> frozenset[TableName]:
-        """The tables of its subqueries."""
         return frozenset(self._by_table)
 
     @property
     def has_changes(self) -> bool:
-        """Whether its subqueries may return something else from one time to another."""
+        """Whether the results of its subqueries may change over time."""
         return any(query.values.has_changes for query in self._queries)
 
     def add(self, table: TableName, row: Row, span: Span = ALWAYS) -> None:
-        """Add a row of a table of subqueries, that it has for some time; raises ``DecodeError`` without an outcome."""
+        """Add a row of a subquery's table for a span of time; raises ``DecodeError`` if a condition has no outcome for
+        it.
+        """
         for query in self._by_table[table]:
             if query.waits:
                 query.rows.append((row, span))
@@ -73,7 +74,7 @@ class JoinedCondition:
                 query.values.add(row, span)
 
     def settle(self) -> None:
-        """All rows were added; raises as :meth:`add`."""
+        """Call this once all rows are added; raises as :meth:`add`."""
         for query in self._queries:
             for row, span in query.rows:
                 for since, until, is_true in self._outcomes(query.matches, row, span):
@@ -83,11 +84,11 @@ class JoinedCondition:
             query.values.settle()
 
     def matches(self, row: Row) -> bool:
-        """Whether a row of the condition's own table is one for which it is true; raises as :meth:`add`."""
+        """Whether the condition is true for a row of its own table; raises as :meth:`add`."""
         return self._matches(row) is True
 
     def outcomes(self, row: Row, span: Span = ALWAYS) -> Iterator[tuple[int, int, bool]]:
-        """The same at each time of a span, as parts of it in their order; raises as :meth:`add`."""
+        """The same over a span of time, as consecutive parts of it; raises as :meth:`add`."""
         return self._outcomes(self._matches, row, span)
 
     def _outcomes(

@@ -1,4 +1,4 @@
-"""What a ``where`` says of literals: casts, arrays, signs and patterns."""
+"""Builds the literals of a ``where``: casts, arrays, signs and patterns."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _ARRAY_ESCAPE = re.compile(r'["\\]')
 
 
 def number(text: str) -> Constant:
-    """A number literal, with or without a sign, which is part of what its type depends on."""
+    """A number literal, with or without a sign, which helps determine its type."""
     try:
         return Constant(text, sql_values.number_type(text).oid)
     except ValueError as error:
@@ -25,7 +25,7 @@ def number(text: str) -> Constant:
 
 
 def negated_literal(operand: Node) -> Constant | None:
-    """The literal that ``- operand`` equals, of a literal that a cast has made a number; ``None`` for all else."""
+    """The literal that ``- operand`` equals, if a cast has made it a number; ``None`` otherwise."""
     if not isinstance(operand, Constant) or operand.type_oid not in _NUMBERS or not operand.text:
         return None
     try:
@@ -36,9 +36,10 @@ def negated_literal(operand: Node) -> Constant | None:
 
 
 def cast(operand: Node, target: int | EnumName, *, is_plain: bool) -> Node:
-    """A cast to a built-in type, by its OID, or to an enum; ``is_plain``: of a number or ARRAY, not of another cast.
+    """A cast to a built-in type, by its OID, or to an enum; ``is_plain``: the operand is a number or ARRAY, not another
+    cast.
 
-    A second cast would convert what the first one has made of the literal: ``'0.1'::real::numeric`` is not 0.1.
+    A second cast would convert the result of the first: ``'0.1'::real::numeric`` is not 0.1.
     """
     oid, enum = (None, target) if isinstance(target, EnumName) else (target, None)
     if not isinstance(operand, Constant):
@@ -56,7 +57,7 @@ def cast(operand: Node, target: int | EnumName, *, is_plain: bool) -> Node:
 
 
 def array_literal(items: Sequence[Node], *, is_cast: bool) -> Constant:
-    """``ARRAY[...]`` of literals as the literal that it equals; without a type of its own if a cast gives it one."""
+    """``ARRAY[...]`` of literals as the equal literal, untyped if a cast gives it a type."""
     advice = "write an array of integers or of strings, or a quoted literal, as in '{1,2}'"
     constants = [item for item in items if isinstance(item, Constant)]
     oids = {sql_values.TEXT if item.type_oid is None else item.type_oid for item in constants if item.text is not None}
@@ -75,7 +76,7 @@ def array_literal(items: Sequence[Node], *, is_cast: bool) -> Constant:
 
 
 def mapped_case(case: LetterCase, operand: Node) -> Node:
-    """``lower`` or ``upper``; of a literal, the literal that it equals."""
+    """``lower`` or ``upper``; of a literal, the resulting literal."""
     if not isinstance(operand, Constant) or operand.text is None:
         return CaseMapping(case, operand)
     if not operand.may_be_text or len(variants := case_variants(operand.text, case)) > 1:
@@ -93,7 +94,6 @@ def escape_of(node: Node) -> str:
 
 
 def like(operand: Node, pattern: Node, escape: str, *, ignore_case: bool) -> Like:
-    """``operand LIKE pattern``, or ILIKE."""
     name = "ILIKE" if ignore_case else "LIKE"
     if not isinstance(pattern, Constant) or not pattern.may_be_text:
         raise refused(f"{name} with a pattern that is not a string literal", "use a string literal")

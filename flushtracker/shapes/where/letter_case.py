@@ -1,8 +1,8 @@
 """Map a text with ``lower`` or ``upper``, without knowing the collation that PostgreSQL uses.
 
 Collations agree on ASCII letters, except those of Turkish, Azeri and Lithuanian, which are refused
-(:mod:`~.case_probes`). They differ on other letters, so a text is compared only with literals that have none of these:
-whatever such a letter becomes, it equals no character of the literal. So it is left unchanged. The exceptions are a few
+(:mod:`~.case_probes`). They differ on other letters, so a text is compared only with literals without such letters:
+whatever such a letter becomes, it equals no character of the literal, and is left unchanged. The exceptions are a few
 letters that may become ASCII, or several characters: İ becomes i, i with a dot, or stays. A text with one of them has
 several variants, and a condition has an outcome only if it is the same for all.
 """
@@ -18,7 +18,7 @@ LetterCase: TypeAlias = Literal["lower", "upper"]
 def has_other_letters(text: str) -> bool:
     """Whether ``text`` has a letter outside ASCII that may differ between upper and lower case on some server.
 
-    That is also one of which Python knows only one case, or nothing: the server's Unicode may be newer.
+    That includes letters with only one case, or none, in Python's Unicode, since the server's may be newer.
     """
     return not text.isascii() and any(not c.isascii() and _may_have_case(c) for c in text)
 
@@ -28,7 +28,7 @@ def _may_have_case(character: str) -> bool:
 
 
 def case_variants(text: str, case: LetterCase) -> tuple[str, ...]:
-    """The text in lower or upper case, in each way in which a collation may map its letters.
+    """The text in lower or upper case, in each way that a collation may map its letters.
 
     >>> case_variants("Éric İ", "lower")
     ('Éric İ', 'Éric i', 'Éric i̇')
@@ -62,5 +62,5 @@ def _undecided(case: LetterCase) -> re.Pattern[str]:
 
 
 def _single(character: str, mapped: str) -> str:
-    """The mapping to one character; of the letters that also map to several, only that of İ is in ASCII."""
+    """The mapping to one character; among the letters that also map to several, only İ maps to ASCII."""
     return mapped if len(mapped) == 1 else "i" if character == "İ" else character

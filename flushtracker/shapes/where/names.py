@@ -10,11 +10,11 @@ from flushtracker.shapes.where.words import CATALOG_TYPES, NOT_TYPES, RESERVED, 
 from flushtracker.wal.changes import TableName
 
 _LONGEST_TYPE: Final = 4
-"""How many words the longest name of a type has."""
+"""The number of words in the longest type name."""
 
 
 class Names:
-    """The tokens of a condition, and how far they were read; tables without a schema are in ``schema``, if in any."""
+    """The tokens of a condition and the read position; tables without a schema are in ``schema``, if given."""
 
     def __init__(self, text: str, schema: str | None = None) -> None:
         self._text = text
@@ -28,7 +28,6 @@ class Names:
 
     @property
     def after(self) -> Token:
-        """The token after the next one, if there is any."""
         return self._ahead(1)
 
     def take(self) -> Token:
@@ -59,7 +58,7 @@ class Names:
             self.unexpected()
 
     def text_of(self, token: Token) -> str:
-        """The token as it is written, of a limited length."""
+        """The token's text, shortened."""
         return self._text[token.start : token.end][:60]
 
     def unexpected(self) -> NoReturn:
@@ -67,7 +66,6 @@ class Names:
         unexpected(self._text, self.next)
 
     def column_name(self) -> str:
-        """The name of a column as in the catalog."""
         token = self.next
         if self.after.is_symbol("("):
             if token.is_word("exists"):
@@ -85,7 +83,7 @@ class Names:
         return name
 
     def table_name(self) -> TableName:
-        """``schema.table``, or a table alone if it is known where that is."""
+        """``schema.table``, or only a table if a schema is given."""
         if self.next.kind not in ("word", "name"):
             raise refused("a subquery without a table", QUERY_FORM)
         name = self._name(self.next)
@@ -96,7 +94,7 @@ class Names:
         return self._schema, name
 
     def begins_typed_literal(self) -> bool:
-        """Whether what comes next is ``type 'text'``."""
+        """Whether ``type 'text'`` comes next."""
         words = self._type_words()
         if not words:
             words = 3 if self.after.is_symbol(".") else 1
@@ -145,7 +143,7 @@ class Names:
         return found
 
     def _type_words(self) -> int:
-        """How many words the name of a built-in type has that comes next; 0 if none does."""
+        """The number of words in the built-in type name that comes next; 0 if there is none."""
         for words in range(_LONGEST_TYPE, 0, -1):
             if self._joined(self._at, words) in TYPES and not self._ahead(words).is_symbol("."):
                 return words

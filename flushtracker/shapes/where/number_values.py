@@ -2,8 +2,8 @@
 
 NaN equals itself and is greater than every number. Exact numbers are not rounded, except quotients and, as on the
 server, decimals after the 16,383rd; a ``Decimal`` keeps its decimals, because PostgreSQL derives the precision of a
-quotient from them. No operator makes a numeric that is longer than a server's, so none costs more than some hundredths
-of a second: conversions to ``int``, whose cost is quadratic in the digits, are only of short ones. Parsers raise
+quotient from them. No operator produces a numeric longer than the server would, so none takes more than some hundredths
+of a second; only short ones are converted to ``int``, whose cost is quadratic in the digits. Parsers raise
 ``ValueError``, and calculations and conversions ``ArithmeticError``; the caller adds the table and the column.
 """
 
@@ -29,7 +29,7 @@ _EXACT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=deci
 class NotANumber(Enum):
     """NaN as PostgreSQL orders it: equal to itself and greater than every number.
 
-    An enum, because a copy by pickle, which executors get, is the same object.
+    An enum, because executors get pickled copies, which must be the same object.
     """
 
     NAN = "NaN"
@@ -82,7 +82,7 @@ def parse_numeric(text: str) -> Decimal | NotANumber:
 
 
 def parse_short_numeric(text: str) -> Decimal | NotANumber:
-    """The same number, as short as its text: ``1e131071`` has one digit. Not to be calculated with."""
+    """The same number in its short form: ``1e131071`` has one digit. Do not calculate with it."""
     if _NUMBER.fullmatch(text):
         value = Decimal(text)
         if value and not -16_384 < value.adjusted() < _MOST_WHOLE_DIGITS:
@@ -117,8 +117,8 @@ def parse_real(text: str) -> float | NotANumber:
 def nearest_single(value: Decimal | int) -> float:
     """The single precision number nearest to ``value``; raises ``OverflowError`` if it is out of range.
 
-    Rounding to double first could round a second time in the other direction. That cannot happen if the double is not
-    the nearest one, but of its two neighbours the one whose last bit is 1.
+    Rounding to double first could round a second time in the other direction. That cannot happen with round-to-odd: of
+    the two neighbouring doubles, take the one whose last bit is 1.
     """
     double = float(value)
     if math.isinf(double):
@@ -168,7 +168,7 @@ def _in_range(exact: Any, rounded: float) -> float:
 
 
 def exact_arithmetic(operator: str, *, whole: bool) -> Callable[[Any, Any], Any]:
-    """``+``, ``-``, ``*``, ``/`` or ``%`` over exact numbers, of which only a quotient is rounded, as in PostgreSQL.
+    """``+``, ``-``, ``*``, ``/`` or ``%`` over exact numbers, where only a quotient is rounded, as in PostgreSQL.
 
     ``whole``: both are integers, so ``/`` truncates. ``%`` has the sign of the dividend. Division by zero raises
     ``ZeroDivisionError``.
@@ -187,7 +187,7 @@ def exact_arithmetic(operator: str, *, whole: bool) -> Callable[[Any, Any], Any]
 
 
 def _numeric(result: Decimal) -> Decimal | NotANumber:
-    """A result as a numeric of a server: raises ``OverflowError`` for one that is too long."""
+    """A result as the server's numeric; raises ``OverflowError`` if it is too long."""
     if result.is_nan():
         return NAN
     if result and result.is_finite() and result.adjusted() >= _MOST_WHOLE_DIGITS:
@@ -221,12 +221,12 @@ def _quotient(left: Decimal | int, right: Decimal | int) -> Decimal:
 
 
 def _rounded(value: Decimal, scale: int) -> Decimal:
-    """With so many decimals; a half is rounded away from zero."""
+    """Round to ``scale`` decimals; a half is rounded away from zero."""
     return value.quantize(Decimal(1).scaleb(-scale), decimal.ROUND_HALF_UP, _EXACT)
 
 
 def _scale(value: Decimal) -> int:
-    """How many decimals it has; ``as_tuple`` would make an object of each digit."""
+    """The number of decimals; ``as_tuple`` would create an object per digit."""
     return len(format(value, "f").partition(".")[2]) if value.is_finite() else 0
 
 
@@ -246,7 +246,7 @@ def _first_digit(value: Decimal) -> tuple[int, int]:
 
 
 def negate(value: Any) -> Any:
-    """``-value``; the unary minus would round a ``Decimal`` to the thread's context."""
+    """Negate; the unary minus would round a ``Decimal`` to the thread's context."""
     if value is NAN:
         return NAN
     return value.copy_negate() if isinstance(value, Decimal) else -value

@@ -30,12 +30,12 @@ class Operand:
         return self.label if self.type is None else f"{self.label} ({self.type.name})"
 
     def is_one_of(self, *families: sql_values.Family) -> bool:
-        """Whether its type belongs to ``families``, or can, because it is a literal without a type."""
+        """Whether its type belongs to ``families``, or may, because it is an untyped literal."""
         return self.type is None or self.type.family in families
 
 
 def literal_value(constant: Constant, *targets: SqlType) -> Value:
-    """The value of a literal, converted to each of ``targets`` in turn; a quoted one is of the first.
+    """The value of a literal, converted to each of ``targets`` in turn; a quoted one has the first as its type.
 
     Raises ``ValueError`` if it is not a value of its own type, or is out of the range of another.
     """
@@ -81,7 +81,7 @@ class Operands:
         return self._slot(name, None)
 
     def enum(self, name: EnumName) -> SqlType:
-        """The enum of that name, or the array of it; a column of the table must have it."""
+        """The enum of that name, or an array of it; some column of the table must have it."""
         types = {column.user_type.enum for column in self._columns.values() if column.user_type is not None}
         found = [each for each in types if each is not None and name.matches(each.schema, each.name)]
         if len(found) != 1:
@@ -101,7 +101,7 @@ class Operands:
             ) from error
 
     def typed(self, operand: Operand, target: SqlType) -> Evaluate:
-        """The evaluation of the operand as ``target``, the type it is compared in."""
+        """The operand's evaluation as ``target``, the type that it is compared in."""
         if operand.constant is not None:
             return constantly(self.literal(operand, target))
         source = operand.type
@@ -127,7 +127,7 @@ class Operands:
         return common or TYPES[sql_values.TEXT]
 
     def missing(self, names: Iterable[str]) -> list[ShapeError]:
-        """An error for each of these columns that the table does not have."""
+        """An error for each of these columns that the table lacks."""
         return [
             self.refused(
                 f'reads column "{name}", which the table does not have{did_you_mean(name, self._columns, sql_name)}',

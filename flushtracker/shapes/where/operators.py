@@ -1,6 +1,6 @@
 """Operators: the type of their result, and how to compute it. Arithmetic, concatenation, and tests of arrays.
 
-Of arrays, bounds and dimensions do not count, only the items.
+In array tests only the items count, not the bounds and dimensions.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def text_cast(scope: Operands, operand: Operand) -> Operand:
 
 
 def concatenation(scope: Operands, operands: Sequence[Operand]) -> Operand:
-    """``||`` of texts; ``character(n)`` loses its trailing blanks, as where PostgreSQL converts it to text."""
+    """``||`` of texts; ``character(n)`` loses its trailing blanks, as in PostgreSQL's conversion to text."""
     text = TYPES[sql_values.TEXT]
     for operand in operands:
         if not operand.is_one_of(*sql_values.TEXTS):
@@ -55,7 +55,7 @@ def concatenation(scope: Operands, operands: Sequence[Operand]) -> Operand:
 def any_of(scope: Operands, operand: Operand, array: Operand) -> Condition:
     """``operand = ANY(array)``: unknown if the array lacks the value and has a NULL.
 
-    A literal without a type is an array of the operand's; there are no arrays of arrays.
+    An untyped literal is an array of the operand's type; there are no arrays of arrays.
     """
     if array.type is None and operand.type is not None and operand.type.item is None:
         array = replace(array, type=array_type(0, operand.type))

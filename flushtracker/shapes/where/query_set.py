@@ -1,10 +1,10 @@
-"""``QuerySet``: what the subquery of ``value IN (SELECT column ...)`` returns at each time, as far as rows were added.
+"""``QuerySet``: the result over time of the subquery in ``value IN (SELECT column ...)``, from the rows added.
 
-As in SQL: of a query without rows the test is false for every value, NULL too. Otherwise NULL is unknown, and a value
-that is not in the query is false, or unknown if the query returns a NULL.
+As in SQL, the test of an empty result is false for every value, even NULL. Otherwise the outcome for NULL is unknown,
+and for a value not in the result it is false, or unknown if the result has a NULL.
 
-A time is the offset of a transaction, after which the set is as it is there. Who needs only one moment adds each row
-for all times.
+A time is the offset of a transaction; the set has that state after it. To evaluate at a single moment, add each row for
+all times.
 """
 
 from bisect import bisect_right
@@ -18,10 +18,9 @@ from flushtracker.shapes.where.three_valued import Evaluate
 from flushtracker.wal.changes import Relation, Row
 
 Span = tuple[int, int]
-"""From one time on, and before another one."""
+"""From one time, inclusive, to another, exclusive."""
 
 END: Final = 2**63 - 1
-"""After every transaction."""
 
 ALWAYS: Final[Span] = (0, END)
 
@@ -31,7 +30,9 @@ class _Any:
 
 
 class Clock:
-    """When a condition is evaluated, and ``until`` when its outcome holds: no set that it asked changes before."""
+    """The time at which a condition is evaluated. ``until`` is how long its outcome holds: no set that it used changes
+    before.
+    """
 
     __slots__ = ("now", "until")
 
@@ -40,27 +41,29 @@ class Clock:
 
 
 class QuerySet:
-    """The values of one column of ``relation``, in the type that they are compared in, by a condition's ``clock``."""
+    """The values of one column of ``relation``, in the type that they are compared in, at the time of the condition's
+    ``clock``.
+    """
 
     def __init__(self, relation: Relation, column: str, clock: Clock) -> None:
         self._operands = Operands(relation)
         self.operand: Operand = self._operands.column(column)
-        """The column, for the choice of that type."""
+        """The column, used to choose that type."""
         self._evaluate: Evaluate = self.operand.evaluate
         self._clock = clock
         self._always = set[object]()
         self._steps = defaultdict[object, list[Span]](list)
-        """Other values: when one more row has it, 1, or one less, -1."""
+        """By other value: when a row with it is added, 1, or goes, -1."""
         self._turns = dict[object, list[int]]()
-        """When such a value comes and goes, in turn."""
+        """By such value: the times at which it alternately appears and disappears."""
 
     def compare_as(self, sql_type: SqlType) -> None:
-        """Compare in this type, which is that of the value before IN, or one of both."""
+        """Compare in this type: that of the value before IN, or the common type."""
         self._evaluate = self._operands.typed(self.operand, sql_type)
 
     @property
     def has_changes(self) -> bool:
-        """Whether it may differ from one time to another."""
+        """Whether it may change over time."""
         return bool(self._turns)
 
     def add(self, row: Row, span: Span = ALWAYS) -> None:
@@ -79,7 +82,7 @@ class QuerySet:
             self._steps[value] += [(span[0], 1), (span[1], -1)]
 
     def settle(self) -> None:
-        """All rows were added."""
+        """Call this once all rows are added."""
         for value, steps in self._steps.items():
             self._count(value, steps)
         if self._always:
@@ -96,7 +99,7 @@ class QuerySet:
             self._turns[value] = turns
 
     def contains(self, value: Value) -> bool | None:
-        """Whether ``value IN (the query)``, by the clock."""
+        """The outcome of ``value IN (the query)`` at the clock's time."""
         if value is None:
             return None if self._has(_Any) else False
         if self._has(value):
@@ -116,7 +119,7 @@ class QuerySet:
 
 
 def _turns(steps: list[Span]) -> list[int]:
-    """When there is a first row, and when there is none any more, in turn.
+    """The times at which the first row appears and the last one disappears, alternately.
 
     >>> _turns([(0, 1), (16, -1), (16, 1), (40, -1), (8, 1), (24, -1), (64, 1)])
     [0, 40, 64]

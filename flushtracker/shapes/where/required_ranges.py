@@ -4,9 +4,9 @@ They follow from ``<``, ``<=``, ``>``, ``>=`` and BETWEEN of a column and a cons
 AND and OR of these. Like :mod:`~.required_values`, they are necessary, not sufficient: the condition still decides.
 
 A range is used only if the condition compares exactly the column's values, in the order of their Python values. So a
-column that is compared in another type (an integer with a double, which rounds it) has no range, nor has text, whose
-order depends on the collation. The range of a prefix is one of the column's raw text, as LIKE reads it: trailing blanks
-of ``character(n)`` count.
+column that is compared in another type (an integer with a double, which rounds it) has no range, and neither does text,
+whose order depends on the collation. The range of a prefix is one of the column's raw text, as LIKE reads it: trailing
+blanks of ``character(n)`` count.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ RequiredRanges: TypeAlias = Mapping[str, ValueRange]
 _ORDERED_FAMILIES: Final = frozenset(
     ["exact", "float", "boolean", "uuid", "datetime", "instant", "time", "interval", "enum"]
 )
-"""Those whose values Python orders as PostgreSQL does. A family that is not listed is not indexed."""
+"""Families whose values Python orders as PostgreSQL does; others are not indexed."""
 _PREFIX_FAMILIES: Final = frozenset(["text", "character"])
 _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -80,7 +80,7 @@ def _bounded(name: str, column_type: SqlType, operator: str, constant: Constant)
         return {}
     bound = literal_value(constant, common)
     if bound is None:
-        # Nothing compares with NULL, so no row matches; the condition decides that.
+        # Comparisons with NULL are never true, so no row matches; the condition decides that.
         return {}
     return {name: ValueRange(high=bound) if operator in ("<", "<=") else ValueRange(low=bound)}
 
@@ -94,7 +94,7 @@ def _all(parts: Iterable[RequiredRanges]) -> RequiredRanges:
 
 
 def _any(parts: list[RequiredRanges]) -> RequiredRanges:
-    """The ranges of columns that every part has; one without an end on either side excludes nothing but NULL."""
+    """The ranges of columns that every part has; a range open on both sides excludes only NULL and is omitted."""
     required = dict(parts[0])
     for part in parts[1:]:
         required = {name: found | part[name] for name, found in required.items() if name in part}

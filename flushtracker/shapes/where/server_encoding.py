@@ -1,11 +1,11 @@
-"""What of a condition depends on the encoding of the server's database.
+"""How a condition depends on the encoding of the server's database.
 
-The server compares texts in its own encoding, and capture what they become in UTF-8. In most encodings each character
-is one of UTF-8's, and no other is, so both agree. The exceptions:
+The server compares texts in its own encoding, capture in UTF-8. In most encodings each character corresponds to exactly
+one in UTF-8, so both agree. The exceptions:
 
 - SQL_ASCII has no characters: the server counts bytes, and may map the case of each byte.
-- In EUC_JP and EUC_TW some characters have two codes, which become one character of UTF-8. In EUC_JIS_2004 some become
-  two characters, which others become, too. None of these is in ASCII, so a text is an ASCII one on both sides or none.
+- In EUC_JP and EUC_TW some characters have two codes, which become one character in UTF-8. In EUC_JIS_2004 some become
+  two characters, as do others. None of these is in ASCII, so a text is ASCII on both sides or on neither.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,14 +30,14 @@ from flushtracker.wal.changes import Relation
 
 SQL_ASCII: Final = "SQL_ASCII"
 AMBIGUOUS: Final = frozenset(["EUC_JIS_2004", "EUC_JP", "EUC_TW"])
-"""Encodings in which different texts may be one in UTF-8."""
+"""Encodings in which different texts may become the same in UTF-8."""
 _UNCOUNTED: Final = frozenset([SQL_ASCII, "EUC_JIS_2004"])
-"""Encodings with another number of characters than UTF-8."""
+"""Encodings whose number of characters differs from UTF-8."""
 _CONVERT: Final = "or convert the database to UTF8"
 
 
 def encoding_reasons(condition: Node, relation: Relation, encoding: str) -> Iterator[str]:
-    """Why the server, whose database has this encoding, may judge rows of ``relation`` otherwise than capture does."""
+    """Why the server, whose database has this encoding, may judge rows of ``relation`` differently from capture."""
     if encoding in _UNCOUNTED and any(isinstance(node, Like) and _counts(node) for node in within(condition)):
         yield f"uses _ in LIKE, of which {encoding} counts other characters than UTF-8; use %, {_CONVERT}"
     if encoding == SQL_ASCII and any(_maps_case(node) for node in within(condition)):
@@ -48,7 +48,7 @@ def encoding_reasons(condition: Node, relation: Relation, encoding: str) -> Iter
 
 
 def may_have_other_letters(sql_type: SqlType | None) -> bool:
-    """Whether values of the type, ``None`` if it is not known, may have characters outside ASCII."""
+    """Whether values of the type (``None`` if unknown) may have characters outside ASCII."""
     if sql_type is None:
         return True
     if sql_type.item is not None:
@@ -57,14 +57,13 @@ def may_have_other_letters(sql_type: SqlType | None) -> bool:
 
 
 def within(node: Node) -> Iterator[Node]:
-    """The node and all below it."""
     yield node
     for child in _children(node):
         yield from within(child)
 
 
 def _children(node: Node) -> Iterator[Node]:
-    """Without subqueries, which are conditions of other tables."""
+    """The children without subqueries, which are conditions on other tables."""
     return (child for child in children(node) if not isinstance(child, Query))
 
 
@@ -77,14 +76,14 @@ def _maps_case(node: Node) -> bool:
 
 
 def _ambiguous(condition: Node, relation: Relation) -> list[str]:
-    """The columns of text that are not only compared with literals in ASCII."""
+    """The text columns that are compared with more than ASCII literals."""
     types = {column.name: type_of(column) for column in relation.columns}
     read = {node.name for node in _compared(condition) if isinstance(node, ColumnRef)}
     return sorted(name for name in read if name in types and may_have_other_letters(types[name]))
 
 
 def _compared(node: Node) -> Iterator[Node]:
-    """The nodes within ``node``, without the tests that no character outside ASCII can decide."""
+    """The nodes within ``node``, except tests whose outcome non-ASCII characters cannot change."""
     match node:
         case IsNull(ColumnRef()):
             return
@@ -102,7 +101,7 @@ def _compared(node: Node) -> Iterator[Node]:
 
 
 def _is_plain(operands: Sequence[Node]) -> bool:
-    """Whether they are one column, in whatever case, and literals in ASCII."""
+    """Whether the operands are one column, in any case mapping, and ASCII literals."""
     others = [each for each in operands if not isinstance(each, Constant)]
     inner = [each.operand if isinstance(each, CaseMapping) else each for each in others]
     literals = [each for each in operands if isinstance(each, Constant)]

@@ -1,4 +1,4 @@
-"""Rewrites a ``where`` so that a server can evaluate it with only ``pg_catalog`` in its ``search_path``.
+"""Rewrites a ``where`` so that the server can evaluate it with only ``pg_catalog`` in its ``search_path``.
 
 Columns are quoted, because a database in an encoding of single bytes folds letters outside ASCII, too. A cast to an
 enum gets the type's schema.
@@ -12,10 +12,10 @@ from flushtracker.wal.changes import Relation
 
 
 def server_text(where: str, relation: Relation) -> str:
-    """``where``, which is valid for ``relation``, with each column quoted, and each enum's schema.
+    """``where``, which must be valid for ``relation``, with columns quoted and enums qualified.
 
-    A name without a schema is that of a column's type (:meth:`~.operands.Operands.enum`), which may be in any. The
-    text may end in a comment.
+    An unqualified enum name refers to a column's type (:meth:`~.operands.Operands.enum`), in whatever schema. The text
+    may end in a comment.
     """
     text = where
     for start, end, name in sorted(_names(where, relation), reverse=True):
@@ -24,7 +24,7 @@ def server_text(where: str, relation: Relation) -> str:
 
 
 def _names(where: str, relation: Relation) -> Iterator[tuple[int, int, str]]:
-    """The start and end of each name that is written otherwise for the server, and how."""
+    """The start and end of each name to rewrite for the server, and its replacement."""
     enums = {column.user_type.enum for column in relation.columns if column.user_type is not None}
     schemas = {enum.name: enum.schema for enum in enums if enum is not None}
     for span in parse(where).names:

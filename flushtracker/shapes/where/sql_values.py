@@ -31,7 +31,7 @@ Family: TypeAlias = Literal[
 TEXTS: tuple[Family, ...] = ("text", "character")
 
 BLANKS = " \t\n\v\f\r"
-"""What PostgreSQL ignores around most values. Python also takes others for blanks, such as U+00A0."""
+"""The blanks that PostgreSQL ignores around most values. Python also treats others as blanks, such as U+00A0."""
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BOOLEANS = {
     word: value
@@ -44,7 +44,7 @@ _BOOLEANS = {
 class SqlType:
     """A type by its OID. ``parse`` parses a value's text; within a family, ``rank`` grows with the range.
 
-    Only arrays of the same ``item`` can be compared, and only values of the same enum, which are the places of its
+    Only arrays of the same ``item`` can be compared, and only values of the same enum, which are indexes into its
     ``labels``.
     """
 
@@ -58,7 +58,7 @@ class SqlType:
 
     @property
     def comparable_with(self) -> tuple[Family, int]:
-        """Equal for two types whose values are compared as they are."""
+        """Equal for two types whose values can be compared directly."""
         if self.family == "enum":
             return "enum", self.oid
         return self.family, 0 if self.item is None else self.item.oid

@@ -2,12 +2,12 @@
 
 The *rest* of a condition is what is left of it without its subqueries: each ``value [NOT] IN (SELECT ...)`` is replaced
 by TRUE, or by FALSE under an odd number of NOTs. AND and OR are monotone in the order false, unknown, true, and NOT
-reverses it; nothing else may contain a subquery. So a row for which the condition is true has a true rest, whatever
-the subqueries have: the rest lets through all rows that may be in the shape at any time. It reads no column that only a
+reverses it; nothing else may contain a subquery. So if the condition is true for a row, so is the rest, whatever the
+subqueries return: the rest selects all rows that may be in the shape at any time. It reads no column that only a
 subquery compares, so old rows need none of these.
 
-The texts are cut out of the condition as it is written. The trees of the parts are compared with that of the whole, so
-a text that is cut wrongly is refused, not misread.
+The texts are cut out of the condition's text. The trees of the parts are compared with that of the whole, so a wrong
+cut is refused, not misread.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _FALSE: Final = Constant("f", sql_values.BOOLEAN)
 
 @dataclass(frozen=True, slots=True)
 class QueryText:
-    """A subquery; its ``condition`` may have subqueries itself, and ``None`` is all rows."""
+    """A subquery; its ``condition`` may have subqueries itself, and is ``None`` for all rows."""
 
     table: TableName
     column: str
@@ -41,7 +41,7 @@ class QueryText:
 class SplitCondition:
     """``rest`` is ``None`` if it is true for every row.
 
-    ``columns`` are those that the whole reads of its own table, and ``mapped`` those whose case it maps.
+    ``columns`` are those that the whole condition reads of its own table, and ``mapped`` those whose case it maps.
     """
 
     rest: str | None
@@ -51,7 +51,7 @@ class SplitCondition:
 
 
 def has_subquery(text: str) -> bool:
-    """Whether a condition may have a subquery; it is only certain that it has none."""
+    """Whether a condition may have a subquery; only ``False`` is certain."""
     return "select" in text.lower()
 
 
@@ -89,7 +89,7 @@ def split_condition(text: str) -> SplitCondition:
 
 
 def _queries(node: Node, *, is_positive: bool) -> Iterator[tuple[Query, bool]]:
-    """The subqueries in the order of the text, each with whether it is under an even number of NOTs."""
+    """The subqueries in text order, each with whether it is under an even number of NOTs."""
     match node:
         case InQuery(operand, query):
             _require_none(operand)
@@ -109,7 +109,7 @@ def _require_none(node: Node) -> None:
 
 
 def _folded(node: Node, *, is_positive: bool = True) -> Node:
-    """The rest of a condition, without constants where they decide nothing."""
+    """The rest of a condition, without redundant constants."""
     match node:
         case InQuery():
             return _TRUE if is_positive else _FALSE

@@ -1,9 +1,8 @@
-"""Parses a ``where`` into a small tree; everything that the tree cannot represent is refused by name.
+"""Parses a ``where`` into a small tree. Anything that the tree cannot represent is refused by name.
 
-A recursive descent over the tokens, by the part of PostgreSQL's grammar (``a_expr`` in gram.y) that is supported. Each
-token is taken by one rule, or refused where it stands, so the tree has all that was written. The precedences are
-PostgreSQL's: operators of the levels IS, comparison and BETWEEN do not associate, so a second one on such a level needs
-parentheses there, too.
+A recursive descent parser for the supported part of PostgreSQL's grammar (``a_expr`` in gram.y). Each token is consumed
+by one rule or refused, so nothing that was written is lost. The precedences are PostgreSQL's: operators of the levels
+IS, comparison and BETWEEN do not associate, so a second one on such a level needs parentheses there, too.
 """
 
 from collections.abc import Callable
@@ -53,7 +52,7 @@ _Infix: TypeAlias = Callable[[Node], Node]
 
 @dataclass(frozen=True, slots=True)
 class QuerySpan:
-    """Where ``value [NOT] IN (SELECT ...)`` is in a text, and where its condition is."""
+    """The place of ``value [NOT] IN (SELECT ...)`` in a text, and of its condition."""
 
     start: int
     end: int
@@ -63,7 +62,7 @@ class QuerySpan:
 
 @dataclass(frozen=True, slots=True)
 class NameSpan:
-    """Where a column without quotes, or an enum without a schema, is in a text; ``name`` is that of the catalog."""
+    """The place of an unquoted column or an enum without a schema; ``name`` is the catalog's."""
 
     start: int
     end: int
@@ -73,7 +72,7 @@ class NameSpan:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A condition: its tree, the columns that it reads itself, and places: of names, and of the outermost queries."""
+    """A condition: its tree, the columns that it reads itself, and the places of names and of the outermost queries."""
 
     condition: Node
     columns: frozenset[str]
@@ -84,14 +83,14 @@ class Parsed:
 def read_condition(text: str, schema: str | None = None) -> tuple[Node, frozenset[str]]:
     """The tree of a ``where`` and the columns it reads; raises ``ShapeError`` naming what is not supported.
 
-    Tables without a schema are in ``schema``; without one, they are refused.
+    Tables without a schema are in ``schema``; if that is ``None``, they are refused.
     """
     parsed = parse(text, schema)
     return parsed.condition, parsed.columns
 
 
 def parse(text: str, schema: str | None = None) -> Parsed:
-    """The condition; raises ``ShapeError``."""
+    """Parse a condition; raises ``ShapeError``."""
     try:
         parser = _Parser(text, schema)
         if parser.next.kind == "end":
@@ -108,7 +107,7 @@ def parse(text: str, schema: str | None = None) -> Parsed:
 
 
 class _Parser(Names):
-    """The operators; each method takes the tokens of what it returns."""
+    """The operators; each method consumes the tokens of its result."""
 
     def __init__(self, text: str, schema: str | None) -> None:
         super().__init__(text, schema)
@@ -120,21 +119,21 @@ class _Parser(Names):
         self._literals: dict[int, Constant] = {}
 
     def whole(self) -> Node:
-        """The condition to the end of the text."""
+        """The condition up to the end of the text."""
         condition = self._expression(_LOOSEST)
         if self.next.kind != "end":
             self.unexpected()
         return condition
 
     def _expression(self, binding: int) -> Node:
-        """What binds at least as tightly as ``binding``."""
+        """An expression whose operators bind at least as tightly as ``binding``."""
         start, left = self.next.start, self._prefix(binding)
         while self._tightness() >= max(binding, _OR):
             left = self._infix(start)(left)
         return left
 
     def _tightness(self) -> int:
-        """How tightly the operator binds that comes next; ``_LOOSEST`` if there is none."""
+        """The precedence of the next operator; ``_LOOSEST`` if there is none."""
         token = self.next
         if token.is_word("not") and self.after.is_word(*_RANGES):
             return _RANGE
@@ -157,7 +156,7 @@ class _Parser(Names):
         return node
 
     def _infix(self, start: int) -> _Infix:
-        """What the next operator makes of its left operand, which begins at ``start``."""
+        """The constructor of the next operator's node, given its left operand, which begins at ``start``."""
         token = self.take()
         if token.kind == "symbol":
             tightness = _SYMBOLS[token.value]
@@ -184,14 +183,14 @@ class _Parser(Names):
         return tests[token.value]
 
     def _right(self, tightness: int) -> Node:
-        """The right operand of an operator that does not associate."""
+        """The right operand of a non-associative operator."""
         right = self._expression(tightness + 1)
         if self._tightness() == tightness:
             raise _needs_parentheses(self.text_of(self.next))
         return right
 
     def _junction(self, word: str, left: Node) -> Node:
-        # A chain of a thousand ORs is no tree a thousand deep.
+        # Keep a chain of a thousand ORs from becoming a tree a thousand levels deep.
         parts, tightness = [left], _WORDS[word]
         parts.append(self._expression(tightness + 1))
         while self.skip_word(word):
@@ -261,7 +260,7 @@ class _Parser(Names):
         return Membership(operand, constants)
 
     def _query(self) -> tuple[Query, tuple[int, int] | None]:
-        """``SELECT column FROM schema.table WHERE condition``, and where its condition is."""
+        """``SELECT column FROM schema.table WHERE condition``, and the place of its condition."""
         self.take()
         self._query_depth += 1
         if self.next.is_word("distinct", "all"):
@@ -307,7 +306,7 @@ class _Parser(Names):
             return leaves.negated_literal(operand) or Negation(operand)
         if self.skip_symbol("+"):
             if self.next.kind != "number":
-                # Of a quoted literal it makes a double precision, and of other types nothing.
+                # On a quoted literal it would mean double precision, and other types have no unary plus.
                 raise refused(f"+ before {self.text_of(self.next) or 'nothing'}", "leave the + out")
             literal = self._number(self.take().value)
             node = self._casts(literal)
@@ -362,7 +361,7 @@ class _Parser(Names):
         return self._column()
 
     def _keyword(self, token: Token) -> Callable[[], Node] | None:
-        """How to read what begins with a keyword, ``None`` if the word is a name."""
+        """How to read an expression that begins with a keyword; ``None`` if the word is a name."""
         word, is_called = token.value, self.after.is_symbol("(")
         if word in ("null", "true", "false"):
             return partial(self._constant, token)

@@ -1,6 +1,6 @@
 """SQL's logic of true, false and unknown (``None``), as functions over the values of a row.
 
-Every function here returns a function, so that the condition is compiled once and not for each row.
+Every function here returns a function, so that a condition is compiled once, not for each row.
 """
 
 import operator
@@ -91,7 +91,7 @@ def member(item: Evaluate, constants: Sequence[Value]) -> Condition:
 
 
 def mapped(function: Callable[[Value], Value], operand: Evaluate) -> Evaluate:
-    """``function`` of a value; NULL stays NULL."""
+    """Apply ``function``; NULL stays NULL."""
 
     def evaluate(values: Values) -> Value:
         value = operand(values)
@@ -101,7 +101,7 @@ def mapped(function: Callable[[Value], Value], operand: Evaluate) -> Evaluate:
 
 
 def combined(function: Callable[[Value, Value], Value], left: Evaluate, right: Evaluate) -> Evaluate:
-    """``function`` of two values; NULL if either is NULL."""
+    """Apply ``function`` to two values; NULL if either is NULL."""
 
     def evaluate(values: Values) -> Value:
         first, second = left(values), right(values)

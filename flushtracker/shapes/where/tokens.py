@@ -1,7 +1,7 @@
 """The tokens of a ``where``, by PostgreSQL's lexical rules, and the wording of refusals.
 
-What is not read as every supported version of PostgreSQL reads it is refused by name. All that is not ASCII belongs to
-a name for PostgreSQL, blanks such as U+00A0 too.
+Anything that supported versions of PostgreSQL read differently is refused by name. PostgreSQL treats every non-ASCII
+character as part of a name, even blanks such as U+00A0.
 """
 
 import re
@@ -13,7 +13,7 @@ from flushtracker.errors import ShapeError
 
 TokenKind: TypeAlias = Literal["word", "name", "string", "number", "symbol", "end"]
 QUERY_FORM: Final = "write value [NOT] IN (SELECT column FROM schema.table WHERE condition)"
-"""What is accepted of subqueries, as advice."""
+"""The accepted form of subqueries, as advice."""
 MAX_PARENTHESES: Final = 20
 _SPACE: Final = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*)+")
 _COMMENT: Final = re.compile(r"/\*|\*/")
@@ -38,7 +38,7 @@ _PREFIXES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """``text[start:end]`` of a condition. ``value``: a word in lower case, or what is between quotes.
+    """``text[start:end]`` of a condition. ``value`` is a word in lower case, or the text between quotes.
 
     A *word* is a name without quotes, or a keyword; a *name* is one in double quotes.
     """
@@ -56,7 +56,7 @@ class Token:
 
 
 def shorten(text: str) -> str:
-    """``text`` on one line, for a message."""
+    """``text`` on one line, shortened, for a message."""
     line = " ".join(text.split())
     return f'"{line}"' if len(line) <= 60 else f'"{line[:57]}..."'
 
@@ -72,7 +72,7 @@ def too_deep() -> ShapeError:
 
 
 def malformed(text: str, at: int, fact: str) -> ShapeError:
-    """An error with the place of what cannot be read."""
+    """An error with the place of text that cannot be parsed."""
     line, column = text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
     near = shorten(text[at : at + 30]) if text[at:].strip() else "the end"
     return ShapeError(
@@ -81,7 +81,7 @@ def malformed(text: str, at: int, fact: str) -> ShapeError:
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens, the last of which is of kind ``end``; raises ``ShapeError``.
+    """The tokens, ending with one of kind ``end``; raises ``ShapeError``.
 
     >>> [token.value for token in tokenize("Größe<-1 /* all */ AND \\"a\\"\\"b\\" = 'it''s'")]
     ['größe', '<', '-', '1', 'and', 'a"b', '=', "it's", '']
@@ -163,7 +163,7 @@ def _word(text: str, word: re.Match[str]) -> Token:
 
 
 def _refuse_blanks(text: str, word: re.Match[str]) -> None:
-    """Refuse what looks like a blank, and is none."""
+    """Refuse characters that look like blanks but are not."""
     for place, character in enumerate(word[0], word.start()):
         if not character.isascii() and not character.isprintable():
             fact = f"to PostgreSQL, U+{ord(character):04X} is part of a name; write an ordinary space"
@@ -188,7 +188,7 @@ def _operator(found: re.Match[str]) -> Token:
 
 
 def unexpected(text: str, token: Token) -> NoReturn:
-    """Raise the error for a token that is not expected where it is."""
+    """Raise the error for an unexpected token."""
     if token.kind == "word" and token.value in _CONSTRUCTS:
         raise refused(_CONSTRUCTS[token.value])
     if token.is_symbol("["):

@@ -16,7 +16,7 @@ class ColumnRef:
 
 @dataclass(frozen=True, slots=True)
 class EnumName:
-    """An enum, or an array of it, as a cast names it; without a ``schema`` it may be in any."""
+    """An enum, or an array of it, as named in a cast; without a ``schema`` it may be in any."""
 
     schema: str | None
     name: str
@@ -33,8 +33,8 @@ class EnumName:
 class Constant:
     """A literal. ``text`` is ``None`` for NULL; ``type_oid`` is ``None`` if the other operand determines the type.
 
-    ``enum`` is the type of a literal that is cast to an enum; it then has no ``type_oid``. ``mapped_by`` is a function
-    that the server is to apply, and that was applied here.
+    ``enum`` is the type of a literal that is cast to an enum; it then has no ``type_oid``. ``mapped_by`` is the case
+    function that the server will apply and that was already applied here.
     """
 
     text: str | None
@@ -48,7 +48,7 @@ class Constant:
 
     @property
     def may_be_text(self) -> bool:
-        """Whether it is a text, or another operand may make it one."""
+        """Whether it is a text, or may become one through another operand."""
         return self.is_untyped or self.type_oid in (sql_values.TEXT, sql_values.VARCHAR)
 
 
@@ -202,10 +202,10 @@ _NODES: Final = (*get_args(Node), Query)
 
 
 def may_overflow(node: "Node | Query") -> bool:
-    """Whether it has a calculation other than a division by a number, such as ``id % 8``.
+    """Whether it has a calculation other than a division by a literal, such as ``id % 8``.
 
-    For a row, an integer may overflow on a server, or a divisor may be zero. A server chooses which operand of an AND
-    it evaluates first, so it may have an error for a row that another operand excludes.
+    On a server an integer may overflow, or a divisor may be zero. The server may evaluate the operands of an AND in any
+    order, so it may raise an error for a row that another operand excludes.
     """
     match node:
         case Arithmetic("/" | "%", left, Constant(str(text))) if text.isdecimal():
@@ -216,7 +216,6 @@ def may_overflow(node: "Node | Query") -> bool:
 
 
 def children(node: Node | Query) -> "Iterator[Node | Query]":
-    """The nodes right below a node."""
     for each_field in fields(node):
         value = getattr(node, each_field.name)
         yield from (each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, _NODES))

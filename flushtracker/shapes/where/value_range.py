@@ -8,7 +8,7 @@ from flushtracker.shapes.where.sql_values import Value
 
 
 class _Lowest(Enum):
-    """Less than every value, of any type. An enum, as a copy by pickle is the same object."""
+    """Less than every value of any type. An enum, because a pickled copy is the same object."""
 
     LOWEST = "LOWEST"
 
@@ -26,7 +26,7 @@ class _Lowest(Enum):
 
 
 class _Highest(Enum):
-    """Greater than every value, of any type, and than NaN."""
+    """Greater than every value of any type, including NaN."""
 
     HIGHEST = "HIGHEST"
 
@@ -51,7 +51,7 @@ HIGHEST: Final = _Highest.HIGHEST
 class ValueRange:
     """The values from ``low`` to ``high``, both included; none if ``low`` is greater.
 
-    An end that the condition excludes (``<``) is included, too: the condition itself decides.
+    An end that the condition excludes (``<``) is still included: the condition itself decides.
 
     >>> ValueRange(low=5) & ValueRange(high=7)
     ValueRange(low=5, high=7)
@@ -63,7 +63,6 @@ class ValueRange:
     high: Value = HIGHEST
 
     def __and__(self, other: "ValueRange") -> "ValueRange":
-        """The values in both ranges."""
         return ValueRange(max(self.low, other.low), min(self.high, other.high))
 
     def __or__(self, other: "ValueRange") -> "ValueRange":
@@ -72,18 +71,18 @@ class ValueRange:
 
     @property
     def open_ends(self) -> int:
-        """How many ends are unbounded: the fewer, the fewer rows are in the range."""
+        """How many ends are unbounded; fewer means a more selective range."""
         return (self.low is LOWEST) + (self.high is HIGHEST)
 
 
 def prefix_range(prefix: str) -> ValueRange:
-    r"""A range that contains every text that starts with ``prefix``, by the numbers of its characters.
+    r"""A range that contains every text that starts with ``prefix``, in code point order.
 
-    This is not PostgreSQL's order: it depends on no collation, and is used only to find prefixes.
+    This is not PostgreSQL's order and ignores collations; it is used only to find prefixes.
 
     >>> prefix_range("ab")
     ValueRange(low='ab', high='ac')
     """
-    # The last character that has a successor; those after it are the greatest there is.
+    # The last character that has a successor; those after it are the greatest code point.
     kept = prefix.rstrip("\U0010ffff")
     return ValueRange(prefix, kept[:-1] + chr(ord(kept[-1]) + 1) if kept else HIGHEST)

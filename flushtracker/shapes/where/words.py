@@ -1,4 +1,4 @@
-"""Words that are no plain names in PostgreSQL, and the names of the types that a ``where`` may cast to."""
+"""Words that are not plain names in PostgreSQL, and the types that a ``where`` may cast to."""
 
 from typing import Final
 
@@ -16,13 +16,13 @@ RESERVED: Final = frozenset(
      "freeze", "full", "ilike", "inner", "is", "isnull", "join", "left", "like", "natural", "notnull", "outer",
      "overlaps", "right", "similar", "tablesample", "verbose", "between"]
 )  # fmt: skip
-"""What none, or not every, supported version takes as a column's name without quotes; ``between`` not after NOT."""
+"""Words that not every supported version accepts as an unquoted column name; ``between`` not after NOT."""
 
 SESSION_VALUES: Final = frozenset(
     ["user", "session_user", "current_user", "system_user", "current_role", "current_catalog", "current_schema",
      "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"]
 )  # fmt: skip
-"""Without quotes, these are not columns but session values."""
+"""Unquoted, these are session values, not columns."""
 
 NOT_TYPES: Final = frozenset(
     ["bit", "char", "character", "coalesce", "exists", "extract", "greatest", "grouping", "inout", "json", "json_array",
@@ -32,7 +32,7 @@ NOT_TYPES: Final = frozenset(
      "xmlconcat", "xmlelement", "xmlexists", "xmlforest", "xmlnamespaces", "xmlparse", "xmlpi", "xmlroot",
      "xmlserialize", "xmltable"]
 )  # fmt: skip
-"""Names of columns, but not of types that a user creates, or types that have a length even without one."""
+"""Valid column names, but not names of user types, or types that have a length even without one."""
 
 TYPES: Final = {
     "bigint": sql_values.INT8,
@@ -66,10 +66,9 @@ TYPES: Final = {
     "uuid": sql_values.UUID,
     "varchar": sql_values.VARCHAR,
 }
-"""The OIDs of types by their names in SQL, in lower case."""
 
 CATALOG_TYPES: Final = frozenset(
     ["bool", "date", "float4", "float8", "int2", "int4", "int8", "interval", "numeric", "text", "time", "timestamp",
      "timestamptz", "uuid", "varchar"]
 )  # fmt: skip
-"""Those names that the catalog has, which may be in quotes: "integer", for example, is no type."""
+"""The type names that the catalog has, which may be quoted; "integer", for example, is not among them."""
