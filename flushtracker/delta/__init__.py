@@ -1,1 +1,1 @@
-"""Delta tables without a JVM: what all share, and the registry table; the others have rooms of their own."""
+"""Delta tables without a JVM: the code that all share, and the registry table; the others have their own packages."""

@@ -1,7 +1,7 @@
-"""``AppVersions``: the app transactions of an open table, asked once, and then followed from version to version.
+"""``AppVersions``: a cache of an open table's app transactions, updated from version to version.
 
-deltalake reads all commits since the last checkpoint for each question: up to a hundred, and on an object store each is
-a request.
+deltalake reads all commits since the last checkpoint for each lookup: up to a hundred, each a request to an object
+store.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,13 +13,13 @@ from deltalake.exceptions import DeltaError
 from flushtracker.delta.new_commits import NewCommits
 
 _MOST_VERSIONS: Final = 50
-"""Beyond which a question costs less."""
+"""With more new versions than this, a new lookup is cheaper."""
 
 
 class AppVersions:
-    """What has been asked of one table. Raises ``DeltaError`` or ``OSError``.
+    """The cache of one table. Raises ``DeltaError`` or ``OSError``.
 
-    Without ``commits`` a question is asked again for each version of the table.
+    Without ``commits``, each version of the table needs a new lookup.
     """
 
     def __init__(self, commits: NewCommits | None = None) -> None:
@@ -36,13 +36,13 @@ class AppVersions:
         return self._known[app_id]
 
     def note(self, table: DeltaTable, transactions: Iterable[Transaction]) -> None:
-        """Know what this process has just committed, if the version at which ``table`` is open now is that commit."""
+        """Cache what this process has just committed, if that commit is the table's open version."""
         if self._at is not None and table.version() == self._at + 1:
             self._at += 1
             self._known |= {each.app_id: each.version for each in transactions}
 
     def _follow(self, version: int) -> None:
-        """Take what the versions up to ``version`` have changed; forget what they do not tell."""
+        """Apply the commits up to ``version``; drop cached entries if they cannot be read."""
         added = range(0 if self._at is None else self._at + 1, version + 1)
         self._at = version
         if self._commits is None or not 0 < len(added) <= _MOST_VERSIONS:

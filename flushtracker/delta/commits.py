@@ -1,22 +1,23 @@
-"""``Commits``: the only way in which a version is added to a table of ours, and what makes it durable.
+"""``Commits``: adds all versions of this project's tables, and makes them durable.
 
-A version is added by a call that fails if the version exists: on a disk deltalake links the commit to its name, on an
-object store it writes on the condition that there is no such object. Spark's own log store looks first, then renames,
-and so replaces what another process has committed in between. So Spark commits nothing.
+Adding a version fails if the version exists: on a disk deltalake links the commit to its name, on an object store it
+uses a conditional write. Spark's own log store checks first and then renames, which replaces a commit that another
+process has made in between. So Spark commits nothing.
 
-deltalake syncs nothing. On a disk of this machine, what a commit names is synced before the commit, and the commit and
-its name after it, with the commits of others that it follows. So a version whose commit has returned is there after a
-power failure, with its rows, and so are all before it. A checkpoint is synced before the commits that it replaces are
+deltalake never syncs. On a local disk, the files that a commit names are synced before the commit, and the commit and
+its directory entry after it, along with the earlier commits of others. So once a commit has returned, its version, its
+rows and all earlier versions survive a power failure. A checkpoint is synced before the commits that it replaces are
 deleted. An object store acknowledges a write when it is durable.
 
-On a network's file system, such as NFS, closing a file sends it to the server, and its links are made there.
+On a network file system such as NFS, closing a file sends it to the server, and links are created there.
 
-The answer to a commit may be lost: an error after it took effect, or a retry that meets the commit itself, and takes it
-for another one's. So each commit has an id of its own, and after an error the table's log says whether it is there.
+The response to a commit may be lost: an error after it took effect, or a retry that finds the commit itself and takes
+it for another process's. So each commit has a unique id, and after an error the table's log shows whether it is there.
 
-If it is not, a commit to a store is tried again, because the client repeats no conditional write whose connection was
-reset. It is tried from the version that it was made for, so it conflicts with others' commits as before, and with an
-earlier try that arrives late: only commits are repeated that conflict with themselves.
+If it is not, a commit to an object store is retried, because the client does not retry a conditional write whose
+connection was reset. The retry is based on the version that the commit was made for, so it conflicts with others'
+commits as before, and with an earlier attempt that arrives late. Only commits that conflict with themselves are
+retried.
 """
 
 import logging
@@ -45,11 +46,11 @@ logger = logging.getLogger(__name__)
 LOG_FOLDER: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
 COMMIT_ID: Final = f"{NOTE}commit"
-"""The key of a commit's own id among its notes."""
+"""The key of a commit's own id in its notes."""
 ACTION_COUNT: Final = f"{NOTE}actions"
-"""The key of the number of lines that follow a commit's notes, by which a commit is known to be whole."""
+"""The key of the number of lines after a commit's notes, which shows whether a commit is complete."""
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""deltalake would delete commits right after it has written the checkpoint that replaces them."""
+"""deltalake would delete commits right after writing the checkpoint that replaces them."""
 
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\..+")
 _INTERVAL: Final = "delta.checkpointInterval"
@@ -73,12 +74,12 @@ class Commits:
     ) -> None:
         """Add a version with the actions and app transactions; it is durable when this returns.
 
-        ``retries`` is how often it may follow another commit that was first; deltalake's default is 15.
+        ``retries`` is how often it may be rebased on another process's commit; deltalake's default is 15.
 
         Raises:
             CommitFailedError: it conflicts with another commit.
-            DeltaError, OSError: the storage fails, and the commit has not been found there.
-            SinkError: another program has enabled a feature with which the table is not written.
+            DeltaError, OSError: the storage fails, and the commit was not found in the log.
+            SinkError: another program has enabled a table feature that is not supported.
         """
         require_writable(table, "table", table.table_uri)
         if folder := local_folder(table.table_uri):
@@ -89,7 +90,7 @@ class Commits:
 
         def write() -> bool:
             if table.version() != before:
-                # Otherwise it would not conflict with what others have committed since the first try.
+                # Otherwise it would not conflict with others' commits since the first try.
                 asked(table.table_uri, lambda: table.load_as_version(before))
             table.create_write_transaction(
                 list(actions),
@@ -104,10 +105,10 @@ class Commits:
             table.table_uri,
             write,
             lambda: _is_committed(table, before, commit_id) or None,
-            # Without an app transaction, deltalake would commit again behind an earlier try that arrives late.
+            # Without an app transaction, deltalake would commit again after an earlier attempt that arrives late.
             lambda error: not isinstance(error, CommitFailedError) and (bool(transactions) or retries == 0),
         )
-        # deltalake leaves the table at the version before.
+        # deltalake leaves the table at the previous version.
         refresh(table)
         self.sync(table)
         self._checkpoint_if_due(table)
@@ -126,9 +127,9 @@ class Commits:
         *,
         is_deletion: bool = False,
     ) -> bool:
-        """Replace files, given by path and size, in one commit; false if another process was first to replace one.
+        """Replace files, given by path and size, in one commit; false if another process has replaced one first.
 
-        The versions of ``transactions`` must rise; it is also false if another process was first to raise one.
+        The versions of ``transactions`` must rise; false, too, if another process has raised one first.
 
         deltalake does not check whether another commit has removed the same files, which would duplicate their rows. So
         this commits exactly the version after the one in which all ``removed`` were present, and checks again if
@@ -152,14 +153,14 @@ class Commits:
         return False
 
     def sync(self, table: DeltaTable) -> None:
-        """Make durable what this process has read of the table's log, whoever has committed it."""
+        """Sync what this process has read of the table's log, whoever committed it."""
         version = table.version()
         if (folder := local_folder(table.table_uri)) is None or self._durable_version == version:
             return
         log = Path(folder, LOG_FOLDER)
         first = self._sync_checkpoint(log) if self._durable_version is None else self._durable_version + 1
         for number in range(first, version + 1):
-            # Another process may have deleted commits that a checkpoint has replaced.
+            # Another process may delete commits that a checkpoint has replaced.
             with suppress(FileNotFoundError):
                 sync(log / f"{number:020}.json")
         sync(log)

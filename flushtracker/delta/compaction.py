@@ -1,4 +1,4 @@
-"""Merging the small files of a table into larger ones, for the tables to which each commit adds a small file."""
+"""Merges the small files of tables to which each commit adds a small file."""
 
 import uuid
 from collections.abc import Collection, Iterator, Mapping
@@ -18,7 +18,7 @@ def compact(
     target_bytes: int,
     searched: Collection[str] = (),
 ) -> None:
-    """Merge files up to about ``target_bytes`` each, in one commit; does nothing if another process does it first.
+    """Merge files up to about ``target_bytes`` each, in one commit; does nothing if another process was first.
 
     deltalake's own compaction commits files that have not been synced. Raises ``DeltaError``, ``OSError`` or
     ``ArrowException``.
@@ -28,7 +28,7 @@ def compact(
     schema = pa.schema(table.schema())
     removed, added = [], []
     for group in _groups(table, target_bytes):
-        # In blocks: what is small in a file may be large in memory.
+        # In blocks, because a small file may be large in memory.
         blocks = (block for path, _ in group for block in read_blocks(storage, path, schema))
         name = f"part-{uuid.uuid4().hex}.parquet"
         added.append(write_blocks(storage, name, blocks, schema, searched, is_change=False))
@@ -38,7 +38,7 @@ def compact(
 
 
 def _groups(table: DeltaTable, target_bytes: int) -> Iterator[list[tuple[str, int]]]:
-    """The files to merge into one each, by path and size, the oldest first."""
+    """The groups of files to merge, by path and size, the oldest first."""
     files = pa.table(table.get_add_actions()).sort_by("modification_time").to_pylist()
     group: list[tuple[str, int]] = []
     for file in files:

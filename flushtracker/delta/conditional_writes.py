@@ -1,7 +1,8 @@
-"""Checks that an object store has conditional writes, which alone keep two writers of a table apart.
+"""Checks that an object store has conditional writes, without which two writers of a table could overwrite each other.
 
-A store that ignores ``If-None-Match`` replaces one writer's commit by another's, without an error. deltalake cannot
-show that: it lists a table's log before it commits. So an object is put twice on the condition that there is none.
+A store that ignores ``If-None-Match`` silently replaces one writer's commit by another's. deltalake does not reveal
+that, because it lists a table's log before it commits. So an object is put twice on the condition that it does not
+exist.
 """
 
 import logging
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 _SCHEMES: Final = ("s3://", "s3a://")
 _TRIED: Final = ".flushtracker-tried-"
 _LOCKED: Final = "AWS_S3_LOCKING_PROVIDER"
-"""deltalake's option for a lock of the user's in place of conditional writes."""
+"""deltalake's option for a user's lock in place of conditional writes."""
 
 TIMEOUT: Final = timedelta(seconds=10)
 
@@ -38,13 +39,13 @@ _OPTIONS: Final = {
     "AWS_SESSION_TOKEN",
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
 }
-"""The options that say where a store is, and who asks; both packages know them."""
+"""The options for the store's address and credentials, which both packages know."""
 
 
 def require_conditional_writes(key: str, uri: str, storage_options: Mapping[str, str]) -> None:
-    """Try a conditional write at ``uri``, which the configuration names at ``key``, if that is on S3.
+    """Try a conditional write at ``uri``, configured as ``key``, if it is on S3.
 
-    Where this cannot be tried, the table itself reports why, if it cannot be written either.
+    If the attempt fails, nothing is raised here: opening the table reports the problem, if it cannot be written either.
 
     Raises:
         ConfigError: the store has replaced an object that it must not replace.
@@ -81,7 +82,7 @@ def _store(uri: str, options: Mapping[str, str]) -> S3Store:
 def _is_second_write_refused(uri: str, store: S3Store) -> bool:
     name = _TRIED + uuid.uuid4().hex
     try:
-        # The answer to the first one may be lost, and its retry be refused.
+        # The response to the first put may be lost, and its retry refused.
         _put_new(uri, store, name, b"1")
         return not _put_new(uri, store, name, b"2")
     finally:
@@ -90,7 +91,7 @@ def _is_second_write_refused(uri: str, store: S3Store) -> bool:
 
 
 def _put_new(uri: str, store: S3Store, name: str, content: bytes) -> bool:
-    """Put an object on the condition that there is none; false if there is one, maybe by an earlier try."""
+    """Put an object on the condition that it does not exist; false if it does, perhaps from an earlier try."""
     retry = StoreRetry(uri)
     while True:
         try:

@@ -1,10 +1,10 @@
-"""The Parquet files of a table: written and read in blocks of Arrow's rows.
+"""The Parquet files of a table, written and read in blocks of Arrow rows.
 
-A block has at most ``BLOCK_BYTES`` of rows as they are in memory, or one row. A Parquet file may be a thousand times
-smaller than its rows, and its footer does not say how large they are: where texts are repeated, it has the size of
-their dictionary. So a row group is read as it is encoded, if that fits into a block, or else by a few rows at a time.
+A block has at most ``BLOCK_BYTES`` of rows in memory, or a single row. A Parquet file may be a thousand times smaller
+than its rows, and its footer does not say how large they are: repeated texts are stored once in a dictionary. So a row
+group is read with its dictionaries if that fits into a block, or else a few rows at a time.
 
-A file that is written is not part of the table before a commit adds it (:mod:`flushtracker.delta.commits`).
+A written file is not part of the table until a commit adds it (:mod:`flushtracker.delta.commits`).
 """
 
 import io
@@ -23,13 +23,13 @@ from deltalake.transaction import AddAction
 BLOCK_BYTES: Final = 4 << 20
 _BATCH_ROWS: Final = 64
 _WHOLE_BYTES: Final = 32 << 20
-"""A file up to this size is requested at once, a larger one column by column."""
+"""A file up to this size is requested whole, a larger one column by column."""
 _BUFFER_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is not part of the table yet, by the action that adds it; as text it goes from process to process.
+    """A file that is not part of the table yet, with the action that adds it; sent between processes as text.
 
     >>> file = WrittenFile(AddAction("a.parquet", 9, {}, 0, data_change=True, stats='{"numRecords": 3}'))
     >>> file.rows, WrittenFile.parse(str(file)) == file
@@ -58,7 +58,9 @@ def write_file(
     *,
     is_change: bool = True,
 ) -> AddAction:
-    """Write a file with the ranges of the columns ``searched``; ``is_change``: not just rows that the table has."""
+    """Write a file with statistics of the columns ``searched``; ``is_change`` unless its rows are already in
+    the table.
+    """
     return write_blocks(storage, path, [rows], rows.schema, searched, is_change=is_change)
 
 
@@ -71,9 +73,9 @@ def write_blocks(
     *,
     is_change: bool = True,
 ) -> AddAction:
-    """Write the rows of all tables as a file, while they are read; each block is a row group."""
+    """Write the rows of all tables as a file, as they are read; each block is a row group."""
     with buffered(storage.open_output_stream(path)) as stream:
-        # Without Arrow's own schema in the file, it has the types that any Delta writer gives it.
+        # Without Arrow's schema in the file, it has the types that any Delta writer gives it.
         with pq.ParquetWriter(stream, schema, compression="zstd", store_schema=False) as writer:
             for block in regrouped(tables):
                 writer.write_table(block)
@@ -83,12 +85,12 @@ def write_blocks(
 
 
 def buffered(stream: pa.NativeFile) -> pa.BufferedOutputStream:
-    """A stream of deltalake's, which accepts only bytes; only Arrow's buffered stream passes bytes."""
+    """Wrap a stream of deltalake's, which accepts only bytes; only Arrow's buffered stream passes bytes."""
     return pa.BufferedOutputStream(stream, _BUFFER_BYTES)
 
 
 def regrouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in blocks, as large as they may be."""
+    """The same rows in blocks as large as possible."""
     pending, size = list[pa.Table](), 0
     for table in tables:
         for part in halved(table, BLOCK_BYTES):
@@ -102,7 +104,7 @@ def regrouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def read_blocks(storage: DeltaStorageHandler, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
-    """A file's rows in blocks, with the columns of ``schema``; those that it lacks are null."""
+    """A file's rows in blocks, with the columns of ``schema``; missing ones are null."""
     handle = storage.open_input_file(path)
     source = io.BytesIO(handle.read()) if handle.size() <= _WHOLE_BYTES else pa.PythonFile(handle, "r")
     yield from regrouped(_with_schema(table, schema) for table in _tables(source))
@@ -113,7 +115,7 @@ def now_ms() -> int:
 
 
 def _tables(source: BinaryIO | pa.PythonFile) -> Iterator[pa.Table]:
-    """The rows of a file; texts of a small row group are encoded by a dictionary, as they are in the file."""
+    """The rows of a file; texts of a small row group stay dictionary-encoded, as in the file."""
     # Arrow's own threads must not call back into Python.
     plain = pq.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER_BYTES)
     texts = [field.name for field in plain.schema_arrow if pa.types.is_string(field.type)]
@@ -144,7 +146,7 @@ def _with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _bytes(table: pa.Table) -> int:
-    """The size of a table's rows, with the texts that a dictionary encodes."""
+    """The size of a table's rows, with dictionary-encoded texts expanded."""
     size = 0
     for column in table.columns:
         if not pa.types.is_dictionary(column.type):
@@ -157,7 +159,7 @@ def _bytes(table: pa.Table) -> int:
 
 
 def halved(table: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
-    """The same rows in parts of at most so many bytes, or one row."""
+    """The same rows in parts of at most ``most_bytes``, or a single row."""
     if len(table) < 2 or _bytes(table) <= most_bytes:
         yield table
         return
@@ -170,7 +172,7 @@ def _statistics(footer: pq.FileMetaData, searched: Collection[str]) -> dict[str,
     columns = {footer.schema.column(index).name: index for index in range(footer.num_columns)}
     groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
     found = {name: [group.column(columns[name]).statistics for group in groups] for name in searched}
-    # A column without a range in one row group has none for the file.
+    # If a column has no range in some row group, it has none for the file.
     ranged = {name: each for name, each in found.items() if each and all(group and group.has_min_max for group in each)}
     return {
         "numRecords": footer.num_rows,

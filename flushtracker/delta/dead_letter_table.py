@@ -1,4 +1,4 @@
-"""``DeadLetterTable``: the Delta table of malformed flush notifications, of which the job only appends."""
+"""``DeadLetterTable``: the Delta table of malformed flush notifications, to which the job only appends."""
 
 import logging
 from collections.abc import Mapping
@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 KIND: Final = "dead-letter table"
 
 COMPACT_EVERY: Final = 100
-"""Versions of the table between two compactions."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -36,14 +35,14 @@ CONFIGURATION: Final = {
     "delta.logRetentionDuration": "interval 1 days",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
-"""Properties of a new table; with Delta's defaults, the log of each batch would be kept for a month."""
+"""Properties of a new table; by default, Delta would keep the log of each batch for a month."""
 
 _KEY: Final = "sink.dead_letters"
 _COMPACTED_BYTES: Final = 64 << 20
 
 
 class DeadLetterTable:
-    """The table at ``uri``; the first append creates it. Not thread-safe. Every storage failure is a ``SinkError``."""
+    """The table at ``uri``; the first append creates it. Not thread-safe. Raises ``SinkError`` for storage failures."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._uri = uri
@@ -55,7 +54,7 @@ class DeadLetterTable:
     def require_usable(self) -> None:
         """Raise ``SinkError`` if the folder cannot be written, is another table's, or has other files."""
         try:
-            # Before the table is opened, which another process may create meanwhile.
+            # Before the table is opened, because another process may create it meanwhile.
             foreign = foreign_names(self._folder.names())
             table = self._folder.table()
             self._folder.try_write()
@@ -81,7 +80,7 @@ class DeadLetterTable:
             table.update_incremental()
             last = table.transaction_version(query_id)
         except (DeltaError, OSError) as error:
-            self._opened = None  # The table may have been deleted; then the next ones get a new one.
+            self._opened = None  # The table may have been deleted; the next dead letters then get a new one.
             raise self._error("read", error) from error
         if not rows or (last is not None and last >= batch_id):
             return

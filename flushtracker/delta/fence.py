@@ -1,7 +1,7 @@
-"""``Fence``: of all processes that have opened a table, only the one that took it last may append.
+"""``Fence``: only the process that last took the fence of a table may append to it.
 
 To take it, a process commits the next version of the app id :data:`FENCING_APP_ID`, its fencing token, and each of its
-appends commits that version again. A stale process finds a newer version and ends; if both commit at the same moment,
+appends commits that version again. A stale process finds a newer version and fails; if both commit at the same moment,
 Delta refuses one of them.
 """
 
@@ -20,7 +20,7 @@ FENCING_APP_ID: Final = "flushtracker: owner of this table"
 
 
 class Fence:
-    """The fence of an open table, as of the version at which that is open. Every failure is a ``SinkError``.
+    """The fence of an open table, at its open version. Raises ``SinkError`` for all failures.
 
     ``name`` is what messages call the table, and ``owner`` what they call its process.
     """
@@ -32,16 +32,18 @@ class Fence:
 
     @property
     def is_taken(self) -> bool:
-        """Whether this process has taken the table, whoever has it now."""
+        """Whether this process has taken the fence; another may have it by now."""
         return self._token > 0
 
     @property
     def transaction(self) -> Transaction:
-        """What each append of the owner commits."""
+        """The app transaction for each append of the owner."""
         return Transaction(FENCING_APP_ID, self._token)
 
     def take(self) -> None:
-        """Take the table; raises ``SinkError`` if it cannot be written, or if another process takes it just then."""
+        """Take the fence; raises ``SinkError`` if the table cannot be written, or another process takes it at the same
+        moment.
+        """
         token = (self._last_token() or 0) + 1
         try:
             self._commits.claim(self._table, FENCING_APP_ID, token)
@@ -55,7 +57,7 @@ class Fence:
         self._token = token
 
     def require(self) -> None:
-        """Raise ``SinkError`` if this process has not taken the table, or another one has since."""
+        """Raise ``SinkError`` if this process has not taken the fence, or another one has since."""
         if self._last_token() != self._token:
             raise SinkError(
                 f"this {self._owner} has been fenced: another {self._owner}{committer(self._table, FENCING_APP_ID)} "
@@ -63,7 +65,7 @@ class Fence:
             )
 
     def _last_token(self) -> int | None:
-        """This may read the log again, although the table is open."""
+        """The last token; may read the log again, even if the table is open."""
         try:
             return self._versions.get(self._table, FENCING_APP_ID)
         except (DeltaError, OSError) as error:

@@ -1,6 +1,6 @@
-"""``NewCommits``: what single versions of a table have changed, for those who follow it: a request for each version.
+"""``NewCommits``: the changes of single versions of a table, for its followers; one request per version.
 
-deltalake knows the actions of a version only while it opens it.
+deltalake does not expose the actions of a version.
 """
 
 import json
@@ -13,7 +13,7 @@ _KEPT: Final = 8
 
 
 class NewCommits:
-    """The commits of the table at ``table_uri``, of which the last ones are kept. For one thread at a time."""
+    """The commits of the table at ``table_uri``; the last ones are cached. For one thread at a time."""
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self.storage = DeltaStorageHandler(table_uri, dict(storage_options or {}))
@@ -24,7 +24,7 @@ class NewCommits:
         """The actions of a version, as Delta's protocol has them.
 
         Raises:
-            OSError: it cannot be read, maybe because a checkpoint has replaced it since.
+            OSError: it cannot be read, perhaps because a checkpoint has replaced it.
             ValueError: it is malformed.
         """
         if version not in self._kept:

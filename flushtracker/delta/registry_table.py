@@ -3,11 +3,11 @@
 The row of a (source, type, id) with the greatest ``written_at`` is current. ``written_at`` never goes back, even if the
 clock does. Only changed entries are appended, and few ever change, so the table stays small.
 
-Nothing in an entry of a table or a source says which of two is later. So only the writer that started last appends
-(:mod:`flushtracker.delta.fence`): one that it has replaced may still have older entries, and its clock may be ahead.
+Entries of tables and sources do not show which of two is later. So only the writer that started last may append
+(:mod:`flushtracker.delta.fence`): a replaced one may still have older entries, and its clock may be ahead.
 
-Once the table has the end of a shape, or its next incarnation, no row counts that lacks it, wherever it is: a writer
-that has lost its checkpoint reads old entries again, and one that was replaced may append one late.
+Once the table has the end of a shape, or its next incarnation, rows without it are ignored, wherever they are: a writer
+that lost its checkpoint rereads old entries, and a replaced one may append late.
 """
 
 import logging
@@ -37,7 +37,6 @@ from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, parse
 logger = logging.getLogger(__name__)
 
 COMPACT_EVERY: Final = 100
-"""Versions of the table between two compactions."""
 
 _COMPACTED_BYTES: Final = 64 << 20
 
@@ -69,7 +68,7 @@ class WrittenEntry:
 
 
 class RegistryTable:
-    """An open registry table; not thread-safe. Every storage failure is a ``SinkError``."""
+    """An open registry table; not thread-safe. Raises ``SinkError`` for storage failures."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None, *, create: bool = False) -> None:
         """Open the table at ``uri``, or with ``create`` create it; raises ``SinkError`` if there is none."""
@@ -109,7 +108,7 @@ class RegistryTable:
             raise SinkError(f"registry table {uri} cannot be opened: {storage_reason(error)}") from error
 
     def fence_others(self) -> None:
-        """Fence all other writers: from now on only this one can append. Raises ``SinkError``."""
+        """Fence all other writers, so that only this one can append; raises ``SinkError``."""
         self._refresh()
         before = self._table.version()
         self._fence.take()
@@ -122,7 +121,7 @@ class RegistryTable:
             raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
 
     def has_changed(self) -> bool:
-        """Whether the table has another version than :meth:`entries` read last; raises ``SinkError``."""
+        """Whether the table's version differs from the one that :meth:`entries` read last; raises ``SinkError``."""
         self._refresh()
         return self._table.version() != self._read_version
 
@@ -139,7 +138,7 @@ class RegistryTable:
             try:
                 entry = parse_registry_entry(row["entry"])
             except DecodeError as error:
-                # The type tells an entry of a newer release, which is right, from a damaged one.
+                # The error type distinguishes a valid entry of a newer release from a damaged one.
                 raise type(error)(
                     f"registry table {self.uri}: entry {row['type']} {row['id']} of source {row['source']}: {error}"
                 ) from error
@@ -153,30 +152,30 @@ class RegistryTable:
 
     @property
     def table_id(self) -> str:
-        """A table that was made anew in the same folder has another one."""
+        """The table's id; a table created anew in the same folder has another one."""
         return str(self._table.metadata().id)
 
     @property
     def last_us(self) -> int:
-        """When the last row that :meth:`entries` has read was written, in microseconds since 1970; 0 without rows."""
+        """The time of the last row that :meth:`entries` has read, in microseconds since 1970; 0 without rows."""
         return max(self._written_us, default=0)
 
     def has_row_of(self, written_us: int) -> bool:
-        """Whether :meth:`entries` has read a row of this :attr:`last_us`; none is ever deleted.
+        """Whether :meth:`entries` has read a row with this :attr:`last_us`; rows are never deleted.
 
-        An older copy lacks it, whatever has been written to it since.
+        An older copy of the table lacks it, whatever was written to it since.
         """
         return not written_us or written_us in self._written_us
 
     def written(self) -> Mapping[EntryKey, WrittenEntry]:
-        """As :meth:`entries`, with when each was written."""
+        """As :meth:`entries`, with the time of each."""
         self.entries()
         return self._written
 
     def append(self, texts: Iterable[str], now: datetime) -> int:
-        """Append the entries among ``texts`` that differ from the current ones, in one commit; returns their number.
+        """Append the entries that differ from the current ones, in one commit; return their number.
 
-        ``texts`` are entries as received, in their order, and ``now`` is in UTC.
+        ``texts`` are the entries as received, in order; ``now`` is in UTC.
 
         Raises:
             DecodeError: an entry cannot be read; then none is appended.
@@ -205,7 +204,7 @@ class RegistryTable:
         return len(changed)
 
     def _commit(self, rows: pa.Table) -> None:
-        """Append rows, which were made from the version at which the table is open."""
+        """Append rows made from the table's open version."""
         before, transactions = self._table.version(), [self._fence.transaction] if self._fence.is_taken else []
         if transactions:
             self._fence.require()
@@ -237,9 +236,9 @@ class RegistryTable:
 
 
 def _not_condensed(entry: ShapeEntry, known: WrittenEntry, now: datetime) -> WrittenEntry:
-    """What is known of a shape that was removed, in place of its condensed entry: its readers may need the definition.
+    """The known entry of a removed shape, in place of its condensed one: readers may need the definition.
 
-    If the removal itself was missed, it is that of the condensed entry, with the incarnation that has ended.
+    If the removal itself was missed, it is taken from the condensed entry, with the incarnation that has ended.
     """
     if not isinstance(known.entry, ShapeEntry):
         return known

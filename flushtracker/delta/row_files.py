@@ -1,7 +1,6 @@
 """``RowFiles``: rows as Parquet files of a table, written by executors or the driver, for a commit by the driver.
 
-Names are new each time. So what a killed or repeated task leaves behind is garbage, which no commit names, and upkeep
-deletes.
+Names are unique. So files left by a killed or repeated task are unreferenced, and upkeep deletes them.
 """
 
 import uuid
@@ -24,12 +23,12 @@ from flushtracker.disk_sync import sync
 from flushtracker.errors import SinkError
 
 ROWS_PER_FILE: Final = 100_000
-"""At most, if a block has fewer, so that upkeep seldom has to divide a file."""
+"""The maximum per file, unless a block has more, so that upkeep seldom has to divide a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowFiles:
-    """Writes files of the ``kind`` of table at ``uri``; travels to executors. The ``options`` may hold secrets."""
+    """Writes files of the ``kind`` of table at ``uri``; sent to executors. The ``options`` may hold secrets."""
 
     kind: str
     uri: str
@@ -41,11 +40,10 @@ class RowFiles:
     def of(
         cls, kind: str, table: DeltaTable, options: Mapping[str, str], schema: pa.Schema, searched: Sequence[str] = ()
     ) -> "RowFiles":
-        """The files of an open table."""
         return cls(kind, table.table_uri, dict(options), schema, searched)
 
     def write(self, blocks: Iterable[pa.Table]) -> Iterator[WrittenFile]:
-        """Write the rows of all blocks, while they are read; a file is complete once yielded. Raises ``SinkError``."""
+        """Write the rows of all blocks, as they are read; a file is complete once yielded. Raises ``SinkError``."""
         rest = filter(len, blocks)
         while (first := next(rest, None)) is not None:
             try:
@@ -53,14 +51,14 @@ class RowFiles:
                 name = f"part-{uuid.uuid4().hex}.parquet"
                 action = write_blocks(storage, name, _one_file(first, rest), self.schema, self.searched)
                 if folder := local_folder(self.uri):
-                    # On the machine that wrote it, because closing a file reports no error.
+                    # On the machine that wrote it, because closing a file does not report errors.
                     sync(Path(folder, name))
             except (DeltaError, OSError) as error:
                 raise SinkError(f"{self.kind} {self.uri} cannot be written: {storage_reason(error)}") from error
             yield WrittenFile(action)
 
     def require(self, files: Sequence[WrittenFile]) -> None:
-        """Raise ``SinkError`` if files that executors have written are not in the storage that this process sees."""
+        """Raise ``SinkError`` if this process does not find files that executors have written in its storage."""
         paths = [file.action.path for file in files]
         try:
             found = DeltaStorageHandler(self.uri, dict(self.options)).get_file_info(paths)
@@ -75,12 +73,12 @@ class RowFiles:
             )
 
     def require_rows(self, files: Iterable[WrittenFile], rows: int) -> None:
-        """Raise ``SinkError`` unless the files have so many rows together."""
+        """Raise ``SinkError`` unless the files have this number of rows together."""
         if (written := sum(file.rows for file in files)) != rows:
             raise SinkError(f"{self.kind} {self.uri}: files of {written} rows were written for {rows} rows")
 
     def discard(self, files: Iterable[WrittenFile]) -> None:
-        """Delete files that no commit will name, as far as that works: upkeep deletes what is left."""
+        """Delete files that will not be committed, as far as possible: upkeep deletes the rest."""
         for file in files:
             with suppress(DeltaError, OSError):
                 DeltaStorageHandler(self.uri, dict(self.options)).delete_file(file.action.path)

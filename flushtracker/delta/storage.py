@@ -1,8 +1,8 @@
-"""What all Delta tables share: rows by SQL, column checks, a storage error on one line, and further tries of requests.
+"""Shared code for Delta tables: SQL queries, column checks, storage errors on one line, and retries.
 
 Rows are read by the query engine of the deltalake package, not through a pyarrow dataset: a dataset calls back into
-Python from its own threads, and a program that exits at that moment aborts. Of 200 programs that read three rows and
-exited, 12 aborted on a busy machine; with the query engine none did.
+Python from its own threads, and a program that exits at that moment aborts. On a busy machine, 12 of 200 programs that
+read three rows and exited aborted; with the query engine none did.
 """
 
 import logging
@@ -28,17 +28,17 @@ _REASON_LENGTH: Final = 400
 RETRIES: Final = 2
 PAUSE_S: Final = 1.0
 _RETRIED_S: Final = 60.0
-"""Longer than a request's timeout, and shorter than the store's client tries by itself while nothing answers."""
+"""Longer than a request's timeout, and shorter than the client's own retries while nothing answers."""
 
 _SMALL_BATCHES: Final = {"datafusion.execution.batch_size": 1024, "datafusion.execution.target_partitions": 1}
 """Rows may be large, and each partition holds a batch."""
 
 
 class StoreRetry:
-    """Further tries of a request that has failed, to the store that has ``uri``; on a disk there are none.
+    """Retries of a failed request to the store of ``uri``; on a disk there are none.
 
-    The store's client repeats most requests itself, but neither a conditional write whose connection is reset or
-    silent, nor a listing that breaks off.
+    The store's client retries most requests itself, but not a conditional write whose connection is reset or times out,
+    nor an interrupted listing.
     """
 
     def __init__(self, uri: str) -> None:
@@ -46,7 +46,7 @@ class StoreRetry:
         self._until_s = time.monotonic() + _RETRIED_S
 
     def pause(self) -> bool:
-        """Wait for the next try; false if there is none."""
+        """Wait for the next retry; false if there is none."""
         self._left -= 1
         if self._left < 0 or time.monotonic() > self._until_s:
             return False
@@ -55,7 +55,7 @@ class StoreRetry:
 
 
 def asked(uri: str, request: Callable[[], _T]) -> _T:
-    """What ``request`` returns, which only reads from the store that has ``uri``; it may be called again.
+    """Call ``request``, which only reads from the store of ``uri``, with retries.
 
     Raises ``DeltaError`` or ``OSError``.
     """
@@ -74,10 +74,10 @@ def written(
     find: Callable[[], _T | None],
     is_repeatable: Callable[[Exception], bool] = lambda _: True,
 ) -> _T:
-    """What ``write`` returns; or after an error, what ``find`` has of a write that took effect in spite of it.
+    """The result of ``write``, or, after an error, that of ``find`` for a write that took effect nevertheless.
 
-    Without either, it is called again, unless its error is not ``is_repeatable``. ``find`` may fail, too. Raises
-    ``DeltaError`` or ``OSError``.
+    Otherwise ``write`` is retried if its error ``is_repeatable``. ``find`` may fail, too. Raises ``DeltaError`` or
+    ``OSError``.
     """
     retry = StoreRetry(uri)
     while True:
@@ -100,7 +100,7 @@ def refresh(table: DeltaTable) -> None:
 
 
 def table_rows(table: DeltaTable, selected: Iterable[str], condition: str = "TRUE") -> pa.Table:
-    """The ``selected`` expressions of the rows for which ``condition`` is true, in any order.
+    """The ``selected`` expressions for the rows that satisfy ``condition``, unordered.
 
     Both are SQL written by this program, never a user's values. Raises ``DeltaError`` or ``OSError``.
     """
@@ -154,13 +154,13 @@ def literal(text: str) -> str:
 
 
 def missing_columns(table: DeltaTable, names: Iterable[str]) -> str:
-    """Those of ``names`` that are not columns of the table, as a list for a message; empty if there are none."""
+    """The ``names`` that are not columns of the table, as a list for a message; empty if there are none."""
     columns = {field.name for field in table.schema().fields}
     return ", ".join(name for name in names if name not in columns)
 
 
 def committer(table: DeltaTable, app_id: str) -> str:
-    """The process that made the last claim, in parentheses; empty if the log has expired its name."""
+    """The process that made the last claim, in parentheses; empty if its name has expired from the log."""
     name = next((commit[app_id] for commit in table.history() if app_id in commit), None)
     return "" if name is None else f" ({name})"
 

@@ -1,9 +1,8 @@
-"""Features of Delta that others may have enabled in a table of ours, with which it is not written.
+"""Refuses to write a table in which someone has enabled unsupported Delta features.
 
-deltalake reports one that it cannot write as a conflict with another commit, so a driver would believe that it was
-fenced. And what deletes rows by deletion vectors, or renames columns, is not known to the upkeep, which copies the rows
-of files. Each commit checks the table before, so the last version of ours is always one without such a feature, and
-Spark can restore it: of later versions nothing is ours.
+deltalake reports an unsupported feature as a conflict with another commit, so a driver would think that it was fenced.
+And upkeep, which copies the rows of files, does not know deletion vectors or renamed columns. Each commit checks the
+table first, so our last version never has such a feature, and Spark can restore it without losing anything of ours.
 """
 
 from typing import Final
@@ -13,7 +12,7 @@ from deltalake import DeltaTable
 from flushtracker.errors import SinkError
 
 NOTE: Final = "flushtracker: "
-"""Begins the keys of the notes of our commits. Persisted, so it cannot change."""
+"""Prefix of the keys of notes in our commits. Persisted, so it cannot change."""
 _WRITABLE: Final = frozenset(
     {"appendOnly", "changeDataFeed", "checkConstraints", "invariants", "timestampNtz", "v2Checkpoint"}
 )
@@ -21,9 +20,9 @@ _MAPPING: Final = "delta.columnMapping.mode"
 
 
 def require_writable(table: DeltaTable, kind: str, uri: str) -> None:
-    """Raise ``SinkError`` if the table has features with which it is not to be written.
+    """Raise ``SinkError`` if the table has unsupported features.
 
-    Raises ``DeltaError`` or ``OSError`` if it has, and the storage fails.
+    In that case, may also raise ``DeltaError`` or ``OSError`` if the storage fails.
     """
     found = {*(table.protocol().writer_features or ())} - _WRITABLE
     if table.metadata().configuration.get(_MAPPING, "none") != "none":
@@ -37,7 +36,7 @@ def require_writable(table: DeltaTable, kind: str, uri: str) -> None:
 
 
 def _way_back(table: DeltaTable, uri: str) -> str:
-    """How to return to the last version that a program of ours has written."""
+    """How to return to the last version that was written by this project."""
     for commit in table.history():
         if any(key.startswith(NOTE) for key in commit):
             return (

@@ -1,7 +1,7 @@
-"""``TableFolder``: the folder of a table of ours. The table is created only where nothing else is.
+"""``TableFolder``: the folder of one of our tables. A table is created only in an empty folder.
 
-Upkeep deletes what is old and not part of the table, also what a killed process wrote and never committed. deltalake's
-own full vacuum would delete every other old file, too. Here only files with the names of our data files are deleted.
+Upkeep deletes old unreferenced files, including those that a killed process never committed. deltalake's full vacuum
+would also delete any other old file; here only files with the names of our data files are deleted.
 """
 
 import logging
@@ -29,10 +29,10 @@ from flushtracker.errors import SinkError, listed, printable
 logger = logging.getLogger(__name__)
 
 _OURS: Final = re.compile(r"(?:part|run)-[\w.-]+\.parquet|(?:append|snapshot)-[0-9a-f-]+/.+", re.DOTALL)
-"""Data files, also those of a shape log's runs, and what Spark wrote in earlier versions before it was appended."""
+"""Data files, including those of a shape log's runs, and files that Spark wrote in earlier versions."""
 
 _INCOMPLETE: Final = re.compile(r"(?:part|run)-[\w.-]+\.parquet#\d+")
-"""What deltalake calls a data file on a disk while it is being written."""
+"""deltalake's names for data files on a disk while they are being written."""
 _INCOMPLETE_MS: Final = 86_400_000
 """Much longer than writing a file takes."""
 
@@ -43,7 +43,7 @@ _CREATION_ACTIONS: Final = "2"
 
 
 class TableFolder:
-    """The folder at ``uri`` of a table that messages call ``kind``, and that the configuration names at ``key``."""
+    """The folder at ``uri`` of a table, which messages call ``kind`` and the configuration has at ``key``."""
 
     def __init__(self, kind: str, key: str, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._kind = kind
@@ -56,7 +56,7 @@ class TableFolder:
         """Open the table to write to it, or create it in an empty folder.
 
         Raises:
-            SinkError: there is no table, but something else.
+            SinkError: there is something else than a table.
             DeltaError, OSError: the storage fails.
         """
         local = local_folder(self._uri)
@@ -67,7 +67,7 @@ class TableFolder:
             require_writable(table, self._kind, self._uri)
             return table
         foreign = foreign_names(self.names())
-        # Another process may have created the table after the first look, and have written to it.
+        # Another process may have created the table since the first check, and written to it.
         if foreign and self.table() is None:
             raise SinkError(not_empty(self._kind, self._key, self._uri, foreign))
         if log is not None:
@@ -84,18 +84,18 @@ class TableFolder:
                 mode="ignore",
                 configuration=configuration,
                 storage_options=self._options,
-                # deltalake would add its own first commit after another process's, with which the other's next commit
-                # would conflict.
+                # deltalake would add its own first commit after another process's, and the other's next commit would
+                # conflict.
                 commit_properties=CommitProperties({ACTION_COUNT: _CREATION_ACTIONS}, max_commit_retries=0),
-                # Ours is none of Delta's.
+                # Our property is not one of Delta's.
                 raise_if_key_not_exists=False,
             )
 
-        # Another process may be first, too: then there is its table to open.
+        # Another process may have been first; then open its table.
         return written(self._uri, create, self.table)
 
     def delete_old_files(self, table: DeltaTable) -> int:
-        """Delete data files that are past the retention and not part of the table; returns their number.
+        """Delete unreferenced data files past the retention; return their number.
 
         Other files stay, and are logged once. Raises ``DeltaError`` or ``OSError``.
         """
@@ -104,8 +104,8 @@ class TableFolder:
         foreign = unused - ours
         self._log(sorted(foreign - self._logged))
         self._logged = foreign
-        # deltalake's own vacuum would delete the others, too, and its commits do not go through ours. One request for
-        # each file, during which no other thread of this process runs.
+        # deltalake's vacuum would delete the others, too, and its commits bypass ours. This takes one request per file,
+        # during which no other thread of this process runs.
         storage = DeltaStorageHandler(table.table_uri, self._options)
         for path in ours:
             # Another process may delete it at the same time.
@@ -117,7 +117,7 @@ class TableFolder:
         return len(ours) + len(incomplete)
 
     def _incomplete_files(self) -> list[Path]:
-        """On a disk, what killed processes have not completed long ago: no listing of the storage has these names."""
+        """On a disk, old incomplete files of killed processes; storage listings do not show these names."""
         local = local_folder(self._uri)
         files = [] if local is None else [each for each in Path(local).iterdir() if _INCOMPLETE.fullmatch(each.name)]
         return [file for file in files if _is_older(file, _INCOMPLETE_MS)]
@@ -136,14 +136,14 @@ class TableFolder:
 
     def table(self) -> DeltaTable | None:
         """The open table, if there is one; raises ``DeltaError`` or ``OSError``."""
-        # is_deltatable() holds Python's lock until the storage answers.
+        # is_deltatable() holds the GIL until the storage answers.
         try:
             return asked(self._uri, lambda: DeltaTable(self._uri, storage_options=self._options))
         except TableNotFoundError:
             return None
 
     def try_write(self) -> None:
-        """Write a file and delete it, and a folder that did not exist; raises ``DeltaError`` or ``OSError``."""
+        """Write a file and delete it, and the folder if it did not exist; raises ``DeltaError`` or ``OSError``."""
         local = local_folder(self._uri)
         folder = None if local is None or Path(local).exists() else Path(local)
         if folder is not None:
@@ -176,10 +176,10 @@ def _is_older(file: Path, age_ms: int) -> bool:
 
 
 def foreign_names(names: Iterable[str]) -> list[str]:
-    """Those of the names in a folder without a table that keep a table from being created there.
+    """The names in a folder without a table that prevent the creation of a table there.
 
-    Names with a dot are nobody's data: file systems and Spark have their own. An empty name is a storage's mark for the
-    folder itself.
+    Names that begin with a dot are not data: file systems and Spark use them. Storages use an empty name for the folder
+    itself.
 
     >>> foreign_names(["report.csv", ".report.csv.crc", "_delta_log", "lost+found", ""])
     ['report.csv']
@@ -188,5 +188,5 @@ def foreign_names(names: Iterable[str]) -> list[str]:
 
 
 def not_empty(kind: str, key: str, uri: str, found: list[str]) -> str:
-    """The message that refuses to create a table beside what was found."""
+    """The message that refuses to create a table beside other files."""
     return f"{kind} {uri} cannot be created: the folder already has {listed(found)}; name another folder in {key}"

@@ -1,4 +1,4 @@
-"""The version of a table's layout, a property of the table: a later one is refused."""
+"""The version of a table's layout, stored as a table property; a later one is refused."""
 
 from typing import Final
 
@@ -7,12 +7,12 @@ from deltalake import DeltaTable
 from flushtracker.errors import START_ANEW, SinkError
 
 PROPERTY: Final = "flushtracker-version"
-"""All tables of ours have the same one."""
+"""All of our tables have the same version."""
 VERSION: Final = 1
 
 
 def require_readable(table: DeltaTable, kind: str, uri: str) -> None:
-    """Raise ``SinkError`` if a newer release has written the table in a layout that this one does not know."""
+    """Raise ``SinkError`` if the table was written by a newer release in an unknown layout."""
     version = table.metadata().configuration.get(PROPERTY, str(VERSION))
     if version != str(VERSION):
         raise SinkError(

@@ -1,8 +1,8 @@
-"""What a power failure may leave at the end of a table's log: versions and checkpoints whose content was not synced.
+"""Repairs the end of a table's log after a power failure: versions and checkpoints whose content was not synced.
 
-Nobody has relied on them (:mod:`flushtracker.delta.commits`), but a reader fails on them, or takes an empty commit for
-one without rows. A process that writes the table sets them aside when it opens it. No running process leaves any: what
-deltalake and Spark write gets its name when it is complete.
+Nothing has relied on them (:mod:`flushtracker.delta.commits`), but a reader fails on them, or takes an empty commit for
+one without rows. A process that writes to the table sets them aside when it opens it. Running processes leave none:
+deltalake and Spark name files only when they are complete.
 """
 
 import io
@@ -23,17 +23,17 @@ logger = logging.getLogger(__name__)
 _COMMIT: Final = re.compile(r"\d{20}\.json")
 _CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
 _PREFIX: Final = ".torn-"
-"""Readers ignore names with a dot."""
+"""Readers ignore names that begin with a dot."""
 
 
 def set_torn_end_aside(log: Path) -> list[str]:
-    """Rename what is torn at the end of the log in the folder ``log``; returns the names. Raises ``OSError``.
+    """Rename the torn files at the end of the log in the folder ``log``; return their names. Raises ``OSError``.
 
-    Only the newest versions, and the newest checkpoint: anything else is damage, which a person must see.
+    Only the newest versions and the newest checkpoint are renamed: anything else is damage that an operator must see.
     """
     if not log.is_dir():
         return []
-    # Before the names, as another process writes the checkpoint before the hint.
+    # Before the names, because another process writes the checkpoint before the hint.
     hint = _hint(log)
     names = sorted(path.name for path in log.iterdir())
     torn = list[str]()
@@ -57,7 +57,7 @@ def set_torn_end_aside(log: Path) -> list[str]:
 
 
 def _content(path: Path) -> bytes:
-    """What is in the file, nothing if another process has just set it aside."""
+    """The file's content; empty if another process has just set it aside."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def _content(path: Path) -> bytes:
 
 
 def _is_commit(content: bytes) -> bool:
-    """Whether the commit is whole. One that ends after a line may lack files that replace those it removes."""
+    """Whether the commit is complete. One cut off after a line may lack files that replace those it removes."""
     try:
         lines = [json.loads(line) for line in content.splitlines() if line.strip()]
         notes = [line["commitInfo"] for line in lines if "commitInfo" in line]
@@ -83,7 +83,7 @@ def _is_parquet(content: bytes) -> bool:
 
 
 def _hint(log: Path) -> int:
-    """The version of the checkpoint that the log's file of its last one names; -1 if it is torn."""
+    """The checkpoint version named by the log's hint file; -1 if it is torn."""
     try:
         return int(json.loads(_content(log / LAST_CHECKPOINT))["version"])
     except (ValueError, KeyError, TypeError):

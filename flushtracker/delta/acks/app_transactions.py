@@ -1,8 +1,8 @@
 """The app ids of an ack table's transactions: one for each source, and one for the fencing token.
 
 deltalake returns the version of an app id that is known, but no list. So the list is read from the table's log, as
-Delta's protocol describes it: the ``txn`` actions of the newest checkpoint and of the commits after it. Rows do not
-count: they may have been deleted.
+Delta's protocol describes it: the ``txn`` actions of the newest checkpoint and of the commits after it. Rows are not
+read, because they may have been deleted.
 """
 
 import io
@@ -25,7 +25,7 @@ _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.(?:.+\.)?(parquet|json)"
 
 
 def app_id_of(source: str) -> str:
-    """The app id of a source: its name, unless that could be mistaken for the fencing token's.
+    """The app id of a source: its name, unless that could be confused with the fencing token's.
 
     >>> app_id_of("7301/1/shapes"), app_id_of("flushtracker: owner of this table")
     ('7301/1/shapes', 'flushtracker: owner of this table (source)')

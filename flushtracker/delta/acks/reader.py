@@ -33,7 +33,7 @@ _COLUMNS: Final = (
 class Ack:
     """One advance of the ack. ``blocking_shape``, if any, keeps ``ack_lsn`` from reaching ``last_seen_lsn``.
 
-    ``batch_id`` restarts with each checkpoint, so it orders nothing; ``ack_lsn`` does.
+    Order acks by ``ack_lsn``: ``batch_id`` restarts with each checkpoint.
     """
 
     batch_id: int
@@ -46,7 +46,7 @@ class Ack:
 
     @property
     def lag_bytes(self) -> int:
-        """The WAL received and not yet acknowledged."""
+        """The WAL that was received but is not acknowledged."""
         return self.last_seen_lsn - self.ack_lsn
 
 
@@ -76,15 +76,15 @@ class AckReader:
     def last_ack(self, source: str) -> int | None:
         """The current last ack of a source, durable, or ``None``; raises ``SinkError``.
 
-        Reads only the table's log. The job that has written the ack may not have synced it yet, or have been killed
-        before it could; after a power failure, the slot would be past it.
+        Reads only the table's log. Syncs the log first, because the job that wrote the ack may not have synced it yet,
+        or may have been killed before; after a power failure, the slot would be past it.
         """
         table = self._current_table()
         if table is None:
             return None
         try:
             self._commits.sync(table)
-            # It may read the log again, even if the table is open.
+            # This may read the log again, even if the table is open.
             return self._versions.get(table, app_id_of(source))
         except (DeltaError, OSError) as error:
             self._table = None
@@ -112,7 +112,9 @@ class AckReader:
         return self._last_rows.get(source)
 
     def sources(self) -> list[str]:
-        """The sources that have acks; raises ``SinkError``. It lists the table's log: not for every second."""
+        """The sources that have acks; raises ``SinkError``. This lists the table's log, so do not call it every
+        second.
+        """
         table = self._current_table()
         try:
             return [] if table is None else sorted(sources(table, self._options))
@@ -120,7 +122,7 @@ class AckReader:
             raise self._unreadable(error) from error
 
     def last_rows(self) -> dict[str, Ack]:
-        """The row of each source's last ack; as :meth:`sources`."""
+        """The row of each source's last ack; cost and errors as :meth:`sources`."""
         found = {name: self.last_row(name) for name in self.sources()}
         return {name: row for name, row in found.items() if row is not None}
 
@@ -199,6 +201,6 @@ def _listed(sources: list[str]) -> str:
 
 
 def _ack(row: dict[str, Any]) -> Ack:
-    # Before the first commit only part of a transaction has been seen, so nothing known is above the ack.
+    # Before the first commit only part of a transaction has been seen, so nothing above the ack is known.
     seen = row.pop("last_seen_lsn")
     return Ack(last_seen_lsn=row["ack_lsn"] if seen is None else max(row["ack_lsn"], seen), **row)

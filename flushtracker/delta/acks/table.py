@@ -6,9 +6,9 @@ before the commit.
 
 Only the driver that started last may append; it fences the others (:mod:`flushtracker.delta.fence`).
 
-Every append adds a small file. The process that takes the table's version past a multiple of ``COMPACT_EVERY`` merges
-the small files, up to about 1 MiB each, and deletes data files that are not part of the table and past the retention.
-A log checkpoint every 100 commits lets the log's own files expire likewise (:mod:`flushtracker.delta.commits`).
+Every append adds a small file. The process that moves the table's version past a multiple of ``COMPACT_EVERY`` merges
+the small files, up to about 1 MiB each, and deletes data files that are not part of the table and past the retention. A
+log checkpoint every 100 commits lets the log's own files expire likewise (:mod:`flushtracker.delta.commits`).
 ``delta.setTransactionRetentionDuration`` must stay unset: it would expire acks.
 """
 
@@ -39,7 +39,7 @@ from flushtracker.wal.lsn import format_lsn
 logger = logging.getLogger(__name__)
 
 COMPACT_EVERY: Final = 100
-"""Versions of the table between two compactions; an append takes longer, the more files the table has."""
+"""Versions of the table between two compactions; the more files the table has, the slower an append."""
 
 _COMPACTED_BYTES: Final = 1 << 20
 CONFIGURATION: Final = {
@@ -110,7 +110,7 @@ class AckTable:
         self._fence = Fence(f"ack table {uri}", "driver", self._table, self._commits, self._versions)
 
     def fence_others(self) -> None:
-        """Fence all other drivers: from now on only this one can append. Later calls only check that it still can.
+        """Fence all other drivers, so that only this one can append. Later calls only check that it still can.
 
         Raises:
             SinkError: the table cannot be written, or another driver fences at the same moment, or has fenced this one
@@ -138,7 +138,7 @@ class AckTable:
         require_readable(self._table, "ack table", self.uri)
 
     def _version_of(self, app_id: str) -> int | None:
-        """The last version of an app transaction; this may read the log again, although the table is open."""
+        """The last version of an app transaction; may read the log again, even if the table is open."""
         try:
             return self._versions.get(self._table, app_id)
         except (DeltaError, OSError) as error:
@@ -148,12 +148,13 @@ class AckTable:
         return SinkError(f"ack table {self.uri} cannot be {action}: {storage_reason(error)}")
 
     def last_ack(self, source: str) -> int | None:
-        """The current last ack of a source, or ``None``."""
         self._refresh()
         return self._version_of(app_id_of(source))
 
     def last_acks(self) -> dict[str, int]:
-        """The last ack of every source, from the table's log. It lists the log: for the start, not for each batch."""
+        """The last ack of every source, from the table's log. This lists the log: use it at the start, not per
+        batch.
+        """
         self._refresh()
         try:
             found = sources(self._table, self._options)
@@ -209,9 +210,9 @@ class AckTable:
     def compact(self) -> None:
         """Merge small files, and delete data files that are not part of the table and older than its own retention.
 
-        They are found as a *full* vacuum finds them. The default one knows only the files that the log still names as
-        replaced, and log checkpoints forget them after the same retention. A file that another driver has written and
-        not committed yet is younger than the retention. A failure only costs time later, so it is just logged.
+        They are found by a *full* vacuum: the default one knows only the replaced files that the log still names, and
+        log checkpoints drop these after the same retention. A file that another driver has written but not committed
+        yet is younger than the retention. A failure only costs time later, so it is just logged.
         """
         try:
             compact(self._table, self._commits, self._options, _COMPACTED_BYTES, SEARCHED)

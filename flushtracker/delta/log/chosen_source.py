@@ -1,4 +1,4 @@
-"""Which source's log of a shape is read: several have one after a failover, or after the slot was lost."""
+"""Chooses the source whose log of a shape is read: there are several after a failover, or after the slot was lost."""
 
 from collections.abc import Set
 
@@ -8,9 +8,9 @@ from flushtracker.wal.source_name import successors
 
 
 def chosen_source(log: str, shape_id: str, named: str | None, known: Set[str], after: Position | None) -> str:
-    """The source among those that have the shape, ``known``, that no other has replaced; if ``named``, that one.
+    """The current source of a shape among the ``known`` ones, which have it; if one is ``named``, that one.
 
-    For a follower at ``after`` it is the position's own, or the one that has replaced that. Of a named source,
+    For a follower at ``after`` it is the position's source, or the one that has replaced it. If a source is named,
     ``known`` has no other.
 
     Raises:

@@ -1,13 +1,13 @@
-"""``LogClaim``: which writer may append to a shape log, and which of its batches the log has.
+"""``LogClaim``: lets one writer append to a shape log, and tells which of its batches the log has.
 
-All appends to a log carry one app transaction, whose version only rises: ``claim << 32 | batch``. A writer that starts
-takes the next even claim; its appends have that plus one, and the number of their batch plus one. Delta refuses an
-append that conflicts with another writer's. An append whose version is not greater than the last one is refused here;
-delta-spark would skip it without an error. So if an append's version is the table's last one afterwards, it is this
-writer's, and durable. Otherwise another writer has claimed the log.
+All appends to a log carry one app transaction, whose version only rises: ``claim << 32 | batch``. A starting writer
+takes the next even claim; its appends carry that plus one, and their batch number plus one. Delta refuses an append
+that conflicts with another writer's, and this class one whose version is not greater than the last. So if an append's
+version is the table's last one afterwards, it is this writer's, and durable. Otherwise another writer has claimed the
+log.
 
-A writer reads where the logs end only after its claim. So a checkpoint that keeps the claim and these ends knows all
-of the log, unless another claim follows, or an append of a batch that the checkpoint has not committed.
+A writer reads the ends of the logs only after its claim. So a checkpoint with the claim and these ends is up to date,
+unless another claim follows, or an append of a batch that the checkpoint has not committed.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ LogRows: TypeAlias = Sequence[tuple[str, str, LogOffset]]
 
 
 class LogClaim:
-    """The claim on the open shape log ``table``. Every storage failure is a ``SinkError``."""
+    """The claim on the open shape log ``table``. Raises ``SinkError`` for storage failures."""
 
     def __init__(self, table: DeltaTable) -> None:
         self._table = table
@@ -45,7 +45,7 @@ class LogClaim:
         self._before = 0
 
     def take(self, previous: int | None = None, rows: LogRows = ()) -> int:
-        """Claim the log for this writer; returns the claim, to be kept in the checkpoint in place of ``previous``.
+        """Claim the log for this writer; return the claim, which replaces ``previous`` in the checkpoint.
 
         Raises:
             SinkError: the table cannot be written, another writer claims it or appends at the same moment, or the log
@@ -71,9 +71,9 @@ class LogClaim:
         return self._claim
 
     def knows(self, previous: int | None, committed_batch_id: int) -> bool:
-        """Whether a checkpoint with the claim ``previous`` and this last batch knows all of the log.
+        """Whether a checkpoint with the claim ``previous`` and this last batch is up to date with the log.
 
-        That is the log as it was when this claim was taken: until then, another writer could append.
+        It is compared with the log when this claim was taken: until then, another writer could append.
         """
         last = self._before
         if previous is None or last >> _BATCH_BITS > previous + 1:
@@ -81,11 +81,10 @@ class LogClaim:
         return last & _BATCHES <= committed_batch_id + 1
 
     def version_of(self, batch_id: int) -> int:
-        """The version that the append of a batch carries."""
         return self._claim + 1 << _BATCH_BITS | batch_id + 1
 
     def append(self, files: Sequence[WrittenFile], version: int) -> None:
-        """Append files that have been written, in one commit; they are durable when this returns.
+        """Append written files in one commit; they are durable when this returns.
 
         Raises:
             SinkError: the table cannot be written, or another writer has claimed the log.
@@ -107,7 +106,7 @@ class LogClaim:
                 raise unwritable(self._table.table_uri, refused) from refused
 
     def _try_append(self, files: Sequence[WrittenFile], version: int) -> CommitFailedError | None:
-        """Commit once; returns the error if the commit conflicts with another one."""
+        """Commit once; return the error if the commit conflicts with another one."""
         try:
             self._commits.commit(self._table, [file.action for file in files], [Transaction(APP_ID, version)])
         except CommitFailedError as error:

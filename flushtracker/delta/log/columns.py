@@ -1,4 +1,4 @@
-"""The columns of a shape log, and which of them are searched; executors import this."""
+"""The columns of a shape log, and those with statistics; executors import this."""
 
 from typing import Final
 
@@ -21,4 +21,4 @@ SCHEMA: Final = pa.schema(
     ]
 )
 SEARCHED: Final = ("source", "shape_id", "tx_offset", "op_offset")
-"""Only these have statistics: statistics of values would be most of the table's own log."""
+"""Only these have statistics, because statistics of values would make up most of the table's log."""

@@ -1,8 +1,8 @@
-"""``find_cut``: what is to be read of several shapes, so that all of them are as of one moment, the source's last cut.
+"""``find_cut``: how to read several shapes as of one moment, the source's last cut.
 
-The order is what makes it right. The cut is the one that the open version of the log has: all that it promises is in
-that version, too. After the log, the registry table is read: it has every removal that the cut has passed, because the
-table had these before the cut was noted, and every removal after which rows were deleted from the log.
+The order of reads matters. The cut is that of the log's open version, so everything that it promises is in that
+version. The registry table is read after the log: it has every removal up to the cut, because the table had these
+before the cut was written, and every removal whose rows were deleted from the log.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def find_cut(
 
 
 def seen_cut(finder: ShapeFinder, source: str) -> int | None:
-    """The cut of a source as of the finder's last refresh; ``None`` if that has none. Raises ``SinkError``."""
+    """A source's cut as of the finder's last refresh, ``None`` without one; raises ``SinkError``."""
     registry = finder.registry_table
     if registry is None or not registry.has_row_of(registry_row(finder.app_version, registry.table_id)):
         return None
@@ -55,9 +55,9 @@ def seen_cut(finder: ShapeFinder, source: str) -> int | None:
 
 
 def require_complete(shape: FoundShape, cut: int) -> None:
-    """Raise ``CutMissingError`` if a live shape begins later than a cut of its source; else its rows there are known.
+    """Raise ``CutMissingError`` if the rows of a live shape are not known at a cut of its source.
 
-    The cut has all that was routed to it, from its start on.
+    They are known unless the shape begins later: the cut covers everything routed to the shape.
     """
     if shape.entry is None:
         raise ConfigError(f"{shape.name} is not in the registry table, so nobody knows whether it is live")
@@ -70,10 +70,10 @@ def require_complete(shape: FoundShape, cut: int) -> None:
 
 
 def known_from(shape: FoundShape) -> int:
-    """The first LSN at which the rows of a shape are known, once the log has all of it up to there.
+    """The first LSN at which the rows of a shape are known, provided that the log is complete up to there.
 
-    The rows of a snapshot are those after transactions that commit before ``lsn``, the end of the WAL at that time,
-    where the next one may commit. Those of a fold are the rows after the one that commits there.
+    A snapshot has the rows after the transactions that commit below ``lsn``, the end of the WAL at that time, where the
+    next one may commit. A fold includes the transaction that commits at its ``lsn``.
     """
     starts_after = 0 if shape.entry is None else shape.entry.starts_after.tx_offset
     if shape.snapshot is None:

@@ -1,9 +1,9 @@
-"""The *cut* of a source: an LSN up to which the log has every shape of it completely. It is noted in the log itself.
+"""The *cut* of a source: an LSN up to which the log is complete for all of its shapes. It is stored in the log itself.
 
-A version of the log has it as an app transaction, whose version only rises. It is true for each shape that the registry
-table has as live, if that table is read after the log, and is the one by which the cut was noted, with all that it had
-then: so the log also has the id of that table, and when its last row was written. What is noted, and in which order, is
-in :mod:`flushtracker.jobs.write.cuts`; how it is read, in :mod:`flushtracker.delta.log.cut_finder`.
+It is the version of an app transaction, which only rises. It holds for each shape that is live in the registry table,
+provided that the table is read after the log and is the one that the cut was computed from, with at least the same
+rows. So the log also has the id of that table, and the time of its last row. :mod:`flushtracker.jobs.write.cuts`
+defines what is written in which order, and :mod:`flushtracker.delta.log.cut_finder` how it is read.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,16 +26,16 @@ REGISTRY_APP_ID: Final = "flushtracker: cuts by the row of this time of registry
 
 
 Versions: TypeAlias = Callable[[str], int | None]
-"""The last version of an app transaction in the open version of the log; its errors are raised by what is below."""
+"""Looks up the last version of an app transaction in the open version of the log; callers below raise its errors."""
 
 
 def last_cut(versions: Versions, registry: str, source: str) -> int | None:
-    """The source's cut by a registry table, in the open version of the log."""
+    """The source's cut for a registry table, in the open version of the log."""
     return versions(CUT_APP_ID.format(registry=registry, source=source))
 
 
 def registry_row(versions: Versions, registry: str) -> int:
-    """When a row was written that the registry table must have for the cuts of the open version; 0 if there are none.
+    """The time of the row that the registry table must have for the cuts of the open version to hold; 0 without cuts.
 
     In microseconds since 1970.
     """
@@ -43,7 +43,7 @@ def registry_row(versions: Versions, registry: str) -> int:
 
 
 class CutLog:
-    """Notes cuts in the shape log ``log``, which exists; not thread-safe. Every storage failure is a ``SinkError``."""
+    """Writes cuts to the existing shape log ``log``; not thread-safe. Raises ``SinkError`` for storage failures."""
 
     def __init__(self, log: str, registry: RegistryTable, storage_options: Mapping[str, str] | None = None) -> None:
         self._table = open_shape_log(log, storage_options)
@@ -52,10 +52,10 @@ class CutLog:
         self._commits, self._versions = Commits(), AppVersions(commits)
 
     def note(self, cuts: Mapping[str, int]) -> dict[str, int]:
-        """Commit the cuts that are greater than those of their sources; returns these. They are durable then.
+        """Commit the cuts that are greater than their sources' last ones, durably; return these.
 
-        What the registry table has now is what makes them true. If it lacks what earlier ones needed, it is an older
-        copy, and this raises ``SinkError`` from then on.
+        The current content of the registry table makes them hold. If it lacks a row that earlier cuts needed, it is an
+        older copy, and this raises ``SinkError`` from then on.
         """
         self._registry.entries()
         registry = self._registry.table_id

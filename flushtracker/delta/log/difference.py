@@ -1,9 +1,9 @@
-"""``Difference``: what a follower gets instead of changes that it can no longer read one by one.
+"""``Difference``: replaces the changes that a follower can no longer read one by one.
 
-A follower has the rows that some snapshot gives with the transactions up to its position. If another snapshot has
-replaced that one, the shape goes on from other rows: those of the new snapshot, with the transactions up to a place
-that it does not contain. The difference of the two is one transaction, of the changes by key. It is computed by whoever
-reads it, from one version of the log, and written nowhere; a reader that fails computes it again.
+A follower has the rows of some snapshot, plus the transactions up to its position. If another snapshot has replaced
+that one, the shape continues from other rows: those of the new snapshot, plus the transactions up to some offset that
+it does not contain. The difference of the two is one transaction with the changes by key. Readers compute it from one
+version of the log; it is never stored, and a reader that fails computes it again.
 """
 
 from collections.abc import Iterator
@@ -26,10 +26,10 @@ from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """From what a follower at ``position`` has, ``before``, to the shape ``after`` it; both in one version.
+    """The difference between ``before``, the state of a follower at ``position``, and ``after``; both in one version.
 
-    Its rows have ``tx_offset``, which is below that of every transaction to read next, and above the position's if that
-    is of the same source. No transaction has it but one that the difference contains.
+    The ``tx_offset`` of its rows is below that of every transaction to read next, and above the position's if that is
+    of the same source. Any transaction with the same offset is contained in the difference.
     """
 
     position: Position
@@ -39,7 +39,9 @@ class Difference:
 
     @property
     def same(self) -> dict[str, object]:
-        """The columns that are the same in all of its rows. It is no transaction of the server, so the xid is 0."""
+        """The columns that are the same in all of its rows. The xid is 0, because it is not a transaction of the
+        server.
+        """
         return {
             "source": self.after.source,
             "shape_id": self.after.shape_id,
@@ -49,7 +51,7 @@ class Difference:
         }
 
     def unknown(self, error: DecodeError) -> PositionError:
-        """The error for a follower whose rows, or those that follow, cannot be known."""
+        """The error for a follower whose rows, or their successors, cannot be determined."""
         return PositionError(
             f"position {self.position}: what {self.after.name} had there, or has since, cannot be folded ({error}); "
             "read the shape again from its beginning"
@@ -57,10 +59,11 @@ class Difference:
 
 
 def difference_rows(table: DeltaTable, difference: Difference, taken_at: datetime | None) -> Iterator[pa.Table]:
-    """The rows of the difference as those of a log, in their order; the last is a ``commit`` row, also if it is alone.
+    """The rows of the difference as log rows, in order; the last one, perhaps the only one, is a ``commit`` row.
 
-    That has the time ``taken_at``. All has been read when the first are returned. Raises ``PositionError`` if one of
-    the two cannot be folded; ``SinkError``, ``DeltaError`` or ``OSError`` if the table cannot be read.
+    The ``commit`` row has the time ``taken_at``. Everything is read before the first rows are returned. Raises
+    ``PositionError`` if one of the two cannot be folded; ``SinkError``, ``DeltaError`` or ``OSError`` if the table
+    cannot be read.
     """
     count = 0
     changes = changes_between(
@@ -81,7 +84,7 @@ def difference_rows(table: DeltaTable, difference: Difference, taken_at: datetim
 
 
 def taken_at(table: DeltaTable, difference: Difference) -> datetime | None:
-    """When the new snapshot was taken; of a fold, when its last transaction was committed."""
+    """When the new snapshot was taken; for a fold, when its last transaction was committed."""
     after, (tx, op) = difference.after, LogOffset.last_before_real_offsets()
     horizon = "FALSE" if after.snapshot is None or not after.snapshot.is_fold else f"tx_offset = {after.snapshot.lsn:d}"
     condition = f"op_offset = {op:d} AND (tx_offset = {tx:d} AND chunk = {after.attempt:d} OR {horizon})"

@@ -1,7 +1,7 @@
-"""The rows of a difference: the changes that make of some rows others, by their keys.
+"""The rows of a difference: the changes by key that turn some rows into others.
 
-Both come sorted by key, a few thousand at a time, so memory does not depend on how many there are. Of most keys both
-have the same text, which Arrow compares; only the others are read as JSON.
+Both come sorted by key, a few thousand at a time, so memory does not depend on how many there are. Most keys have the
+same text in both, which Arrow compares; only the others are parsed as JSON.
 
 ==========================================  =============================================================
 a key is                                    its changes
@@ -14,7 +14,7 @@ in both, and the new row lacks a column,    a delete and an insert: an update wo
 or has another value in a key column        it was, or tell a reader of the values another row
 ==========================================  =============================================================
 
-All deletes come first, so that no insert meets a row that is to go.
+All deletes come first, so that no insert collides with a row that is to be deleted.
 """
 
 import json
@@ -44,7 +44,8 @@ def changes_between(
 ) -> Iterator[pa.Table]:
     """The changes, deletes first, as columns ``operation``, ``key``, ``value``, ``old_value``; raises as the folds do.
 
-    Both have ``key`` and ``value``, in the order of keys, each key once. All are read before the first is returned.
+    Both have ``key`` and ``value``, sorted by key, each key once. Everything is read before the first change is
+    returned.
     """
     found = (_changes(old, new, key_columns) for old, new in _pairs(_texts(before), _texts(after)))
     for table in sort_tables(found, CHANGE_ORDER):
@@ -57,7 +58,7 @@ def _texts(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _pairs(before: Iterator[pa.Table], after: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Parts of both, so that each key is in one pair alone."""
+    """Matching parts of both, so that each key is in only one pair."""
     old, new = next(before, None), next(after, None)
     while old is not None and new is not None:
         bound = min(_last_key(old), _last_key(new))

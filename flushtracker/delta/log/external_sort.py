@@ -1,11 +1,11 @@
 """Sorts more rows than fit in memory: sorted runs in temporary files, which are then merged.
 
-Rows are held until they are ``MOST_BYTES``; then they are sorted and written as a run. Runs are merged by their heads:
-no run has a row before the least last row of all heads that is not in a head yet. Rows that fit in memory are sorted
-there, and no file is written.
+Rows are buffered up to ``MOST_BYTES``, then sorted and written as a run. Runs are merged by their heads, the next table
+of each: all rows up to the least last row of the heads are in the heads. Rows that fit in memory are sorted there
+without files.
 
-The files have no names, so nothing is left of them however the process ends. They are compressed; together they are as
-large as the rows, or twice while many runs are merged into one.
+The files are unnamed, so nothing is left of them however the process ends. They are compressed, and together as large
+as the rows, or twice that while many runs are merged into one.
 """
 
 import tempfile
@@ -19,23 +19,23 @@ from flushtracker.delta.storage import storage_reason
 from flushtracker.errors import SinkError
 
 ROWS: Final = 8192
-"""The most rows of a table that is returned."""
+"""The maximum number of rows in a returned table."""
 
 MOST_BYTES: Final = 32 << 20
-"""Rows held in memory. Sorting takes about three times as much for a moment."""
+"""The size of the rows buffered in memory. Sorting takes about three times as much for a moment."""
 
 _HEAD_BYTES: Final = 1 << 19
 _MOST_RUNS: Final = 64
 
 _Place = tuple[Any, ...]
-"""A row's values of the columns that are sorted by."""
+"""A row's values in the sort columns."""
 
 
 def sort_tables(tables: Iterable[pa.Table], by: Sequence[str]) -> Iterator[pa.Table]:
-    """All rows of the ``tables``, in ascending order of the columns ``by``, which are not null and differ in each row.
+    """All rows of the ``tables``, in ascending order of the columns ``by``, which must not be null and must be unique.
 
-    All tables are read before the first one is returned. They may differ in their columns; those that are returned have
-    the columns of all, null where a row's table had none. Raises ``SinkError`` if a file cannot be written or read.
+    All tables are read before the first one is returned. Their columns may differ; the returned tables have all
+    columns, with null for missing ones. Raises ``SinkError`` if a file cannot be written or read.
     """
     levels: list[list[_Run]] = [[]]
     held, size = list[pa.Table](), 0
@@ -55,7 +55,9 @@ def sort_tables(tables: Iterable[pa.Table], by: Sequence[str]) -> Iterator[pa.Ta
 
 
 def _add(levels: list[list["_Run"]], run: "_Run", by: Sequence[str]) -> None:
-    """Add a run to the first level; a level of many runs becomes one of the next, so that few heads are in memory."""
+    """Add a run to the first level; a full level is merged into one run of the next, which bounds the heads in
+    memory.
+    """
     for number, level in enumerate(levels):
         level.append(run)
         if len(level) < _MOST_RUNS:
@@ -115,7 +117,7 @@ def _sorted(tables: Sequence[pa.Table], by: Sequence[str]) -> pa.Table:
 
 
 def _end(table: pa.Table, bound: _Place, by: Sequence[str]) -> int:
-    """How many of the rows are not after the ``bound``."""
+    """The number of rows at or before the ``bound``."""
     return bisect_right(range(len(table)), bound, key=lambda index: _place(table, index, by))
 
 

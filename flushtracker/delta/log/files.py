@@ -1,7 +1,7 @@
-"""The data files of a shape log: what the table's log says about them, and reading and writing them.
+"""The data files of a shape log: what the table's log says about them, and how they are read and written.
 
-The name of a file says which run it is part of. Names are part of the table's state, and no other program writes such
-names: a file that another program has compacted counts as appended, and is sorted again.
+A file's name says which run it belongs to. Names are part of the table's state, and no other program writes such names:
+a file that another program has compacted counts as appended, and is sorted again.
 """
 
 import re
@@ -32,10 +32,10 @@ _PART_OF_RUN: Final = re.compile(r"run-(\d{20})-(\d{6})-.*\.parquet")
 _ATTEMPTS: Final = 5
 
 _Following = Callable[[Mapping[ShapeKey, ShapeSnapshot]], Sequence[AddAction]]
-"""The files to commit after these snapshots."""
+"""Returns the files to commit, given these snapshots."""
 
 RunPart = tuple[int, int]
-"""A run, and the number of a file in it: the rows of a run's files, in this order, are sorted."""
+"""A run and the number of a file in it; in this order, the rows of a run's files are sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class LogFile:
 
     @property
     def part(self) -> RunPart | None:
-        """Its run, and its number there; ``None`` for a file that was appended."""
+        """Its run and its number there; ``None`` for an appended file."""
         match = _PART_OF_RUN.fullmatch(self.path)
         return None if match is None else (int(match[1]), int(match[2]))
 
     @property
     def run(self) -> int | None:
-        """The run that it is part of; ``None`` for a file that was appended."""
+        """Its run; ``None`` for an appended file."""
         return None if self.part is None else self.part[0]
 
     def may_have(self, shape_ids: Collection[str]) -> bool:
@@ -78,7 +78,6 @@ class LogFiles:
         self._commits = Commits()
 
     def current(self) -> list[LogFile]:
-        """The files of the table's newest version."""
         refresh(self._table)
         return [
             LogFile(
@@ -103,20 +102,20 @@ class LogFiles:
             yield from read_blocks(self._storage, path, self._schema())
 
     def write(self, rows: pa.Table, part: RunPart | None, *, is_change: bool = False) -> AddAction:
-        """Write a file, as part of a run or of none; it is not part of the table until :meth:`replace`.
+        """Write a file, of a run or of none; it is not part of the table until :meth:`replace`.
 
-        ``is_change``: its commit also adds or deletes rows, rather than just moving them.
+        ``is_change``: the commit adds or deletes rows, rather than just moving them.
         """
         return self.write_blocks([rows], part, is_change=is_change)
 
     def write_blocks(self, tables: Iterable[pa.Table], part: RunPart | None, *, is_change: bool = False) -> AddAction:
-        """Write a file as :meth:`write` does, of all tables, while they are read."""
+        """Write a file as :meth:`write` does, from several tables, as they are read."""
         name = "part" if part is None else f"run-{part[0]:020}-{part[1]:06}"
         path = f"{name}-{uuid.uuid4().hex}.parquet"
         return write_blocks(self._storage, path, tables, self._schema(), SEARCHED, is_change=is_change)
 
     def rewrite(self, file: LogFile, keep: Callable[[pa.Table], pa.Table]) -> list[AddAction] | None:
-        """Write the rows of a file that ``keep`` leaves of its blocks, if there are any; ``None`` if it leaves all."""
+        """Rewrite a file with the rows that ``keep`` leaves of its blocks, if any; ``None`` if it leaves all."""
         return self._rewrite(file.path, file.part, keep)
 
     def _rewrite(self, path: str, part: RunPart | None, keep: Callable[[pa.Table], pa.Table]) -> list[AddAction] | None:
@@ -127,7 +126,7 @@ class LogFiles:
         return [] if first is None else [self.write_blocks(chain([first], kept), part, is_change=True)]
 
     def without(self, files: Iterable[WrittenFile], shape_ids: Collection[str]) -> list[WrittenFile]:
-        """Files that are not in the table yet, without the rows of these shapes; raises ``SinkError``."""
+        """Files not yet in the table, without the rows of these shapes; raises ``SinkError``."""
         left_out, found = pa.array(sorted(shape_ids), pa.string()), list[WrittenFile]()
 
         def others(rows: pa.Table) -> pa.Table:
@@ -142,7 +141,7 @@ class LogFiles:
         return found
 
     def write_ends(self, ends: Mapping[ShapeKey, ShapeSnapshot], taken_at: datetime) -> WrittenFile:
-        """Write the rows that end the snapshots of shapes, to be appended with the rest; raises ``SinkError``."""
+        """Write the rows that end the snapshots of shapes, to be appended with the others; raises ``SinkError``."""
         rows = end_rows(ends, taken_at)
         try:
             return WrittenFile(self.write(rows, None, is_change=True))
@@ -175,7 +174,7 @@ class LogFiles:
         self._append_after_snapshots(ends.keys(), following)
 
     def mark_incarnations(self, begun: Mapping[ShapeKey, int], now: datetime) -> None:
-        """Mark that these incarnations have begun, unless the log knows already; durable when this returns.
+        """Mark the start of these incarnations, unless the log has it already; durable when this returns.
 
         Raises:
             SinkError: the table cannot be written.
@@ -196,7 +195,9 @@ class LogFiles:
         keys: Collection[ShapeKey],
         following: _Following,
     ) -> None:
-        """Commit what ``following`` makes of the last snapshots of these shapes, knowing that they are the last."""
+        """Commit what ``following`` returns for the last snapshots of these shapes, provided that they still are the
+        last.
+        """
         shape_ids = ", ".join(sorted({literal(shape_id) for _, shape_id in keys}))
         for left in reversed(range(_ATTEMPTS)):
             refused = self._try_append(f"shape_id IN ({shape_ids})", following)
@@ -206,7 +207,7 @@ class LogFiles:
                 raise unwritable(self._table.table_uri, refused) from refused
 
     def _try_append(self, condition: str, following: _Following) -> CommitFailedError | None:
-        """Commit once; returns the error if upkeep folds, or deletes the log of a removed shape, at that moment."""
+        """Commit once; return the error if upkeep folds, or deletes the log of a removed shape, at the same moment."""
         try:
             refresh(self._table)
             actions = following(last_snapshots(self._table, condition))
@@ -219,7 +220,7 @@ class LogFiles:
         return None
 
     def next_snapshot(self) -> Transaction:
-        """What a commit that adds snapshots or folds must carry, given the open version of the table."""
+        """The app transaction for a commit that adds snapshots or folds, given the table's open version."""
         return Transaction(REPLACED_APP_ID, (self._table.transaction_version(REPLACED_APP_ID) or 0) + 1)
 
     def replace(
@@ -237,7 +238,7 @@ class LogFiles:
 
 
 def by_run(files: Iterable[LogFile]) -> dict[int, list[LogFile]]:
-    """The files of each run, in the order of their rows."""
+    """The files of each run, in row order."""
     runs: dict[int, list[LogFile]] = {}
     for file in sorted(files, key=lambda file: file.part or (0, 0)):
         if file.run is not None:

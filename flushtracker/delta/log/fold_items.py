@@ -1,11 +1,11 @@
-"""Folds a shape's items in Arrow, a few thousand at a time: the rows that :func:`flushtracker.shape_log.fold.fold` has.
+"""Folds a shape's items in Arrow, a few thousand at a time: the same rows as :func:`flushtracker.shape_log.fold.fold`.
 
-The items come sorted by key and offset, so all that concern a row follow each other, and memory does not depend on
-how many rows there are, or how often one has changed. A row's items are divided by the truncates between them: those
-before the last one change nothing that is left, and are only checked.
+The items come sorted by key and offset, so those of a row are adjacent, and memory depends neither on the number of
+rows nor on the changes of one. Truncates divide a row's items: those before the last truncate have no effect, and are
+only checked.
 
-Most rows of most shapes have one item, an insert, which needs no folding. All others are folded by ``fold``. The last
-row of a table may have more items in the next one. It is held back, as the insert that folding its items so far gives.
+Most rows have a single item, an insert, which needs no folding. All others are folded by ``fold``. The last row of a
+table may have more items in the next one, so it is held back as an insert, the result of folding its items so far.
 """
 
 import json
@@ -23,14 +23,14 @@ from flushtracker.wal.log_offset import LogOffset
 ITEM_ORDER: Final = ("key", "tx_offset", "op_offset")
 ROW_ORDER: Final = ("tx_offset", "op_offset")
 ITEM_COLUMNS: Final = ("tx_offset", "op_offset", "operation", "key", "value")
-"""The columns of items, and of rows: a row is its last insert, with all columns that it has now."""
+"""The columns of items, and of rows: a row is its last insert, with all of its current columns."""
 
 
 def fold_items(items: Iterable[pa.Table], truncates: Truncates) -> Iterator[pa.Table]:
-    """The rows, as inserts, in the order of their keys. The ``items`` come in ``ITEM_ORDER``, without truncates.
+    """The rows, as inserts, sorted by key. The ``items`` come in ``ITEM_ORDER``, without truncates.
 
     Raises:
-        DecodeError: as ``fold``, except that the value of a row that has one item is not looked at.
+        DecodeError: as ``fold``, except that the value of a row with a single item is not parsed.
     """
     held: pa.Table | None = None
     for table in items:
@@ -45,12 +45,12 @@ def fold_items(items: Iterable[pa.Table], truncates: Truncates) -> Iterator[pa.T
 
 
 def _standing(rows: pa.Table) -> pa.Table:
-    """The rows that no truncate has removed."""
+    """The rows not removed by a truncate."""
     return rows.filter(pc.equal(rows["emptied"], 0)).select(ITEM_COLUMNS)
 
 
 def _emptied(items: pa.Table, truncates: Truncates) -> pa.Array:
-    """How many truncates remove the row of each item after it."""
+    """For each item, how many later truncates remove its row."""
     if not truncates:
         return pa.repeat(0, len(items))
     columns = (items[name].to_pylist() for name in ITEM_ORDER)
@@ -58,7 +58,7 @@ def _emptied(items: pa.Table, truncates: Truncates) -> pa.Array:
 
 
 def _fold(items: pa.Table) -> pa.Table:
-    """The rows of all items, also those that a truncate removes later, in the order of their keys."""
+    """The rows of all items, including those that a truncate removes later, sorted by key."""
     continues = _continues(items)
     _require_rows(items, continues)
     is_alone = pc.invert(pc.or_(continues, pa.concat_arrays([continues[1:], pa.array([False])])))
@@ -71,14 +71,14 @@ def _fold(items: pa.Table) -> pa.Table:
 
 
 def _continues(items: pa.Table) -> pa.Array:
-    """Whether each item concerns the same row as the one before, without a truncate between them."""
+    """Whether each item concerns the same row as the previous one, without a truncate between them."""
     key, emptied = (items[name].combine_chunks() for name in ("key", "emptied"))
     same = pc.and_(pc.equal(key[1:], key[:-1]), pc.equal(emptied[1:], emptied[:-1]))
     return pa.concat_arrays([pa.array([False][: len(items)]), same])
 
 
 def _require_rows(items: pa.Table, continues: pa.Array) -> None:
-    """Raise ``DecodeError`` if an update has no row."""
+    """Raise ``DecodeError`` for an update without a row."""
     operation = items["operation"].combine_chunks()
     after_delete = pa.concat_arrays([pa.array([False][: len(items)]), pc.equal(operation[:-1], "delete")])
     has_row = pc.and_(continues, pc.invert(after_delete))
@@ -89,7 +89,7 @@ def _require_rows(items: pa.Table, continues: pa.Array) -> None:
 
 
 def _folded(items: pa.Table) -> pa.Table:
-    """The rows of items by ``fold``, which takes those of a row before and after a truncate as two rows."""
+    """The rows of items by ``fold``, which treats a row before and after a truncate as two."""
     columns = {name: items[name].to_pylist() for name in items.column_names}
     rows = [f"{emptied} {key}" for emptied, key in zip(columns["emptied"], columns["key"], strict=True)]
     folded = fold(zip(columns["operation"], rows, columns["value"], strict=True))

@@ -1,4 +1,4 @@
-"""The rows of a shape in one version of the shape log, by folding the items of its log that count."""
+"""The rows of a shape in one version of the shape log, by folding the visible items of its log."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -16,9 +16,9 @@ from flushtracker.shape_log.truncates import Truncates
 
 
 def folded_rows(table: DeltaTable, shape: FoundShape, check: Callable[[], None] | None = None) -> Iterator[pa.Table]:
-    """The rows up to the shape's bound, in the order of their keys, with the columns of ``fold_items``.
+    """The rows up to the shape's bound, sorted by key, with the columns of ``fold_items``.
 
-    ``check`` is called for each few rows that are read; its errors end the read.
+    ``check`` is called after every few rows read; its errors abort the read.
 
     Raises:
         DecodeError: folding does not give the shape's rows.
@@ -31,7 +31,7 @@ def folded_rows(table: DeltaTable, shape: FoundShape, check: Callable[[], None] 
 def shape_items(
     table: DeltaTable, shape: FoundShape, after_tx: int | None = None, check: Callable[[], None] | None = None
 ) -> tuple[Iterator[pa.Table], Truncates]:
-    """The items that count and concern one row, in ``ITEM_ORDER``; only those of transactions after one.
+    """The visible items of single rows, in ``ITEM_ORDER``; only those of transactions after ``after_tx``.
 
     The truncates among them are known once the first item is returned. Raises as :func:`folded_rows`.
     """
@@ -45,7 +45,7 @@ def shape_items(
 def _of_rows(
     tables: Iterable[pa.Table], truncates: Truncates, check: Callable[[], None] | None = None
 ) -> Iterator[pa.Table]:
-    """The items that concern one row; the others are added to ``truncates``."""
+    """The items of single rows; truncates are added to ``truncates``."""
     for items in tables:
         if check is not None:
             check()

@@ -1,4 +1,4 @@
-"""``FollowedLog``: what a reader of a shape's log reads next, from its beginning or from a follower's position."""
+"""``FollowedLog``: what to read next of a shape's log, from its beginning or from a follower's position."""
 
 from dataclasses import dataclass, replace
 
@@ -11,10 +11,10 @@ from flushtracker.wal.log_offset import LogOffset
 
 @dataclass(frozen=True, slots=True)
 class FollowedLog:
-    """The ``difference`` alone, if there is one; else the rows of ``shape`` that count, after the one at ``after_tx``.
+    """Only the ``difference``, if there is one; otherwise the visible rows of ``shape`` after ``after_tx``.
 
-    ``after_tx`` is ``None`` for a log from its beginning, which is its snapshot. ``position`` is that after all of it.
-    A follower stores the two as one, as with any transaction; what comes after a difference is another read.
+    ``after_tx`` is ``None`` for a log from its beginning, the snapshot. ``position`` is that after all the rows; a
+    follower stores the two atomically, as for any transaction. The changes after a difference take another read.
     """
 
     shape: FoundShape
@@ -24,14 +24,13 @@ class FollowedLog:
 
     @classmethod
     def begun(cls, shape: FoundShape, *, changes_only: bool) -> "FollowedLog":
-        """From the beginning."""
         if changes_only:
             return cls(shape, 0, shape.changes_position)
         return cls(shape, None, shape.position())
 
     @classmethod
     def continued(cls, shape: FoundShape, after: Position) -> "FollowedLog":
-        """From a position on, whose follower has read all transactions before that the shape's snapshot contains."""
+        """From a position on; the follower has read all earlier transactions that the shape's snapshot contains."""
         return cls(shape, after.tx_offset, shape.position(after))
 
     @classmethod

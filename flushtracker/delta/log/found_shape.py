@@ -1,6 +1,6 @@
-"""``FoundShape``: a shape in one version of the shape log, and which of its rows count.
+"""``FoundShape``: a shape in one version of the shape log, and which of its rows are visible.
 
-For a shape with a snapshot, these are the snapshot's rows and the transactions that it does not contain.
+With a snapshot, these are the snapshot's rows and the transactions that it does not contain.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _BEGIN_AGAIN: Final = "read the shape again from its beginning"
 
 @dataclass(frozen=True, slots=True)
 class FoundShape:
-    """A shape in one ``version`` of the shape log; ``last_commit``: its last transaction that may be read."""
+    """A shape in one ``version`` of the shape log; ``last_commit`` is its last transaction that may be read."""
 
     version: int
     source: str
@@ -32,9 +32,9 @@ class FoundShape:
     entry: ShapeEntry | None
     table: TableBinding | None
     had_snapshot: bool = False
-    """Whether it had a snapshot under a source that this one has replaced."""
+    """Whether it had a snapshot under an earlier source, which this one has replaced."""
     inner: tuple[TableBinding, ...] = ()
-    """The tables that its subqueries read, apart from its own, as far as the registry knows them."""
+    """The tables that its subqueries read, except its own, as far as the registry has them."""
 
     @property
     def name(self) -> str:
@@ -46,17 +46,17 @@ class FoundShape:
 
     @property
     def attempt(self) -> int:
-        """The attempt that made the shape's snapshot; 0 without one."""
+        """The attempt of the shape's snapshot; 0 without one."""
         return 0 if self.snapshot is None else self.snapshot.attempt
 
     @property
     def is_empty(self) -> bool:
-        """Whether the log has neither a whole transaction nor a snapshot of it."""
+        """Whether the log has neither a complete transaction nor a snapshot of it."""
         return self.last_commit is None and self.snapshot is None
 
     @property
     def bound(self) -> LogOffset | None:
-        """The end of its last transaction, or where its incarnation starts if it has none since."""
+        """The end of its last transaction, or the start of its incarnation if there is none since."""
         if self.snapshot is not None and self.snapshot.incarnation > 1 and not self.snapshot.is_mark:
             return LogOffset.last_of(max(self.last_commit or 0, self.snapshot.starts_after))
         if self.last_commit is not None:
@@ -69,9 +69,9 @@ class FoundShape:
         return 0 if self.snapshot is None else self.snapshot.begins_at
 
     def position(self, begun: Position | None = None) -> Position:
-        """Where a follower continues that has read up to the bound, and has ``begun`` now or earlier.
+        """Where a follower that has read up to the bound continues; ``begun`` is its earlier position, if any.
 
-        Its attempt stays that with which it began: a later snapshot has transactions that it has yet to read.
+        Its attempt does not change: a later snapshot has transactions that the follower has not read.
         """
         tx_offset = max(self.last_commit or 0, self.begins_at)
         if begun is None:
@@ -80,17 +80,17 @@ class FoundShape:
 
     @property
     def changes_position(self) -> Position:
-        """Where a follower continues that has read the changes alone, up to the bound: it began with no snapshot."""
+        """Where a follower of only the changes continues after the bound; it started without a snapshot."""
         return Position(self.source, 0 if self.bound is None else self.bound.tx_offset, 0)
 
     @property
     def has_subqueries(self) -> bool:
-        """Whether its log is known to have rows of several tables, of which some are its rows."""
+        """Whether its log is known to have rows of several tables, only some of which are the shape's rows."""
         return self.entry is not None and bool(self.entry.definition.inner_tables)
 
     @property
     def columns(self) -> dict[str, ColumnBinding]:
-        """The shape's columns in the table's order, as far as the registry knows them."""
+        """The shape's columns in the table's order, as far as the registry has them."""
         if self.table is None or self.entry is None:
             return {}
         definition = self.entry.definition
@@ -101,13 +101,13 @@ class FoundShape:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The columns of the shape's key, as far as the registry knows them."""
+        """The columns of the shape's key, as far as the registry has them."""
         if self.table is None or self.entry is None:
             return ()
         return tuple(self.entry.definition.primary_key or self.table.key)
 
     def counted(self, after_tx: int | None = None) -> str:
-        """The condition for the shape's rows that count, up to the bound; only those of transactions after one.
+        """The condition for the shape's visible rows up to the bound; only those of transactions after ``after_tx``.
 
         It has only integers, because Spark and DataFusion have different literals for texts.
         """
@@ -120,11 +120,11 @@ class FoundShape:
         return " AND ".join(conditions)
 
     def has_more(self, after_tx: int) -> bool:
-        """Whether the log has a whole transaction after one."""
+        """Whether the log has a complete transaction after ``after_tx``."""
         return self.last_commit is not None and self.last_commit > after_tx
 
     def missed(self, after: Position) -> str | None:
-        """The condition for rows after ``after`` that are left out, though a follower there has yet to read them."""
+        """The condition for rows after ``after`` that are skipped although a follower there has not read them."""
         if self.snapshot is None or not self.has_more(after.tx_offset) or after.tx_offset >= self.snapshot.lsn:
             return None
         return f"{_contained(self.snapshot)} AND tx_offset > {after.tx_offset:d}"
@@ -138,7 +138,7 @@ class FoundShape:
             )
 
     def require_begun(self) -> None:
-        """Raise ``SnapshotMissingError`` if the shape was resynced, and the log lacks the snapshot that begins it."""
+        """Raise ``SnapshotMissingError`` if the shape was resynced and the log lacks its new snapshot."""
         begun = 1 if self.entry is None else self.entry.definition.incarnation
         found = 1 if self.snapshot is None else self.snapshot.incarnation
         if begun > found or (self.snapshot is not None and self.snapshot.is_mark):
@@ -148,7 +148,7 @@ class FoundShape:
             )
 
     def require_snapshot(self) -> None:
-        """Raise ``SnapshotMissingError`` if the log lacks the snapshot that the shape begins with."""
+        """Raise ``SnapshotMissingError`` if the log lacks the shape's initial snapshot."""
         if self.snapshot is None and self.wants_snapshot:
             raise SnapshotMissingError(
                 f"{self.name} has no snapshot yet of the rows that its table had before; run flushtracker snapshot, or "
@@ -157,7 +157,7 @@ class FoundShape:
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether the shape begins with a snapshot: the log has it, or by the registry, or by the source before."""
+        """Whether the shape starts with a snapshot, by the log, the registry or the previous source."""
         if self.snapshot is not None and self.snapshot.is_taken:
             return True
         return self.had_snapshot if self.entry is None else bool(self.entry.definition.snapshot)
@@ -176,7 +176,7 @@ class FoundShape:
             raise ConfigError(f"at is {at}, but the log of {self.name} {reached}; read it again later")
 
     def may_be_before(self, after: Position) -> bool:
-        """Whether a position of another attempt may be from before the shape was begun again the last time."""
+        """Whether a position with another attempt may be older than the shape's last resync."""
         return (
             self.snapshot is not None
             and self.snapshot.incarnation > 1
@@ -184,7 +184,7 @@ class FoundShape:
         )
 
     def require_reached(self, after: Position) -> None:
-        """Raise ``PositionError`` if the log has not reached the position, which may be that of a difference."""
+        """Raise ``PositionError`` if the log has not reached the position, which may come from a difference."""
         current = self.position()
         if aligned(after.tx_offset) > current.tx_offset or after.attempt > current.attempt:
             raise PositionError(
@@ -193,8 +193,8 @@ class FoundShape:
             )
 
     def require_followed(self, after: Position) -> None:
-        """Raise ``PositionError`` if the snapshot has rows that a follower which began without one lacks, or is a fold
-        that has replaced what a follower of another snapshot has yet to read.
+        """Raise ``PositionError`` if a follower that started without a snapshot lacks rows of the snapshot, or a fold
+        has replaced changes that a follower of another snapshot has not read.
         """
         if self.snapshot is None:
             return
@@ -210,7 +210,7 @@ class FoundShape:
             raise self.lost(after)
 
     def lost(self, after: Position) -> PositionError:
-        """The error for a follower at ``after`` whose rows the log no longer tells, so there is no difference."""
+        """The error for a follower at ``after`` whose rows are no longer in the log, so that there is no difference."""
         lacks = "the log no longer has what it had there"
         if self.source != after.source:
             since = f"is of source {after.source}, and shape {self.shape_id} was begun again under source {self.source}"
@@ -224,22 +224,22 @@ class FoundShape:
         return PositionError(f"position {after} {since}; {lacks}: {_BEGIN_AGAIN}")
 
     def lost_changes(self, after: Position) -> PositionError:
-        """The error for a follower of the changes alone, if the log may lack some since."""
+        """The error for a follower of only the changes, if the log may lack some."""
         return PositionError(
             f"position {after} of changes alone is from before {self.name} was begun again, or its log folded, so some "
             f"since are missing; read the changes without a position, from where they begin now, or {_BEGIN_AGAIN}"
         )
 
     def require_state(self, at: LogOffset, last_commit: int | None) -> None:
-        """Raise ``ConfigError`` if the snapshot does not tell the state at ``at``, after ``last_commit``.
+        """Raise ``ConfigError`` if the state at ``at``, after ``last_commit``, cannot be read from the snapshot.
 
-        It tells states from its moment on, and the newest, though its rows may contain later transactions then. Those
-        before the horizon of a fold are gone.
+        States from the snapshot's moment on can be read, and the newest one, although its rows may then contain later
+        transactions. States before the horizon of a fold are gone.
         """
         if self.snapshot is None:
             return
         horizon = LogOffset.last_of(self.snapshot.lsn)
-        # The items that tell whether the horizon's transaction had ended there are folded.
+        # The items that would show whether the horizon's transaction had ended there are folded.
         if self.snapshot.is_fold and at < horizon:
             raise ConfigError(
                 f"at is {at}, but the log of {self.name} is folded up to its horizon {horizon}; name that or a later "
@@ -255,7 +255,7 @@ class FoundShape:
 
 
 def not_followed(shape_id: str) -> PositionError:
-    """The error for who asks from where to continue after the rows of a shape with subqueries."""
+    """The error for a request to continue after the rows of a shape with subqueries."""
     return PositionError(
         f"shape {shape_id} has subqueries, so its rows cannot be followed: its log has the changes of all of its "
         "tables; read that from its beginning, keep all rows by key, and select among them"
@@ -273,9 +273,9 @@ def require_in_log(entry: ShapeEntry) -> None:
 
 
 def require_readable(entry: ShapeEntry, *, even_if_ended: bool, has_log: bool) -> None:
-    """Raise ``ShapeEndedError`` for a shape that is no longer written, unless the caller allows that.
+    """Raise ``ShapeEndedError`` for a shape that is no longer written, unless ``even_if_ended``.
 
-    Raise ``SnapshotMissingError`` instead if it is about to begin again: its next entry follows, and its snapshot.
+    Raise ``SnapshotMissingError`` instead if it is being resynced: its next entry and snapshot follow.
     """
     if entry.ended_because == BEGUN_AGAIN and not even_if_ended:
         raise SnapshotMissingError(
@@ -293,7 +293,7 @@ def require_readable(entry: ShapeEntry, *, even_if_ended: bool, has_log: bool) -
 def _contained(snapshot: ShapeSnapshot) -> str:
     """``ShapeSnapshot.contains`` as SQL.
 
-    The xids of short ranges are in one list: there may be thousands, and as many conditions would be slow.
+    Short ranges are merged into one list of xids: there may be thousands, and that many conditions would be slow.
     """
     short = [(first, last) for first, last in snapshot.unseen if last - first < _SHORT]
     xids = [xid for first, last in short for xid in range(first, last + 1)]

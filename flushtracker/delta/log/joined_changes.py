@@ -1,12 +1,12 @@
-"""``joined_changes``: what the query of a shape with subqueries has gained and lost with each transaction.
+"""``joined_changes``: the rows that a shape with subqueries gains and loses with each transaction.
 
-The log of such a shape has changes of all of its tables. The versions of the other tables' rows tell what each subquery
-returned at any time. Then the condition is evaluated for each version of a row of its own table, and again wherever
-something that it asked of the subqueries has changed. So the changes of a transaction depend on the rows before and
-after it alone: whoever computes them, and from wherever, gets the same.
+The log of such a shape has changes of all of its tables. The versions of the other tables' rows determine what each
+subquery returned at any time. The condition is then evaluated for each version of a row of its own table, and again
+whenever a subquery result that it used has changed. So the changes of a transaction depend only on the rows before and
+after it, and every reader computes the same ones from any position.
 
-In memory is what the subqueries return, and when; the rest is sorted in temporary files. If the subqueries have
-returned the same all the time, only rows that have changed are looked at.
+The subqueries' results over time are kept in memory; the rest is sorted in temporary files. If the results have not
+changed, only changed rows are evaluated.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -40,18 +40,18 @@ _Change = tuple[int, int, str, str, str | None, str | None]
 def joined_changes(
     table: DeltaTable, shape: FoundShape, after_tx: int, check: Callable[[], None] | None = None
 ) -> Iterator[pa.Table]:
-    """The changes of a shape with subqueries after a transaction, up to its bound, as they are sent.
+    """The changes of a shape with subqueries after a transaction, up to its bound, as sent to clients.
 
     The columns are ``tx_offset``, ``rank``, ``key``, ``operation``, ``value`` and ``old_value``, in the order of the
-    first three: within a transaction all deletes come first. An update has the whole row, and the old values of what
-    has changed. Raises as ``shape_rows``, also if the condition has no outcome at some time between.
+    first three: within a transaction all deletes come first. An update has the whole row, and the old values of the
+    changed columns. Raises as ``shape_rows``, also if the condition has no outcome at some time in between.
     """
     if shape.entry is None:
         raise ValueError("the definition of a shape with subqueries is known")
     definition = shape.entry.definition
     condition = joined_condition(shape, definition)
     versions = _own_versions(row_versions(table, shape, after_tx, check), condition, definition)
-    # Sorting reads all versions before it returns the first one, so the subqueries have all of theirs then.
+    # Sorting reads all versions before it returns the first one, so the subqueries are complete by then.
     own = _that_may_change(sort_tables(versions, VERSION_ORDER), condition)
     changes = _changes(own, condition, named_columns(shape), shape.key_columns)
     return sort_tables(_in_tables(changes, check), ("tx_offset", "rank", "key"))
@@ -60,7 +60,7 @@ def joined_changes(
 def _own_versions(
     versions: Iterable[pa.Table], condition: JoinedCondition, definition: ShapeDefinition
 ) -> Iterator[pa.Table]:
-    """Those of the shape's own table; those that subqueries read are added to the condition."""
+    """The versions of the shape's own table; those that subqueries read are added to the condition."""
     for table in versions:
         for name in condition.inner_tables:
             for _, since, until, value in _rows(table.filter(is_of(table, joined_prefix(name)))):
@@ -100,7 +100,7 @@ def _changes(
 def _shown(
     versions: Iterable[Version], condition: JoinedCondition, names: tuple[str, ...] | None
 ) -> Iterator[tuple[int, str | None]]:
-    """What the shape has of one row, from each transaction on; ``None`` for nothing."""
+    """The shape's version of one row from each transaction on; ``None`` for no row."""
     end = FIRST
     for _, since, until, value in versions:
         if since > end:

@@ -1,9 +1,9 @@
-"""The rows of a shape: those that folding its log gives, or of a shape with subqueries those of them that are in it.
+"""The rows of a shape, by folding its log and, with subqueries, selecting those in the shape.
 
-The log of a shape with subqueries has rows of several tables, a superset of what the shape needs. Which rows of its own
-table are in the shape is decided here, by its condition over all of them as of the bound
-(:class:`~flushtracker.shapes.where.joined_condition.JoinedCondition`). In memory are the values that its subqueries
-return, and no rows of its own table.
+The log of a shape with subqueries has rows of several tables, a superset of what the shape needs. This module selects
+the rows of its own table by evaluating its condition over all of them as of the bound
+(:class:`~flushtracker.shapes.where.joined_condition.JoinedCondition`). Only the values that its subqueries return are
+kept in memory, no rows of its own table.
 """
 
 import json
@@ -29,10 +29,10 @@ from flushtracker.wal.changes import Row
 
 
 def shape_rows(table: DeltaTable, shape: FoundShape, check: Callable[[], None] | None = None) -> Iterator[pa.Table]:
-    """The rows that the shape has up to its bound, in no order, with the columns of ``fold_items``.
+    """The shape's rows up to its bound, unordered, with the columns of ``fold_items``.
 
     Raises:
-        ConfigError: the shape has subqueries, and the registry does not know its definition or its tables.
+        ConfigError: the shape has subqueries, and the registry lacks its definition or its tables.
         FlushtrackerError: as ``folded_rows``; and ``DecodeError`` if the condition has no outcome for a row.
     """
     rows = folded_rows(table, shape, check)
@@ -43,7 +43,7 @@ def shape_rows(table: DeltaTable, shape: FoundShape, check: Callable[[], None] |
 
 
 def _of_one_table(rows: Iterable[pa.Table], shape: FoundShape) -> Iterator[pa.Table]:
-    """The same rows, of a shape that has no subqueries, or whose definition is not known."""
+    """The same rows, of a shape without subqueries, or without a known definition."""
     for table in rows:
         if pc.any(pc.match_substring_regex(table["key"][:1], JOINED_KEY)).as_py():
             raise _unknown(shape)
@@ -60,13 +60,13 @@ def _unknown(shape: FoundShape) -> ConfigError:
 
 def _joined(rows: Iterable[pa.Table], shape: FoundShape, definition: ShapeDefinition) -> Iterator[pa.Table]:
     condition = joined_condition(shape, definition)
-    # Sorting reads all rows before it returns the first one, so the subqueries have all of theirs then.
+    # Sorting reads all rows before it returns the first one, so the subqueries are complete by then.
     own = sort_tables(_own_rows(rows, condition, definition), ROW_ORDER)
     return _matching(own, condition, named_columns(shape))
 
 
 def joined_condition(shape: FoundShape, definition: ShapeDefinition) -> JoinedCondition:
-    """The shape's condition, over the rows of all of its tables; raises ``ConfigError`` if these are not known."""
+    """The shape's condition over the rows of all of its tables; raises ``ConfigError`` if a table is unknown."""
     if shape.table is None or definition.where is None or len(shape.inner) < len({*_inner_names(definition)}):
         raise _unknown(shape)
     try:
@@ -76,7 +76,7 @@ def joined_condition(shape: FoundShape, definition: ShapeDefinition) -> JoinedCo
 
 
 def named_columns(shape: FoundShape) -> tuple[str, ...] | None:
-    """The columns that the shape's rows have; ``None`` for all that the log has."""
+    """The columns of the shape's rows; ``None`` for all that the log has."""
     is_all = shape.entry is None or shape.entry.definition.columns is None
     return None if is_all else tuple(shape.columns)
 
@@ -95,14 +95,14 @@ def _own_rows(rows: Iterable[pa.Table], condition: JoinedCondition, definition: 
 
 
 def is_of(rows: pa.Table, prefix: str) -> pa.ChunkedArray:
-    """Whether each row is of the table that a :func:`joined_prefix` names."""
+    """Whether each row belongs to the table of a :func:`joined_prefix`."""
     return pc.starts_with(rows["key"], prefix + "/")
 
 
 def _matching(
     rows: Iterable[pa.Table], condition: JoinedCondition, names: tuple[str, ...] | None
 ) -> Iterator[pa.Table]:
-    """The rows that are in the shape, with the columns ``names`` alone."""
+    """The rows in the shape, with only the columns ``names``."""
     is_settled = False
     for table in rows:
         if not is_settled:
@@ -119,6 +119,6 @@ def _matching(
 
 
 def shown_text(row: Row, names: tuple[str, ...]) -> str:
-    """A row with the columns ``names`` alone, as the log has it."""
+    """A row as the log has it, with only the columns ``names``."""
     kept = {name: row[name] for name in names if name in row}
     return json.dumps(kept, ensure_ascii=False, separators=(",", ":"))

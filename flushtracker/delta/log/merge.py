@@ -1,8 +1,4 @@
-"""Sorts and merges rows of the shape log, and divides them into files, with one block of each source in memory.
-
-The order is (shape_id, source, tx_offset, op_offset). A file ends between two shapes where possible, so that most
-shapes are in one file of each run.
-"""
+"""Sorts and merges rows of the shape log, and divides them into files, with one block per source in memory."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,12 +13,11 @@ _Key = tuple[str, str, int, int]
 
 
 def sort(rows: pa.Table) -> pa.Table:
-    """The rows in the order of a run."""
     return rows.sort_by([(name, "ascending") for name in ORDER]).combine_chunks()
 
 
 def sorted_blocks(tables: list[pa.Table], block_bytes: int) -> Iterator[pa.Table]:
-    """All rows of the tables in order, in tables of about ``block_bytes``; empties the list to save memory."""
+    """All rows of the tables in order, in tables of about ``block_bytes``; empties the list to free memory."""
     if not tables:
         return
     rows = pa.concat_tables(tables).combine_chunks()
@@ -34,7 +29,7 @@ def sorted_blocks(tables: list[pa.Table], block_bytes: int) -> Iterator[pa.Table
 
 
 def merged(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
-    """All rows of the sources, in order. The tables that one source yields are sorted, and follow each other."""
+    """All rows of the sources, in order. Each source must yield sorted tables in order."""
     heads: dict[int, pa.Table] = {}
     waiting = set(range(len(sources)))
     while True:
@@ -43,7 +38,7 @@ def merged(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
                 heads[number] = table
         if not heads:
             return
-        # No source has a row before this one that it has not yielded yet.
+        # All rows up to this one have been yielded by their sources.
         bound = min(_key(table, len(table) - 1) for table in heads.values())
         parts = []
         waiting = set()
@@ -63,7 +58,7 @@ def cut(blocks: Iterable[pa.Table], rows_per_file: int, bytes_per_file: int) -> 
     """Number the file that each row goes to, from 0.
 
     A file ends at the first shape after ``rows_per_file`` rows, at the latest after a quarter more. It also ends before
-    a block with which it would have more than ``bytes_per_file``.
+    a block that would take it above ``bytes_per_file``.
     """
     number = rows = size = 0
     last_id: str | None = None
@@ -97,7 +92,9 @@ def _key(table: pa.Table, index: int) -> _Key:
 
 
 def _file_end(rows: pa.Table, last_id: str | None, least: int, most: int) -> int | None:
-    """Where a file ends in sorted rows that follow those of ``last_id``, after ``least`` rows; ``None`` if later."""
+    """The index at which a file ends in sorted rows that follow those of ``last_id``, after ``least`` rows; ``None`` if
+    later.
+    """
     if least >= len(rows):
         return None
     shape_ids = rows["shape_id"]

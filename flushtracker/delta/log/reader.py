@@ -1,13 +1,13 @@
-"""Reads shape logs without Spark: the log of one shape, or the rows that folding it gives.
+"""Reads shape logs without Spark: the log of one shape, or its rows, by folding the log.
 
 Each read uses one version of the table, so it sees neither part of an append nor a duplicate row while the writer
-appends and files are compacted. Of that version it reads only whole transactions: up to the shape's greatest
-``commit`` row, and of a shape with a snapshot, the snapshot's rows and the transactions that it does not contain
+appends and files are compacted. Of that version it reads only whole transactions, up to the shape's greatest ``commit``
+row; with a snapshot, the snapshot's rows and the transactions that it does not contain
 (:mod:`flushtracker.delta.log.found_shape`).
 
 Rows are sorted and folded a few thousand at a time (:mod:`flushtracker.delta.log.external_sort`,
-:mod:`flushtracker.delta.log.fold_items`), so memory does not depend on how many there are. All of them have been read
-and folded, and every error raised but those of temporary files, when a read returns.
+:mod:`flushtracker.delta.log.fold_items`), so memory does not depend on how many there are. When a read returns,
+everything has been read and folded; after that, only temporary files can fail.
 
 Values are PostgreSQL's text; ``typed`` columns have the types of :mod:`flushtracker.delta.log.column_types`.
 """
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 class ShapeRead:
     """One shape, and how far it was read: the rows contain all of it up to ``bound``, and nothing after.
 
-    Only a snapshot's rows may be ahead of the log for a moment, and so contain transactions that come after ``bound``.
+    Only the rows of a snapshot may temporarily be ahead of the log and contain transactions after ``bound``.
 
-    They are ``batches`` of some thousand rows each, which can be taken once, and wait in temporary files if they are
-    many; or ``rows``, one table of all of them in memory, instead of the batches.
+    Use either ``batches`` of some thousand rows each, which can be read once and are kept in temporary files if there
+    are many, or ``rows``, one table in memory.
 
-    ``bound`` is ``(tx, ∞)`` of the last whole transaction, or of a difference. Before the first transaction it is where
-    a shape that began again starts, ``(0, ∞)`` for another with a snapshot, else ``None``. ``reached`` is the same
-    place as a position. ``has_subqueries``: these are the rows of a shape with subqueries, whose log has others, too.
+    ``bound`` is ``(tx, ∞)`` of the last whole transaction, or of a difference. Before the first transaction it is the
+    start of a resynced shape, ``(0, ∞)`` for any other with a snapshot, else ``None``. ``reached`` is the same as a
+    position. ``has_subqueries``: these are the rows of a shape with subqueries, whose log also has others.
     """
 
     source: str
@@ -64,10 +64,10 @@ class ShapeRead:
 
     @property
     def position(self) -> Position:
-        """From where a follower continues; it is to be stored together with the rows.
+        """Where a follower continues; store it atomically with the rows.
 
         Raises:
-            PositionError: the rows are those of a shape with subqueries, which no change of its log follows.
+            PositionError: these are the rows of a shape with subqueries, whose log cannot be followed from rows.
         """
         if self.has_subqueries:
             raise not_followed(self.shape_id)
@@ -75,11 +75,11 @@ class ShapeRead:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """All rows as one table, which takes the batches; raises ``SinkError``."""
+        """All rows as one table; consumes the batches; raises ``SinkError``."""
         return self.batches.read_all()
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The rows as a pandas frame, which needs pandas."""
+        """The rows as a pandas frame; requires pandas."""
         frame: pd.DataFrame = self.rows.to_pandas()
         return frame
 
@@ -95,28 +95,27 @@ def read_shape_log(  # noqa: PLR0913  all but the first ones by name
     storage_options: Mapping[str, str] | None = None,
     even_if_ended: bool = False,
 ) -> ShapeRead:
-    """The log of a shape: all of its rows, or those ``after`` a position, of whole transactions, in offset order.
+    """The log of a shape: its rows of whole transactions, all or those ``after`` a position, in offset order.
 
     ``log`` is the path or URI of the shape log, ``shapes`` that of the registry table, by default ``<log>_shapes`` if
-    that exists. The rows have the columns of the shape log; rows ``commit`` are among them. ``source`` may be left out
-    if the shape has only one, and with ``after``.
+    that exists. The rows have the columns of the shape log; they include ``commit`` rows. ``source`` may be omitted if
+    the shape has only one, and with ``after``.
 
     The log of a shape with a snapshot begins with the snapshot: inserts and one row ``snapshot``, up to ``(0, ∞)``.
     Transactions that the snapshot contains are left out. With ``changes_only`` the log begins after those rows, and can
     be read before the snapshot has been taken. A reader that continues passes the ``position`` of its last read as
     ``after``.
 
-    If another snapshot has replaced a follower's since, the rows are the difference alone, as one transaction with the
-    xid 0 (:mod:`flushtracker.delta.log.difference`): the shape was begun again, also under a source that has
-    replaced the position's, or its snapshot was taken again. Another read continues after it. With ``changes_only``,
-    for a follower that began so, there is no difference: it gets every change since, or a ``PositionError``.
+    If another snapshot has replaced the follower's since, the rows are only the difference, as one transaction with the
+    xid 0 (:mod:`flushtracker.delta.log.difference`). That happens when the shape was resynced, perhaps under a new
+    source, or its snapshot was taken again. Another read continues after it. A follower that started with
+    ``changes_only`` never gets a difference, but every change since, or a ``PositionError``.
 
     Raises:
-        PositionError: the log no longer has what the position needs, because it is folded or deleted; the shape is to
-            be read again from its beginning.
+        PositionError: the log no longer has what the position needs, because it was folded or deleted; read the shape
+            again from its beginning.
         ShapeEndedError: the shape was removed or has ended; ``even_if_ended`` reads it as long as its log exists.
-        SnapshotMissingError: the log lacks its snapshot so far. A follower continues with the same position once it is
-            there.
+        SnapshotMissingError: the log lacks its snapshot so far. A follower continues with the same position later.
         ConfigError: there is no such shape, or it has several sources.
         SinkError: a table cannot be read.
     """
@@ -135,18 +134,18 @@ def read_shape(  # noqa: PLR0913  all but the first ones by name
     storage_options: Mapping[str, str] | None = None,
     even_if_ended: bool = False,
 ) -> ShapeRead:
-    """The rows of a shape after all transactions up to ``at``, or up to the last, in the order of their inserts.
+    """The rows of a shape after all transactions up to ``at``, or up to the last one, in the order of their inserts.
 
-    The columns are those that the registry knows, otherwise those that the log names. A value is PostgreSQL's text;
-    with ``typed`` it has the column's type, if :mod:`flushtracker.delta.log.column_types` has it. A transaction that
-    continues after ``at`` is left out, because no client ever saw part of it. The rows of a shape with a snapshot are
-    known from the moment of the snapshot on, the first of those that the log still has. The rows of a shape with
-    subqueries have no position to continue from: read its log from its beginning.
+    The columns are those in the registry, otherwise those in the log. A value is PostgreSQL's text; with ``typed`` it
+    has the column's type, if :mod:`flushtracker.delta.log.column_types` has it. A transaction that continues after
+    ``at`` is omitted, because no client ever saw part of it. With a snapshot, the rows are known from the moment of the
+    first snapshot that the log still has. The rows of a shape with subqueries have no position to continue from: read
+    its log from its beginning.
 
     Raises:
         DecodeError: folding the log does not give the shape's rows, or a value does not fit its type.
         ShapeEndedError, SnapshotMissingError, ConfigError, SinkError: as :func:`read_shape_log`; ``typed`` needs the
-            registry table, and ``at`` must be within the log, and told by a snapshot that it still has.
+            registry table, and ``at`` must be within the log, and covered by a snapshot that it still has.
     """
     reader = ShapeLogReader(log, shapes, storage_options)
     return reader.read_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
@@ -154,10 +153,10 @@ def read_shape(  # noqa: PLR0913  all but the first ones by name
 
 @dataclass(frozen=True)
 class ShapesRead:
-    """Several shapes of one source as of one moment: ``shapes`` has the rows of each, in the order asked for.
+    """Several shapes of one source as of one moment: ``shapes`` has the rows of each, in the requested order.
 
-    They are those after every transaction up to ``lsn``, the source's cut, and after no other. A shape's own ``bound``
-    is its last transaction among these; its ``position`` is from where a follower of that shape continues.
+    They are the rows after exactly the transactions up to ``lsn``, the source's cut. A shape's own ``bound`` is its
+    last transaction among these; its ``position`` is where a follower of that shape continues.
     """
 
     source: str
@@ -176,12 +175,12 @@ def read_shapes(
 ) -> ShapesRead:
     """The rows of several shapes of one source, all as of the same transaction of the database.
 
-    That is the last cut which the writers' job has noted in the log, which needs its setting ``acks``. ``typed`` and
-    the rest are as for :func:`read_shape`; the registry table is needed.
+    That is the last cut written by the writers' job, which requires its setting ``acks``. The other arguments are as
+    for :func:`read_shape`; the registry table is required.
 
     Raises:
-        CutMissingError: no cut has been noted yet, or a shape's snapshot, fold or start is later than the last one.
-            Usually a read a moment later has one.
+        CutMissingError: there is no cut yet, or a shape's snapshot, fold or start is later than the last one. Retry in
+            a moment.
         ShapeEndedError, SnapshotMissingError, ConfigError, SinkError, DecodeError: as :func:`read_shape`, of any of the
             shapes; ``ConfigError`` also if they are of several sources, or the registry table lacks one.
     """
@@ -193,16 +192,15 @@ class ShapeLogReader:
     """An open shape log with its registry table, if there is one. For one thread at a time, and many reads."""
 
     def __init__(self, log: str, shapes: str | None = None, storage_options: Mapping[str, str] | None = None) -> None:
-        """Open the tables; raises ``SinkError``."""
         self._finder = ShapeFinder(log, shapes, storage_options)
 
     @property
     def finder(self) -> ShapeFinder:
-        """What has the tables open; what it has found last can be read here."""
+        """Keeps the tables open; its last results can be read here."""
         return self._finder
 
     def has_changed(self) -> bool:
-        """Whether one of the tables has another version than the last read had; raises ``SinkError``."""
+        """Whether a table has another version than in the last read; raises ``SinkError``."""
         return self._finder.has_changed()
 
     def read_log(
@@ -220,9 +218,9 @@ class ShapeLogReader:
         return ShapeRead(found.shape.source, shape_id, batches, found.bound, found.position)
 
     def log_tables(self, found: FollowedLog, check: Callable[[], None] | None = None) -> Iterator[pa.Table]:
-        """The rows of a log that the finder has just found, in tables of some thousand.
+        """The rows of a log that the finder has just found, in tables of some thousand rows.
 
-        ``check`` is called for each table that is read, and its errors end the read.
+        ``check`` is called for each table that is read; its errors abort the read.
         """
         shape, table = found.shape, self._finder.table
         rows: Iterator[pa.Table] = iter(())
@@ -236,7 +234,7 @@ class ShapeLogReader:
         return (table.cast(SCHEMA) for table in rows)
 
     def row_tables(self, shape: FoundShape, check: Callable[[], None] | None = None) -> Iterator[pa.Table]:
-        """The rows of a shape that the finder has just found, as their inserts, in tables of some thousand.
+        """The rows of a shape that the finder has just found, as inserts, in tables of some thousand rows.
 
         The columns are those of :mod:`flushtracker.delta.log.fold_items`, in the order of ``ROW_ORDER``. ``check`` is
         as for :meth:`log_tables`.
@@ -253,7 +251,9 @@ class ShapeLogReader:
         even_if_ended: bool = False,
         before: ShapeRead | None = None,
     ) -> ShapeRead:
-        """See :func:`read_shape`; ``before`` itself, if nothing has been written to the shape since that read."""
+        """See :func:`read_shape`; returns ``before`` itself if nothing has been written to the shape since that
+        read.
+        """
         found = self._finder.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
         if before is not None and before.position == found.position():
             return before
@@ -275,11 +275,11 @@ class ShapeLogReader:
         return ShapeRead(shape.source, shape.shape_id, batches, shape.bound, shape.position(), shape.has_subqueries)
 
     def _sorted(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """The rows of all ``tables``, which have been read when this returns, in offset order."""
+        """The rows of all ``tables``, sorted by offset; they have been read when this returns."""
         return self._begun(sort_tables(tables, ROW_ORDER))
 
     def _begun(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """The same tables, the first of which has been made when this returns."""
+        """The same tables; the first one has been computed when this returns."""
         try:
             first = next(tables, None)
         except (DeltaError, OSError) as error:

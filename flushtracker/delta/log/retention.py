@@ -1,15 +1,14 @@
-"""``Retention``: folds the logs of shapes up to the horizon of the history that is kept.
+"""``Retention``: folds the logs of shapes up to the horizon, the start of the history to keep.
 
 One commit adds the rows at the horizon and the row that ends them, and removes what they replace: each transaction up
-to the horizon, except the last one's ``commit`` row, and earlier snapshots. It says that it changes data. So every
-version of the table has the log either before the fold or after it, and a crash leaves files that no version names.
+to the horizon, except the last one's ``commit`` row, and earlier snapshots. It is marked as a data change. So every
+version of the table has the log either before or after the fold, and a crash leaves only unreferenced files.
 
-A fold is made from one version of the table. Appends may go on, because a writer appends only after the last row of a
-shape. Another fold or snapshot may not: the commit is refused if the table has got one since
-(:mod:`flushtracker.delta.log.snapshots`). A snapshot that began before the fold is refused, in the same way, if it does
-not contain all that is folded.
+A fold is made from one version of the table. Appends may continue, because a writer only appends after the last row of
+a shape. If another fold or snapshot was added since, the commit is refused (:mod:`flushtracker.delta.log.snapshots`).
+In the same way, a snapshot that began before the fold is refused if it does not contain everything folded.
 
-The log of a shape that has no snapshot yet is kept, and so is one that changes rows that it has not inserted.
+The log of a shape without its snapshot is kept, and so is one that changes rows that it has not inserted.
 """
 
 import logging
@@ -43,15 +42,17 @@ logger = logging.getLogger(__name__)
 _LONGEST_PERIOD: Final = timedelta(hours=1)
 _PERIODS: Final = 10
 _MOST_ROWS: Final = 2_000_000
-"""Rows of several shapes that one commit folds, which are folded again if another process is first."""
+"""The most rows, of several shapes, that one commit folds; they are folded again if another process was first."""
 _MOST_SHAPES: Final = 10_000
-"""Likewise; half as many after each time that another process was, so that snapshots in a row keep no fold."""
+"""The most shapes likewise; halved each time another process was first, so that frequent snapshots cannot block
+folds.
+"""
 
 _FILE_BYTES: Final = 64 << 20
-"""Rows of folds in one file, before compression."""
+"""The most bytes of folded rows in one file, uncompressed."""
 
-# Per shape: its horizon, the rows up to there, and those of them that insert a row less those that delete one. What
-# follows a transaction that is kept is kept, too, even if a clock that was set back has dated it before.
+# Per shape: its horizon, its rows up to there, and its inserts minus deletes among them. Everything after a kept
+# transaction is kept, too, even if a clock that was set back gave it an earlier time.
 _OLD: Final = """
 WITH k AS (
   SELECT source, shape_id, MIN(tx_offset) AS kept FROM rows
@@ -78,7 +79,7 @@ WHERE r.tx_offset <= h.horizon GROUP BY r.source, r.shape_id, h.horizon
 
 @dataclass(frozen=True, slots=True)
 class Retain:
-    """How long the history of shapes is kept: of all, ``None`` for ever, and of single ``shapes`` by id.
+    """How long the history of shapes is kept, ``None`` for ever; ``shapes`` has exceptions by id.
 
     A fold drops at least ``least_dropped`` rows.
     """
@@ -89,12 +90,12 @@ class Retain:
 
     @property
     def period(self) -> timedelta:
-        """How often folding is considered, which reads some columns of the whole log."""
+        """How often folding is considered; it reads some columns of the whole log."""
         kept = [*self.shapes.values(), *([] if self.history is None else [self.history])]
         return min([_LONGEST_PERIOD, *(each / _PERIODS for each in kept)])
 
     def conditions(self) -> list[tuple[timedelta, str]]:
-        """Each time that history is kept, with the condition for its shapes."""
+        """Each retention time, with the condition for its shapes."""
         found = [(kept, f"shape_id = {literal(shape_id)}") for shape_id, kept in self.shapes.items()]
         if self.history is not None:
             others = ", ".join(map(literal, self.shapes))
@@ -104,7 +105,7 @@ class Retain:
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """A shape whose log is replaced up to ``horizon``, by so many ``rows``."""
+    """A shape whose log up to ``horizon`` is replaced by ``rows`` rows."""
 
     key: ShapeKey
     horizon: int
@@ -112,7 +113,7 @@ class _Fold:
 
 
 class _FoldFiles:
-    """Writes the rows of all folds of a commit into files, several shapes or part of one in each."""
+    """Writes the rows of all folds of a commit into files; a file has several shapes, or part of one."""
 
     def __init__(self, files: LogFiles, schema: pa.Schema) -> None:
         self._files, self._schema = files, schema
@@ -126,7 +127,7 @@ class _FoldFiles:
             self._write()
 
     def written(self) -> list[AddAction]:
-        """Every file, once all rows have been added."""
+        """All files; call this after the last row."""
         self._write()
         return self._added
 
@@ -149,7 +150,7 @@ class Retention:
         self._most_shapes = _MOST_SHAPES
 
     def run(self, now: datetime, registry: Registry) -> tuple[int, int]:
-        """Fold what is due at ``now``; returns the number of shapes, and by how many rows their logs are shorter.
+        """Fold what is due at ``now``; return the number of shapes, and of rows saved.
 
         Raises:
             DecodeError: a snapshot is malformed.
@@ -189,7 +190,7 @@ class Retention:
                 key, snapshot = (row["source"], row["shape_id"]), snapshots.get((row["source"], row["shape_id"]))
                 old = OldLog(row["horizon"], row["old_rows"], max(0, row["live_rows"]))
                 entry = registry.shape(*key)
-                # What a shape begins with is unknown before its entry, and its snapshot, are there.
+                # A shape's beginning is unknown until its entry, and its snapshot, are there.
                 has_begin = entry is not None and (snapshot is not None or not entry.definition.snapshot)
                 lsn = None if snapshot is None else snapshot.lsn
                 if key not in self._kept and has_begin and old.is_worth_folding(lsn, self._retain.least_dropped):
@@ -197,12 +198,12 @@ class Retention:
         return found
 
     def _fold(self, key: ShapeKey, old: OldLog, snapshot: ShapeSnapshot | None, new: _FoldFiles) -> _Fold | None:
-        """Write the fold of a shape to ``new`` files; ``None`` if its rows at the horizon cannot be known."""
+        """Write the fold of a shape to ``new`` files; ``None`` if its rows at the horizon cannot be determined."""
         shape = FoundShape(self._table.version(), *key, old.horizon, snapshot, None, None)
         attempt = 1 if snapshot is None else snapshot.attempt + 1
         count = 0
         try:
-            # All items have been folded before the first row is here.
+            # All items are folded before the first row is returned.
             for rows in sort_tables(folded_rows(self._table, shape), ROW_ORDER):
                 new.add(_fold_rows(key, attempt, count, rows))
                 count += len(rows)
@@ -216,7 +217,7 @@ class Retention:
         return _Fold(key, old.horizon, count + 1)
 
     def _xids(self, condition: str) -> Iterator[int]:
-        """The xids of the rows, in the order of transactions."""
+        """The xids of the rows, in transaction order."""
         query = f"SELECT tx_offset, xid FROM rows WHERE {condition}"  # noqa: S608  no user's values but literals
         for rows in sort_tables(query_batches(self._table, query), ["tx_offset"]):
             yield from rows["xid"].to_pylist()
@@ -226,7 +227,7 @@ class Retention:
         logger.warning("log of a shape is not folded source=%s shape_id=%s: %s", *key, reason)
 
     def _replace(self, files: Sequence[LogFile], folds: Sequence[_Fold], new: Sequence[AddAction]) -> bool:
-        """Commit the folds; false if another process has replaced a file, or has added a snapshot or a fold, first."""
+        """Commit the folds; false if another process has replaced a file, or added a snapshot or fold, first."""
         token = self._files.next_snapshot()
         shape_ids = {each.key[1] for each in folds}
         greatest = max(each.horizon for each in folds)
@@ -242,7 +243,7 @@ class Retention:
 
 
 def _fold_rows(key: ShapeKey, attempt: int, before: int, rows: pa.Table) -> pa.Table:
-    """The inserts of a fold, of which ``before`` come before these."""
+    """The inserts of a fold; ``before`` is the number of earlier ones."""
     tx, _ = LogOffset.last_before_real_offsets()
     own = {name: rows[name] for name in ("operation", "key", "value")}
     columns = {"op_offset": pa.array(range(before + 1, before + len(rows) + 1), pa.int64()), **own}
@@ -250,7 +251,6 @@ def _fold_rows(key: ShapeKey, attempt: int, before: int, rows: pa.Table) -> pa.T
 
 
 def _end_row(key: ShapeKey, end: ShapeSnapshot) -> pa.Table:
-    """The row that ends a fold."""
     tx, op = LogOffset.last_before_real_offsets()
     columns = {"op_offset": pa.array([op]), "operation": pa.array([SNAPSHOT]), "value": pa.array([end.to_json()])}
     return _log_rows(key, end.attempt, tx, columns, 1)
@@ -268,7 +268,7 @@ def _log_rows(key: ShapeKey, attempt: int, tx: int, columns: Mapping[str, pa.Arr
 
 
 def _without(rows: pa.Table, folds: Sequence[_Fold]) -> pa.Table:
-    """The rows that the folds do not replace."""
+    """The rows not replaced by the folds."""
     found = set(pc.unique(rows["shape_id"]).to_pylist())
     for made in folds:
         source, shape_id = made.key

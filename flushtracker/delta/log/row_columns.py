@@ -1,4 +1,6 @@
-"""The columns of a shape's rows, from their values: PostgreSQL's text, or the types of ``column_types``."""
+"""Extracts the columns of a shape's rows from their values, as PostgreSQL's text or with the types of
+``column_types``.
+"""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -14,20 +16,20 @@ from flushtracker.shape_log.fold import columns_of
 from flushtracker.shapes.table_binding import ColumnBinding
 
 _MARK: Final = "="
-"""Begins the columns' names while they are beside the columns ``ROW_ORDER``, which may be names of a user's columns."""
+"""Prefix of the user's columns while they are beside ``ROW_ORDER``, whose names a user's columns may have."""
 
 _MOST_PARSED: Final = 1 << 30
 
 
 class RowColumns:
-    """The columns that the rows of a shape have; first the ``known`` ones, then others in the order of the rows."""
+    """The columns of a shape's rows: first the ``known`` ones, then others as they appear in the rows."""
 
     def __init__(self, known: Mapping[str, ColumnBinding], *, typed: bool) -> None:
         self._known, self._typed = known, typed
         self._names = dict.fromkeys(known)
 
     def parse(self, rows: pa.Table) -> pa.Table:
-        """The columns ``ROW_ORDER`` of the rows, with those that are in their values; see :meth:`unmarked`.
+        """The columns ``ROW_ORDER`` of the rows, and those in their values; see :meth:`unmarked`.
 
         Raises:
             DecodeError: a value is not an object of texts, or does not fit its type.
@@ -42,7 +44,6 @@ class RowColumns:
         return pa.schema([(name, self._column(name, pa.array([], pa.string())).type) for name in self._names])
 
     def unmarked(self, parsed: pa.Table) -> pa.Table:
-        """The rows as ``schema`` has them."""
         schema = self.schema
         names = set(parsed.column_names)
         columns = [
@@ -58,7 +59,7 @@ class RowColumns:
         return self._parsed_by_arrow(values) or self._parsed_by_python(values)
 
     def _parsed_by_arrow(self, values: Sequence[str | None]) -> dict[str, pa.Array] | None:
-        """The columns; ``None`` if not each value is, as Arrow reads it, one object of texts, with known names."""
+        """The columns; ``None`` unless Arrow reads each value as one object of texts with known names."""
         if not self._names or not all(value and value[0] == "{" and value[-1] == "}" for value in values):
             return None
         data = "\n".join(value or "" for value in values).encode()

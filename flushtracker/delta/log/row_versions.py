@@ -1,8 +1,8 @@
-"""The versions that each row of a shape's log has had since a transaction: what it was, from when, and until when.
+"""The versions of each row of a shape's log since a transaction: its value, from when, and until when.
 
-A version begins and ends with transactions; what a row was within one is none. The rows as they were are folded, and
-the items since are sorted by key beside them. Of most rows there are none, which Arrow passes on as they are. So memory
-does not depend on how many rows or items there are.
+A version begins and ends with transactions; states within a transaction are not versions. The earlier rows are folded,
+and the items since then are sorted by key beside them. Most rows have none and are passed on by Arrow unchanged. So
+memory does not depend on the number of rows or items.
 """
 
 import json
@@ -25,17 +25,17 @@ from flushtracker.shape_log.truncates import Truncates
 from flushtracker.shapes.where.query_set import ALWAYS, END
 
 FIRST: Final = ALWAYS[0]
-"""Stands for the time before: the row was so already when the versions begin."""
+"""Stands for "since before": the row already had this value when the versions begin."""
 
 VERSION_ORDER: Final = ("key", "since")
 _TEXT: Final = pa.large_string()
 _VERSIONS: Final = pa.schema([("key", _TEXT), ("since", pa.int64()), ("until", pa.int64()), ("value", _TEXT)])
 
 Version = tuple[str, int, int, str]
-"""Key, the transaction that has made it so, or ``FIRST``, the one that has ended it, or ``END``, and value."""
+"""Key, the transaction that created the version, or ``FIRST``, the one that ended it, or ``END``, and value."""
 
 _Event = tuple[int, int, str, str | None]
-"""Transaction, place in it, operation and value of an item, or of a truncate."""
+"""Transaction, operation number, operation and value of an item or a truncate."""
 
 
 def row_versions(
@@ -43,7 +43,7 @@ def row_versions(
 ) -> Iterator[pa.Table]:
     """The versions since the transaction ``after_tx``, with columns ``key``, ``since``, ``until`` and ``value``.
 
-    They come in the order of keys, those of a row in the order of time. Raises as ``folded_rows``.
+    They are sorted by key, those of a row by time. Raises as ``folded_rows``.
     """
     before = _Before(folded_rows(table, replace(shape, last_commit=after_tx), check))
     items, truncates = shape_items(table, shape, after_tx, check)
@@ -71,7 +71,7 @@ def _events(tables: Iterable[pa.Table]) -> Iterator[tuple[str, _Event]]:
 
 
 def _versions(key: str, value: str | None, items: Iterable[_Event], truncates: Truncates) -> Iterator[Version]:
-    """The versions of one row, which had a ``value`` before; raises ``DecodeError`` as ``fold``."""
+    """The versions of one row, whose ``value`` was this before; raises ``DecodeError`` as ``fold``."""
     emptied = ((tx, op, TRUNCATE, None) for tx, op in truncates.of(key))
     since = FIRST
     for tx, events in groupby(merge(items, emptied, key=itemgetter(0, 1)), itemgetter(0)):
@@ -85,7 +85,7 @@ def _versions(key: str, value: str | None, items: Iterable[_Event], truncates: T
 
 
 def _kept(rows: pa.Table, truncates: Truncates) -> pa.Table:
-    """The only version of each row that has no items since; a truncate may have ended it."""
+    """The only version of each row without items since; a truncate may have ended it."""
     until = pa.repeat(pa.scalar(END, pa.int64()), len(rows))
     if truncates:
         ends = (truncates.of(key) for key in rows["key"].to_pylist())
@@ -101,14 +101,14 @@ def _table(versions: list[Version]) -> pa.Table:
 
 
 class _Before:
-    """The rows as they were, in the order of their keys, taken once from the first on."""
+    """The earlier rows, sorted by key, consumed once from the first on."""
 
     def __init__(self, tables: Iterator[pa.Table]) -> None:
         self._tables = filter(len, tables)
         self._table = next(self._tables, None)
 
     def below(self, key: str | None) -> Iterator[pa.Table]:
-        """Those before a key; all for ``None``."""
+        """The rows before a key; all for ``None``."""
         while self._table is not None:
             end = len(self._table) if key is None else self._place(self._table, key)
             yield self._table.slice(0, end)
@@ -118,7 +118,7 @@ class _Before:
             self._table = next(self._tables, None)
 
     def take(self, key: str) -> str | None:
-        """The value of the first row left, if it has this key; then it is taken."""
+        """If the first remaining row has this key, consume it and return its value."""
         if self._table is None or self._table["key"][0].as_py() != key:
             return None
         value = str(self._table["value"][0].as_py())

@@ -1,8 +1,7 @@
-"""``Runs``: merges the appended files of a shape log into runs, within a memory that no file's size changes.
+"""``Runs``: merges the appended files of a shape log into runs, in memory that does not depend on file sizes.
 
-In memory are the rows of the appended files of one merge, up to ``sorted_bytes``, and a block of each run. A file that
-alone has more rows is divided into several first. A merge only rearranges: the new files have exactly the rows of those
-that they replace.
+A merge holds in memory the rows of its appended files, up to ``sorted_bytes``, and a block of each run. A larger file
+is divided first. A merge only rearranges: the new files have exactly the rows of those that they replace.
 """
 
 import logging
@@ -26,13 +25,13 @@ logger = logging.getLogger(__name__)
 _MOST_FILES: Final = 1024
 """Appended files in one merge; each takes some memory besides its rows."""
 _FILE_BYTES: Final = 128 * MIB
-"""About the most rows in one file."""
+"""The approximate maximum of rows in one file."""
 _ANY_ROWS: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The bytes that a merge has replaced, the number of its run, and the number of the newest run before."""
+    """The bytes replaced by a merge, the number of its run, and the number of the previous newest run."""
 
     replaced_bytes: int
     run: int
@@ -46,14 +45,14 @@ class Runs:
         self._table, self._files, self._settings = table, files, settings
 
     def merge(self) -> Merged | None:
-        """Merge once, if it is due; ``None`` also if another process has replaced one of the files first."""
+        """Merge once, if due; ``None`` if not, or if another process has replaced one of the files first."""
         files = self._files.current()
         runs = by_run(files)
         sizes = {run: _bytes(parts) for run, parts in runs.items()}
         waiting = sorted((file for file in files if file.run is None), key=lambda file: (file.modified_ms, file.path))
         if not self._settings.is_due([file.bytes for file in waiting], sizes.values()):
             return None
-        # A run is numbered after the version that it is made from.
+        # A run's number is the version after the one that it is made from.
         number = self._table.version() + 1
         taken, tables = self._read(waiting[:_MOST_FILES])
         if not taken:
@@ -70,7 +69,7 @@ class Runs:
         return Merged(_bytes(taken), number, max(runs, default=0))
 
     def _read(self, files: Iterable[LogFile]) -> tuple[list[LogFile], list[pa.Table]]:
-        """The first files, as many as fit in memory, and their rows; none if the first has to be divided."""
+        """The first files, as many as fit in memory, and their rows; none if the first must be divided."""
         taken, tables, size = list[LogFile](), list[pa.Table](), 0
         for file in files:
             found = list[pa.Table]()

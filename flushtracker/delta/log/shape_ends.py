@@ -1,10 +1,10 @@
-"""``ShapeEnds``: where the logs of shapes end, for a reader that polls them; a poll costs what is new.
+"""``ShapeEnds``: the ends of shapes' logs, for a reader that polls them; the cost of a poll depends on what is new.
 
-A shape is looked up once, by a query. Where a follower has read up to a transaction, only the rows from there on, and
-the end of the shape's snapshot, can tell; the statistics of files and row groups leave out the rest. From then on each
-version of the table says in its own log which files it has added, and these are read once for all shapes that are
-known. Files that a merge adds have no new rows. Where a version does not just append transactions (a snapshot, a fold,
-a deletion), or cannot be read so, this forgets what it may have changed, and those shapes are looked up again.
+A shape is looked up once, by a query. If a follower has read up to a transaction, only the rows from there on, and the
+end of the shape's snapshot, are needed; statistics of files and row groups exclude the rest. After that, the table's
+log says which files each version added, and these are read once for all known shapes. Files added by a merge have no
+new rows. If a version does more than append transactions (a snapshot, a fold, a deletion), or cannot be read, the
+affected shapes are dropped from the cache and looked up again.
 """
 
 import json
@@ -29,22 +29,21 @@ from flushtracker.wal.log_offset import OP_INFINITY
 
 _MOST_VERSIONS: Final = 100
 _MOST_BYTES: Final = 32 << 20
-"""A larger file is not read for the known shapes: looking each one up costs less memory."""
+"""A larger file is not read for the known shapes: looking each of them up takes less memory."""
 
 _SNAPSHOT_END: Final = f"tx_offset = 0 AND op_offset = {OP_INFINITY:d}"
 
 _Asked = tuple[str, str | None]
-"""A shape, of one source or of all."""
+"""A shape, for one source or all."""
 
 
 class ShapeEnd(NamedTuple):
-    """The shape's last whole transaction in the table, and its last snapshot."""
+    """The shape's last complete transaction in the table, and its last snapshot."""
 
     last_commit: int | None = None
     snapshot: ShapeSnapshot | None = None
 
     def reached(self, commit: int | None) -> "ShapeEnd":
-        """With another transaction, if that is later."""
         return self if commit is None else self._replace(last_commit=max(commit, self.last_commit or 0))
 
 
@@ -59,9 +58,9 @@ class ShapeEnds:
         self._snapshots: dict[ShapeKey, ShapeSnapshot] = {}
 
     def of(self, shape_id: str, source: str | None, read: Position | None = None) -> dict[str, ShapeEnd]:
-        """By source, in the table's open version; only sources that have rows of the shape.
+        """The shape's end by source, in the table's open version; only sources with rows of the shape.
 
-        ``read``: the log of its source has been read up to there, so it has the ``commit`` row.
+        ``read`` is a position up to which the source's log has been read, so its ``commit`` row exists.
         """
         self._follow(self._table.version())
         of_all = shape_id, None
@@ -71,7 +70,7 @@ class ShapeEnds:
         return {name: end for name, end in self._known[asked].items() if source in {None, name}}
 
     def look_up(self, shape_ids: Collection[str], source: str | None) -> None:
-        """Look up by one query those of the shapes that are not known; files are left out by the ids of a few."""
+        """Look up the unknown ones of these shapes by one query; with few ids, statistics exclude files."""
         self._follow(self._table.version())
         unknown = {(each, source) for each in shape_ids if (each, None) not in self._known} - self._known.keys()
         if unknown:
@@ -80,7 +79,7 @@ class ShapeEnds:
             self._known |= {asked: found[asked[0]] for asked in unknown}
 
     def forget(self, kept: Collection[str]) -> None:
-        """Drop what is known of shapes that are not among ``kept``."""
+        """Drop cached shapes that are not among ``kept``."""
         self._known = {asked: ends for asked, ends in self._known.items() if asked[0] in kept}
         self._snapshots = {key: snapshot for key, snapshot in self._snapshots.items() if key[1] in kept}
 
@@ -95,7 +94,7 @@ class ShapeEnds:
         return found if has_read else self._found(condition)[shape_id]
 
     def _found(self, condition: str) -> dict[str, dict[str, ShapeEnd]]:
-        """By shape, also one without rows, and source: the ends of the rows for which the condition is true."""
+        """By shape, including those without rows, and source: the ends of the rows that satisfy the condition."""
         rows = query_rows(
             self._table,
             f"SELECT shape_id, source, MAX(CASE WHEN operation = {literal(COMMIT)} THEN tx_offset END) AS last, "  # noqa: S608
@@ -110,7 +109,7 @@ class ShapeEnds:
         return found
 
     def _read_snapshots(self, attempts: Mapping[ShapeKey, int | None]) -> None:
-        """Read the snapshots of these attempts that are not known."""
+        """Read those snapshots of these attempts that are not cached."""
         wanted = list[str]()
         for key, attempt in attempts.items():
             known = self._snapshots.get(key)
@@ -136,7 +135,7 @@ class ShapeEnds:
             for number in added if self._known else ():
                 self._take(number)
         except (DeltaError, OSError, pa.ArrowException, ValueError, LookupError):
-            # The version's files may have been deleted since, and only a query tells what the table has.
+            # The version's files may have been deleted since; then only a query can tell the table's content.
             self._known.clear()
 
     def _take(self, version: int) -> None:
@@ -164,7 +163,7 @@ class ShapeEnds:
                         ends[source] = ends.get(source, ShapeEnd()).reached(tx)
 
     def _last_commits(self, path: str) -> dict[str, dict[str, int | None]]:
-        """For each shape and source in the file, the last transaction that ends there."""
+        """For each shape and source in the file, the last transaction that ends in it."""
         content = BytesIO(self._commits.storage.open_input_file(path).read())
         rows = pq.read_table(content, columns=["shape_id", "source", "tx_offset", "operation"])
         ends = pc.if_else(pc.equal(rows["operation"], COMMIT), rows["tx_offset"], None)

@@ -1,7 +1,7 @@
 """``ShapeFinder``: finds a shape in the newest version of a shape log, and what may be read of it.
 
-It decides from the ends of the log alone (:mod:`flushtracker.delta.log.shape_ends`). Only for a place that the shape's
-last snapshot does not tell does it look at the snapshots before (:mod:`flushtracker.shape_log.snapshot_history`).
+It needs only the ends of the log (:mod:`flushtracker.delta.log.shape_ends`). Only for a place that the shape's last
+snapshot does not cover does it read earlier snapshots (:mod:`flushtracker.shape_log.snapshot_history`).
 """
 
 from collections.abc import Collection, Mapping
@@ -40,10 +40,9 @@ class ShapeFinder:
     """An open shape log with its registry table, if there is one. For one thread at a time."""
 
     def __init__(self, log: str, shapes: str | None = None, storage_options: Mapping[str, str] | None = None) -> None:
-        """Open the tables; raises ``SinkError``."""
         self.uri = log
         self.table: DeltaTable = open_shape_log(log, storage_options)
-        """Open in the version of what was found last."""
+        """Open at the version of the last lookup."""
         commits = NewCommits(self.table.table_uri, storage_options)
         self._ends, self._app_versions = ShapeEnds(self.table, commits), AppVersions(commits)
         default = log.rstrip("/") + "_shapes"
@@ -55,16 +54,16 @@ class ShapeFinder:
 
     @property
     def table_id(self) -> str:
-        """The id of the log's Delta table: another log in the same folder has another one."""
+        """The id of the log's Delta table; another log in the same folder has another one."""
         return str(self.table.metadata().id)
 
     @property
     def registry_table(self) -> RegistryTable | None:
-        """The registry table, as the last refresh has read it, if there is one."""
+        """The registry table as of the last refresh, if there is one."""
         return self._registry
 
     def refresh(self) -> Registry:
-        """Open the newest version of both tables; returns the registry, another object only if it has changed.
+        """Open the newest version of both tables; return the registry, a new object only if it has changed.
 
         Raises ``SinkError``, or ``DecodeError`` for an entry.
         """
@@ -80,14 +79,16 @@ class ShapeFinder:
             raise unreadable(self.uri, error) from error
 
     def look_up(self, shape_ids: Collection[str], source: str | None = None) -> None:
-        """Find some shapes at once, before each is :meth:`seen`; raises ``SinkError``, or ``DecodeError`` for one."""
+        """Look up several shapes at once, before calls of :meth:`seen`; raises ``SinkError``, or ``DecodeError`` for a
+        snapshot.
+        """
         try:
             self._ends.look_up(shape_ids, source)
         except (DeltaError, OSError) as error:
             raise unreadable(self.uri, error) from error
 
     def seen(self, shape_id: str, source: str | None = None) -> FoundShape:
-        """The shape as of the last :meth:`refresh`, whether it can be read or not.
+        """The shape as of the last :meth:`refresh`, even if it cannot be read.
 
         Raises:
             ConfigError: there is no such shape, or it has several sources.
@@ -96,12 +97,12 @@ class ShapeFinder:
         return self._found(shape_id, source, None, even_if_ended=False)[0]
 
     def forget(self, kept: Collection[str]) -> None:
-        """Drop what is remembered of shapes that are not among ``kept``."""
+        """Drop cached shapes that are not among ``kept``."""
         self._ends.forget(kept)
 
     def has_changed(self) -> bool:
-        """Whether there may be something new: one of the tables has another version than the last found had, or that
-        was a difference, after which more may follow. Raises ``SinkError``.
+        """Whether there may be something new: a table's version differs from the last lookup's, or that was a
+        difference, which changes may follow. Raises ``SinkError``.
         """
         self._refresh()
         registry_changed = self._registry is not None and self._registry.has_changed()
@@ -116,7 +117,7 @@ class ShapeFinder:
     def find_log(
         self, shape_id: str, after: Position | None, source: str | None, *, changes_only: bool, even_if_ended: bool
     ) -> FollowedLog:
-        """What to read of a shape's log next; raises as ``read_shape_log`` of :mod:`flushtracker.delta.log.reader`."""
+        """What to read next of a shape's log; raises as ``read_shape_log`` of :mod:`flushtracker.delta.log.reader`."""
         if after is None:
             shape, _ = self._find(shape_id, source, even_if_ended=even_if_ended)
             shape.require_begun()
@@ -136,7 +137,7 @@ class ShapeFinder:
         return self._continued(shape, after)
 
     def _continued(self, shape: FoundShape, after: Position) -> FollowedLog:
-        """What comes after a position of the same source."""
+        """The log after a position of the same source."""
         snapshot = shape.snapshot
         if snapshot is None or (after.attempt == snapshot.attempt and after.tx_offset >= snapshot.begins_at):
             shape.require_reached(after)
@@ -153,16 +154,16 @@ class ShapeFinder:
         return self._healed(shape, after, shape, after.tx_offset if missed is None else missed)
 
     def _continued_changes(self, shape: FoundShape, before: FoundShape, after: Position) -> FollowedLog:
-        """What comes after a position of a follower that reads the changes alone, whatever attempt that has.
+        """The log after a position of a follower that reads only the changes, whatever its attempt.
 
-        It gets every change since, also those that a snapshot contains: it has no rows of one.
+        It gets every change since, even those that a snapshot contains, because it has no snapshot's rows.
         """
         shape.require_begun()
         snapshot, after = shape.snapshot, replace(after, attempt=0)
         if before is not shape or (snapshot is not None and after.tx_offset < snapshot.starts_after):
             raise shape.lost_changes(after)
         shape.require_reached(after)
-        # No fold is above a snapshot that was taken after it.
+        # No fold is above a snapshot taken after it.
         may_be_folded = snapshot is not None and after.tx_offset < snapshot.lsn
         history = self._history(shape).snapshots if may_be_folded else ()
         if any(each.is_fold and after.tx_offset < each.lsn for each in history):
@@ -170,15 +171,15 @@ class ShapeFinder:
         return FollowedLog.continued(replace(shape, snapshot=None), after)
 
     def _last_missed(self, shape: FoundShape, after: Position) -> int | None:
-        """The last transaction in the log after the position that the shape's snapshot contains."""
+        """The last transaction after the position that the shape's snapshot contains."""
         missed = shape.missed(after)
-        # Folds delete what the snapshot contains of these, but not the commit row of the last one.
+        # Folds delete the snapshot's part of these, but not the commit row of the last one.
         return None if missed is None else self._last(f"{shape.condition} AND {_IS_COMMIT} AND {missed}")
 
     def _healed(self, shape: FoundShape, after: Position, before: FoundShape, upto: int) -> FollowedLog:
-        """The difference from what the log ``before`` gives a follower at ``after``.
+        """The difference from the rows of a follower at ``after``, by the log ``before``.
 
-        It is to the rows that the shape has after the transactions up to ``upto``; a later read continues there.
+        It leads to the shape's rows after the transactions up to ``upto``, where a later read continues.
         """
         begun = self._history(before).at_position(after)
         if begun is None or not shape.wants_snapshot:
@@ -186,7 +187,7 @@ class ShapeFinder:
         shape.require_begun()
         shape.require_snapshot()
         followed = FollowedLog.healed(shape, after, before, begun, upto)
-        # What follows the difference is in this version already.
+        # The changes after the difference are already in this version.
         self._version_read = -1
         return followed
 
@@ -213,7 +214,7 @@ class ShapeFinder:
         return replace(shape, last_commit=last_commit)
 
     def _known_before(self, shape: FoundShape, at: LogOffset, last_commit: int | None) -> FoundShape | None:
-        """The shape at an offset that only an earlier snapshot tells, if the log still has that."""
+        """The shape at an offset that only an earlier snapshot covers, if the log still has that; else ``None``."""
         current = shape.snapshot
         if current is None or at.tx_offset >= current.lsn:
             return None
@@ -236,14 +237,14 @@ class ShapeFinder:
     def _find(
         self, shape_id: str, source: str | None, after: Position | None = None, *, even_if_ended: bool
     ) -> tuple[FoundShape, FoundShape]:
-        """The shape to read; and the one that the position ``after`` is of, which another source may have replaced."""
+        """The shape to read, and the shape of the position ``after``, whose source another one may have replaced."""
         self.refresh()
         return self._found(shape_id, source, after, even_if_ended=even_if_ended)
 
     def _found(
         self, shape_id: str, source: str | None, after: Position | None, *, even_if_ended: bool
     ) -> tuple[FoundShape, FoundShape]:
-        """The same, as of the last refresh."""
+        """:meth:`_find` without a refresh."""
         registry = self._current
         self._version_read = self.table.version()
         try:
@@ -285,7 +286,7 @@ class ShapeFinder:
         return SnapshotHistory.of(ShapeSnapshot.parse(row["chunk"], row["value"]) for row in rows)
 
     def last_commit_at(self, shape: FoundShape, at: LogOffset) -> int | None:
-        """The last transaction all of whose items are at or before ``at``."""
+        """The last transaction whose items are all at or before ``at``."""
         tx, op = at
         later = f"tx_offset = {tx:d} AND op_offset > {op:d} AND NOT {_IS_COMMIT} LIMIT 1"
         continues = op < OP_INFINITY and len(self._query("op_offset", f"{shape.condition} AND {later}")) > 0

@@ -1,8 +1,8 @@
 """The snapshots in a shape log, folds included, and the number that orders their commits.
 
-Each commit that adds a snapshot or folds raises the version of one app transaction, :data:`REPLACED_APP_ID`, by one
-from what it was when the last snapshot of each of its shapes was read. Delta refuses the second of two such commits,
-which then reads the snapshots again. So each is made knowing the one before it, though appends go on meanwhile.
+Each commit that adds a snapshot or fold increments the version of one app transaction, :data:`REPLACED_APP_ID`, as it
+was when the last snapshots of its shapes were read. Delta refuses the second of two concurrent commits, which then
+reads the snapshots again. So each is based on the previous one, although appends continue meanwhile.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ from flushtracker.wal.log_offset import LogOffset
 
 _TX, _OP = LogOffset.last_before_real_offsets()
 _IS_END: Final = f"tx_offset = {_TX:d} AND op_offset = {_OP:d} AND operation = {literal(SNAPSHOT)}"
-"""The condition for the row that ends a snapshot."""
+"""The condition for rows that end a snapshot."""
 _IS_LATER: Final = "value LIKE '%\"incarnation\"%'"
-"""The condition for those of later incarnations, and their marks."""
+"""The condition for snapshots and marks of later incarnations."""
 _ENDS: Final = f"SELECT source, shape_id, chunk, value FROM rows WHERE {_IS_END}"  # noqa: S608  no user's values
 _OF_LATER: Final = f"{_ENDS} AND {_IS_LATER}"
 _OF_THE_FIRST: Final = f"SELECT DISTINCT source, shape_id FROM rows WHERE {_IS_END} AND NOT {_IS_LATER}"  # noqa: S608  no user's values
@@ -35,7 +35,7 @@ REPLACED_APP_ID: Final = "flushtracker: snapshots"
 
 
 def last_snapshots(table: DeltaTable, condition: str = "TRUE") -> dict[ShapeKey, ShapeSnapshot]:
-    """The last snapshot of each shape in the open version of the table, of the rows for which ``condition`` is true.
+    """The last snapshot of each shape in the open version of the table, among the rows that satisfy ``condition``.
 
     Raises ``DeltaError``, ``OSError``, or ``DecodeError`` for a malformed snapshot.
     """
@@ -48,7 +48,7 @@ def last_snapshots(table: DeltaTable, condition: str = "TRUE") -> dict[ShapeKey,
 
 
 def last_attempt(log: str, storage_options: Mapping[str, str]) -> int:
-    """The greatest attempt of any shape, marks included; 0 if there is none; raises ``SinkError``."""
+    """The greatest attempt of any shape, including marks; 0 if there is none; raises ``SinkError``."""
     try:
         (found,) = query_rows(open_shape_log(log, storage_options), _LAST_ATTEMPT).to_pylist()
     except (DeltaError, OSError) as error:
@@ -75,7 +75,7 @@ def _incarnations(table: DeltaTable, log: str) -> dict[ShapeKey, int]:
 
 
 class SnapshotsTaken:
-    """The ``incarnations`` of the snapshots that there were at the last :meth:`update`; not thread-safe."""
+    """The ``incarnations`` of the snapshots as of the last :meth:`update`; not thread-safe."""
 
     def __init__(self, log: str, storage_options: Mapping[str, str]) -> None:
         """Open the log, without a query; raises ``SinkError``."""
@@ -85,7 +85,7 @@ class SnapshotsTaken:
         self._version: int | None = None
 
     def update(self) -> bool:
-        """Query the log if snapshots or folds were committed since, and return whether.
+        """Query the log if snapshots or folds were committed since; return whether that was so.
 
         Raises ``SinkError`` or ``DecodeError``.
         """
@@ -102,7 +102,6 @@ class SnapshotsTaken:
 
 
 def end_rows(ends: Mapping[ShapeKey, ShapeSnapshot], taken_at: datetime) -> pa.Table:
-    """The rows that end these snapshots."""
     same = {"tx_offset": _TX, "op_offset": _OP, "operation": SNAPSHOT, "xid": 0, "commit_timestamp": taken_at}
     rows = [
         {"source": source, "shape_id": shape_id, "value": snapshot.to_json(), "chunk": snapshot.attempt, **same}

@@ -1,6 +1,6 @@
 """The shape log: one Delta table with the logs of all shapes of all sources.
 
-A row is one item of a shape's log; a ``commit`` row ends each transaction of a shape, at ``(tx, ∞)``, in the same
+A row is one item of a shape's log. A ``commit`` row ends each transaction of a shape, at ``(tx, ∞)``, in the same
 append as the transaction's last items. A transaction may be written in several appends, so readers take the greatest
 ``commit`` row of a shape as their bound. Each (source, shape_id, tx_offset, op_offset) occurs once.
 """
@@ -21,7 +21,7 @@ from flushtracker.errors import SinkError
 CONFIGURATION: Final = {
     PROPERTY: str(VERSION),
     "delta.checkpointInterval": "100",
-    # A read of one version may take this long.
+    # Reading one version may take this long.
     "delta.logRetentionDuration": "interval 6 hours",
     "delta.deletedFileRetentionDuration": "interval 6 hours",
     "delta.dataSkippingStatsColumns": ",".join(SEARCHED),
@@ -55,7 +55,7 @@ def open_shape_log(uri: str, storage_options: Mapping[str, str] | None = None) -
 
 
 def row_files(table: DeltaTable, storage_options: Mapping[str, str]) -> RowFiles:
-    """How files of rows to append are written."""
+    """Writes files of rows to append."""
     return RowFiles.of("shape log", table, storage_options, SCHEMA, SEARCHED)
 
 

@@ -1,7 +1,7 @@
-"""Upkeep of a shape log while it is written: merging, folding, deleting logs of removed shapes and old files.
+"""Upkeep of a shape log while it is written: merges, folds, and deletes logs of removed shapes and old files.
 
-All decisions are made from the table's own state. A merge has exactly the rows of the files that it replaces, and its
-commit says that it changes no data. A commit that deletes rows says that it does, of its removed and its added files,
+All decisions are based on the table's state. A merge has exactly the rows of the files that it replaces, and its commit
+is marked as no data change. A commit that deletes rows is marked as a data change, for its removed and its added files,
 as Delta's protocol demands. Neither conflicts with an append; if another process replaces the same files first, this
 one does nothing. Replaced files are kept for the table's ``delta.deletedFileRetentionDuration``, so a read of one
 version may take that long. For one thread at a time.
@@ -46,8 +46,6 @@ _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 @dataclass(frozen=True, slots=True)
 class UpkeepReport:
-    """What one call of :meth:`ShapeLogUpkeep.run` has done."""
-
     merges: int = 0
     rewritten_bytes: int = 0
     deleted_shapes: int = 0
@@ -57,7 +55,9 @@ class UpkeepReport:
 
 
 class _Removed(NamedTuple):
-    """When the removal was written to the registry table, in µs since 1970, and up to where the shape was sent."""
+    """When the removal was written to the registry table, in µs since 1970, and the LSN up to which the shape
+    was sent.
+    """
 
     written_us: int
     removed_lsn: int
@@ -65,7 +65,7 @@ class _Removed(NamedTuple):
 
 
 class ShapeLogUpkeep:
-    """The upkeep of one shape log. A storage failure is a ``SinkError``, after which ``run`` may be called again."""
+    """The upkeep of one shape log. A storage failure is a ``SinkError``; ``run`` may be called again."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class ShapeLogUpkeep:
         """Open the tables.
 
         A shape's log is deleted once its removal has been in the registry table ``shapes`` for ``delete_after``;
-        without ``delete_after``, logs of removed shapes are kept. ``retain``: how long history is kept, without it
-        for ever; it needs the registry table, too.
+        without ``delete_after``, logs of removed shapes are kept. ``retain`` is how long history is kept, for ever by
+        default; it needs the registry table, too.
         """
         self.uri = log
         self._delete_after = delete_after
@@ -92,7 +92,7 @@ class ShapeLogUpkeep:
         self._retention = None if retain is None else Retention(self._table, self._files, retain)
         self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
         self._is_vacuum_due = False
-        """Until a vacuum has succeeded, whatever else fails meanwhile."""
+        """Set until a vacuum has succeeded, whatever else fails meanwhile."""
 
     def run(self, now: datetime) -> UpkeepReport:
         """Do what is due at ``now``, in UTC; raises ``SinkError``, or ``DecodeError`` for a malformed snapshot."""
@@ -102,28 +102,28 @@ class ShapeLogUpkeep:
                 deleted = self._delete_removed(now)
                 folded, dropped = self._fold(now)
             finally:
-                # These read rows, and fail for ever if a file is lost.
+                # These read rows, and fail permanently if a file is lost.
                 vacuumed = self._vacuum() if self._is_vacuum_due else 0
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise SinkError(f"shape log {self.uri} cannot be kept in order: {storage_reason(error)}") from error
         return UpkeepReport(merges, rewritten_bytes, deleted, folded, dropped, vacuumed)
 
     def _merge_all(self) -> tuple[int, int]:
-        """Merge what is due; returns the merges, and their bytes."""
+        """Merge what is due; return the number of merges and their bytes."""
         done = list[Merged]()
-        # Appends may bring more than is merged meanwhile, and the rest of the upkeep must run, too.
+        # Appends may outpace merging, and the rest of the upkeep must run, too.
         while len(done) < _MOST_MERGES and (merge := self._runs.merge()):
             done.append(merge)
             self._is_vacuum_due |= merge.run // VACUUM_EVERY > merge.last_run // VACUUM_EVERY
         return len(done), sum(each.replaced_bytes for each in done)
 
     def _delete_removed(self, now: datetime) -> int:
-        """Delete the logs of shapes whose removal is older than ``delete_after``; returns the number of shapes."""
+        """Delete the logs of shapes whose removal is older than ``delete_after``; return the number of shapes."""
         if self._registry is None or self._delete_after is None:
             return 0
         due_us = (now - self._delete_after - _EPOCH) // _MICROSECOND
-        # Before the registry is read: a snapshot of the next incarnation, which is not to be deleted, is only taken
-        # when the registry has that.
+        # Before the registry is read: a snapshot of the next incarnation, which must not be deleted, is only taken once
+        # the registry has that incarnation.
         files = self._files.current()
         done_us = self._table.transaction_version(DELETED_APP_ID) or 0
         removed = {
@@ -149,7 +149,7 @@ class ShapeLogUpkeep:
         return len(removed)
 
     def _not_begun_again(self, removed: Mapping[ShapeKey, _Removed]) -> dict[ShapeKey, _Removed]:
-        """The shapes of which the log has no later incarnation, which the registry table may not have yet."""
+        """The shapes without a later incarnation in the log; the registry table may not have that yet."""
         shape_ids = ", ".join(sorted({literal(shape_id) for _, shape_id in removed}))
         last = last_snapshots(self._table, f"shape_id IN ({shape_ids})")
         return {
@@ -157,14 +157,13 @@ class ShapeLogUpkeep:
         }
 
     def _fold(self, now: datetime) -> tuple[int, int]:
-        """Fold what is due; returns the number of shapes, and by how many rows their logs are shorter."""
+        """Fold what is due; return the number of shapes, and of rows saved."""
         if self._retention is None or self._registry is None:
             return 0, 0
         return self._retention.run(now, self._registry.entries())
 
     @staticmethod
     def _removed(registry: RegistryTable) -> dict[ShapeKey, _Removed]:
-        """Every removed shape."""
         return {
             (source, shape_id): _Removed(
                 (written.written_at - _EPOCH) // _MICROSECOND, removed_at.tx_offset, entry.definition.incarnation
@@ -174,9 +173,9 @@ class ShapeLogUpkeep:
         }
 
     def _vacuum(self) -> int:
-        """Delete data files that are past the retention and not part of the table, and old files of the table's log.
+        """Delete unreferenced data files past the retention, and old files of the table's log.
 
-        Among them is what a killed process wrote and never committed.
+        They include files that a killed process wrote but never committed.
         """
         deleted = self._folder.delete_old_files(self._table)
         self._table.cleanup_metadata()
@@ -185,7 +184,7 @@ class ShapeLogUpkeep:
 
 
 def _without(rows: pa.Table, removed: Mapping[ShapeKey, _Removed]) -> pa.Table:
-    """The rows of all other shapes, and of transactions of a next incarnation."""
+    """The rows of all other shapes, and of transactions of later incarnations."""
     kept, found = rows, set(pc.unique(rows["shape_id"]).to_pylist())
     for (source, shape_id), each in removed.items():
         if shape_id not in found:
