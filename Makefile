@@ -95,7 +95,7 @@ soak: verifytools java $(READY) jars brokerjars serverjars s3jars s3server warmu
 	$(BIN)/python -m tests.integration.soak_where
 	$(BIN)/python -m tests.integration.soak_schema --steps $(STEPS)
 	FLUSHTRACKER_SNAPSHOT_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_snapshot_history.py
-	FLUSHTRACKER_JOINED_HISTORIES=1000 $(BIN)/python -m pytest -n 2 tests/unit/test_joined_shapes.py
+	FLUSHTRACKER_JOINED_HISTORIES=1000 $(BIN)/python -m pytest -n 2 tests/unit/shapes/test_joined_shapes.py
 	FLUSHTRACKER_JOINED_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_joined_snapshots.py tests/integration/test_joined_history.py tests/spark/test_joined_rows.py
 	FLUSHTRACKER_HISTORY_SEEDS=100 $(BIN)/python -m pytest -n 2 tests/integration/test_source_history.py
 	FLUSHTRACKER_SEED=$$(date +%s) $(BIN)/python -m pytest -m "soak or long" $(TESTS)
@@ -154,11 +154,11 @@ s3server: $(READY) ## build a server with the API of S3 for the tests into .jars
 	@$(BIN)/python -m tests.support.s3_build
 
 classes: java $(READY) jars brokerjars ## archive Spark's and the broker's classes, for a faster start, into .jars; other targets do this when needed
-	@$(BIN)/python -m flushtracker.jobs.warmup.program
+	@$(BIN)/python -m flushtracker.trials.warmup.program
 
 # Without the archive everything works, too.
 warmup: java $(READY) jars brokerjars
-	-@$(BIN)/python -m flushtracker.jobs.warmup.program
+	-@$(BIN)/python -m flushtracker.trials.warmup.program
 
 dist: java $(READY) jars ## build what spark-submit needs on a cluster: dist/flushtracker.zip and dist/jars
 	$(BIN)/python -m flushtracker.spark.dist dist

@@ -9,18 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from flushtracker.delta.log.reader import ShapeRead, ShapesRead, read_shape, read_shape_log, read_shapes
     from flushtracker.errors import CutMissingError, DecodeError, FlushtrackerError, GapError, PositionError
+    from flushtracker.events.records import Record, record_of
     from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
     from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent, SnapshotRow
     from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
     from flushtracker.kafka.flush_notifier import FlushNotifier
     from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
-    from flushtracker.kafka.records import Record, record_of
     from flushtracker.shape_log.fold import fold
     from flushtracker.shape_log.position import Position
     from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
     from flushtracker.shape_log.snapshot_reader import SnapshotCursor, SnapshotReader
+    from flushtracker.shape_log.table.reader import ShapeRead, ShapesRead, read_shape, read_shape_log, read_shapes
     from flushtracker.tracking.aligned_tracker import AlignedTracker
     from flushtracker.tracking.chain_links import ChainLinks, Link
     from flushtracker.tracking.flush_tracker import FlushTracker, Pending
@@ -88,14 +88,14 @@ __all__ = [
 ]
 
 _NAMES: Final = {
-    "delta.log.reader": ("ShapeRead", "ShapesRead", "read_shape", "read_shape_log", "read_shapes"),
+    "shape_log.table.reader": ("ShapeRead", "ShapesRead", "read_shape", "read_shape_log", "read_shapes"),
     "errors": ("CutMissingError", "DecodeError", "FlushtrackerError", "GapError", "PositionError"),
     "events.stream_events": ("FlushNotification", "FragmentEvent", "FragmentShape", "ShapeChangesEvent"),
     "events.snapshot_events": ("SnapshotEnd", "SnapshotEvent", "SnapshotRow"),
     "events.registry_events": ("ShapeEntry", "parse_registry_entry"),
     "kafka.flush_notifier": ("FlushNotifier",),
     "kafka.kafka_config": ("KafkaConfig", "load_kafka_config"),
-    "kafka.records": ("Record", "record_of"),
+    "events.records": ("Record", "record_of"),
     "tracking.aligned_tracker": ("AlignedTracker",),
     "tracking.flush_tracker": ("FlushTracker", "Pending"),
     "tracking.chain_links": ("ChainLinks", "Link"),

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.process.program import STOP_SIGNALS
+from flushtracker.shape_log.table.table import create_shape_log
 from tests.support.schedule import Durations, LongestFirst, mark_long, sort_longest_first
 from tests.support.seeds import first_seed, turn
 

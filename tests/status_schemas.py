@@ -12,9 +12,9 @@ from typing import Any, Final, get_type_hints
 
 from msgspec.json import schema
 
-from flushtracker.monitoring.metrics import metric_families
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.document import VERSION, Document, StatusObject, described
+from flushtracker.status.http.metrics import metric_families
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import ServeStatus

@@ -77,7 +77,7 @@ LoseConfirmation ==
 CanPublish == capture.connects > 0 /\ capture.next <= Len(Stream)
 NextPlace == [capture EXCEPT !.next = @ + 1, !.fragment = FALSE, !.changes = FALSE, !.start = -1]
 
-(* capture.outbox: the topics get a fragment and its changes in any order. *)
+(* capture.wire.outbox: the topics get a fragment and its changes in any order. *)
 PublishFragment ==
     /\ CanPublish /\ ~capture.fragment
     /\ topic' = Append(topic, [place |-> capture.next, start |-> capture.start])
@@ -90,7 +90,7 @@ PublishChanges ==
     /\ capture' = IF capture.fragment THEN NextPlace ELSE [capture EXCEPT !.changes = TRUE]
     /\ UNCHANGED <<slot, topic, durable, written, removed, checkpoint, lost, driver, started, acks>>
 
-(* capture.standby_status: the lesser of the ack and what this process has published. *)
+(* capture.wire.standby_status: the lesser of the ack and what this process has published. *)
 Published == Max({0} \cup {TxnOf(p) : p \in {q \in Places : q < capture.next /\ IsCommit(q)}})
 Confirm ==
     LET confirmed == IF Has("confirms what is published") THEN Published ELSE Min({acks.ack, Published}) IN
@@ -99,7 +99,7 @@ Confirm ==
     /\ slot' = confirmed
     /\ UNCHANGED <<capture, topic, changes, durable, written, removed, checkpoint, lost, driver, started, acks>>
 
-(* capture.subscriptions: between two transactions, at the end of all that was ever published. *)
+(* capture.shapes.subscriptions: between two transactions, at the end of all that was ever published. *)
 Remove(s) ==
     /\ capture.connects > 0 /\ ~capture.fragment /\ ~capture.changes
     /\ removed[s] > Txns
@@ -214,7 +214,7 @@ Complete(group, ack) ==
     [group EXCEPT !.cursor = Max({@, End(ack)}), !.pending = Without(@, {t \in DOMAIN @ : t <= ack}),
                   !.open = IF @ <= ack THEN 0 ELSE @, !.openAt = IF group.open <= ack THEN 0 ELSE @]
 
-(* jobs.track.recovery; delta.acks.table: a driver that starts takes the table. *)
+(* tracking.job.recovery; tracking.acks.table: a driver that starts takes the table. *)
 Start(d) ==
     LET groups == [s \in Labels |-> Complete(checkpoint.groups[s], acks.ack)]
         state == [checkpoint EXCEPT !.groups = groups, !.seen = Max({@, acks.ack})] IN
@@ -239,8 +239,8 @@ Ack(entries, seen) ==
     LET pending == {entries[s] : s \in Labels} \ {0} IN
     IF pending = {} THEN seen ELSE Min({seen} \cup {t - 1 : t \in pending})
 
-(* jobs.track.driver: a micro-batch with the next records of the topic and the notifications flushes[s], 0 for none, up
-   to the append of its ack. delta.acks.table refuses the append if another driver has started since. *)
+(* tracking.job.driver: a micro-batch with the next records of the topic and the notifications flushes[s], 0 for none, up
+   to the append of its ack. tracking.acks.table refuses the append if another driver has started since. *)
 Batch(d, count, flushes, removals) ==
     LET me == driver[d]
         records == SubSeq(topic, me.state.position + 1, me.state.position + count)
@@ -286,7 +286,7 @@ CommitBatch(d) ==
             /\ UNCHANGED checkpoint
     /\ UNCHANGED <<slot, capture, topic, changes, durable, written, removed, lost, started, acks>>
 
-(* jobs.track.recovery with --recover: without a checkpoint, from where capture has connected last. *)
+(* tracking.job.recovery with --recover: without a checkpoint, from where capture has connected last. *)
 LastStart == Max({1} \cup {i \in 1..Len(topic) : topic[i].start >= 0}) - 1
 LoseCheckpoint ==
     LET isLate == Has("recovers at the end") IN

@@ -57,7 +57,7 @@ Mark(s) == [attempt |-> AttemptAfter(s), incarnation |-> entry.incarnation, star
 (* What a log says of the rows up to an LSN: those of a snapshot, and the changes that it does not contain. *)
 Told(s, snapshot, lsn) ==
     After(s, snapshot.rows, {n \in log[s].changes : Lsn(n) <= lsn /\ ~Contains(snapshot, n)})
-(* delta.log.found_shape: the snapshot that the shape begins with is there. *)
+(* shape_log.table.found_shape: the snapshot that the shape begins with is there. *)
 IsReadable ==
     Last(source) # Nothing /\ ~Last(source).isMark /\ Last(source).incarnation = entry.incarnation
 
@@ -87,7 +87,7 @@ NewSource ==
     /\ exported' = Nothing
     /\ UNCHANGED <<log, taken, folds, follower>>
 
-(* jobs.write.driver: before the first change of a later incarnation, the log gets its mark, or has its snapshot. *)
+(* shape_log.write.driver: before the first change of a later incarnation, the log gets its mark, or has its snapshot. *)
 Write ==
     LET next == cursor + 1
         isLater == entry.incarnation > 1 /\ Lsn(next) > entry.startsAfter
@@ -104,7 +104,7 @@ Skip ==
     /\ UNCHANGED <<source, wal, seen, entry, log, exported, taken, folds, follower>>
 
 -----------------------------------------------------------------------------
-(* jobs.snapshot.attempt, once everything is visible that the incarnation starts after. Of the transactions of a key, only
+(* shape_log.snapshot.attempt, once everything is visible that the incarnation starts after. Of the transactions of a key, only
    the last one may be invisible yet, which still has the lock of the row. *)
 Export ==
     /\ exported = Nothing /\ taken < MaxSnapshots
@@ -132,7 +132,7 @@ CommitSnapshot ==
     /\ exported' = Nothing
     /\ UNCHANGED <<source, wal, seen, entry, cursor, taken, folds, follower>>
 
-(* delta.log.retention: what is up to the horizon is replaced, and so is each snapshot before. *)
+(* shape_log.table.retention: what is up to the horizon is replaced, and so is each snapshot before. *)
 Fold(s, horizon) ==
     LET last == Last(s)
         madeFrom == IF last.isFold THEN last.madeFrom ELSE last.attempt
@@ -154,7 +154,7 @@ AtPosition(s, at) ==
         found == {x \in IF own # {} THEN own ELSE folded : at.tx >= BeginsAt(x)} IN
     IF found = {} THEN Nothing ELSE CHOOSE x \in found : TRUE
 
-(* delta.log.followed_log.healed, delta.log.difference *)
+(* shape_log.table.followed_log.healed, shape_log.table.difference *)
 Healed(at, upto) ==
     LET last == Last(source)
         begun == IF Has("heals from the last snapshot") THEN last ELSE AtPosition(at.source, at)
@@ -177,13 +177,13 @@ Continued(at) ==
     LET new == {n \in log[source].changes : Lsn(n) > at.tx /\ ~Contains(Last(source), n)} IN
     [at EXCEPT !.tx = Max({@, End(source)}), !.rows = After(source, @, new)]
 
-(* delta.log.shape_finder._last_missed: a fold leaves the commit row of its horizon. *)
+(* shape_log.table.shape_finder._last_missed: a fold leaves the commit row of its horizon. *)
 Missed(at) ==
     LET first == log[source].snapshots[1]
         commits == log[source].changes \cup (IF first.isFold THEN {first.lsn \div Step} ELSE {}) IN
     {n \in commits : Lsn(n) > at.tx /\ Contains(Last(source), n)}
 
-(* delta.log.shape_finder.find_log *)
+(* shape_log.table.shape_finder.find_log *)
 Followed(at) ==
     LET last == Last(source)
         isOld == last.incarnation > 1 /\ at.tx <= last.startsAfter

@@ -52,7 +52,7 @@ Commit ==
     /\ UNCHANGED <<log, version, snapshot, exported, planned, attempts, writer, checkpoint, starts, lost, notified, follower>>
 
 -----------------------------------------------------------------------------
-(* jobs.write.driver, delta.log.claim *)
+(* shape_log.write.driver, shape_log.table.claim *)
 
 (* LogClaim.take. The end is read in a later step, whatever happens in between. *)
 Claim(w) ==
@@ -87,7 +87,7 @@ Append(w, to) ==
             /\ UNCHANGED <<log, version>>
     /\ UNCHANGED <<wal, snapshot, exported, planned, attempts, checkpoint, starts, lost, follower>>
 
-(* jobs.write.notifier, then Spark's commit of the batch. *)
+(* shape_log.write.notifier, then Spark's commit of the batch. *)
 NotifyAndCommit(w) ==
     LET me == writer[w] IN
     /\ IsUp(w) /\ me.appended
@@ -113,7 +113,7 @@ LoseCheckpoint ==
     /\ UNCHANGED <<wal, log, version, snapshot, exported, planned, attempts, writer, starts, notified, follower>>
 
 -----------------------------------------------------------------------------
-(* jobs.snapshot: an MVCC snapshot has some of what is committed, not a prefix, since transactions become visible in any
+(* shape_log.snapshot: an MVCC snapshot has some of what is committed, not a prefix, since transactions become visible in any
    order. The advisory lock of postgres.snapshot_export makes each contain what an earlier one does. *)
 Export ==
     /\ exported = Nothing /\ attempts < MaxAttempts
@@ -124,7 +124,7 @@ Export ==
         /\ exported' = [attempt |-> attempts + 1, contains |-> contains, before |-> snapshot.attempt]
     /\ UNCHANGED <<wal, log, version, snapshot, planned, writer, checkpoint, starts, lost, notified, follower>>
 
-(* delta.log.files.append_snapshot: refused if the log has a later one, or one that this one does not know. *)
+(* shape_log.table.files.append_snapshot: refused if the log has a later one, or one that this one does not know. *)
 CommitSnapshot ==
     /\ exported # Nothing
     /\ exported' = Nothing
@@ -140,7 +140,7 @@ Fold(to) ==
         (IF r > 0 /\ r <= to /\ (r \notin snapshot.contains \/ Has("takes what is contained")) THEN log[r] ELSE 0)]
 IsReadable(to) == snapshot.attempt > 0 /\ Max(snapshot.contains) <= to
 
-(* delta.log.retention: what is up to the horizon becomes a snapshot. Rows that came before the commit stay. *)
+(* shape_log.table.retention: what is up to the horizon becomes a snapshot. Rows that came before the commit stay. *)
 Plan(horizon) ==
     /\ planned = Nothing /\ attempts < MaxAttempts
     /\ snapshot.horizon < horizon /\ horizon <= End /\ IsReadable(horizon)

@@ -106,7 +106,7 @@ CreateSlot(s) ==
     /\ UNCHANGED <<wal, server, sent, newest, entry, processes, topics, consumers, readers>>
 
 -----------------------------------------------------------------------------
-(* capture.prior_state: what was published is in the claim, and in the last record of each topic that is above that: a
+(* capture.source.prior_state: what was published is in the claim, and in the last record of each topic that is above that: a
    capture from before may still have sent a record since, but none above. *)
 LastSince(topic, end, isCounted(_)) ==
     LET above == {i \in end + 1..Len(topic) : topic[i].lsn > entry.published \/ Has("takes the last record")} IN
@@ -123,7 +123,7 @@ LastTxn ==
     ELSE LET last == fragments[CHOOSE i \in txns : \A j \in txns : fragments[j].lsn <= fragments[i].lsn] IN
          [lsn |-> last.lsn, record |-> last.record]
 
-(* capture.continuity, capture.history_check: whether a server continues the source. *)
+(* capture.source.continuity, capture.wire.history_check: whether a server continues the source. *)
 Continues(switches, before) == Len(before) <= Len(switches) /\ SubSeq(switches, 1, Len(before)) = before
 IsLater(s, before) == Len(server[s].switches) > Len(before)
 IsProven(s, before, known, confirmed) ==
@@ -137,7 +137,7 @@ IsProven(s, before, known, confirmed) ==
     /\ all <= End(s) + 1
     /\ confirmed <= safe + 1 \/ Has("accepts a later slot")
 
-(* capture.publish_fence: whoever has read the registry before an entry of somebody else finds that. *)
+(* capture.source.publish_fence: whoever has read the registry before an entry of somebody else finds that. *)
 Fence(processes_, p) ==
     [q \in Captures |-> IF q # p /\ processes_[q].state # "down" THEN [processes_[q] EXCEPT !.fenced = TRUE] ELSE processes_[q]]
 
@@ -147,7 +147,7 @@ Dropped(s) == [q \in Captures |->
     THEN [capture[q] EXCEPT !.state = "lost"] ELSE capture[q]]
 IsQueued(p) == capture[p].fragment < capture[p].next \/ capture[p].change < capture[p].next
 
-(* capture.capture_loop, capture.source_opening: once it holds the slot, it reads the registry and the topics. *)
+(* capture.capture_loop, capture.source.source_opening: once it holds the slot, it reads the registry and the topics. *)
 Opened(s, token, others) ==
     [state |-> "opened", server |-> s, token |-> token, others |-> others, fenced |-> FALSE, before |-> entry,
      claim |-> Nothing, known |-> Known, ends |-> Ends, last |-> LastTxn, confirmed |-> slot[s].at, end |-> End(s),
@@ -268,7 +268,7 @@ PublishChange(p) ==
     /\ capture' = [capture EXCEPT ![p].change = @ + 1, ![p].sentChange = IF isRouted THEN me.change ELSE @]
     /\ UNCHANGED <<servers, entry, starts, refused, fragments, consumers, readers>>
 
-(* capture.standby_status. Held until the last transaction was sent again: capture.history_check.ResendCheck. *)
+(* capture.wire.standby_status. Held until the last transaction was sent again: capture.wire.history_check.ResendCheck. *)
 Published(p) == Min({capture[p].fragment, capture[p].change}) - 1
 IsHeld(p) == capture[p].confirmed <= capture[p].last.lsn /\ capture[p].next <= capture[p].last.lsn
 Confirm(p) ==
@@ -389,7 +389,7 @@ CommitSnapshot ==
     /\ snapshot' = [lsn |-> exported.lsn, rows |-> exported.rows] /\ exported' = Nothing
     /\ UNCHANGED <<servers, entry, processes, topics, consumers, earlier, follower>>
 
-(* delta.log.shape_finder, delta.log.difference: a follower that began with the snapshot before gets the difference of
+(* shape_log.table.shape_finder, shape_log.table.difference: a follower that began with the snapshot before gets the difference of
    what the log says that it has, and the rows of now. *)
 Follow ==
     LET now == Fold(Log, LogEnd)

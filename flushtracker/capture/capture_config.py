@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from flushtracker.capture.event_limit import EventLimit
 from flushtracker.capture.eviction.config import EvictionRule, read_eviction_rule
+from flushtracker.capture.wire.event_limit import EventLimit
 from flushtracker.config.file_kinds import CAPTURE, read_kind
 from flushtracker.config.postgres_config import read_connection
 from flushtracker.config.secret_options import SecretOptions

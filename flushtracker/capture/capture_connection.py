@@ -8,14 +8,14 @@ from threading import Event
 from typing import Final
 
 from flushtracker.capture.capture_config import Intervals
-from flushtracker.capture.captured_source import CapturedSource
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.eviction.evictor import Evictor
 from flushtracker.capture.needed_messages import check_messages
-from flushtracker.capture.shapes_file_reader import ShapesFileReader
-from flushtracker.capture.silence_limit import SilenceLimit
-from flushtracker.capture.standby_status import StatusSender
-from flushtracker.capture.upgrade_drain import UpgradeDrain
+from flushtracker.capture.shapes.shapes_file_reader import ShapesFileReader
+from flushtracker.capture.source.captured_source import CapturedSource
+from flushtracker.capture.source.upgrade_drain import UpgradeDrain
+from flushtracker.capture.wire.silence_limit import SilenceLimit
+from flushtracker.capture.wire.standby_status import StatusSender
 from flushtracker.postgres.replication_frames import Frame, WalData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables

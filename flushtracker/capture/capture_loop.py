@@ -17,31 +17,32 @@ from typing import Final
 from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.capture.capture_connection import CaptureConnection
 from flushtracker.capture.collector import Collector
-from flushtracker.capture.continuity import SlotPositions
 from flushtracker.capture.eviction.evictor import Evictor
 from flushtracker.capture.live_status import LiveStatus
 from flushtracker.capture.needed_messages import require_messages
-from flushtracker.capture.prior_state import Succession
-from flushtracker.capture.refused_shapes import RefusedShapes
-from flushtracker.capture.shapes_file_reader import ShapesFileReader
+from flushtracker.capture.shapes.refused_shapes import RefusedShapes
+from flushtracker.capture.shapes.shapes_file_reader import ShapesFileReader
 from flushtracker.capture.slot_poller import SlotPoller
-from flushtracker.capture.slot_takeover import SlotTakeover
-from flushtracker.capture.source_acks import MissingTableLog, SourceAcks
-from flushtracker.capture.source_opening import SourceOpening
-from flushtracker.capture.standby_status import StandbyStatus, StatusSender
-from flushtracker.capture.upgrade_drain import UpgradeDrain
-from flushtracker.delta.acks.reader import AckReader
+from flushtracker.capture.source.captured_source import CapturedSource
+from flushtracker.capture.source.continuity import SlotPositions
+from flushtracker.capture.source.prior_state import PriorState, Succession
+from flushtracker.capture.source.source_opening import SourceOpening
+from flushtracker.capture.source.upgrade_drain import UpgradeDrain
+from flushtracker.capture.wire.slot_takeover import SlotTakeover
+from flushtracker.capture.wire.source_acks import MissingTableLog, SourceAcks
+from flushtracker.capture.wire.standby_status import StandbyStatus, StatusSender
 from flushtracker.errors import BrokerUnavailableError, LostSlotError, PostgresUnavailableError, ReconnectError
 from flushtracker.kafka.publisher import STOP_TIMEOUT_S, KafkaPublisher
 from flushtracker.kafka.topic_reader import TopicReader
-from flushtracker.monitoring.peers import StatusPeer
-from flushtracker.monitoring.status_server import StatusServer
 from flushtracker.postgres.connection import connect
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, read_held_slot, read_slot
 from flushtracker.postgres.upgrade_seal import drop_seals, read_seal
 from flushtracker.status.capture_status import CaptureStatus
+from flushtracker.status.http.peers import StatusPeer
+from flushtracker.status.http.status_server import StatusServer
+from flushtracker.tracking.acks.reader import AckReader
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.source_name import SourceName
@@ -91,7 +92,7 @@ class CaptureLoop:
         )
         self._evictor: Evictor | None = None
         self._opening = SourceOpening(
-            *(config, self._publisher, self._refused, stop),
+            *(config.kafka, self._publisher, self._source_of, stop),
             lambda: TopicReader(config.kafka),
             Succession(new_epoch, upgraded_from),
         )
@@ -103,6 +104,10 @@ class CaptureLoop:
         """The source being captured, once it is known."""
         source = self._opening.source
         return None if source is None else source.name
+
+    def _source_of(self, prior: PriorState) -> CapturedSource:
+        config = self._config
+        return CapturedSource(prior, self._publisher, config.kafka.topics, config.event_limit, self._refused)
 
     def status(self) -> CaptureStatus:
         """Capture's current status, for any thread; it has the slot's figures only if ``status`` is configured."""

@@ -23,9 +23,9 @@ that read the column are ended, whether or not the row is theirs.
 from collections.abc import Callable, Iterator, Sequence
 
 from flushtracker.capture.described_relations import DescribedRelations, RelationCatalog
-from flushtracker.capture.history_check import ResendCheck, TransactionIdentity
-from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.capture.shapes.subscriptions import Subscriptions
+from flushtracker.capture.wire.history_check import ResendCheck, TransactionIdentity
+from flushtracker.capture.wire.outbox import Outbox
 from flushtracker.errors import DecodeError, ShapeError, UnreadableTextError
 from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from flushtracker.capture.collector import ChangeCounts
-from flushtracker.capture.refused_shapes import RefusedShapes
-from flushtracker.capture.standby_status import StandbyStatus
-from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.capture.shapes.refused_shapes import RefusedShapes
+from flushtracker.capture.shapes.subscriptions import Subscriptions
+from flushtracker.capture.wire.standby_status import StandbyStatus
 from flushtracker.status import document
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 

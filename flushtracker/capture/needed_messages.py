@@ -8,8 +8,8 @@ one that has them where either is found; and that by one without, once the slot 
 """
 
 from flushtracker.capture.collector import Collector
-from flushtracker.capture.standby_status import StandbyStatus
-from flushtracker.capture.table_changes import TableChanges
+from flushtracker.capture.shapes.table_changes import TableChanges
+from flushtracker.capture.wire.standby_status import StandbyStatus
 from flushtracker.errors import ReconnectError
 
 

@@ -14,13 +14,13 @@ from functools import partial
 
 from flushtracker.capture.capture_config import CaptureConfig, SlotConfig, load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
-from flushtracker.capture.prior_state import Succession, check_new_slot, last_entries
+from flushtracker.capture.source.prior_state import Succession, check_new_slot, last_entries
 from flushtracker.config.streams import SHAPES
 from flushtracker.errors import ConfigError
+from flushtracker.events.topic_rules import ROLES
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin, faults_of, require_topics
 from flushtracker.kafka.topic_reader import TopicReader
-from flushtracker.kafka.topic_rules import ROLES
 from flushtracker.postgres.connection import Connection, connect, rows
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, create_slot, has_slot, system_identifier

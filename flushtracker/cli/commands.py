@@ -72,7 +72,7 @@ class Command:
 COMMANDS: Final = (
     Command(
         "track",
-        "flushtracker.jobs.track.program",
+        "flushtracker.tracking.job.program",
         "spark",
         """\
 Track flushes: read fragments and flush notifications, and write
@@ -111,7 +111,7 @@ another capture reads the slot
     ),
     Command(
         "write",
-        "flushtracker.jobs.write.program",
+        "flushtracker.shape_log.write.program",
         "spark",
         """\
 Write shapes: read shape changes, write their logs to a Delta table, and send
@@ -129,7 +129,7 @@ unavailable
     ),
     Command(
         "snapshot",
-        "flushtracker.jobs.snapshot.program",
+        "flushtracker.shape_log.snapshot.program",
         "snapshot",
         """\
 Take snapshots: write the rows that tables already have to their shapes' logs,
@@ -244,7 +244,7 @@ refuses a request
     ),
     Command(
         "replay",
-        "flushtracker.recordings.replay_program",
+        "flushtracker.trials.recordings.replay_program",
         "writer",
         """\
 Replay a recording of PostgreSQL's WAL as the streams of `capture`.
@@ -349,7 +349,7 @@ the server waits for it, and answers 503
     ),
     Command(
         "verify",
-        "flushtracker.recordings.verify_program",
+        "flushtracker.trials.recordings.verify_program",
         "read",
         """\
 Verify a shape log against the recording from which it was written.
@@ -365,7 +365,7 @@ recording, or a log that cannot be folded; 5 a Delta table
     ),
     Command(
         "conformance",
-        "flushtracker.conformance.program",
+        "flushtracker.trials.conformance.program",
         "writer",
         """\
 Test a writer of shapes against the contract of docs/writers.md.
@@ -386,7 +386,7 @@ Kafka is unavailable, or refuses a request
     ),
     Command(
         "conformance-loop",
-        "flushtracker.loop_trial.program",
+        "flushtracker.trials.loop_trial.program",
         "snapshot",
         """\
 Test the whole loop under kills, on your own server, brokers and storage.
@@ -409,7 +409,7 @@ of the program that ended by itself
     ),
     Command(
         "demo",
-        "flushtracker.demo.program",
+        "flushtracker.trials.demo.program",
         "demo",
         """\
 Run everything on this machine, with a live view: a PostgreSQL server, a Kafka

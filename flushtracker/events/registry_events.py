@@ -185,14 +185,14 @@ class SourceEntry:
     ``publication`` identifies the publication as it was last seen; it changes whenever the publication is altered.
     ``routing`` is the version of the rules by which it is routed (:mod:`flushtracker.shapes.routing_version`).
     ``history`` has the timelines of the server on which it is captured. ``holder`` is the token of the capture that has
-    claimed the source (:mod:`flushtracker.capture.publish_fence`), and ``published_lsn`` the greatest LSN published
-    before the claim, -1 for none. ``ends`` has the end offsets of the Kafka partitions of fragments and of shape
-    changes, taken before ``published_lsn`` was read. ``claimed`` has the timelines to which the holder takes the source
-    over, until they become its ``history``; a server that is not on them does not continue the source. ``system_id`` is
-    the identifier of the server on which it is captured, if it differs from the one in its name, as after a major
-    upgrade; ``earlier_timelines`` is then the sum of the last timelines of the servers before. ``sealed`` is the token
-    of the seal with which its server may be upgraded (:mod:`flushtracker.postgres.upgrade_seal`), until it is captured
-    again.
+    claimed the source (:mod:`flushtracker.capture.source.publish_fence`), and ``published_lsn`` the greatest LSN
+    published before the claim, -1 for none. ``ends`` has the end offsets of the Kafka partitions of fragments and of
+    shape changes, taken before ``published_lsn`` was read. ``claimed`` has the timelines to which the holder takes the
+    source over, until they become its ``history``; a server that is not on them does not continue the source.
+    ``system_id`` is the identifier of the server on which it is captured, if it differs from the one in its name, as
+    after a major upgrade; ``earlier_timelines`` is then the sum of the last timelines of the servers before. ``sealed``
+    is the token of the seal with which its server may be upgraded (:mod:`flushtracker.postgres.upgrade_seal`), until it
+    is captured again.
     """
 
     source: str

@@ -17,8 +17,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from flushtracker.config.secret_options import SecretOptions
+from flushtracker.events.topic_rules import Topics
 from flushtracker.kafka.client import ClientErrors, client_settings
-from flushtracker.kafka.kafka_config import KafkaConfig, Topics
+from flushtracker.kafka.kafka_config import KafkaConfig
 
 logger = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from flushtracker.events.records import record_of
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
 from flushtracker.kafka.publisher import KafkaPublisher
-from flushtracker.kafka.records import record_of
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import is_usable_name
 

@@ -7,7 +7,7 @@ from typing import Final
 from flushtracker.config.file_kinds import KAFKA, read_kind
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.strict_yaml import YamlMapping
-from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES, ROLES, SNAPSHOT_ROLES
+from flushtracker.events.topic_rules import MAX_EVENT_BYTES, ROLES, SNAPSHOT_ROLES, Topics
 
 _DEFAULT_RETENTION_MS: Final = 7 * 24 * 3_600_000
 _DEFAULT_RETRY_TIMEOUT_MS: Final = 60_000
@@ -43,23 +43,6 @@ _RESERVED: Final = {
     _ORDER,
 )
 """Options that the user cannot set, each with the reason for the error message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """The topic name of each stream; no two are the same. Those for snapshots are both there, or neither."""
-
-    fragments: str
-    flushes: str
-    shapes: str
-    shape_changes: str
-    snapshots: str | None = None
-    snapshots_taken: str | None = None
-
-    def by_role(self) -> dict[str, str]:
-        """Role → name of those that there are, in the order of ``topic_rules``."""
-        names = {role: getattr(self, role) for role in (*ROLES, *SNAPSHOT_ROLES)}
-        return {role: name for role, name in names.items() if name is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 from confluent_kafka.cimpl import NewTopic
 
 from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.events.topic_rules import TopicFacts, topic_faults, topic_settings
 from flushtracker.kafka.client import (
     NO_LEADER,
     ClientErrors,
@@ -28,7 +29,6 @@ from flushtracker.kafka.client import (
 )
 from flushtracker.kafka.first_contact import log_waiting
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.kafka.topic_rules import TopicFacts, topic_faults, topic_settings
 
 _LEAST_TIMEOUT_S: Final = 1.0
 _UNAVAILABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})

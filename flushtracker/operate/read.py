@@ -17,9 +17,9 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
-from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead
 from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError, printable
 from flushtracker.process.program import StopRequest, print_status
+from flushtracker.shape_log.table.reader import ShapeLogReader, ShapeRead
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from flushtracker.errors import ConfigError
+from flushtracker.events.topic_rules import TopicFacts, topic_faults
 from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.kafka.topic_rules import TopicFacts, topic_faults
 
 _MAX_TIMEOUT_S: Final = 8
 """Long enough for a command at a terminal, which the user can repeat."""

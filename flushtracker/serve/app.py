@@ -11,9 +11,6 @@ from typing import Final
 
 from flushtracker.config.serve_config import HttpConfig
 from flushtracker.errors import FlushtrackerError
-from flushtracker.monitoring.asgi import Receive, Scope, Send
-from flushtracker.monitoring.http_connection import HEADER_BYTES
-from flushtracker.monitoring.http_server import is_meant_for
 from flushtracker.serve.event_stream import send_events
 from flushtracker.serve.exchange import Exchange
 from flushtracker.serve.flights import AbandonedError
@@ -41,6 +38,9 @@ from flushtracker.serve.sent_files import SentFiles
 from flushtracker.serve.shape_answers import BeginAgainError, ShapeAnswers
 from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.serve.watch import MOST_AGE_S, Watch
+from flushtracker.status.http.asgi import Receive, Scope, Send
+from flushtracker.status.http.http_connection import HEADER_BYTES
+from flushtracker.status.http.http_server import is_meant_for
 
 _log = RareLog(logging.getLogger(__name__))
 

@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Final
 
 from flushtracker.errors import FlushtrackerError
-from flushtracker.monitoring.asgi import Send
 from flushtracker.serve.body import SLICE_BYTES, Body, Page
 from flushtracker.serve.follower import Follower
 from flushtracker.serve.gone import until_gone
@@ -22,6 +21,7 @@ from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefetchError, RefusalError
 from flushtracker.serve.shape_answers import ShapeAnswers
 from flushtracker.serve.shape_request import ShapeRequest
+from flushtracker.status.http.asgi import Send
 
 STREAM_S: Final = 60.0
 ALIVE_S: Final = 20.0

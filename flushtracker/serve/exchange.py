@@ -6,12 +6,12 @@ import re
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Final
 
-from flushtracker.monitoring.asgi import Message, Receive, Scope, Send
 from flushtracker.serve.answer import Answer
 from flushtracker.serve.body import Body
 from flushtracker.serve.http_answers import Headers, StalledError, headers_of, send_answer, send_whole
 from flushtracker.serve.rare_log import RareLog
 from flushtracker.serve.recent_answers import FIRST_ERROR
+from flushtracker.status.http.asgi import Message, Receive, Scope, Send
 
 if TYPE_CHECKING:
     from flushtracker.serve.app import ServeApp

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from flushtracker.errors import printable
-from flushtracker.monitoring.asgi import Message, Scope, Send
 from flushtracker.serve.answer import Answer
 from flushtracker.serve.handle import Handle, Place
 from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefusalError
 from flushtracker.serve.shape_answers import LIVE_S
 from flushtracker.serve.shape_request import ShapeRequest
+from flushtracker.status.http.asgi import Message, Scope, Send
 
 STALLED_S: Final = 30.0
 """A client that takes nothing of an answer for this long is cut off."""

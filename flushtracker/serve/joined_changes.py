@@ -2,7 +2,7 @@
 
 A row that enters because of another table's row is an insert at that transaction's offset, one that leaves a delete.
 What a transaction has does not depend on when a server looks, nor on where a client begins
-(:mod:`flushtracker.delta.log.joined_changes`). It costs a fold of the shape for each read of its log.
+(:mod:`flushtracker.shape_log.table.joined_changes`). It costs a fold of the shape for each read of its log.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,16 +10,16 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from flushtracker.delta.log.external_sort import sort_tables
-from flushtracker.delta.log.found_shape import FoundShape
-from flushtracker.delta.log.joined_changes import joined_changes
-from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.delta.storage import literal, query_batches
 from flushtracker.errors import DecodeError
 from flushtracker.serve.messages import Transaction, item_messages
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.rendering import Rendering
 from flushtracker.shape_log.log_row import COMMIT
+from flushtracker.shape_log.table.external_sort import sort_tables
+from flushtracker.shape_log.table.found_shape import FoundShape
+from flushtracker.shape_log.table.joined_changes import joined_changes
+from flushtracker.shape_log.table.reader import ShapeLogReader
 
 Check = Callable[[], None]
 _COLUMNS = ("tx_offset", "operation", "key", "value", "old_value")

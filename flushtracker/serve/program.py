@@ -5,12 +5,12 @@ import logging
 from typing import Final
 
 from flushtracker.config.serve_config import load_serve_config
-from flushtracker.monitoring.status_server import serving
 from flushtracker.process.clock import now_ms
 from flushtracker.process.program import log_to_stderr
 from flushtracker.process.stop_deadline import exit_if_hung
 from flushtracker.serve.live_status import LiveStatus
 from flushtracker.serve.server import Served, run_server
+from flushtracker.status.http.status_server import serving
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,6 @@ from dataclasses import replace
 from typing import Final
 
 from flushtracker.config.write_config import LogConfig
-from flushtracker.delta.log.cut_finder import seen_cut
-from flushtracker.delta.log.followed_log import FollowedLog
-from flushtracker.delta.log.found_shape import FoundShape
-from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.errors import ConfigError, FlushtrackerError, PositionError, SinkError
 from flushtracker.events.registry import Registry
 from flushtracker.serve.body import PAGE_BYTES, SMALL_BYTES, Body, Page, PageFile, join
@@ -25,6 +21,10 @@ from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
 from flushtracker.serve.state_rows import StateRows
 from flushtracker.shape_log.position import Position
+from flushtracker.shape_log.table.cut_finder import seen_cut
+from flushtracker.shape_log.table.followed_log import FollowedLog
+from flushtracker.shape_log.table.found_shape import FoundShape
+from flushtracker.shape_log.table.reader import ShapeLogReader
 from flushtracker.wal.log_offset import LogOffset
 
 _MOST_PAGES: Final = 32

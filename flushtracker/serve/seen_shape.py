@@ -4,12 +4,12 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from flushtracker.delta.log.cut_finder import known_from
-from flushtracker.delta.log.found_shape import FoundShape
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.rendering import Rendering
 from flushtracker.serve.schema import schema_json
 from flushtracker.shape_log.position import Position
+from flushtracker.shape_log.table.cut_finder import known_from
+from flushtracker.shape_log.table.found_shape import FoundShape
 
 
 @dataclass(frozen=True, slots=True)

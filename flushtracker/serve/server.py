@@ -13,8 +13,6 @@ import uvicorn
 
 from flushtracker.config.serve_config import HttpConfig, ServeConfig
 from flushtracker.config.status_config import StatusConfig
-from flushtracker.monitoring.http_connection import HEADER_BYTES, SPARE, Connection
-from flushtracker.monitoring.listener import open_listener
 from flushtracker.process.program import STOP_SIGNALS
 from flushtracker.serve.app import ServeApp
 from flushtracker.serve.flights import Flights
@@ -25,6 +23,8 @@ from flushtracker.serve.reads import LogReads
 from flushtracker.serve.sent_files import MOST_FILES
 from flushtracker.serve.shape_answers import Parts, ShapeAnswers
 from flushtracker.serve.watch import Watch
+from flushtracker.status.http.http_connection import HEADER_BYTES, SPARE, Connection
+from flushtracker.status.http.listener import open_listener
 
 logger = logging.getLogger(__name__)
 _log = RareLog(logger)

@@ -7,8 +7,8 @@ resent transaction as done for each shape that has nothing pending, so a resend 
 registry stores the version by which a source is routed. Before capture routes by another version, it ends the shapes
 that the difference affects.
 
-``tests/unit/test_routing_version.py`` routes a recorded workload and thousands of conditions, and fails if the outcome
-differs from this version's. Then either restore the outcome or add a :class:`RoutingChange`.
+``tests/unit/shapes/test_routing_version.py`` routes a recorded workload and thousands of conditions, and fails if the
+outcome differs from this version's. Then either restore the outcome or add a :class:`RoutingChange`.
 """
 
 from collections.abc import Callable

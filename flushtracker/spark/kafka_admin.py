@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError
-from flushtracker.kafka.topic_rules import TopicFacts
+from flushtracker.events.topic_rules import TopicFacts
 from flushtracker.spark.java_errors import java_reason, java_text, root_cause
 from flushtracker.spark.kafka_failures import kafka_failure, masked, option_remedy
 

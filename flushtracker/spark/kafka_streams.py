@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own 
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import ConfigError, DecodeError, GapError
-from flushtracker.kafka.topic_rules import topic_faults
+from flushtracker.events.topic_rules import topic_faults
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.spark.kafka_admin import KafkaAdmin
 from flushtracker.spark.kafka_failures import masked

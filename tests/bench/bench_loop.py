@@ -28,12 +28,12 @@ from statistics import median, quantiles
 from threading import Thread
 from urllib.request import urlopen
 
-from flushtracker.delta.log.table import open_shape_log
 from flushtracker.delta.storage import query_rows
-from flushtracker.demo import services
-from flushtracker.demo.services import Demo
-from flushtracker.local.postgres import packaged_binaries
 from flushtracker.postgres.connection import Connection, connect, rows
+from flushtracker.shape_log.table.table import open_shape_log
+from flushtracker.trials.demo import services
+from flushtracker.trials.demo.services import Demo
+from flushtracker.trials.local.postgres import packaged_binaries
 from flushtracker.wal.lsn import parse_lsn
 from tests.bench.measure import Table
 

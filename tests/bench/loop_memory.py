@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from flushtracker.demo.services import Demo
+from flushtracker.trials.demo.services import Demo
 from tests.bench import bench_loop
 from tests.bench.cpu import descendants
 from tests.bench.measure import Table, say

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
-from flushtracker.delta.log.columns import SCHEMA
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.table.columns import SCHEMA
+from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.bench.measure import Table
 from tests.support.shape_log_rows import SOURCE, append, commit, snapshot_rows
@@ -25,7 +25,7 @@ _NAMES: Final = ("Ada", "Björn", "Chiara", "Dmitri", "Echo Company", "François
 
 READ: Final = """
 import json, resource, sys, time
-from flushtracker.delta.log.reader import read_shape
+from flushtracker.shape_log.table.reader import read_shape
 
 started = time.process_time()
 rows = sum(len(batch) for batch in read_shape(sys.argv[1], "users").batches)
@@ -35,7 +35,7 @@ print(json.dumps([rows, spent_s, peak_kb]))
 
 _FOLLOW: Final = """
 import json, resource, sys, time
-from flushtracker.delta.log.reader import read_shape_log
+from flushtracker.shape_log.table.reader import read_shape_log
 from flushtracker.shape_log.position import Position
 
 started = time.process_time()

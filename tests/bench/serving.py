@@ -20,11 +20,11 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.local.postgres import free_port
+from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.trials.local.postgres import free_port
 from flushtracker.wal.log_offset import LogOffset
 from tests.bench.measure import Table, say
 from tests.bench.reads import append_rows

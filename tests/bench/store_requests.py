@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Final
 
-from flushtracker.delta.acks.reader import AckReader
-from flushtracker.delta.acks.table import AckRow, AckTable
-from flushtracker.delta.log.claim import LogClaim
-from flushtracker.delta.log.reader import ShapeLogReader
-from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.shape_log.table.claim import LogClaim
+from flushtracker.shape_log.table.reader import ShapeLogReader
+from flushtracker.shape_log.table.table import create_shape_log, row_files
+from flushtracker.tracking.acks.reader import AckReader
+from flushtracker.tracking.acks.table import AckRow, AckTable
 from tests.bench.measure import Table, say
 from tests.bench.request_prices import PRICES, counted, month
 from tests.support.faulty_proxy import FaultyProxy, faulty_proxy

@@ -8,7 +8,7 @@ from itertools import pairwise
 from time import process_time
 
 from flushtracker.events.fragment_sequencer import FragmentSequencer
-from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
+from flushtracker.events.topic_rules import MAX_EVENT_BYTES
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.wal.fragment_converter import FragmentConverter

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from flushtracker.delta.log.files import LogFiles
+from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.wal.names import LOG_WRITER
 from tests.support.spark_cluster import FAST_START
 

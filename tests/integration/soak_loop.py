@@ -36,8 +36,8 @@ from typing import Final, Protocol
 
 from deltalake import DeltaTable
 
-from flushtracker.delta.log.reader import read_shape
 from flushtracker.errors import ConfigError
+from flushtracker.shape_log.table.reader import read_shape
 from tests.support.background import Background
 from tests.support.failover_pair import FailoverPair
 from tests.support.foreign_readers import ForeignReader, duckdb_rows, folded_rows, joined, polars_rows

@@ -31,9 +31,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from flushtracker.delta.acks.reader import read_ack_history
-from flushtracker.delta.log.reader import read_shape
 from flushtracker.errors import FlushtrackerError
+from flushtracker.shape_log.table.reader import read_shape
+from flushtracker.tracking.acks.reader import read_ack_history
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import shape
 from tests.support.installed_release import CHECKOUT, Release, release_of

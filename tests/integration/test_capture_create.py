@@ -8,12 +8,12 @@ import pytest
 
 from flushtracker.cli import main
 from flushtracker.errors import SlotError
+from flushtracker.events.topic_rules import ROLES, SNAPSHOT_ROLES
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.kafka.topic_rules import ROLES, SNAPSHOT_ROLES
-from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.slot import create_slot
+from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.capture_rig import ROOT, CaptureRig, RigOn, shape
 
 USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"

@@ -10,7 +10,7 @@ import pytest
 from flushtracker.config.streams import SHAPES
 from flushtracker.errors import LostSlotError
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.local.broker import LocalBroker
+from flushtracker.trials.local.broker import LocalBroker
 from flushtracker.wal.lsn import format_lsn
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RigOn, shape
 from tests.support.deleted_records import delete_compacted

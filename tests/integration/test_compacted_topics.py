@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from contextlib import closing
 
-from flushtracker.capture.delayed_shapes import DelayedShapes
-from flushtracker.capture.event_limit import EventLimit
-from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.prior_state import read_prior_state
-from flushtracker.capture.shape_registry import SourceEntries
-from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.capture.shapes.delayed_shapes import DelayedShapes
+from flushtracker.capture.shapes.shape_registry import SourceEntries
+from flushtracker.capture.shapes.subscriptions import Subscriptions
+from flushtracker.capture.source.prior_state import read_prior_state
+from flushtracker.capture.wire.event_limit import EventLimit
+from flushtracker.capture.wire.outbox import Outbox
+from flushtracker.events.records import flush_keys, record_of
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
-from flushtracker.kafka.records import flush_keys, record_of
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset

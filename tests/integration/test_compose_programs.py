@@ -17,11 +17,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from flushtracker import read_shape
-from flushtracker.delta.acks.reader import AckReader
 from flushtracker.errors import FlushtrackerError
-from flushtracker.local.broker import LocalBroker
-from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.process.guarded_process import GuardedProcess
+from flushtracker.tracking.acks.reader import AckReader
+from flushtracker.trials.local.broker import LocalBroker
+from flushtracker.trials.local.postgres import LocalPostgres, free_port
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import ROOT
 from tests.support.processes import run_to_end

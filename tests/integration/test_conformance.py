@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from flushtracker.conformance.judge import RULES
+from flushtracker.trials.conformance.judge import RULES
 from tests.support.brokers import Broker
 from tests.support.faulty_writers import AIMED, DUMP, PLAIN, READ, ROWS, SLOW, UNSYNCED, WRITER, FaultyWriter
 from tests.support.kafka_streams import config_file, streams_config, unreachable

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias
 import pytest
 import yaml
 
-from flushtracker.local.postgres import LocalPostgres
-from flushtracker.loop_trial.history import RULES
-from flushtracker.loop_trial.programs import PARTS
+from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.trials.loop_trial.history import RULES
+from flushtracker.trials.loop_trial.programs import PARTS
 from tests.support.brokers import Broker
 from tests.support.certificates import HOST
 from tests.support.object_store import store_config
@@ -34,7 +34,7 @@ _OPERATIONS: Final = ("CREATE", "DELETE", "DESCRIBE_CONFIGS", "READ", "WRITE")
 _RUN: Final = """
 import sys
 from flushtracker.cli.arguments import Parser, add_conformance_loop
-from flushtracker.loop_trial.program import run
+from flushtracker.trials.loop_trial.program import run
 parser = Parser()
 add_conformance_loop(parser)
 sys.exit(run(parser.parse_args(sys.argv[2:]), sys.argv[1]))

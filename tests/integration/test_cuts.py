@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from flushtracker.delta.log.reader import ShapesRead, read_shapes
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import CutMissingError, ShapeEndedError, SnapshotMissingError
+from flushtracker.shape_log.table.reader import ShapesRead, read_shapes
 from tests.support.brokers import Broker
 from tests.support.cut_clients import CutReader
 from tests.support.loop import DEADLINE_S, Loop, Part

@@ -17,7 +17,7 @@ import pytest
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.serve_config import load_serve_config
-from flushtracker.delta.log.reader import read_shape
+from flushtracker.shape_log.table.reader import read_shape
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import ROOT

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.errors import PostgresError
-from flushtracker.local.postgres import HOST, SUPERUSER, LocalPostgres
+from flushtracker.trials.local.postgres import HOST, SUPERUSER, LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.log_follower import Follower
 from tests.support.loop import Loop

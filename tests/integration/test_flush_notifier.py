@@ -14,11 +14,11 @@ from confluent_kafka import Producer
 
 from flushtracker import FlushNotifier, LogOffset
 from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.events.records import record_of
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
-from flushtracker.kafka.records import record_of
 from flushtracker.shapes.definition import ShapeDefinition
 from tests.support.brokers import Broker
 from tests.support.faulty_writers import WRITER

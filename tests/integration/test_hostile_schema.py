@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 from flushtracker.cli import main
 from flushtracker.errors import PostgresError
-from flushtracker.jobs.snapshot.delta_snapshots import log_snapshots
-from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.postgres.connection import connect, connect_for_replication, connect_for_snapshot, rows
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.slot import create_slot, read_slot, read_slot_status
 from flushtracker.postgres.table_bindings import read_bindings
+from flushtracker.shape_log.snapshot.delta_snapshots import log_snapshots
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.trials.local.postgres import LocalPostgres, free_port
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig, shape
 from tests.support.snapshot_rig import SnapshotRig

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from flushtracker.delta.log.reader import read_shape
 from flushtracker.errors import ConfigError
+from flushtracker.shape_log.table.reader import read_shape
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shape_parts import tables_of
 from flushtracker.wal.log_offset import LogOffset

@@ -19,9 +19,9 @@ from flushtracker.capture.capture_loop import CaptureLoop
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError
-from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jvm.java import check_java
 from flushtracker.spark.kafka_admin import KafkaAdmin
+from flushtracker.tracking.job.query import track_flushes
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RunningCapture
 from tests.support.certificates import Authority
 from tests.support.documented_acls import acls_of

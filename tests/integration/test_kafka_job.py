@@ -16,15 +16,15 @@ from flushtracker.cli import main
 from flushtracker.config.job_config import load_config
 from flushtracker.config.write_config import load_write_config
 from flushtracker.errors import BrokerError, GapError
-from flushtracker.jobs.track.driver import REMEDIES
-from flushtracker.jobs.track.query import track_flushes
-from flushtracker.jobs.write.query import write_shapes
-from flushtracker.kafka.records import flush_keys
-from flushtracker.local.broker import LocalBroker
+from flushtracker.events.records import flush_keys
+from flushtracker.shape_log.write.query import write_shapes
 from flushtracker.spark import kafka_streams
 from flushtracker.spark.committed_state import read_state_rows
+from flushtracker.tracking.job.driver import REMEDIES
+from flushtracker.tracking.job.query import track_flushes
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN
+from flushtracker.trials.local.broker import LocalBroker
 from tests.support.brokers import Broker
 from tests.support.kafka_job import IMPATIENT, KafkaJob
 from tests.support.processes import run_to_end

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import ConfigError, DecodeError, FlushtrackerError, GapError, StateError
-from flushtracker.jobs.track.query import Recovery
+from flushtracker.tracking.job.query import Recovery
 from tests.support.brokers import Broker
 from tests.support.job_folder import JobFolder
 from tests.support.kafka_job import KafkaJob

@@ -11,17 +11,17 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.acks.table import AckTable
 from flushtracker.errors import SinkError
+from flushtracker.events.records import record_of
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
-from flushtracker.jobs.track import query
-from flushtracker.jobs.track.live_status import LiveJobStatus
-from flushtracker.jobs.track.query import Recovery
-from flushtracker.kafka.records import record_of
 from flushtracker.spark import transaction_watch
 from flushtracker.spark.kafka_admin import KafkaAdmin
 from flushtracker.spark.transaction_watch import OpenTransactions
 from flushtracker.status.ack_findings import job_finding
+from flushtracker.tracking.acks.table import AckTable
+from flushtracker.tracking.job import query
+from flushtracker.tracking.job.live_status import LiveJobStatus
+from flushtracker.tracking.job.query import Recovery
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
 from tests.support.kafka_job import SILENT, KafkaJob

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import FlushtrackerError
-from flushtracker.jobs.track.driver import AckDriver
-from flushtracker.jobs.track.query import track_flushes
+from flushtracker.tracking.job.driver import AckDriver
+from flushtracker.tracking.job.query import track_flushes
 from tests.support.brokers import Broker
 from tests.support.faulty_proxy import HELD, Fault, FaultyProxy, faulty_proxy
 from tests.support.kafka_job import KafkaJob

@@ -3,10 +3,10 @@
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
-from flushtracker.delta.log.reader import read_shape, read_shape_log
-from flushtracker.delta.log.retention import Retain
-from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.errors import FlushtrackerError
+from flushtracker.shape_log.table.reader import read_shape, read_shape_log
+from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.capture_rig import USERS, run_in_transaction, shape
 from tests.support.local_loop import LocalLoop

@@ -19,14 +19,14 @@ from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import FlushesConfig, LogConfig, WriteConfig
 from flushtracker.errors import BrokerError, ConfigError, FlushtrackerError
+from flushtracker.events.records import record_of
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.jobs.track.query import Recovery, track_flushes
-from flushtracker.jobs.write.query import write_shapes
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
-from flushtracker.kafka.records import record_of
+from flushtracker.shape_log.write.query import write_shapes
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.tracking.job.query import Recovery, track_flushes
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import LOG_WRITER

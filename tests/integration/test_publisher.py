@@ -16,12 +16,12 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.events.topic_rules import MAX_EVENT_BYTES
 from flushtracker.kafka import publisher as publisher_module
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES
-from flushtracker.local.broker import LocalBroker
+from flushtracker.trials.local.broker import LocalBroker
 from tests.support.brokers import Broker
 from tests.support.kafka_streams import create_topic, created_streams, records, streams_config, unreachable, values
 from tests.support.second_broker import NODE_ID, second_broker

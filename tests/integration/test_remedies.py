@@ -16,7 +16,6 @@ import pytest
 
 import flushtracker
 from flushtracker.errors import PostgresError
-from flushtracker.local.postgres import LocalPostgres
 from flushtracker.operate.shapes.catalog_check import catalog_problems
 from flushtracker.postgres.connection import Connection, connect, rows
 from flushtracker.postgres.failover_lacks import failover_lacks
@@ -29,6 +28,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import parse_table, read_shapes, typed_table
 from flushtracker.status.ack_findings import slot_findings
 from flushtracker.status.upgrade_facts import UpgradeFacts, upgrade_findings
+from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.new_server import running_server
 from tests.support.seeds import in_turn
 from tests.support.server_versions import binaries_of, runs_here
@@ -527,9 +527,9 @@ _SQL: Final = re.compile(
     r"\b(ALTER (?:TABLE|PUBLICATION|ROLE|SYSTEM)|CREATE (?:UNIQUE INDEX|PUBLICATION)|COMMENT ON|GRANT \w+"
     r"|ALTER_REPLICATION_SLOT|DO |RESTORE TABLE)\b"
 )
-# Not SQL, and so not here: command lines (tests/unit/test_printed_commands.py), files of libpq and of the server
-# (test_postgres_access.py, test_tls.py), settings of a standby (test_failover.py), and kafka-transactions.sh, which the
-# test's broker has not.
+# Not SQL, and so not here: command lines (tests/unit/project/test_printed_commands.py), files of libpq and of the
+# server (test_postgres_access.py, test_tls.py), settings of a standby (test_failover.py), and kafka-transactions.sh,
+# which the test's broker has not.
 _HERE: Final = "this file"
 _COVERED: Final = {
     ("postgres/identity_remedies.py", "ALTER TABLE"): _HERE,
@@ -559,7 +559,7 @@ def test_every_sql_remedy_is_in_the_table() -> None:
     for path in root.rglob("*.py"):
         name = path.relative_to(root).as_posix()
         text = path.read_text()
-        if name.startswith(("demo/", "loop_trial/", "local/")) or not _SQL.search(text):
+        if name.startswith(("trials/demo/", "trials/loop_trial/", "trials/local/")) or not _SQL.search(text):
             continue
         tree = ast.parse(text)
         docs = {id(s.value) for n in ast.walk(tree) for s in ast.iter_child_nodes(n) if isinstance(s, ast.Expr)}

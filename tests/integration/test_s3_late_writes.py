@@ -1,6 +1,6 @@
 """A request to a server with the API of S3 arrives late, when the upkeep of the table has deleted what was there.
 
-``tests/unit/test_late_writes.py`` has what arrives before that.
+``tests/unit/delta/test_late_writes.py`` has what arrives before that.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ import pytest
 from deltalake import DeltaTable
 
 from flushtracker.delta import storage
-from flushtracker.delta.acks import table as ack_table
-from flushtracker.delta.acks.reader import AckReader
-from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
+from flushtracker.tracking.acks import table as ack_table
+from flushtracker.tracking.acks.reader import AckReader
+from flushtracker.tracking.acks.table import AckRow, AckTable
 from tests.support.faulty_proxy import HELD, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import store_options
 from tests.support.s3_server import S3Server, running_s3

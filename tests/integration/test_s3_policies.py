@@ -15,21 +15,21 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from flushtracker.delta.acks.reader import AckReader
-from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.dead_letter_table import DeadLetterTable
-from flushtracker.delta.log.claim import LogClaim
-from flushtracker.delta.log.cuts import CutLog
-from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.reader import read_shape_log
-from flushtracker.delta.log.table import create_shape_log, open_shape_log, row_files
-from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.table.claim import LogClaim
+from flushtracker.shape_log.table.cuts import CutLog
+from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.reader import read_shape_log
+from flushtracker.shape_log.table.table import create_shape_log, open_shape_log, row_files
+from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
+from flushtracker.tracking.acks.reader import AckReader
+from flushtracker.tracking.acks.table import AckRow, AckTable
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.object_store import store_config, store_options
 from tests.support.s3_server import S3Server, running_s3

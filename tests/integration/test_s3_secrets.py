@@ -14,12 +14,12 @@ from typing import Final
 
 import pytest
 
-from flushtracker.delta.log.claim import LogClaim
-from flushtracker.delta.log.reader import read_shape
-from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.local.postgres import LocalPostgres, free_port
+from flushtracker.shape_log.table.claim import LogClaim
+from flushtracker.shape_log.table.reader import read_shape
+from flushtracker.shape_log.table.table import create_shape_log, row_files
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.trials.local.postgres import LocalPostgres, free_port
 from tests.support.faulty_proxy import RESET, Fault, faulty_proxy
 from tests.support.object_store import store_config, store_options
 from tests.support.s3_server import S3Server, running_s3

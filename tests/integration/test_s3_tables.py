@@ -30,21 +30,21 @@ from deltalake.exceptions import DeltaError
 from obstore.store import S3Store
 
 from flushtracker.cli import main
-from flushtracker.delta.acks import table as ack_table
-from flushtracker.delta.acks.reader import AckReader
-from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.data_file import WrittenFile
-from flushtracker.delta.log import upkeep as shape_log_upkeep
-from flushtracker.delta.log.claim import LogClaim
-from flushtracker.delta.log.cuts import CutLog
-from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.reader import read_shape_log
-from flushtracker.delta.log.table import create_shape_log
-from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.table import upkeep as shape_log_upkeep
+from flushtracker.shape_log.table.claim import LogClaim
+from flushtracker.shape_log.table.cuts import CutLog
+from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.reader import read_shape_log
+from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
+from flushtracker.tracking.acks import table as ack_table
+from flushtracker.tracking.acks.reader import AckReader
+from flushtracker.tracking.acks.table import AckRow, AckTable
 from tests.support.cut_clients import CutClient
 from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import storage_section, store_options

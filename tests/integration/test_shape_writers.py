@@ -17,18 +17,18 @@ from pyspark.sql import SparkSession
 from flushtracker.config.job_config import ROLES, JobConfig, SinkConfig, StallConfig, StateConfig
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.delta.storage import table_rows
+from flushtracker.events.records import Event as AnyEvent
+from flushtracker.events.records import record_of
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.snapshot_events import SnapshotEnd, SnapshotEvent, SnapshotRow
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
-from flushtracker.jobs.track.query import track_flushes
+from flushtracker.events.topic_rules import ROLES as ROLES_OF_CAPTURE
+from flushtracker.events.topic_rules import SNAPSHOT_ROLES
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
-from flushtracker.kafka.records import Event as AnyEvent
-from flushtracker.kafka.records import record_of
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.kafka.topic_rules import ROLES as ROLES_OF_CAPTURE
-from flushtracker.kafka.topic_rules import SNAPSHOT_ROLES
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.tracking.job.query import track_flushes
 from flushtracker.wal.changes import Commit, LogItem
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset

@@ -15,7 +15,6 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.log.reader import read_shape, read_shape_log
 from flushtracker.errors import (
     ConfigError,
     PostgresError,
@@ -24,12 +23,13 @@ from flushtracker.errors import (
     ShapeError,
     SnapshotMissingError,
 )
-from flushtracker.jobs.snapshot import read_plan
-from flushtracker.jobs.snapshot.delta_snapshots import log_snapshots
-from flushtracker.jobs.snapshot.loop import SnapshotLoop
-from flushtracker.jobs.snapshot.read_job import ReadJob
-from flushtracker.local.postgres import LocalPostgres
+from flushtracker.shape_log.snapshot import read_plan
+from flushtracker.shape_log.snapshot.delta_snapshots import log_snapshots
+from flushtracker.shape_log.snapshot.loop import SnapshotLoop
+from flushtracker.shape_log.snapshot.read_job import ReadJob
+from flushtracker.shape_log.table.reader import read_shape, read_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.snapshot_rig import SnapshotRig
 from tests.support.waiting import wait_until
@@ -124,7 +124,7 @@ def test_attempt_is_above_every_attempt_of_the_log(
     """Also if the server's clock was set back, as it seems if the log is of the future."""
     rig.define(ShapeDefinition("one", USERS))
     future = 4_000_000_000_000_000
-    monkeypatch.setattr("flushtracker.jobs.snapshot.attempt.last_attempt", lambda *_: future)
+    monkeypatch.setattr("flushtracker.shape_log.snapshot.attempt.last_attempt", lambda *_: future)
     take(spark, rig)
     assert {row["chunk"] for row in rig.rows("one")} == {future + 1}
 
@@ -183,7 +183,7 @@ def test_many_shapes_on_partitions_are_read_in_ranges(
 ) -> None:
     """Each row of each partition is in the snapshot of its shape alone, once, although none of the attempts has all."""
     monkeypatch.setattr(read_plan, "PAGES_PER_RANGE", 2)
-    monkeypatch.setattr("flushtracker.jobs.snapshot.loop.SHAPES_PER_ATTEMPT", 25)
+    monkeypatch.setattr("flushtracker.shape_log.snapshot.loop.SHAPES_PER_ATTEMPT", 25)
     rig.server.execute(
         "CREATE TABLE events (id int, day int, pad text, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
         "CREATE TABLE events_0 PARTITION OF events FOR VALUES FROM (0) TO (30)",

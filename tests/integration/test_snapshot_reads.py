@@ -14,9 +14,6 @@ from typing import Any, Final
 import pytest
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, ShapeError
-from flushtracker.jobs.snapshot.item_rows import ItemTexts
-from flushtracker.jobs.snapshot.read_plan import ItemColumns
-from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres import snapshot_export
 from flushtracker.postgres.connection import Connection, connect, require_open, rows
 from flushtracker.postgres.range_query import PageRange, RowSelection, page_ranges
@@ -25,11 +22,14 @@ from flushtracker.postgres.replication_frames import WalData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.snapshot_export import ExportedTable, exported_table, primary_server
 from flushtracker.shape_log.log_row import item_row
+from flushtracker.shape_log.snapshot.item_rows import ItemTexts
+from flushtracker.shape_log.snapshot.read_plan import ItemColumns
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.log_items import log_items
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.type_binding import user_types
 from flushtracker.shapes.where.server_text import server_text
+from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Insert, TableName
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.pgoutput import decode

@@ -9,14 +9,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import DecodeError, PostgresUnavailableError
-from flushtracker.jobs.snapshot import read_plan, reading
-from flushtracker.jobs.snapshot.attempt_limits import too_large
-from flushtracker.jobs.snapshot.delta_snapshots import log_snapshots
-from flushtracker.jobs.snapshot.loop import SnapshotLoop
-from flushtracker.jobs.snapshot.read_job import ReadJob
-from flushtracker.jobs.snapshot.read_plan import ReadPlan
-from flushtracker.local.postgres import LocalPostgres
+from flushtracker.shape_log.snapshot import read_plan, reading
+from flushtracker.shape_log.snapshot.attempt_limits import too_large
+from flushtracker.shape_log.snapshot.delta_snapshots import log_snapshots
+from flushtracker.shape_log.snapshot.loop import SnapshotLoop
+from flushtracker.shape_log.snapshot.read_job import ReadJob
+from flushtracker.shape_log.snapshot.read_plan import ReadPlan
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.snapshot_rig import SnapshotRig
 from tests.support.waiting import wait_until
 
@@ -197,7 +197,7 @@ def test_shape_that_fails_is_tried_again_later_and_does_not_hold_up_others(
     rig: SnapshotRig, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each failure is logged; others are taken meanwhile, and it itself once that is possible."""
-    monkeypatch.setattr("flushtracker.jobs.snapshot.failed_shapes.FIRST_WAIT_MS", 50)
+    monkeypatch.setattr("flushtracker.shape_log.snapshot.failed_shapes.FIRST_WAIT_MS", 50)
     rig.settings["trigger"] = "50 ms"
     rig.define(ShapeDefinition("divides", USERS, where="10 / (id - 5) < 1"))
     stop = Event()

@@ -15,7 +15,7 @@ from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import ConfigError
-from flushtracker.jobs.track.query import track_flushes
+from flushtracker.tracking.job.query import track_flushes
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RunningCapture, shape
 from tests.support.certificates import Authority
 from tests.support.documented_acls import acls_of

@@ -9,10 +9,10 @@ import pytest
 from flushtracker.cli import main
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.events.topic_rules import ROLES, topic_faults
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
-from flushtracker.kafka.topic_rules import ROLES, topic_faults
 from tests.support.brokers import Broker
 from tests.support.kafka_streams import (
     config_file,

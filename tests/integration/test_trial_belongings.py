@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from flushtracker.errors import BrokerError, ConfigError, PostgresError
-from flushtracker.local.postgres import LocalPostgres
-from flushtracker.loop_trial import belongings
-from flushtracker.loop_trial.belongings import Belongings
-from flushtracker.loop_trial.places import Places, create_places
+from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.trials.loop_trial import belongings
+from flushtracker.trials.loop_trial.belongings import Belongings
+from flushtracker.trials.loop_trial.places import Places, create_places
 from flushtracker.wal.lsn import parse_lsn
 
 _NAME = "flushtracker_trial_1"

@@ -3,9 +3,9 @@
 from collections import defaultdict
 from threading import Lock
 
-from flushtracker.local.postgres import LocalPostgres
-from flushtracker.loop_trial.history import History
-from flushtracker.loop_trial.workload import ACCOUNTS, LEDGER_SHAPES, TOTAL, Workload, create_tables
+from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.trials.loop_trial.history import History
+from flushtracker.trials.loop_trial.workload import ACCOUNTS, LEDGER_SHAPES, TOTAL, Workload, create_tables
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.waiting import wait_until
 

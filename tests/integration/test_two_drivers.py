@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import FlushtrackerError
-from flushtracker.jobs.track.query import track_flushes
+from flushtracker.tracking.job.query import track_flushes
 from tests.support.brokers import Broker
 from tests.support.kafka_job import KafkaJob
 from tests.support.sample_source import SampleSource

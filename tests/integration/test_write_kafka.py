@@ -15,19 +15,19 @@ from pyspark.sql import SparkSession
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import ROLES, FlushesConfig, WriteConfig
-from flushtracker.delta.acks.table import AckRow, AckTable
-from flushtracker.delta.log.reader import ShapesRead, read_shapes
 from flushtracker.errors import BrokerError, CutMissingError, StateError
+from flushtracker.events.records import record_of
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
-from flushtracker.jobs.write import cuts, taken_changes
-from flushtracker.jobs.write.query import _committed_writers, write_shapes
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
-from flushtracker.kafka.records import record_of
+from flushtracker.shape_log.table.reader import ShapesRead, read_shapes
+from flushtracker.shape_log.write import cuts, taken_changes
+from flushtracker.shape_log.write.query import _committed_writers, write_shapes
 from flushtracker.shape_log.writer_group import Durable
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.spark.hadoop_files import checkpoint_path
+from flushtracker.tracking.acks.table import AckRow, AckTable
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
 from tests.support.deleted_records import delete_compacted, delete_records

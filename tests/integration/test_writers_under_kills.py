@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 from confluent_kafka import Producer
 
+from flushtracker.events.records import Record, record_of
 from flushtracker.events.stream_events import FlushNotification
-from flushtracker.kafka.records import Record, record_of
-from flushtracker.local.postgres import LocalPostgres
+from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.capture_loop_parts import Writers
 from tests.support.capture_rig import CaptureRig, RigOn

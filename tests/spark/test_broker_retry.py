@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError, SinkError
-from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.spark import query_run
 from flushtracker.spark.kafka_failures import RETRIABLE, kafka_failure
 from flushtracker.spark.query_run import BrokerRetry
+from flushtracker.tracking.job.query import track_flushes
 from tests.support.job_folder import JobFolder
 
 TRANSPORT = KafkaTransport("host:1", {"fragments": "fragments", "flushes": "flushes"})

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import StateError
-from flushtracker.jobs.track.driver import REMEDIES
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
+from flushtracker.tracking.job.driver import REMEDIES
 
 _IDENTITY = {"format": "kafka", "fragments": "f (id)"}
 _PLAN = RecoveryPlan({0: PartitionPlan(100, {"7301/1/shapes": 40})})

@@ -15,8 +15,8 @@ from flushtracker.config.secret_options import SecretOptions
 from flushtracker.delta import dead_letter_table
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
-from flushtracker.jobs.track.dead_letters import DeadLetters
-from flushtracker.jobs.track.query import track_flushes
+from flushtracker.tracking.job.dead_letters import DeadLetters
+from flushtracker.tracking.job.query import track_flushes
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
 

@@ -12,11 +12,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from flushtracker.config.job_config import load_config
-from flushtracker.delta.acks.reader import AckReader
-from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jvm.checkpoint_jar import CLASS
 from flushtracker.spark.file_manager import FILE_MANAGER, choose_file_manager, default_file_manager
 from flushtracker.spark.hadoop_files import HadoopFiles
+from flushtracker.tracking.acks.reader import AckReader
+from flushtracker.tracking.job.query import track_flushes
 from tests.support.faulty_proxy import RESET, Fault, FaultyProxy
 from tests.support.job_folder import JobFolder
 from tests.support.object_store import store_options

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.job_config import StallConfig
 from flushtracker.errors import ConfigError, StateError
-from flushtracker.jobs.track.query import track_flushes
 from flushtracker.jvm.jars import SPARK_JARS
+from flushtracker.tracking.job.query import track_flushes
 from tests.support.job_folder import JobFolder
 from tests.support.processes import run_to_end
 from tests.support.sample_source import SampleSource

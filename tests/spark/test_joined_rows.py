@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.log.reader import ShapeLogReader
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.errors import DecodeError, PositionError
-from flushtracker.spark.shape_log_reader import SparkShapeLogReader
+from flushtracker.shape_log.spark.shape_log_reader import SparkShapeLogReader
+from flushtracker.shape_log.table.reader import ShapeLogReader
+from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.folded_log import folded
 from tests.support.joined_history import TABLES, JoinedWorld, random_case

@@ -35,7 +35,7 @@ def test_every_line_of_a_job_and_of_spark_is_an_object(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert all({"timestamp", "level", "logger", "message"} <= event.keys() for event in events)
     loggers = {event["logger"] for event in events}
-    assert {"flushtracker.jobs.track.query", "flushtracker track"} <= loggers
+    assert {"flushtracker.tracking.job.query", "flushtracker track"} <= loggers
     assert any(logger.startswith("org.apache.") for logger in loggers)
     assert events[-1]["exit_code"] == 3
     assert "fragment cannot be read" in events[-1]["message"]

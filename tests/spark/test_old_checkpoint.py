@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.errors import StateError
-from flushtracker.jobs.track import query as track_flushes_query
-from flushtracker.jobs.track.group_state import GroupSettings, state_function
+from flushtracker.tracking.job import query as track_flushes_query
+from flushtracker.tracking.job.group_state import GroupSettings, state_function
 from flushtracker.tracking.source_tracker import CHAIN
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource

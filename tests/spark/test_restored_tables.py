@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.errors import SinkError
+from flushtracker.tracking.acks.table import AckRow, AckTable
 from tests.support.shape_log_rows import SOURCE
 
 _ENABLED: Final = {

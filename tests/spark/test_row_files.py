@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from flushtracker.delta.log.columns import SCHEMA
-from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.errors import SinkError
-from flushtracker.spark.row_files import write_rows
+from flushtracker.shape_log.spark.row_files import write_rows
+from flushtracker.shape_log.table.columns import SCHEMA
+from flushtracker.shape_log.table.table import create_shape_log, row_files
 from flushtracker.spark.workers import task_attempts
 
 _COLUMNS = ("'7301/1/shapes' AS source", "'users' AS shape_id", "id AS tx_offset", "0L AS op_offset")

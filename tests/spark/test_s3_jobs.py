@@ -18,16 +18,16 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import FlushtrackerError, StateError
-from flushtracker.jobs.track.driver import REMEDIES
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.spark.row_files import write_rows
+from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.table import create_shape_log, row_files
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
-from flushtracker.spark.row_files import write_rows
+from flushtracker.tracking.job.driver import REMEDIES
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.faulty_proxy import RESET, Fault, FaultyProxy
 from tests.support.job_folder import JobFolder

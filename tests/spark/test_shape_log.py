@@ -13,16 +13,16 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.log.reader import ShapeLogReader
-from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SnapshotMissingError
-from flushtracker.jobs.write.log_ends import read_log_ends
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.shape_writer import LogEnd
-from flushtracker.spark.shape_log_reader import SparkShapeLogReader
+from flushtracker.shape_log.spark.shape_log_reader import SparkShapeLogReader
+from flushtracker.shape_log.table.reader import ShapeLogReader
+from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
+from flushtracker.shape_log.write.log_ends import read_log_ends
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.healed_log import HealedLog

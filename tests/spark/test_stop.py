@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.jobs.track import driver
-from flushtracker.jobs.track.query import track_flushes
 from flushtracker.spark import query_run
+from flushtracker.tracking.job import driver
+from flushtracker.tracking.job.query import track_flushes
 from tests.support.job_folder import JobFolder
 from tests.support.processes import group_has_ended
 from tests.support.sample_source import SampleSource

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.write_config import ROLES
 from flushtracker.errors import StateError
-from flushtracker.power_failure.unsynced_disk import UnsyncedDisk
+from flushtracker.trials.power_failure.unsynced_disk import UnsyncedDisk
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.processes import run_to_end
 from tests.support.seeds import in_turn

@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.config.job_config import StateConfig
-from flushtracker.delta.log.claim import LogClaim
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import DecodeError, SinkError, StateError
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.jobs.write.driver import WriteDriver
-from flushtracker.jobs.write.rows import to_write_rows
+from flushtracker.shape_log.table.claim import LogClaim
+from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.write.driver import WriteDriver
+from flushtracker.shape_log.write.rows import to_write_rows
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.killed_writer import POINTS

@@ -10,11 +10,11 @@ from threading import Event
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.errors import FlushtrackerError, StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.jobs.write.query import write_shapes
+from flushtracker.shape_log.table.reader import ShapeLogReader
+from flushtracker.shape_log.write.query import write_shapes
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.wal.changes import Commit, LogItem

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
+from flushtracker.tracking.acks.table import AckRow, AckTable
 
 
 class StoredAcks(Protocol):

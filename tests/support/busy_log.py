@@ -3,8 +3,8 @@
 from deltalake import DeltaTable
 
 from flushtracker.delta.data_file import WrittenFile
-from flushtracker.delta.log.claim import LogClaim
-from flushtracker.delta.log.files import LogFiles
+from flushtracker.shape_log.table.claim import LogClaim
+from flushtracker.shape_log.table.files import LogFiles
 from tests.support.background import Background
 from tests.support.shape_log_rows import Row, arrow
 from tests.support.snapshot_log import Play

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
-from flushtracker.local.postgres import free_port
+from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.trials.local.postgres import free_port
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 from tests.support.waiting import wait_until

@@ -6,10 +6,10 @@ The test runs each part step by step, so it knows at any moment what has been fl
 import random
 from dataclasses import dataclass, field
 
-from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.events.records import record_of
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.publisher import KafkaPublisher
-from flushtracker.kafka.records import record_of
+from flushtracker.tracking.acks.table import AckRow, AckTable
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.ack_rows import AckRows
 from tests.support.capture_rig import CaptureRig, run_in_transaction

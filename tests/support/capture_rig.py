@@ -16,8 +16,7 @@ import yaml
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
-from flushtracker.capture.prior_state import last_entries
-from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.capture.source.prior_state import last_entries
 from flushtracker.events.registry_events import (
     PartitionEntry,
     ShapeEntry,
@@ -26,11 +25,12 @@ from flushtracker.events.registry_events import (
     parse_registry_entry,
 )
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
+from flushtracker.events.topic_rules import ROLES
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_reader import TopicReader
-from flushtracker.kafka.topic_rules import ROLES
-from flushtracker.local.postgres import LocalPostgres
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
+from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn

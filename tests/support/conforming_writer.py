@@ -14,13 +14,13 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from flushtracker.cli import main
-from flushtracker.delta.log.reader import ShapeLogReader
-from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
-from flushtracker.jobs.write import background
 from flushtracker.kafka.kafka_config import load_kafka_config
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.table.reader import ShapeLogReader
+from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
+from flushtracker.shape_log.write import background
 
 _COLUMNS: Final = ["source", "shape_id", "tx_offset", "op_offset", "operation", "key", "value"]
 

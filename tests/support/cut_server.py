@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from flushtracker.delta.log.found_shape import FoundShape, require_readable
 from flushtracker.errors import ConfigError, PositionError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
@@ -24,6 +23,7 @@ from flushtracker.serve.shape_answers import Parts
 from flushtracker.serve.state_rows import StateRows
 from flushtracker.serve.watch import Watch
 from flushtracker.shape_log.position import Position
+from flushtracker.shape_log.table.found_shape import FoundShape, require_readable
 from tests.support.cut_clients import CutClient, combined
 from tests.support.cut_world import SOURCE, TABLE_OF, CutWorld, ShapeLog
 from tests.support.serve_client import Server, config_of

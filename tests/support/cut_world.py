@@ -1,6 +1,6 @@
 """``CutWorld``: a small model of everything that decides about cuts, with kills, late reads and compaction at random.
 
-The production code decides what a cut is (``jobs.write.cuts.Cuts``), what of the registry table counts
+The production code decides what a cut is (``shape_log.write.cuts.Cuts``), what of the registry table counts
 (``events.registry.goes_back``), and whether a shape may be read at a cut. All else is as plain as it can be: streams
 are lists, a log is a set of transactions, and each program does its next step, or is killed, whenever the seed says so.
 
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from flushtracker.config.streams import SHAPE_CHANGES, SHAPES
-from flushtracker.delta.log.cut_finder import require_complete
-from flushtracker.delta.log.found_shape import FoundShape, require_readable
 from flushtracker.errors import ConfigError, StateError
 from flushtracker.events.registry import goes_back
 from flushtracker.events.registry_events import BEGUN_AGAIN, ShapeEntry
-from flushtracker.jobs.write.cuts import Cuts, Looks
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.table.cut_finder import require_complete
+from flushtracker.shape_log.table.found_shape import FoundShape, require_readable
+from flushtracker.shape_log.write.cuts import Cuts, Looks
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot

@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.delta import registry_table
-from flushtracker.delta.acks import table as ack_table
-from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.data_file import WrittenFile
-from flushtracker.delta.log import table as log_table
-from flushtracker.delta.log import upkeep
-from flushtracker.delta.log.claim import LogClaim
-from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.table import create_shape_log
-from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.process.process_end import end_process
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.table import table as log_table
+from flushtracker.shape_log.table import upkeep
+from flushtracker.shape_log.table.claim import LogClaim
+from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.tracking.acks import table as ack_table
+from flushtracker.tracking.acks.table import AckRow, AckTable
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 

@@ -10,7 +10,7 @@ from flushtracker.cli import run
 
 if __name__ == "__main__":
     if "track" in sys.argv:
-        from flushtracker.jobs.track.driver import AckDriver
+        from flushtracker.tracking.job.driver import AckDriver
 
         acknowledge = AckDriver._acknowledge
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
-from flushtracker.local.postgres import HOST, SUPERUSER, LocalPostgres, free_port
+from flushtracker.trials.local.postgres import HOST, SUPERUSER, LocalPostgres, free_port
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.new_server import new_server
 from tests.support.waiting import wait_until

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
-from flushtracker.capture.prior_state import last_entries
-from flushtracker.capture.shape_registry import SourceEntries
+from flushtracker.capture.shapes.shape_registry import SourceEntries
+from flushtracker.capture.source.prior_state import last_entries
 from flushtracker.errors import FlushtrackerError
 from flushtracker.events.registry_events import PartitionEntry, RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 

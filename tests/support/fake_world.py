@@ -19,6 +19,7 @@ from flushtracker.capture import capture_loop
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
 from flushtracker.errors import FlushtrackerError, PostgresUnavailableError
+from flushtracker.events.records import record_of
 from flushtracker.events.registry_events import (
     RegistryEntry,
     ShapeEntry,
@@ -27,7 +28,6 @@ from flushtracker.events.registry_events import (
     parse_registry_entry,
 )
 from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
-from flushtracker.kafka.records import record_of
 from flushtracker.postgres.replication_frames import Frame, WalData
 from flushtracker.postgres.replication_stream import SystemIdentity
 from flushtracker.postgres.slot import SlotFacts

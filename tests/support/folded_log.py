@@ -3,9 +3,9 @@
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
-from flushtracker.delta.log.retention import Retain
-from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from tests.support.shape_log_rows import Row, commit, item
 
 EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)

@@ -11,9 +11,9 @@ import duckdb
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from flushtracker.delta.log.reader import read_shape
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.storage import query_rows
+from flushtracker.shape_log.table.reader import read_shape
+from flushtracker.shape_log.table.table import create_shape_log
 from tests.support.shape_log_rows import SOURCE
 
 _PAGE: Final = (Path(__file__).parents[2] / "docs" / "shape_log.md").read_text()

@@ -15,8 +15,8 @@ from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.events.registry_events import parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import load_kafka_config
-from flushtracker.recordings.recording import read_recording
 from flushtracker.shapes.shapes_file import read_shapes
+from flushtracker.trials.recordings.recording import read_recording
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import RelationMessage, RowMessage, decode

@@ -15,12 +15,6 @@ from typing import Any, Final
 from deltalake import DeltaTable
 
 from flushtracker.delta.data_file import WrittenFile
-from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.reader import ShapeLogReader, ShapeRead
-from flushtracker.delta.log.retention import Retain
-from flushtracker.delta.log.snapshots import last_snapshots
-from flushtracker.delta.log.table import create_shape_log
-from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, SinkError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry
@@ -28,6 +22,12 @@ from flushtracker.shape_log.fold import END_ROWS
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.reader import ShapeLogReader, ShapeRead
+from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.snapshots import last_snapshots
+from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.log_follower import fold_strictly

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from flushtracker.cli import run
-from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.spark import job_run
+from flushtracker.tracking.acks.table import AckRow, AckTable
 from tests.support.object_store import store_options
 
 

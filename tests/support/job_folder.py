@@ -21,7 +21,7 @@ from flushtracker.config.job_config import (
 from flushtracker.config.transport import FilesTransport, KafkaTransport, Transport
 from flushtracker.delta.storage import table_rows
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
-from flushtracker.jobs.track.query import Recovery, track_flushes
+from flushtracker.tracking.job.query import Recovery, track_flushes
 
 # Files get fixed times, so that the job reads them in the order in which the test writes them.
 _FIRST_FILE_S = 1_700_000_000

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import Final
 
-from flushtracker.delta.log.reader import read_shape
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.shape_log.table.reader import read_shape
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.routed_fragment import RoutedFragment
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding

@@ -21,9 +21,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs l
 from flushtracker.config.job_config import ROLES, JobConfig
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.transport import KafkaTransport, Transport
+from flushtracker.events.records import record_of
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
-from flushtracker.kafka.records import record_of
-from flushtracker.kafka.topic_rules import MAX_EVENT_BYTES, topic_settings
+from flushtracker.events.topic_rules import MAX_EVENT_BYTES, topic_settings
 from tests.support.job_folder import JobFolder
 from tests.support.waiting import wait_until
 

@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from flushtracker.kafka.kafka_config import KafkaConfig, Topics
+from flushtracker.events.topic_rules import ROLES, Topics
+from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.kafka.topic_rules import ROLES
 from tests.support.waiting import wait_until
 
 TIMEOUT_S = 60

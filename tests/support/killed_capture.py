@@ -9,8 +9,8 @@ import signal
 import sys
 from typing import Final
 
-from flushtracker.capture.captured_source import CapturedSource
-from flushtracker.capture.outbox import Outbox
+from flushtracker.capture.source.captured_source import CapturedSource
+from flushtracker.capture.wire.outbox import Outbox
 from flushtracker.cli import run
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.postgres.publication import Publication

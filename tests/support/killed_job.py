@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.cli import run
-from flushtracker.delta.acks.table import AckTable
-from flushtracker.jobs.track.driver import AckDriver
+from flushtracker.tracking.acks.table import AckTable
+from flushtracker.tracking.job.driver import AckDriver
 from tests.support.kill_points import KillPoints, arm
 
 

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Final
 
 from flushtracker.cli import run
-from flushtracker.jobs.write import query
-from flushtracker.jobs.write.driver import WriteDriver
-from flushtracker.jobs.write.stored_rows import store_function
+from flushtracker.shape_log.write import query
+from flushtracker.shape_log.write.driver import WriteDriver
+from flushtracker.shape_log.write.stored_rows import store_function
 from tests.support.kill_points import KillPoints, arm
 
 POINTS: Final[KillPoints] = {

@@ -17,26 +17,26 @@ import pytest
 import yaml
 
 from flushtracker.capture.capture_loop import CaptureLoop
-from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.capture.shapes.subscriptions import Subscriptions
 from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.delta.data_file import WrittenFile
-from flushtracker.delta.log.claim import LogClaim
-from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.table import create_shape_log, row_files
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.row_files import RowFiles
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
-from flushtracker.jobs.snapshot import reading
-from flushtracker.jobs.snapshot.delta_snapshots import DeltaSnapshots
-from flushtracker.jobs.snapshot.loop import SnapshotLoop
-from flushtracker.jobs.snapshot.read_job import log_rows
-from flushtracker.jobs.snapshot.read_plan import ReadPlan
-from flushtracker.jobs.snapshot.read_ranges import read_function
-from flushtracker.jobs.write.packed_rows import pack_rows, unpacked
 from flushtracker.kafka.flush_notifier import FlushNotifier
 from flushtracker.kafka.topic_reader import TopicFollower
 from flushtracker.process.clock import now_ms
 from flushtracker.shape_log.change_columns import ChangeColumns, read_changes
+from flushtracker.shape_log.snapshot import reading
+from flushtracker.shape_log.snapshot.delta_snapshots import DeltaSnapshots
+from flushtracker.shape_log.snapshot.loop import SnapshotLoop
+from flushtracker.shape_log.snapshot.read_job import log_rows
+from flushtracker.shape_log.snapshot.read_plan import ReadPlan
+from flushtracker.shape_log.snapshot.read_ranges import read_function
+from flushtracker.shape_log.table.claim import LogClaim
+from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.table import create_shape_log, row_files
+from flushtracker.shape_log.write.packed_rows import pack_rows, unpacked
 from flushtracker.shape_log.writer_group import ShapeBatch, WriterGroup, WriterSettings
 from tests.support.capture_loop_parts import Tracker
 from tests.support.capture_rig import CaptureRig, RunningCapture

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.errors import PositionError
 from flushtracker.shape_log.fold import END_ROWS
 from flushtracker.shape_log.position import Position
+from flushtracker.shape_log.table.reader import ShapeLogReader
 from tests.support.snapshot_world import Table, apply
 
 

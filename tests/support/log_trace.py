@@ -22,12 +22,12 @@ from typing import Final, NamedTuple, cast
 
 import pyarrow.parquet as pq
 
-from flushtracker.delta.log.claim import APP_ID
-from flushtracker.delta.log.snapshots import REPLACED_APP_ID
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
+from flushtracker.shape_log.table.claim import APP_ID
+from flushtracker.shape_log.table.snapshots import REPLACED_APP_ID
 from flushtracker.wal.changes import LogItem, Operation
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.fold import fold_items

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flushtracker.delta.acks.reader import Ack
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.tracking.acks.reader import Ack
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.topic_tails import TailRecord, TopicTails
 

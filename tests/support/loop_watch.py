@@ -8,11 +8,11 @@ from typing import Final
 
 from deltalake import DeltaTable
 
-from flushtracker.delta.acks.reader import AckReader, read_ack_history
-from flushtracker.delta.log.snapshots import last_snapshots
 from flushtracker.delta.storage import table_rows
-from flushtracker.demo.final_check import check_shapes
 from flushtracker.shape_log.log_row import COMMIT
+from flushtracker.shape_log.table.snapshots import last_snapshots
+from flushtracker.tracking.acks.reader import AckReader, read_ack_history
+from flushtracker.trials.demo.final_check import check_shapes
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.source_name import SourceName
 from tests.support.capture_rig import SLOT

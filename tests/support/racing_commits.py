@@ -16,23 +16,23 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from flushtracker.delta import dead_letter_table, registry_table
-from flushtracker.delta.acks import table as ack_table
-from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.dead_letter_table import DeadLetterTable
-from flushtracker.delta.log.claim import LogClaim
-from flushtracker.delta.log.columns import SCHEMA
-from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.table import create_shape_log, row_files
-from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.process.process_end import end_process
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.spark.row_files import write_rows
+from flushtracker.shape_log.table.claim import LogClaim
+from flushtracker.shape_log.table.columns import SCHEMA
+from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.table import create_shape_log, row_files
+from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.spark.row_files import write_rows
 from flushtracker.spark.session import start_session
+from flushtracker.tracking.acks import table as ack_table
+from flushtracker.tracking.acks.table import AckRow, AckTable
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item

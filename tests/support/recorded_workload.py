@@ -6,9 +6,9 @@ from random import Random
 from typing import Final
 
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
-from flushtracker.recordings.recording import read_recording
-from flushtracker.recordings.replay import Replay
 from flushtracker.shapes.shapes_file import load_shapes
+from flushtracker.trials.recordings.recording import read_recording
+from flushtracker.trials.recordings.replay import Replay
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.ack_rows import AckRows, acks_of
 from tests.support.job_folder import JobFolder

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from struct import pack
 
-from flushtracker.recordings.recording import RecordedMessage
+from flushtracker.trials.recordings.recording import RecordedMessage
 
 
 def encode_recording(messages: Iterable[RecordedMessage]) -> bytes:

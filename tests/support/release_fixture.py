@@ -23,14 +23,14 @@ from pyspark.sql import SparkSession
 
 import flushtracker
 from flushtracker.delta.data_file import WrittenFile
-from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.reader import ShapeLogReader, read_shape
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.storage import table_rows
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.reader import ShapeLogReader, read_shape
+from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.item_key import partition_prefix
 from flushtracker.spark.session import start_session

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from flushtracker.local.postgres import free_port
+from flushtracker.trials.local.postgres import free_port
 from tests.support.object_store import store_config
 from tests.support.s3_build import SERVER
 from tests.support.waiting import wait_until

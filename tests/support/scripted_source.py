@@ -4,18 +4,18 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from flushtracker.capture.delayed_shapes import DelayedShapes
-from flushtracker.capture.event_limit import EventLimit
-from flushtracker.capture.outbox import Outbox
-from flushtracker.capture.shape_registry import SourceEntries
-from flushtracker.capture.subscriptions import Subscriptions
+from flushtracker.capture.shapes.delayed_shapes import DelayedShapes
+from flushtracker.capture.shapes.shape_registry import SourceEntries
+from flushtracker.capture.shapes.subscriptions import Subscriptions
+from flushtracker.capture.wire.event_limit import EventLimit
+from flushtracker.capture.wire.outbox import Outbox
 from flushtracker.events.registry_events import (
     RegistryEntry,
     ShapeEntry,
     parse_registry_entry,
 )
 from flushtracker.events.stream_events import FlushNotification
-from flushtracker.kafka.kafka_config import Topics
+from flushtracker.events.topic_rules import Topics
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.partition_map import TableKey
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding

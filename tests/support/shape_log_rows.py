@@ -9,9 +9,9 @@ from datetime import datetime, timezone
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from flushtracker.delta.log.columns import SCHEMA
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
+from flushtracker.shape_log.table.columns import SCHEMA
 from flushtracker.shapes.item_key import key_values, partition_prefix
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 

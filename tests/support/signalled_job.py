@@ -9,7 +9,7 @@ import sys
 import time
 
 from flushtracker.cli import run
-from flushtracker.delta.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.table import AckRow, AckTable
 
 _append = AckTable.append
 

@@ -3,7 +3,7 @@
 Production code does every step: the state function runs each chain and each shape group on its packed state, and
 ``AckDriver`` raises errors, reduces the reports, and appends the acks that advanced. In Spark's place are:
 
-- ``_rows_by_key``: groups the rows that ``jobs.track.rows`` makes of events by key;
+- ``_rows_by_key``: groups the rows that ``tracking.job.rows`` makes of events by key;
 - ``_Frame``: the frames in which a group gets its rows, unless the job is to use those of pandas, as Spark does;
 - ``_State``: the state of one group, and ``Checkpoint``: the state of all groups after a committed batch;
 - ``_Batch``: the call on the DataFrame of ``foreachBatch`` that the driver makes;
@@ -23,14 +23,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
-from flushtracker.delta.acks.table import AckTable
 from flushtracker.events.stream_events import FlushNotification
-from flushtracker.jobs.track.dead_letters import DeadLetters
-from flushtracker.jobs.track.driver import AckDriver, CommittedReports
-from flushtracker.jobs.track.group_state import GroupSettings, handle_group, state_function
-from flushtracker.jobs.track.live_status import LiveJobStatus
-from flushtracker.jobs.track.rows import ROW_SCHEMA, read_parts
 from flushtracker.spark.shape_group import shape_group_of
+from flushtracker.tracking.acks.table import AckTable
+from flushtracker.tracking.job.dead_letters import DeadLetters
+from flushtracker.tracking.job.driver import AckDriver, CommittedReports
+from flushtracker.tracking.job.group_state import GroupSettings, handle_group, state_function
+from flushtracker.tracking.job.live_status import LiveJobStatus
+from flushtracker.tracking.job.rows import ROW_SCHEMA, read_parts
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN, ReportRow, SourceTrackers
 from tests.support.ack_rows import AckRows, StoredAcks

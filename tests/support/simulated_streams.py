@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
+from flushtracker.events.records import flush_keys
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
-from flushtracker.kafka.records import flush_keys
 from flushtracker.spark.recovery_plan import RecoveryPlan, SourceRecords, Start
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import LOG_WRITER

@@ -10,8 +10,8 @@ from typing import Final
 
 from flushtracker.cli import run
 from flushtracker.events.snapshot_events import SnapshotEvent
-from flushtracker.jobs.snapshot import published_attempt
 from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.shape_log.snapshot import published_attempt
 
 _PAUSE_S: Final = 0.02
 

@@ -12,16 +12,16 @@ import pytest
 from deltalake import DeltaTable
 
 from flushtracker.delta.data_file import WrittenFile
-from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.reader import ShapeLogReader
-from flushtracker.delta.log.retention import Retain, Retention
-from flushtracker.delta.log.snapshots import last_snapshots
-from flushtracker.delta.log.table import create_shape_log
-from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import ConfigError, SinkError, SnapshotMissingError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot, aligned
+from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.reader import ShapeLogReader
+from flushtracker.shape_log.table.retention import Retain, Retention
+from flushtracker.shape_log.table.snapshots import last_snapshots
+from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.folded_log import EPOCH
 from tests.support.log_follower import Follower, fold_strictly

@@ -11,14 +11,14 @@ import yaml
 from deltalake import DeltaTable
 
 from flushtracker.config.snapshot_config import SnapshotConfig, load_snapshot_config
-from flushtracker.delta.log.table import create_shape_log
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
-from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.snapshot_export import primary_server
+from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Row
 from flushtracker.wal.log_offset import LogOffset
 

@@ -7,18 +7,18 @@ from typing import Final
 
 import pyarrow as pa
 
-from flushtracker.capture.delayed_shapes import tables_by_shape
+from flushtracker.capture.shapes.delayed_shapes import tables_by_shape
 from flushtracker.config.postgres_config import TablesConfig
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, TableEntry
-from flushtracker.jobs.snapshot.due_shapes import TableShapes
-from flushtracker.jobs.snapshot.read_ranges import read_function
-from flushtracker.jobs.snapshot.table_reads import read_plan, shape_reads
-from flushtracker.local.postgres import LocalPostgres
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.snapshot_export import exported_table, primary_server
 from flushtracker.shape_log.fold import Item
+from flushtracker.shape_log.snapshot.due_shapes import TableShapes
+from flushtracker.shape_log.snapshot.read_ranges import read_function
+from flushtracker.shape_log.snapshot.table_reads import read_plan, shape_reads
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import TransactionFragment
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset

@@ -22,9 +22,9 @@ from flushtracker.config.write_config import load_write_config
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
-from flushtracker.jobs.track.driver import AckDriver
-from flushtracker.jobs.track.query import track_flushes
-from flushtracker.jobs.write.query import write_shapes
+from flushtracker.shape_log.write.query import write_shapes
+from flushtracker.tracking.job.driver import AckDriver
+from flushtracker.tracking.job.query import track_flushes
 from tests.support.job_folder import JobFolder
 from tests.support.processes import run_to_end
 from tests.support.sample_source import SampleSource

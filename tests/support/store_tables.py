@@ -11,16 +11,16 @@ from deltalake import DeltaTable
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
-from flushtracker.delta.acks.table import AckRow, AckTable
 from flushtracker.delta.data_file import WrittenFile
-from flushtracker.delta.log.claim import LogClaim
-from flushtracker.delta.log.files import LogFiles
-from flushtracker.delta.log.reader import read_shape_log
-from flushtracker.delta.log.table import create_shape_log
-from flushtracker.delta.log.upkeep import ShapeLogUpkeep
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.table.claim import LogClaim
+from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.reader import read_shape_log
+from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
+from flushtracker.tracking.acks.table import AckRow, AckTable
 from tests.support.faulty_proxy import Fault, FaultyProxy
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 

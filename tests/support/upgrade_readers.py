@@ -12,9 +12,9 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 
-from flushtracker.delta.log.reader import ShapeLogReader
 from flushtracker.serve.handle import Handle
 from flushtracker.shape_log.position import Position
+from flushtracker.shape_log.table.reader import ShapeLogReader
 from tests.support.background import Background
 from tests.support.installed_release import Release
 from tests.support.log_follower import Follower, row_texts
@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 
 _PROGRAM: Final = """
 import json, sys
-from flushtracker.delta.log.reader import ShapeLogReader
+from flushtracker.shape_log.table.reader import ShapeLogReader
 from flushtracker.shape_log.position import Position
 log, shape_id, kept = json.load(sys.stdin)
 read = ShapeLogReader(log).read_log(shape_id, None if kept is None else Position.parse(kept))

@@ -16,7 +16,7 @@ from flushtracker.delta.storage import table_rows
 from flushtracker.event_files import StreamWriter, read_lines, stream_files
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
-from flushtracker.jobs.write.query import write_shapes
+from flushtracker.shape_log.write.query import write_shapes
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.log_trace import LogTrace
 

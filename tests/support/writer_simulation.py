@@ -2,7 +2,7 @@
 
 The pure parts are production code: ``WriterGroup``, ``LogClaim`` on a table of one number, ``unknown_ends``,
 ``last_rows``. What Spark and the programs around them do is a few lines each here, in the same order as in
-``jobs.write.query`` and ``jobs.write.driver``. A history is a list of seeds, one for each action.
+``shape_log.write.query`` and ``shape_log.write.driver``. A history is a list of seeds, one for each action.
 
 After each step: the log has each change once; each append is in offset order; nothing is notified that the log has not.
 In the end the log is complete, chunks never go back, and the last notification of each shape is its end.
@@ -17,15 +17,15 @@ import pytest
 from deltalake import Transaction
 
 from flushtracker.delta.commits import Commits
-from flushtracker.delta.log.claim import LogClaim, LogRows
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.jobs.write.log_ends import CommittedWriters, LogEnds, known_ends, last_rows, unknown_ends
-from flushtracker.jobs.write.taken_changes import TakenChanges, TopicLooks
 from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_writer import LogEnd
+from flushtracker.shape_log.table.claim import LogClaim, LogRows
 from flushtracker.shape_log.transaction_builder import WriteUnit
+from flushtracker.shape_log.write.log_ends import CommittedWriters, LogEnds, known_ends, last_rows, unknown_ends
+from flushtracker.shape_log.write.taken_changes import TakenChanges, TopicLooks
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition

@@ -15,11 +15,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import FlushtrackerError
-from flushtracker.jobs.track.driver import REMEDIES
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.file_manager import default_file_manager
 from flushtracker.spark.hadoop_files import HadoopFiles
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
+from flushtracker.tracking.job.driver import REMEDIES
 from tests.support.azure_session import PLACE, azure_store
 from tests.support.faulty_proxy import HELD, RESET, Fault, FaultyProxy
 from tests.support.job_folder import JobFolder

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from flushtracker.monitoring.peers import fetch
+from flushtracker.status.http.peers import fetch
 from flushtracker.status.job_status import JobStatus
 from tests.support.browser import Page, browser
 from tests.support.sample_status import capturing, idle_job, shapes_served, stalled_job, writing

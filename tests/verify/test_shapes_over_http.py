@@ -22,15 +22,15 @@ from urllib.request import urlopen
 
 import pytest
 
-from flushtracker.delta.log.retention import Retain
-from flushtracker.delta.log.table import create_shape_log
-from flushtracker.delta.log.upkeep import ShapeLogUpkeep
-from flushtracker.demo.services import Demo
 from flushtracker.events.registry_events import TableEntry
-from flushtracker.local.postgres import free_port
 from flushtracker.postgres.connection import connect
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.trials.demo.services import Demo
+from flushtracker.trials.local.postgres import free_port
 from tests.support.browser import browser
 from tests.support.folded_log import EPOCH, dated
 from tests.support.key_bindings import ID_KEY

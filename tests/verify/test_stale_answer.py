@@ -18,8 +18,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from flushtracker.local.postgres import LocalPostgres, free_port
 from flushtracker.process.guarded_process import GuardedProcess
+from flushtracker.trials.local.postgres import LocalPostgres, free_port
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from tests.support.browser import browser
 from tests.support.job_folder import JobFolder

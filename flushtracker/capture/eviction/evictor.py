@@ -12,10 +12,10 @@ from typing import Final, Protocol
 
 from flushtracker.capture.eviction.config import EvictionRule
 from flushtracker.capture.eviction.policy import Decision, EvictionPolicy
-from flushtracker.capture.subscriptions import Subscriptions
-from flushtracker.monitoring.peers import PeerAnswer
+from flushtracker.capture.shapes.subscriptions import Subscriptions
 from flushtracker.process.clock import now_ms
 from flushtracker.status.capture_status import CaptureStatus
+from flushtracker.status.http.peers import PeerAnswer
 from flushtracker.status.job_status import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _STOP_TIMEOUT_S: Final = 1.0
 
 
 class StatusClient(Protocol):
-    """Asks one program for its status: the part of :class:`flushtracker.monitoring.peers.StatusPeer` used here."""
+    """Asks one program for its status: the part of :class:`flushtracker.status.http.peers.StatusPeer` used here."""
 
     answer: PeerAnswer
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import timezone
 from pathlib import Path
 
-from flushtracker.delta.acks.reader import Ack, AckHistory
 from flushtracker.errors import DecodeError
 from flushtracker.event_files import read_lines, stream_files
 from flushtracker.events.stream_events import FragmentEvent
+from flushtracker.tracking.acks.reader import Ack, AckHistory
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from flushtracker.config.units import bytes_text
-from flushtracker.delta.acks.reader import Ack
 from flushtracker.errors import ConfigError
 from flushtracker.operate.report.figures import Report
+from flushtracker.tracking.acks.reader import Ack
 from flushtracker.wal.lsn import format_lsn
 
 _RECEIVED: Final = "#1f3b5c"

@@ -9,10 +9,10 @@ from rich.console import Console
 from flushtracker.config.job_config import load_config
 from flushtracker.config.streams import FRAGMENTS
 from flushtracker.config.transport import FilesTransport
-from flushtracker.delta.acks.reader import read_ack_history
 from flushtracker.operate.report.figures import last_published_commit, make_report
 from flushtracker.operate.report.plot import plot_report
 from flushtracker.operate.report.tables import print_report
+from flushtracker.tracking.acks.reader import read_ack_history
 
 
 def run(arguments: argparse.Namespace) -> int:

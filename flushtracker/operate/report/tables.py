@@ -8,8 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from flushtracker.config.units import bytes_text, seconds_text
-from flushtracker.delta.acks.reader import Ack
 from flushtracker.operate.report.figures import Report, thinned
+from flushtracker.tracking.acks.reader import Ack
 from flushtracker.wal.lsn import format_lsn
 
 _MOST_ACKS: Final = 40

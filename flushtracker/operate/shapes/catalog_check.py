@@ -5,7 +5,7 @@ from contextlib import closing
 from functools import partial
 from typing import Final
 
-from flushtracker.capture.refused_shapes import resolve_allowed
+from flushtracker.capture.shapes.refused_shapes import resolve_allowed
 from flushtracker.errors import FlushtrackerError, ShapeError
 from flushtracker.postgres.connection import connect, limit_statements
 from flushtracker.postgres.left_out import left_out_columns

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from flushtracker.capture.prior_state import last_entries
+from flushtracker.capture.source.prior_state import last_entries
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, parse_registry_entry
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_reader import TopicFollower, TopicReader

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 
 from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.capture.shape_registry import must_be_allowed
+from flushtracker.capture.shapes.shape_registry import must_be_allowed
 from flushtracker.errors import ConfigError, did_you_mean, listed
 from flushtracker.operate.shapes.registry_look import RegistryLook
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited

@@ -5,7 +5,6 @@ from datetime import datetime, timezone
 from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
-from flushtracker.delta.acks.reader import Ack
 from flushtracker.errors import listed, printable
 from flushtracker.operate.status.other_programs import other_lines
 from flushtracker.operate.status.overview import Overview, acked_at_ms
@@ -17,6 +16,7 @@ from flushtracker.status.shapes_remedy import shapes_remedy, would_move
 from flushtracker.status.stall import is_waiting_long
 from flushtracker.status.upgrade_facts import UpgradeFacts
 from flushtracker.status.write_status import WriteStatus
+from flushtracker.tracking.acks.reader import Ack
 from flushtracker.wal.lsn import format_lsn
 
 _HEAD: Final = ("SHAPE", "SINCE", "HOLDS", "ACK IF REMOVED")

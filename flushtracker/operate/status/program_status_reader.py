@@ -5,7 +5,7 @@ from typing import Final
 from urllib.error import HTTPError
 
 from flushtracker.errors import DecodeError, StatusError
-from flushtracker.monitoring.peers import fetch, fetch_failure
+from flushtracker.status.http.peers import fetch, fetch_failure
 from flushtracker.status.program_status import ProgramStatus, parse_status
 
 _SHOWN_LENGTH: Final = 200

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from flushtracker.capture.capture_config import CaptureConfig
-from flushtracker.capture.prior_state import last_entries, sources_by_server
-from flushtracker.delta.acks.reader import Ack, AckReader
+from flushtracker.capture.source.prior_state import last_entries, sources_by_server
 from flushtracker.errors import BrokerUnavailableError, PostgresUnavailableError, SinkError, StatusError
 from flushtracker.events.registry_events import is_source_entry
 from flushtracker.kafka.topic_reader import TopicReader
@@ -24,6 +23,7 @@ from flushtracker.status.current_sources import slot_of
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.upgrade_facts import UpgradeFacts
+from flushtracker.tracking.acks.reader import Ack, AckReader
 
 DEADLINE_S: Final = 5.0
 """For PostgreSQL and each program."""

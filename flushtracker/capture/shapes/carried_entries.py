@@ -1,0 +1,68 @@
+"""A source's entries in the registry after a major upgrade, with the identities that pg_upgrade has made.
+
+Their tables are as they were: nothing has committed on the old server since they were compared with its catalog
+(:mod:`flushtracker.capture.source.upgrade_drain`). What was altered on the new one since is found as ever, because it
+keeps the old identities (:mod:`flushtracker.shapes.carried_binding`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from flushtracker.capture.shapes.shape_registry import SourceEntries
+from flushtracker.shapes.carried_binding import IsCarried, carried_partition, carried_table
+from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.wal.mvcc_snapshot import CatalogRow
+
+
+class UpgradedTables(Protocol):
+    """The part of ``Tables`` that is used here."""
+
+    def bindings(self, oids: Iterable[int]) -> Mapping[int, TableBinding]: ...
+
+    def publication_path(self, oids: Iterable[int]) -> Mapping[int, frozenset[CatalogRow]]: ...
+
+
+def carried_entries(entries: SourceEntries, tables: UpgradedTables, is_carried: IsCarried) -> SourceEntries:
+    """The entries of tables and partitions with the new identities; what is gone is left as it was."""
+    oids = [entry.binding.oid for entry in entries.tables]
+    now = tables.bindings(oids)
+    # A partition that was created since has rows of its own, which say nothing of the others.
+    member_oids = {entry.binding.oid for entry in entries.partitions}
+    publishing = tables.publication_path({*oids, *member_oids})
+    as_before = {oid: all(is_carried(row.xid) for row in rows) for oid, rows in publishing.items()}
+    members = {(oid, each.oid): each for oid, binding in now.items() for each in binding.partitions}
+    return replace(
+        entries,
+        tables=tuple(
+            replace(
+                entry,
+                binding=carried_table(
+                    entry.binding,
+                    now[entry.binding.oid],
+                    is_carried,
+                    is_published_as_before=as_before.get(entry.binding.oid, False),
+                ),
+            )
+            if entry.binding.oid in now
+            else entry
+            for entry in entries.tables
+        ),
+        partitions=tuple(
+            replace(
+                entry,
+                binding=carried_partition(
+                    entry.binding,
+                    members.get((entry.table_oid, entry.binding.oid)),
+                    is_carried,
+                    is_published_as_before=as_before.get(entry.binding.oid, False),
+                ),
+            )
+            for entry in entries.partitions
+        ),
+    )
+
+
+def carried_publication(before: str, now: str, is_carried: IsCarried) -> str:
+    """The publication's version, which ends in the xid that wrote its row; another version ends all shapes."""
+    return now if is_carried(int(now.rpartition("/")[2])) else before

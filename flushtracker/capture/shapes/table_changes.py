@@ -1,0 +1,160 @@
+"""``TableChanges``: keeps what is recorded of tables in step with the catalog and the stream, and ends shapes with it.
+
+A table is compared with the catalog on every connection, at intervals, and when the server describes it. A new
+partition joins its tables with the first transaction that changes it, and one that has left is lost with the first
+transaction after that was noticed (:mod:`flushtracker.capture.shapes.bound_tables`).
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from flushtracker.capture.shapes.bound_tables import BoundTables, Tables
+from flushtracker.capture.shapes.new_partitions import warn_of_partition
+from flushtracker.capture.shapes.shape_losses import ShapeLosses
+from flushtracker.capture.shapes.shape_registry import ShapeRegistry
+from flushtracker.capture.wire.history_check import TransactionIdentity
+from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.sent_relation import since_first_bound
+from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.shapes.type_binding import user_types
+from flushtracker.wal.changes import Column, Relation
+
+logger = logging.getLogger(__name__)
+
+
+class TableChanges:
+    """The tables of one source. ``end_shapes`` ends shapes by id, each with its reason. Call :meth:`connect` first."""
+
+    def __init__(
+        self,
+        registry: ShapeRegistry,
+        tables: BoundTables,
+        router: EventRouter,
+        losses: ShapeLosses,
+        end_shapes: Callable[[Mapping[str, str]], None],
+    ) -> None:
+        self._registry = registry
+        self._tables = tables
+        self._router = router
+        self._losses = losses
+        self._end_shapes = end_shapes
+        for binding in tables:
+            router.set_types(user_types(binding.types))
+
+    def connect(self, server: Tables, confirmed_lsn: int) -> None:
+        """Continue over a new connection, which sends from ``confirmed_lsn`` on."""
+        self._server = server
+        self._tables.connect(server, confirmed_lsn)
+
+    def check(self) -> None:
+        """Compare every table with what its shapes were bound to, and end those that cannot be kept."""
+        self._check(self._registry.table_oids)
+        live = self._registry.table_oids
+        self._tables.unmap_others(live)
+        self._router.keep_types({oid for table in live for oid in user_types(self._tables[table].types)})
+
+    def check_of(self, shape_ids: Collection[str]) -> bool:
+        """Compare the tables of shapes with the catalog, and return whether anything differs; shapes may have ended."""
+        oids = {oid for shape_id in shape_ids for oid in self._registry[shape_id].table_oids}
+        before = {oid: self._tables[oid] for oid in oids}
+        self._check(before)
+        return any(self._tables[oid] != binding for oid, binding in before.items()) or not all(
+            map(self._registry.is_live, shape_ids)
+        )
+
+    def handle_begin(self, lsn: int) -> None:
+        """A transaction begins that commits at ``lsn``."""
+        for table, partition in self._tables.handle_begin(lsn):
+            self._router.drop_partition(table, partition)
+
+    def is_any_unlost(self) -> bool:
+        """Whether a table has yet to lose a partition, with the next transaction."""
+        return self._tables.is_any_unlost()
+
+    def has_lost_since(self, lsn: int) -> bool:
+        """Whether a table has lost a partition with a transaction that commits at ``lsn`` or later."""
+        return self._tables.has_lost_since(lsn)
+
+    def must_lose_with_nothing(self, lsn: int) -> bool:
+        """Whether partitions are lost with a transaction without changes that commits at ``lsn``."""
+        return self._tables.must_lose_with_nothing(lsn)
+
+    def lost_partitions(self, lsn: int, *, is_empty: bool) -> Iterator[tuple[int, Relation]]:
+        """The partitions that tables lose with the transaction that commits at ``lsn``, each with the table's OID.
+
+        The server does not send DROP and DETACH, so the shapes lose the rows with the first transaction after these
+        were noticed. Every transaction that may have changed the partition as one of the table's is before it.
+        """
+        for entry in self._tables.lose(lsn, is_empty=is_empty):
+            table, partition = self._tables[entry.table_oid], entry.binding
+            logger.info("partition lost table_oid=%s partition=%s", table.oid, ".".join(partition.table))
+            columns = tuple(Column(column.name, column.type_oid) for column in table.columns)
+            yield table.oid, Relation(partition.oid, *partition.table, "nothing", columns)
+
+    def handle_relation(self, relation: Relation, transaction: TransactionIdentity) -> None:
+        """``transaction`` is about to change ``relation``.
+
+        The server sends a relation before the first change to it, and again after the table was altered.
+        """
+        oid = relation.relation_id
+        oids = {oid, *self._server.ancestors(oid, transaction.xid)}
+        live = self._registry.table_oids
+        self._check(table for table in live & oids if not self._tables.has_seen(table, transaction.xid))
+        for table in sorted(live & oids):
+            if relation.unreadable_name is not None:
+                self._end_shapes(self._losses.by_unreadable_name(table))
+                continue
+            if self._tables.table(table).is_unclear(oid, transaction.lsn):
+                self._end_shapes(self._losses.by_unclear_partition(table, relation, transaction))
+            elif self._tables.join(table, oid, transaction.lsn):
+                logger.info("partition joined table_oid=%s partition=%s", table, ".".join(relation.table))
+                ids = (entry.definition.id for entry in self._registry.live_on(table))
+                warn_of_partition(relation, (self._router.part(shape_id, table) for shape_id in ids))
+            self._end_shapes(self._losses.by_relation(table, relation, transaction))
+
+    def handle_unreadable(self, relation_id: int, column: str, transaction: TransactionIdentity) -> None:
+        """``transaction`` has changed a row of which ``column`` cannot be decoded: end the shapes that read it."""
+        concerned = {relation_id, *self._router.partitions.tables_of(relation_id)}
+        for table in sorted(self._registry.table_oids & concerned):
+            self._end_shapes(self._losses.by_unreadable(table, column, transaction))
+
+    def _check(self, oids: Iterable[int]) -> None:
+        oids = set(oids)
+        for oid in self._server.unreadable_tables(oids):
+            self._end_shapes(self._losses.by_unreadable_name(oid))
+            oids.discard(oid)
+        for oid, now in self._tables.altered(oids).items():
+            if now is None:
+                self._end_shapes(self._losses.by_drop(oid))
+            else:
+                self._rebind(now)
+
+    def _rebind(self, now: TableBinding) -> bool:
+        """Record a table that was altered, and end the shapes that do not survive the difference.
+
+        Returns whether it is recorded. What is too large for that ends all shapes of the table, not capture.
+        """
+        bound, now = self._tables[now.oid], self._tables.without_empty_arrivals(now)
+        self._end_shapes(self._losses.by_difference(now))
+        now = since_first_bound(bound, now, self._server.insert_lsn)
+        if (reason := self._tables.size_reason(now)) is not None:
+            self._end_shapes(self._losses.by_size(now.oid, reason))
+            return False
+        self._record([now], has_shapes=now.oid in self._registry.table_oids)
+        return True
+
+    def bind(self, bindings: Iterable[TableBinding]) -> None:
+        """Record the tables of new shapes; where a table has shapes already, the difference may end those."""
+        by_oid = {binding.oid: binding for binding in bindings}
+        has_shapes = by_oid.keys() & self._registry.table_oids
+        self._record([binding for oid, binding in by_oid.items() if oid not in has_shapes], has_shapes=False)
+        for oid in sorted(has_shapes):
+            if self._tables[oid] != by_oid[oid] and not self._rebind(by_oid[oid]):
+                # As new, it fits: it was tried when the new shapes were resolved.
+                self._record([by_oid[oid]], has_shapes=False)
+
+    def _record(self, bindings: Collection[TableBinding], *, has_shapes: bool) -> None:
+        if bindings:
+            self._tables.record(bindings, has_shapes=has_shapes)
+        for binding in bindings:
+            self._router.set_types(user_types(binding.types))

@@ -1,0 +1,1 @@
+"""Which source a server continues: its identity and history, over restarts, failovers and upgrades."""

@@ -1,0 +1,221 @@
+"""``Outbox``: publishes everything that capture sends, in an order that is safe whenever capture is killed.
+
+A shape's changes have one key, hence one partition, which the publisher fills without a gap. So a writer always has a
+prefix of its shape's changes, and after a restart everything from the confirmed LSN on is sent again. Topics need no
+order among them: the tracker accepts a flush before its fragment, and keeps a fragment pending until its changes are
+flushed. Only registry entries must come first: each is confirmed before anything is routed by it, or, where a later
+process finds it out again, before anything that is routed by it may be confirmed to the server.
+
+A fragment is published in layers: if a shape depends on another shape in the same fragment, its changes are published
+after those of the other are confirmed.
+
+The brokers confirm events of different topics in any order. A fragment counts as published once all of its events are
+confirmed *and* all fragments before it are published. Only then may its transaction be confirmed to the server.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from flushtracker.capture.wire.event_limit import EventLimit
+from flushtracker.config.streams import FLUSHES
+from flushtracker.errors import BrokerError, FlushtrackerError
+from flushtracker.events.event_size import halves
+from flushtracker.events.fragment_sequencer import SequencedFragment
+from flushtracker.events.records import Event, Record, flush_keys, record_of
+from flushtracker.events.registry_events import RegistryEntry
+from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
+from flushtracker.events.topic_rules import Topics
+
+_NO_TIMEOUT_S: Final = 1e9
+"""The publisher applies its own ``retry_timeout`` to unavailable brokers."""
+
+
+class Publisher(Protocol):
+    """The part of ``KafkaPublisher`` that capture uses, by one thread but for ``abandon``; it runs the callbacks."""
+
+    gate: Callable[[], bool] | None
+
+    def publish(
+        self, topic: str, key: str | bytes, value: str | bytes | None, on_confirmed: Callable[[], None] | None = None
+    ) -> None: ...
+
+    def poll(self, timeout_s: float = 0.0) -> None: ...
+
+    def flush(self, timeout_s: float) -> None: ...
+
+    def abandon(self, failure: FlushtrackerError) -> None: ...
+
+
+class Outbox:
+    """Publishes to ``topics``; calls ``on_published`` with each commit LSN up to which everything is confirmed.
+
+    An event of several changes that is over the ``limit`` is published as several events.
+
+    While the brokers are unavailable every method blocks, and raises ``BrokerError`` when the publisher gives up.
+    """
+
+    def __init__(
+        self, publisher: Publisher, topics: Topics, on_published: Callable[[int], None], limit: EventLimit
+    ) -> None:
+        self._publisher = publisher
+        self.limit = limit
+        self._topics = topics.by_role()
+        self._window = DeliveryWindow(on_published)
+        self.last_lsn = -1
+        """The greatest LSN of what was published."""
+        self.layers: Mapping[str, int] = {}
+        """The layer of each shape that depends on another; all others are in layer 0."""
+
+    @property
+    def pending_fragments(self) -> int:
+        """The number of fragments, and entries between them, that are not published yet."""
+        return self._window.pending_fragments
+
+    def require_unfenced(self) -> None:
+        """Raise what the publisher's gate raises, also while there is nothing to publish."""
+        if self._publisher.gate is not None:
+            self._publisher.gate()
+
+    def poll(self) -> None:
+        """Process the confirmations that have arrived."""
+        self._publisher.poll()
+
+    def publish_fragment(self, sequenced: SequencedFragment) -> None:
+        """Queue a fragment with its shape changes; blocks only while the queue is full, and between layers.
+
+        Raises:
+            BrokerError: an event is larger than a topic accepts.
+        """
+        events = sequenced.fragments
+        count = len(sequenced.shape_changes) + len(events)
+        if not count:
+            return
+        commit_lsn = events[-1].lsn if events and events[-1].commit is not None else None
+        confirmed = self._window.begin(count, commit_lsn)
+        lsn = events[-1].lsn if events else sequenced.shape_changes[-1].last_log_offset.tx_offset
+        self.last_lsn = max(self.last_lsn, lsn)
+        layer = 0
+        parts = sorted(sequenced.shape_changes, key=self._layer) if self.layers else sequenced.shape_changes
+        for index, part in enumerate(parts):
+            if self._layer(part) > layer:
+                layer = self._layer(part)
+                if index:
+                    self.wait_until_confirmed()
+            pieces = tuple(self._pieces(part))
+            self._window.expect(len(pieces) - 1)
+            for piece in pieces:
+                self._publisher.publish(self._topics[piece.stream], piece.key, piece.value, confirmed)
+        for event in events:
+            record = record_of(event)
+            self._check(event, record.value)
+            self._publisher.publish(self._topics[record.stream], record.key, record.value, confirmed)
+
+    def publish_entries(self, entries: Iterable[RegistryEntry]) -> None:
+        """Publish registry entries and wait until all are confirmed; only then may they take effect."""
+        for entry in entries:
+            self._publish(entry)
+        self.wait_until_confirmed()
+
+    def publish_entry(self, entry: RegistryEntry) -> None:
+        """Queue a registry entry: no fragment from here on counts as published before it is confirmed."""
+        self._publish(entry, self._window.begin(1, None))
+
+    def publish_removal(self, removal: FlushNotification) -> None:
+        """Publish that a shape was removed."""
+        self._publish(removal)
+
+    def delete_flushes(self, source: str, writers: Mapping[str, Iterable[str]]) -> None:
+        """Have compaction delete the flushes and removals of shapes, given their writers; wait for confirmation."""
+        for shape_id, names in writers.items():
+            for key in (key for writer in names for key in flush_keys(source, shape_id, writer)):
+                self._publisher.publish(self._topics[FLUSHES], key, None)
+        self.wait_until_confirmed()
+
+    def wait_until_confirmed(self) -> None:
+        """Block until everything published so far is confirmed, however long the brokers take."""
+        self._publisher.flush(_NO_TIMEOUT_S)
+
+    def _publish(self, event: Event, on_confirmed: Callable[[], None] | None = None) -> None:
+        record = record_of(event)
+        self._publisher.publish(self._topics[record.stream], record.key, record.value, on_confirmed)
+
+    def _layer(self, part: ShapeChangesEvent) -> int:
+        return self.layers.get(part.shape_id, 0)
+
+    def _pieces(self, event: ShapeChangesEvent) -> Iterator[Record]:
+        """The event's record, or those of its parts."""
+        record = record_of(event)
+        parts = None if self._fits(record.value) else halves(event)
+        if parts is None:
+            self._check(event, record.value)
+            yield record
+            return
+        for part in parts:
+            yield from self._pieces(part)
+
+    def _fits(self, text: str) -> bool:
+        """Whether a topic accepts the size of this JSON. The character count, a cheap bound, is checked first."""
+        limit = self.limit.max_event_bytes
+        return 4 * len(text) <= limit or len(text.encode()) <= limit
+
+    def _check(self, event: FragmentEvent | ShapeChangesEvent, text: str) -> None:
+        """Raise ``BrokerError`` if no topic accepts the event: an error of capture, which splits what is too large."""
+        if not self._fits(text):
+            raise BrokerError(
+                f"an event of transaction {event.xid} has {len(text.encode())} bytes, over the limit of "
+                f"{self.limit.max_event_bytes} (max_event_bytes, less the key), and cannot be split"
+            )
+
+
+@dataclass(slots=True)
+class _Fragment:
+    """How many of a fragment's events are unconfirmed, and the commit LSN that it ends with, if any."""
+
+    unconfirmed: int
+    commit_lsn: int | None
+
+
+class DeliveryWindow:
+    """The fragments in flight, oldest first; ``on_published`` gets each commit LSN that is published now.
+
+    :meth:`begin` and what it returns may be called by two threads, one each: a fragment is added with its number of
+    events before the first of them goes to the publisher.
+    """
+
+    def __init__(self, on_published: Callable[[int], None]) -> None:
+        self._on_published = on_published
+        self._fragments: deque[_Fragment] = deque()
+
+    @property
+    def pending_fragments(self) -> int:
+        """The number of fragments that are not published yet."""
+        return len(self._fragments)
+
+    def begin(self, events: int, commit_lsn: int | None) -> Callable[[], None]:
+        """Add a fragment before its events, at least one, go to the publisher.
+
+        ``commit_lsn`` is ``None`` if it does not end its transaction. Call the result once for each of its events, when
+        the broker has confirmed it.
+        """
+        fragment = _Fragment(events, commit_lsn)
+        self._fragments.append(fragment)
+        return partial(self._confirm, fragment)
+
+    def expect(self, events: int) -> None:
+        """The newest fragment, which is not published yet, has so many more events."""
+        self._fragments[-1].unconfirmed += events
+
+    def _confirm(self, fragment: _Fragment) -> None:
+        fragment.unconfirmed -= 1
+        if fragment.unconfirmed:
+            return
+        published = None
+        while self._fragments and self._fragments[0].unconfirmed == 0:
+            done = self._fragments.popleft()
+            if done.commit_lsn is not None:
+                published = done.commit_lsn
+        if published is not None:
+            self._on_published(published)

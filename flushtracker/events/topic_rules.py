@@ -1,0 +1,144 @@
+"""The streams' topics, and the settings that each needs, so that Kafka never removes unread records. No Kafka here.
+
+Fragments, shape changes and the rows of snapshots are read once, in order, and every record counts: their topics keep
+all records for longer than the longest stall to survive, and accept the largest possible record. Of flushes, of the
+registry of shapes and of the snapshots that were taken, only the last record of each key counts, but it counts
+permanently: compaction keeps exactly that, and deletion by age would lose it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES, SNAPSHOTS, SNAPSHOTS_TAKEN
+
+MAX_EVENT_BYTES: Final = 64 << 20
+"""The greatest ``max_event_bytes``, and its default: for rows of many megabytes. librdkafka's defaults read that."""
+
+ROLES: Final = (FRAGMENTS, FLUSHES, SHAPES, SHAPE_CHANGES)
+SNAPSHOT_ROLES: Final = (SNAPSHOTS, SNAPSHOTS_TAKEN)
+"""Those of which only writers with a storage of their own need topics."""
+_ORDERED: Final = frozenset({FRAGMENTS, SHAPE_CHANGES, SNAPSHOTS})
+_COMPACTED: Final = frozenset({FLUSHES, SHAPES, SNAPSHOTS_TAKEN})
+_UNLIMITED: Final = -1
+_UNCLEAN: Final = "unclean.leader.election.enable"
+
+# Only closed segments are compacted. With Kafka's default of one gigabyte, a reader that starts over would read a
+# gigabyte of each partition to get a few thousand records.
+_COMPACTED_SEGMENT_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topic name of each stream; no two are the same. Those for snapshots are both there, or neither."""
+
+    fragments: str
+    flushes: str
+    shapes: str
+    shape_changes: str
+    snapshots: str | None = None
+    snapshots_taken: str | None = None
+
+    def by_role(self) -> dict[str, str]:
+        """Role → name of those that there are, in the order of the roles."""
+        names = {role: getattr(self, role) for role in (*ROLES, *SNAPSHOT_ROLES)}
+        return {role: name for role, name in names.items() if name is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic as its broker describes it; ``config`` is its effective configuration, defaults included."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+def topic_settings(
+    role: str, *, retention_ms: int, max_event_bytes: int, replication_factor: int = 1
+) -> dict[str, str]:
+    """The configuration to create the topic of a role with; ``topic_faults`` finds nothing wrong with it.
+
+    Of three replicas or more, two must have a record before it is confirmed: Kafka's default is one.
+
+    Raises:
+        ValueError: there is no such role.
+    """
+    replicas = {"min.insync.replicas": "2"} if replication_factor > 2 else {}
+    if _is_ordered(role):
+        return replicas | {
+            "cleanup.policy": "delete",
+            "retention.ms": str(retention_ms),
+            "retention.bytes": str(_UNLIMITED),
+            "max.message.bytes": str(max_event_bytes),
+        }
+    return replicas | {"cleanup.policy": "compact", "segment.bytes": str(_COMPACTED_SEGMENT_BYTES)}
+
+
+def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_bytes: int | None = None) -> list[str]:
+    """Everything wrong with the topic of a role, one sentence each: the setting, its value, the required one, and why.
+
+    ``retention_ms`` is the longest stall to survive, and ``max_event_bytes`` the largest record that the program
+    publishes, if it publishes any.
+
+    Raises:
+        ValueError: there is no such role.
+    """
+    faults = []
+    is_ordered = _is_ordered(role)
+    policy, harm = (
+        ("delete", "compaction removes records that have not been read")
+        if is_ordered
+        else ("compact", "deletion removes the last record of a key, which must never expire")
+    )
+    if facts.config.get("cleanup.policy") != policy:
+        faults.append(_fault(facts, "cleanup.policy", policy, harm))
+    if not is_ordered:
+        # Of the ordered streams each record says what it follows, so that a lost one is a gap, and is sent again.
+        if facts.config.get(_UNCLEAN) == "true":
+            why = "a replica that lacks the last records of keys could become the leader, and they would be lost"
+            faults.append(_fault(facts, _UNCLEAN, "false", why))
+        return faults
+    if max_event_bytes is not None and not _has_at_least(facts, "max.message.bytes", max_event_bytes):
+        why = "the topic would reject a larger event, which stops the stream. Raise it, or lower max_event_bytes to it"
+        faults.append(_fault(facts, "max.message.bytes", f"at least max_event_bytes, {max_event_bytes}", why))
+    if not (_is_unlimited(facts, "retention.ms") or _has_at_least(facts, "retention.ms", retention_ms)):
+        why = "records would be deleted before a stalled reader has read them"
+        faults.append(_fault(facts, "retention.ms", f"at least {retention_ms}, or {_UNLIMITED}", why))
+    if not _is_unlimited(facts, "retention.bytes"):
+        why = "a size limit deletes unread records, however new they are"
+        faults.append(_fault(facts, "retention.bytes", f"{_UNLIMITED}", why))
+    return faults
+
+
+def deleted_beginning(begins: Mapping[int, int]) -> str | None:
+    """What was deleted of a compacted topic, by where its partitions begin; ``None`` if it has its beginning.
+
+    >>> deleted_beginning({0: 0, 1: 3})
+    'begins at Kafka offset 3 in partition 1: what was before was deleted'
+    """
+    lost = {partition: begin for partition, begin in begins.items() if begin > 0}
+    where = ", ".join(f"{begin} in partition {partition}" for partition, begin in sorted(lost.items()))
+    return f"begins at Kafka offset {where}: what was before was deleted" if lost else None
+
+
+def _is_ordered(role: str) -> bool:
+    if role in _ORDERED:
+        return True
+    if role in _COMPACTED:
+        return False
+    raise ValueError(f"there is no role {role!r}; roles are {', '.join((*ROLES, *SNAPSHOT_ROLES))}")
+
+
+def _fault(facts: TopicFacts, setting: str, expected: str, why: str) -> str:
+    value = facts.config.get(setting, "unknown")
+    return f"topic {facts.name}: {setting} is {value}, but must be {expected}: {why}"
+
+
+def _has_at_least(facts: TopicFacts, setting: str, least: int) -> bool:
+    value = facts.config.get(setting, "")
+    return value.isdecimal() and int(value) >= least
+
+
+def _is_unlimited(facts: TopicFacts, setting: str) -> bool:
+    return facts.config.get(setting) == str(_UNLIMITED)

@@ -1,5 +1,0 @@
-"""HTTP: metrics, health, status and page of a running program, all derived from its one document in ``status``.
-
-Programs start a :class:`~flushtracker.monitoring.status_server.StatusServer`. Add a metric in ``metrics``, a path in
-``status_app``.
-"""

@@ -1,0 +1,52 @@
+"""``SnapshotStore``: where the snapshots of shapes go, and what is known there of the shapes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Protocol
+
+from flushtracker.errors import FlushtrackerError
+from flushtracker.events.registry import Registry
+from flushtracker.shape_log.shape_snapshot import ShapeKey
+from flushtracker.shape_log.snapshot.due_shapes import TableShapes
+from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The shapes of an attempt that now have a snapshot, and those that ``failed``, each with the reason."""
+
+    taken: list[str] = field(default_factory=list)
+    failed: dict[str, FlushtrackerError] = field(default_factory=dict)
+    rows: int = 0
+    seconds: float = 0.0
+
+
+class SnapshotStore(Protocol):
+    """Every method raises a ``FlushtrackerError`` if the store cannot be reached."""
+
+    def takes(self, writer: str) -> bool:
+        """Whether snapshots of the writer's shapes go here."""
+        ...
+
+    def has_changed(self) -> bool:
+        """Whether there may be other entries than :meth:`registry` had last."""
+        ...
+
+    def registry(self) -> Registry:
+        """What capture has registered."""
+        ...
+
+    def taken(self) -> Mapping[ShapeKey, int]:
+        """The shapes that have a snapshot, and which incarnation the last one is of."""
+        ...
+
+    def take(self, group: TableShapes, stop: Event, live: LiveSnapshotStatus) -> Outcome:
+        """Take the snapshots of the group's shapes in one attempt: each is complete for its readers, or not there.
+
+        Raises:
+            SnapshotStoppedError: ``stop`` was set before the end.
+            TooLargeError: it takes, or would take, too long.
+            FlushtrackerError: no shape of the group can have a snapshot now.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""The shape log with Spark: its reader as DataFrames, and the files that tasks write."""

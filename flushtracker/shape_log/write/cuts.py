@@ -1,0 +1,202 @@
+"""``Cuts``: notes in the log up to which LSN it has all shapes of a source, for readers of several shapes.
+
+The ack of a source looks like that LSN: every transaction up to it is durable in the log of each shape that it was
+routed to. But a removed shape is routed nothing more, and the ack passes its end without waiting for anybody to read
+the removal. So an ack is only a cut for readers who know of every removal that the ack has passed. Capture has each of
+them confirmed by Kafka in ``shapes`` *before* it publishes the first fragment without the shape. So whoever reads, in
+this order,
+
+1. an ack A from the ack table,
+2. up to which Kafka offsets the registry table has the entries of ``shapes``,
+3. where ``shapes`` ends,
+
+and finds the last two equal, knows that the table has every removal that A has passed. Then A is noted as the cut, and
+stays one: neither the log nor the registry table ever goes back. A table that was made anew, or is an older copy, does,
+so the cut names the table and a row that it must have.
+
+An ack may count what was notified of another log, or of a later state of this one, if that was restored with its
+checkpoint. So A waits until the job has appended all that ``shape_changes`` had after A was read, and is not noted if a
+shape of the source lacks changes.
+
+*Equal*, not *at least up to where it ended before*: compaction may have deleted a removal that nobody has read, because
+a later entry of its key replaces it. If nothing is behind what was read, no such entry is.
+
+All this is so if ``shapes`` was only ever compacted. If its beginning was deleted, by whatever was not prevented from
+that, a removal may have been among it that no batch has read, and Spark's offsets are past it all the same. Whether
+what was deleted had been read, nobody knows afterwards. So there are no new cuts from such a topic.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Set
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+from flushtracker.config.streams import SHAPE_CHANGES, SHAPES
+from flushtracker.config.transport import KafkaTransport
+from flushtracker.config.write_config import WriteConfig
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.errors import StateError
+from flushtracker.events.topic_rules import deleted_beginning
+from flushtracker.shape_log.table.cuts import CutLog
+from flushtracker.shape_log.write.background import PeriodicThread
+from flushtracker.shape_log.write.driver import WriteDriver
+from flushtracker.shape_log.write.read_offsets import ReadOffsets
+from flushtracker.spark.hadoop_files import checkpoint_path
+from flushtracker.spark.kafka_admin import KafkaAdmin
+from flushtracker.tracking.acks.reader import AckReader
+
+logger = logging.getLogger(__name__)
+
+_PERIOD_S: Final = 1.0
+_LONGEST_PERIOD_S: Final = 16.0
+"""While there are failures in a row."""
+
+Ends: TypeAlias = Mapping[int, int]
+"""Kafka offsets by partition, before which there are all records that count; 0 for a partition that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What cuts are decided by. Each raises what its storage does.
+
+    ``acks`` are the current ones by source; ``read``: of each stream, up to where the tables have it, ``None`` if that
+    is not known; ``begins`` and ``ends``: where a stream begins and ends; ``gaps``: the sources of shapes that lack
+    changes.
+    """
+
+    acks: Callable[[], Mapping[str, int]]
+    read: Callable[[], Mapping[str, Ends] | None]
+    begins: Callable[[str], Ends]
+    ends: Callable[[str], Ends]
+    gaps: Callable[[], Set[str]] = frozenset
+
+
+class Cuts:
+    """``note`` commits cuts, and returns those that are new."""
+
+    def __init__(self, looks: Looks, note: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None:
+        self._looks, self._note = looks, note
+        self._noted: dict[str, int] = {}
+        self._waiting: tuple[dict[str, int], Ends] | None = None
+        """Acks, and where ``shape_changes`` ended afterwards."""
+
+    def advance(self) -> Mapping[str, int]:
+        """Note the cuts that can be proved now; returns those that are new.
+
+        Raises:
+            StateError: the beginning of ``shapes`` was deleted.
+        """
+        looks = self._looks
+        if self._waiting is None:
+            new = {source: ack for source, ack in looks.acks().items() if ack > self._noted.get(source, -1)}
+            if not new:
+                return {}
+            self._waiting = new, looks.ends(SHAPE_CHANGES)
+        acks, changes = self._waiting
+        read = looks.read()
+        if read is None or any(read[SHAPE_CHANGES].get(partition, 0) < end for partition, end in changes.items()):
+            return {}
+        entries, ends = read[SHAPES], looks.ends(SHAPES)
+        if any(entries.get(partition, 0) != ends.get(partition, 0) for partition in {*entries, *ends}):
+            return {}
+        # Last: what is deleted from now on was read.
+        _require_whole(looks.begins(SHAPES))
+        self._waiting, gaps = None, looks.gaps()
+        whole = {source: ack for source, ack in acks.items() if source not in gaps}
+        moved = self._note(whole)
+        self._noted |= whole
+        return moved
+
+
+def _require_whole(begins: Ends) -> None:
+    if deleted := deleted_beginning(begins):
+        raise StateError(
+            f"the topic of shapes {deleted}, maybe also that shapes have ended; readers keep the cuts that they have. "
+            "Replace the topic as the runbook says"
+        )
+
+
+class CutsThread(PeriodicThread):
+    """Calls :meth:`Cuts.advance`, and ``tell`` with new cuts; a failure is logged once in a row, and it retries."""
+
+    thread_type = InheritableThread
+
+    def __init__(self, open_cuts: Callable[[ExitStack], Cuts], tell: Callable[[Mapping[str, int]], None]) -> None:
+        super().__init__("cuts", _PERIOD_S, stop_timeout_s=5.0)
+        self._open_cuts, self._tell = open_cuts, tell
+        self._stack = ExitStack()
+        self._cuts: Cuts | None = None
+        self._last_error = ""
+
+    def run_once(self) -> None:
+        """See :class:`PeriodicThread`."""
+        try:
+            if self._cuts is None:
+                self._cuts = self._open_cuts(self._stack)
+            moved = self._cuts.advance()
+            self._last_error, self._period_s = "", _PERIOD_S
+        except Exception as error:  # noqa: BLE001  it must not end the job, which also works without cuts
+            self._close()
+            if str(error) != self._last_error:
+                logger.warning("no cuts of the log, retrying: %s", error)
+            self._last_error, self._period_s = str(error), min(2 * self._period_s, _LONGEST_PERIOD_S)
+            return
+        if moved:
+            self._tell(moved)
+            logger.debug("cuts noted count=%d", len(moved))
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._close()
+
+    def _close(self) -> None:
+        self._cuts = None
+        # The JVM may have exited; the query reports that.
+        with suppress(Exception):
+            self._stack.close()
+
+
+def cuts_thread(
+    spark: SparkSession,
+    config: WriteConfig,
+    driver: WriteDriver,
+    topic_ids: Mapping[str, str],
+    tell: Callable[[Mapping[str, int]], None],
+) -> CutsThread:
+    """The thread for a job whose ``driver`` reads the topics of these ids by stream; ``config`` has ``acks``.
+
+    ``tell`` is called with the cuts that it has noted.
+    """
+
+    def open_cuts(stack: ExitStack) -> Cuts:
+        transport, acks_path = config.transport, config.acks
+        if not isinstance(transport, KafkaTransport) or acks_path is None:
+            raise TypeError("cuts need Kafka and an ack table")
+        options, topics = config.sink.storage_options, transport.streams
+        acks, registry = AckReader(acks_path, options), RegistryTable(config.sink.shapes, options)
+        offsets = ReadOffsets(spark, checkpoint_path(config.state.checkpoint))
+        admin = stack.enter_context(KafkaAdmin(spark, transport))
+
+        def last_acks() -> dict[str, int]:
+            sources = {source for source, _, _ in registry.entries().entries}
+            found = {source: acks.last_ack(source) for source in sources}
+            return {source: ack for source, ack in found.items() if ack is not None}
+
+        def read() -> dict[str, Ends] | None:
+            found = offsets.after(driver.done_batch_id)
+            return None if found is None else {stream: found.get(topic, {}) for stream, topic in topics.items()}
+
+        def begins(stream: str) -> Ends:
+            return admin.begins(topics[stream], topic_ids[stream])
+
+        def ends(stream: str) -> Ends:
+            return admin.ends(topics[stream], topic_ids[stream])
+
+        looks = Looks(last_acks, read, begins, ends, lambda: driver.gap_sources)
+        return Cuts(looks, CutLog(config.sink.log, registry, options).note)
+
+    return CutsThread(open_cuts, tell)

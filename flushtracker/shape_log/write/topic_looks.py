@@ -1,0 +1,35 @@
+"""What Kafka and the checkpoint say of how far the writers' job has read its topics."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from flushtracker.config.transport import KafkaTransport
+from flushtracker.config.write_config import WriteConfig
+from flushtracker.shape_log.write.read_offsets import ReadOffsets
+from flushtracker.shape_log.write.taken_changes import TopicLooks
+from flushtracker.spark.hadoop_files import checkpoint_path
+from flushtracker.spark.kafka_admin import KafkaAdmin
+
+
+@contextmanager
+def topic_looks(
+    spark: SparkSession, config: WriteConfig, topic_ids: Mapping[str, str], done_batch_id: Callable[[], int]
+) -> Iterator[TopicLooks]:
+    """Looks at the topics of these ids, by role, while the block lasts. Raises as :class:`KafkaAdmin`."""
+    transport = config.transport
+    if not isinstance(transport, KafkaTransport):
+        raise TypeError("these are looks at topics")
+    topics = transport.streams
+    offsets = ReadOffsets(spark, checkpoint_path(config.state.checkpoint))
+    with KafkaAdmin(spark, transport) as admin:
+
+        def ends() -> Mapping[str, Mapping[int, int]]:
+            return {role: admin.ends(topics[role], topic_id) for role, topic_id in topic_ids.items()}
+
+        def read() -> Mapping[str, Mapping[int, int]] | None:
+            found = offsets.after(done_batch_id())
+            return None if found is None else {role: found.get(topic, {}) for role, topic in topics.items()}
+
+        yield TopicLooks(ends, read)

@@ -1,0 +1,53 @@
+"""``StatusServer``: serves the status of a running program over HTTP."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from flushtracker.config.status_config import StatusConfig
+from flushtracker.status.http.http_server import HttpServer
+from flushtracker.status.http.page_data import PageData
+from flushtracker.status.http.status_app import StatusApp
+from flushtracker.status.program_status import ProgramStatus
+
+
+class StatusServer:
+    """Serves what ``read`` returns, from the start of the ``with`` block to its end.
+
+    Several threads of the server call ``read`` at any time, also at once. It must return without waiting for the
+    program, such as for a lock that a batch holds. If it raises, the program counts as unhealthy, and nobody sees the
+    exception.
+
+    Entering raises ``ConfigError`` if nothing can listen at ``status.listen``.
+    """
+
+    def __init__(self, config: StatusConfig, read: Callable[[], ProgramStatus]) -> None:
+        self._config = config
+        self._page_data = PageData(read, config.peers)
+        self._app = StatusApp(config.listen_host, read, self._page_data.to_json)
+        self._http: HttpServer | None = None
+
+    def __enter__(self) -> "StatusServer":
+        self._http = HttpServer(self._config, self._app)
+        self._page_data.start()
+        return self
+
+    def __exit__(self, _kind: object, _error: object, _trace: object) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._page_data.close()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, which ``status.listen`` may have left open."""
+        return self._config.listen_port if self._http is None else self._http.port
+
+    @property
+    def url(self) -> str:
+        """The page's address, as seen from this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._config.listen_host, self._config.listen_host)  # noqa: S104
+        return f"http://{StatusConfig(host, self.port).listen}/"
+
+
+def serving(config: StatusConfig | None, read: Callable[[], ProgramStatus]) -> AbstractContextManager[object]:
+    """A :class:`StatusServer`, or nothing for a program without ``status`` in its configuration."""
+    return nullcontext() if config is None else StatusServer(config, read)

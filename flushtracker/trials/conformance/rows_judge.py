@@ -1,0 +1,160 @@
+"""``RowsJudge``: compares the rows that a writer shows with those that shapes with a snapshot may have.
+
+By definition: the rows of a complete attempt, and after them the items of each transaction that it does not contain, in
+the order of their commits, up to any transaction that was sent. Of a shape that has begun again, these are of one
+incarnation: of the one before only as long as nothing of the later one is notified.
+"""
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flushtracker.errors import ConfigError
+from flushtracker.events.snapshot_events import SnapshotEvent
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.trials.conformance.simulated_source import Incarnation
+from flushtracker.trials.conformance.simulated_table import Rows, rows_after
+from flushtracker.wal.changes import LogItem
+from flushtracker.wal.contained_transactions import ContainedTransactions
+from flushtracker.wal.log_offset import LogOffset
+
+Shape = tuple[str, str]
+"""A source and a shape's id."""
+
+
+@dataclass(slots=True)
+class _Transaction:
+    xid: int
+    incarnation: int
+    is_committed: bool = False
+    items: dict[LogOffset, LogItem] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    incarnation: int
+    rows: Rows = field(default_factory=dict)
+    contained: ContainedTransactions | None = None
+
+
+class RowsJudge:
+    """Receives all that is sent, in order."""
+
+    def __init__(self) -> None:
+        self._transactions: dict[Shape, dict[int, _Transaction]] = {}
+        self._attempts: dict[Shape, dict[int, _Attempt]] = {}
+        self._begun: dict[Shape, Incarnation] = {}
+
+    def begun(self, shape: Shape, incarnation: Incarnation) -> None:
+        """The shape begins again, so a writer may delete all that it has."""
+        self._begun[shape] = incarnation
+
+    def sent(self, event: ShapeChangesEvent) -> None:
+        """Changes have been published."""
+        of_shape = self._transactions.setdefault((event.source, event.shape_id), {})
+        found = of_shape.setdefault(event.last_log_offset.tx_offset, _Transaction(event.xid, event.incarnation))
+        found.items.update({item.offset: item for item in event.items})
+        found.is_committed |= event.commit is not None
+
+    def snapshot_sent(self, event: SnapshotEvent) -> None:
+        """An event of a snapshot has been published."""
+        of_shape = self._attempts.setdefault((event.source, event.shape_id), {})
+        found = of_shape.setdefault(event.attempt, _Attempt(event.incarnation))
+        found.rows |= {row.key: row.value for row in event.rows}
+        if event.end is not None:
+            found.contained = event.end.contained
+
+    def may_leave_out(self, shape: Shape, lsn: int) -> bool:
+        """Whether a snapshot of the shape that is complete contains the transaction, or the shape has begun again."""
+        if lsn <= self.starts_after(shape):
+            return True
+        transaction = self._transactions.get(shape, {}).get(lsn)
+        contained = [attempt.contained for attempt in self._attempts.get(shape, {}).values()]
+        return transaction is not None and any(each and each.contains(lsn, transaction.xid) for each in contained)
+
+    def missing(self, lines: Iterable[str]) -> list[str]:
+        """What the lines do not show: shapes that have a complete snapshot; raises ``ConfigError``."""
+        complete = {
+            shape
+            for shape, attempts in self._attempts.items()
+            if any(
+                attempt.contained is not None and attempt.incarnation == self._begun.get(shape, Incarnation()).number
+                for attempt in attempts.values()
+            )
+        }
+        hidden = sorted(complete - shown(lines).keys())
+        return [f"shape {shape_id!r} of {source} has its snapshot, and shows no rows" for source, shape_id in hidden]
+
+    def faults(self, lines: Iterable[str], notified: Mapping[Shape, LogOffset], *, newest: bool = False) -> list[str]:
+        """How the rows that are shown differ from all that a shape may have; raises ``ConfigError``.
+
+        They must have the changes of all that is notified; more of what was sent is right, too. They may be those of
+        any attempt that is complete, or only of the ``newest``.
+        """
+        found = []
+        for shape, rows in sorted(shown(lines).items()):
+            if shape in self._attempts and (fault := self._fault(shape, rows, notified.get(shape), newest)) is not None:
+                found.append(f"shape {shape[1]!r} of {shape[0]} {fault}")
+        return found
+
+    def _fault(self, shape: Shape, rows: Rows, notified: LogOffset | None, newest: bool) -> str | None:  # noqa: FBT001
+        attempts = sorted(self._attempts[shape].items(), reverse=True)
+        complete = [attempt for _, attempt in attempts if attempt.contained is not None]
+        allowed = complete[:1] if newest else complete
+        if any(rows == state for attempt in allowed for state in self._states(shape, attempt, notified)):
+            return None
+        last = deque((state for attempt in allowed[:1] for state in self._states(shape, attempt, notified)), maxlen=1)
+        if not last:
+            return f"shows {len(rows)} rows, before a snapshot of it is complete"
+        return f"shows rows that it has had at no time{_difference(rows, last[0])}"
+
+    def starts_after(self, shape: Shape) -> int:
+        """What is at or below this LSN is of an incarnation that has ended."""
+        return self._begun.get(shape, Incarnation()).starts_after
+
+    def _states(self, shape: Shape, attempt: _Attempt, notified: LogOffset | None) -> Iterator[Rows]:
+        """The rows after each transaction of the attempt's incarnation, from the last that is notified on."""
+        of_shape = self._transactions.get(shape, {})
+        lsns = sorted(lsn for lsn, transaction in of_shape.items() if transaction.is_committed)
+        reached = sum(notified is not None and LogOffset.last_of(lsn) <= notified for lsn in lsns)
+        rows = attempt.rows
+        if not reached:
+            yield rows
+        for number, lsn in enumerate(lsns, start=1):
+            transaction = of_shape[lsn]
+            if transaction.incarnation > attempt.incarnation:
+                return
+            if attempt.contained is not None and not attempt.contained.contains(lsn, transaction.xid):
+                rows = rows_after(rows, [transaction.items[offset] for offset in sorted(transaction.items)])
+            if number >= reached:
+                yield rows
+
+
+def shown(lines: Iterable[str]) -> dict[Shape, Rows]:
+    """The rows of each shape, as the rows command prints them.
+
+    Raises:
+        ConfigError: a line does not have the required form.
+    """
+    return dict(_parse(number, line) for number, line in enumerate(lines, start=1))
+
+
+def _parse(number: int, line: str) -> tuple[Shape, Rows]:
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        return (fields["source"], fields["shape_id"]), dict(fields["rows"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(
+            f"line {number} of the rows is {line!r:.80}, but must be an object with source, shape_id and rows, whose "
+            "names are keys"
+        ) from error
+
+
+def _difference(found: Rows, expected: Rows) -> str:
+    """What differs from the newest state, of one key."""
+    for key in sorted(found.keys() | expected.keys()):
+        if found.get(key) != expected.get(key):
+            return f"; {key} is {found.get(key)!r:.120}, and last was {expected.get(key)!r:.120}"
+    return ""

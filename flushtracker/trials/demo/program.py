@@ -1,0 +1,90 @@
+"""``flushtracker demo``: runs the demo with a live view, from its arguments to its exit code."""
+
+import argparse
+import math
+import shlex
+import time
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from flushtracker.operate.status.slot_view import SlotView
+from flushtracker.process.program import StopRequest
+from flushtracker.trials.demo.final_check import await_ack, await_snapshots, check_shapes
+from flushtracker.trials.demo.services import LOG, Demo
+from flushtracker.trials.demo.view import view
+
+_PERIOD_S: Final = 1.0
+_ADD_SHAPE_AFTER_S: Final = 20.0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demo until Ctrl-C, SIGTERM or ``--seconds``, then compare the logs with the tables."""
+    stop = StopRequest()
+    console = Console()
+    step = "startup"
+    try:
+        with Demo(arguments.data, _print_status, arguments.log_format) as demo:
+            stop.interrupts = False
+            config = demo.config
+            slot = SlotView(config, [demo.status_url])
+            _watch(demo, slot, stop, console, math.inf if arguments.seconds is None else arguments.seconds)
+            step = "the check"
+            stop = StopRequest()
+            demo.stop_workload()
+            _print_status("waiting until everything is acknowledged; Ctrl-C skips the check")
+            await_ack(slot, demo.raise_failure)
+            await_snapshots(config, demo.log, demo.raise_failure)
+            _print_status(check_shapes(config, demo.log))
+    except KeyboardInterrupt:
+        _print_status(f"stopped during {step}")
+    log = arguments.data.absolute() / LOG
+    read = f"read a shape: {_command('read', '--log', log, 'orders-eu')}; " if log.exists() else ""
+    _print_status(f"everything has stopped. Next: {read}your own database: flushtracker capture --example")
+    return 0
+
+
+def _watch(demo: Demo, slot: SlotView, stop: StopRequest, console: Console, seconds: float) -> None:
+    """Show the slot until a stop is requested, a part fails, or for ``seconds`` once everything runs.
+
+    On the way it adds a shape.
+    """
+    started = time.monotonic()
+    end: float | None = None
+    is_added = False
+    with view(console, demo.config_file) as show:
+        while not stop.is_made and (end is None or time.monotonic() < end):
+            demo.raise_failure()
+            # Not before capture has the others: a new source takes all at once.
+            if not is_added and time.monotonic() - started > _ADD_SHAPE_AFTER_S:
+                demo.add_shape()
+                is_added = True
+            overview = slot.look()
+            if demo.check_startup(has_ack=overview.ack_lsn is not None):
+                if end is None:
+                    end = time.monotonic() + seconds
+                    _explain(demo)
+                show(overview)
+            time.sleep(_PERIOD_S)
+
+
+def _explain(demo: Demo) -> None:
+    """Say what the view shows, before it does so for the first time."""
+    config = ("--config", demo.config_file)
+    _print_status(f"below is what this prints: {_command('status', *config)}")
+    _print_status("the shapes listed have not flushed everything; the first holds the ack, and so the retained WAL")
+    _print_status(f"add a shape in another terminal: {_command('add-shape', demo.new_shape_file, *config)}")
+    _print_status(f"the same on a page: {demo.status_url}")
+    _print_status(f"a shape, for browsers, too: {demo.shapes_url}?shape=orders-eu&offset=-1")
+    _print_status("orders-gold has a subquery: rows enter and leave it when a customer's level changes")
+    _print_status("Ctrl-C stops everything and compares logs and tables")
+
+
+def _command(*words: str | Path) -> str:
+    """A command of flushtracker, to be pasted into a shell."""
+    return shlex.join(["flushtracker", *map(str, words)])
+
+
+def _print_status(line: str) -> None:
+    print(f"flushtracker demo: {line}", flush=True)

@@ -1,0 +1,257 @@
+"""``Demo``: server, broker, tracker, capture, writers and workload, started in this order and stopped in reverse.
+
+The HTTP server follows as soon as there are tables for it to serve.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from string import Template
+from typing import IO, Final
+
+from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
+from flushtracker.errors import BrokerError, ConfigError
+from flushtracker.events.topic_rules import ROLES
+from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
+from flushtracker.kafka.topic_admin import TopicAdmin
+from flushtracker.process.guarded_process import GuardedProcess
+from flushtracker.process.log_format import LogFormat
+from flushtracker.trials.demo.view import Startup
+from flushtracker.trials.demo.workload import TABLES
+from flushtracker.trials.local.broker import LocalBroker
+from flushtracker.trials.local.postgres import LocalPostgres, free_port
+
+LOG: Final = "log"
+"""In a demo's folder."""
+_REGISTRY: Final = "log_shapes"
+_CONF: Final = Path(__file__).with_name("conf")
+_CAPTURE: Final = "capture.yaml"
+_TRACKER: Final = "tracker.yaml"
+_WRITERS: Final = "writers.yaml"
+_SHAPES: Final = "shapes.d"
+"""A folder with a file for each shape."""
+_OWN_SHAPE: Final = "new_shape.yaml"
+_SERVE: Final = "serve.yaml"
+_WORKLOAD: Final = "workload"
+_HTTP: Final = "http"
+_NEW_SHAPE: Final = """\
+# Added by the demo while it ran.
+id: orders-us
+table: public.orders
+where: region = 'us'
+"""
+_CONNECT_TIMEOUT_SECONDS: Final = 10
+_LOCK: Final = "demo.lock"
+"""Marks the folder of a demo, and is locked while the demo runs."""
+_CHILDREN: Final = (  # name, module and arguments, configuration
+    ("tracker", ("flushtracker", "track"), _TRACKER),
+    ("capture", ("flushtracker", "capture", "--create"), _CAPTURE),
+    ("writers", ("flushtracker", "write"), _WRITERS),
+    (_WORKLOAD, ("flushtracker.trials.demo.workload",), _CAPTURE),
+)
+
+
+def child_environment() -> dict[str, str]:
+    """The environment in which a program of the demo is this flushtracker, also if another one is in the folder.
+
+    ``python -m`` looks in the folder first, as in a checkout whose wheel was installed; since 3.11 Python can be told.
+    """
+    is_from_here = Path.cwd() in Path(__file__).parents
+    return {**os.environ} if is_from_here else os.environ | {"PYTHONSAFEPATH": "1"}
+
+
+class Demo:
+    """All parts, with their data, configuration and logs in ``folder``.
+
+    They run inside the block, which can be entered once, and stop when the block or this process ends, for whatever
+    reason. ``say`` is called with a line for each part that starts or stops.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None], log_format: LogFormat = "text") -> None:
+        self._folder = folder.absolute()
+        self._say = say
+        self._startup = Startup(self._folder, say)
+        self._log_format = log_format
+        self._children: list[GuardedProcess] = []
+        self._parts = ExitStack()
+        self._workload = ExitStack()
+        self.status_url = f"http://127.0.0.1:{free_port()}"
+        """The tracker's status, metrics and page."""
+        self.capture_url = f"http://127.0.0.1:{free_port()}"
+        """The same of capture."""
+        self.writers_url = f"http://127.0.0.1:{free_port()}"
+        """The same of the writers."""
+        self.shapes_url = f"http://127.0.0.1:{free_port()}/v1/shape"
+        """The shapes over HTTP."""
+        self.config_file = self._folder / _CAPTURE
+        """Capture's configuration, by which other commands find the slot, too."""
+        self.new_shape_file = self._folder / _OWN_SHAPE
+        """A shape for ``flushtracker add-shape``."""
+
+    def __enter__(self) -> "Demo":
+        for jars in (SPARK_JARS, BROKER_JARS):
+            # Before anything starts; only the first demo on a machine has to fetch them.
+            jars.fetch()
+        with ExitStack() as parts:
+            parts.enter_context(demo_folder(self._folder))
+            server = LocalPostgres(self._folder / "server")
+            broker = LocalBroker(self._folder / "broker")
+            self._write_configuration(server, broker)
+            self._say(f"data, configuration and logs are in {self._folder}")
+            self._say(f"edit the files in {self._folder / _SHAPES} to add and remove shapes while it runs")
+            self._say(f"the status page will be on {self.status_url}")
+            self._say("it takes about a minute until everything runs, mostly for starting Spark twice")
+            self._start_server(parts, server)
+            self._start_broker(parts, broker)
+            self._startup.say("creating the topics")
+            TopicAdmin(self.config.kafka).create(ROLES)
+            for name, command, config in _CHILDREN:
+                stack = self._workload if name == _WORKLOAD else parts
+                self._start_child(stack, name, self._command(command, config))
+            parts.push(self._workload)  # Stopped first.
+            self._parts = parts.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parts.close()
+
+    @property
+    def config(self) -> CaptureConfig:
+        """Capture's configuration (server, slot, topics, ack table); readable once server and broker run."""
+        return load_capture_config(self.config_file)
+
+    @property
+    def log(self) -> Path:
+        """The shape log."""
+        return self._folder / LOG
+
+    def add_shape(self) -> None:
+        """Add a shape on a table that already has rows and is still being written."""
+        path = self._folder / _SHAPES / "orders-us.yaml"
+        new = path.with_suffix(".new")
+        new.write_text(_NEW_SHAPE)
+        new.rename(path)
+        self._say(f"added the shape orders-us as {path}; a snapshot gives it the rows that orders has")
+
+    def check_startup(self, *, has_ack: bool) -> bool:
+        """Say what has started since the last call, or is still waited for; whether everything has started."""
+        has_tables = all((path / "_delta_log").exists() for path in (self.log, self._folder / _REGISTRY))
+        if has_tables and all(child.name != _HTTP for child in self._children):
+            self._start_child(self._parts, _HTTP, self._command(("flushtracker", "serve"), _SERVE))
+        return self._startup.check(has_ack=has_ack)
+
+    def stop_workload(self) -> None:
+        """Stop the workload, and leave everything else running."""
+        self._children = [child for child in self._children if child.name != _WORKLOAD]
+        self._workload.close()
+
+    def raise_failure(self) -> None:
+        """Raise the error of a child that has exited on its own, with its exit code, or of the broker.
+
+        Not of the server: the parts connected to it fail when it exits.
+        """
+        for child in self._children:
+            failure = child.failure()
+            if failure is not None:
+                raise failure
+        host, _, port = self.config.kafka.bootstrap_servers.partition(":")
+        # A broker that is only slow does not refuse: the kernel accepts the connection.
+        try:
+            socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_SECONDS).close()
+        except ConnectionRefusedError as error:
+            raise BrokerError(
+                f"Kafka on {host}:{port} has exited; its log is {self._folder}/broker/broker.log"
+            ) from error
+
+    def _write_configuration(self, server: LocalPostgres, broker: LocalBroker) -> None:
+        """Write the files without variables, so that a command in another terminal can use them."""
+        variables = {
+            "FLUSHTRACKER_DEMO": str(self._folder),
+            "FLUSHTRACKER_DEMO_POSTGRES_PORT": str(server.port),
+            "FLUSHTRACKER_DEMO_KAFKA": broker.bootstrap_servers,
+            "FLUSHTRACKER_DEMO_STATUS_PORT": self.status_url.rpartition(":")[2],
+            "FLUSHTRACKER_DEMO_CAPTURE_PORT": self.capture_url.rpartition(":")[2],
+            "FLUSHTRACKER_DEMO_WRITERS_PORT": self.writers_url.rpartition(":")[2],
+            "FLUSHTRACKER_DEMO_HTTP_PORT": self.shapes_url.removesuffix("/v1/shape").rpartition(":")[2],
+        }
+        shutil.copytree(_CONF / _SHAPES, self._folder / _SHAPES)
+        for name in (_CAPTURE, _TRACKER, _WRITERS, _SERVE, _OWN_SHAPE):
+            (self._folder / name).write_text(filled((_CONF / name).read_text(), variables))
+
+    def _start_server(self, parts: ExitStack, server: LocalPostgres) -> None:
+        self._startup.say(f"starting PostgreSQL on 127.0.0.1:{server.port}")
+        # Registered before the server starts, so that an interrupted start leaves nothing behind.
+        parts.callback(self._stop, "PostgreSQL", server.stop)
+        server.start()
+        server.execute(*TABLES)
+
+    def _start_broker(self, parts: ExitStack, broker: LocalBroker) -> None:
+        self._startup.say(f"starting Kafka on {broker.bootstrap_servers}")
+        parts.callback(self._stop, "Kafka", broker.stop)
+        broker.start()
+
+    def _command(self, command: Iterable[str], config: str) -> list[str]:
+        return [*command, "--config", str(self._folder / config), "--log-format", self._log_format]
+
+    def _start_child(self, parts: ExitStack, name: str, command: list[str]) -> None:
+        log = self._folder / f"{name}.log"
+        self._startup.say(f"starting {name}, log {log.name}")
+        child = GuardedProcess(name, [sys.executable, "-m", *command], log=log, env=child_environment())
+        parts.callback(self._stop, name, child.stop)
+        self._children.append(child)
+
+    def _stop(self, name: str, stop: Callable[[], object]) -> None:
+        self._say(f"stopping {name}")
+        stop()
+
+
+def filled(text: str, variables: Mapping[str, str]) -> str:
+    """A configuration with the values of its variables, which are in double quotes there.
+
+    >>> filled('acks: "${DEMO}/acks"', {"DEMO": 'a "b"'})
+    'acks: "a \\\\"b\\\\"/acks"'
+    """
+    # What a JSON string has between its quotes means the same in YAML.
+    return Template(text).substitute({name: json.dumps(value)[1:-1] for name, value in variables.items()})
+
+
+@contextmanager
+def demo_folder(folder: Path) -> Iterator[None]:
+    """Create or empty ``folder``, and lock it against other demos while the block runs.
+
+    Raises:
+        ConfigError: another demo runs in it, it has files that are not a demo's, or it cannot be written.
+    """
+    try:
+        lock = _lock_and_empty(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"the demo cannot use {folder}: {error.strerror or error}; name another folder with --data"
+        ) from error
+    with lock:
+        yield
+
+
+def _lock_and_empty(folder: Path) -> IO[str]:
+    mark = folder / _LOCK
+    if folder.exists() and not mark.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} has files that are not from a demo; name another folder with --data")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = mark.open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise ConfigError(f"another demo is running in {folder}; stop it, or name another folder with --data") from None
+    for path in list(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path != mark:
+            path.unlink()
+    return lock

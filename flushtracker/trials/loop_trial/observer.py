@@ -1,0 +1,150 @@
+"""``Observer``: reads the slot, the acks and the shapes again and again, and tells the history what it saw.
+
+The order matters: what the slot and the ack cover must be in the shapes that are read after them.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from threading import Lock
+from typing import Final
+
+from flushtracker.errors import ConfigError, DecodeError, PostgresError, ShapeEndedError, SinkError, SlotError
+from flushtracker.postgres.connection import connect, rows
+from flushtracker.postgres.shape_rows import shape_rows
+from flushtracker.shape_log.table.reader import ShapeLogReader
+from flushtracker.shapes.shapes_file import load_shapes
+from flushtracker.tracking.acks.reader import AckReader, read_ack_history
+from flushtracker.trials.loop_trial.history import History
+from flushtracker.trials.loop_trial.places import Places
+from flushtracker.trials.loop_trial.workload import ACCOUNTS, ACCOUNTS_SHAPE, LEDGER_SHAPES
+from flushtracker.trials.recordings.verify import differences
+from flushtracker.wal.lsn import parse_lsn
+
+_POLL_S: Final = 0.2
+_SLOT: Final = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
+
+
+class Observer:
+    """``raise_failure`` is called before each look; ``lock`` guards the history."""
+
+    def __init__(self, places: Places, history: History, lock: Lock, raise_failure: Callable[[], None]) -> None:
+        self._places = places
+        self._history = history
+        self._lock = lock
+        self._raise_failure = raise_failure
+        self._acks = AckReader(places.acks, places.storage_options)
+        self._reader: ShapeLogReader | None = None
+        self._source: str | None = None
+
+    def await_shapes(self, timeout_s: float) -> bool:
+        """Wait until each shape can be read; whether it can."""
+        ids = [definition.id for definition in load_shapes(self._places.shapes_file)]
+        return self._wait(lambda: all(map(self._can_read, ids)), timeout_s)
+
+    def look(self) -> None:
+        """Read everything once, in this order."""
+        self._raise_failure()
+        confirmed_lsn = self._confirmed_lsn()
+        if self._source is None:
+            self._source = next(iter(self._acks.last_rows()), None)
+        ack_lsn = None if self._source is None else self._acks.last_ack(self._source)
+        if confirmed_lsn is not None:
+            with self._lock:
+                self._history.saw_slot(confirmed_lsn, ack_lsn)
+        self._read_shapes()
+
+    def look_for(self, seconds: float) -> None:
+        """Look again and again for this time, at least once."""
+        deadline = time.monotonic() + seconds
+        self.look()
+        while (left_s := deadline - time.monotonic()) > 0 and not self._history.violations:
+            time.sleep(min(_POLL_S, left_s))
+            self.look()
+
+    def await_progress(self, timeout_s: float) -> bool:
+        """Look until the slot has advanced; whether it has, or a rule is broken."""
+        before = self._history.confirmed_lsn
+
+        def has_advanced() -> bool:
+            self.look()
+            return self._history.confirmed_lsn > before or bool(self._history.violations)
+
+        return self._wait(has_advanced, timeout_s)
+
+    def check_end(self, timeout_s: float) -> None:
+        """Once nothing is written any more: wait until everything is confirmed, and check all that must hold then."""
+        with closing(connect(self._places.connection)) as connection:
+            ((end,),) = rows(connection, "SELECT pg_current_wal_insert_lsn()::text")
+
+        def is_confirmed() -> bool:
+            self.look()
+            return self._history.confirmed_lsn >= parse_lsn(end) or bool(self._history.violations)
+
+        if not self._wait(is_confirmed, timeout_s):
+            self._history.violate("live", f"the slot has not reached {end} after {timeout_s:.0f} s without changes")
+            return
+        self.look()
+        if self._history.violations:
+            return
+        acks = read_ack_history(self._places.acks, self._places.storage_options).acks
+        # The table has no order of its own; the times of commits do.
+        self._history.saw_acks([ack.ack_lsn for ack in sorted(acks, key=lambda each: each.acked_at)])
+        self._history.end()
+        self._check_folds()
+
+    def _check_folds(self) -> None:
+        shapes = {definition.id: definition for definition in load_shapes(self._places.shapes_file)}
+        with closing(connect(self._places.connection)) as connection:
+            table_rows = partial(shape_rows, connection)
+            for shape_id, _, difference in differences(self._open(), shapes, table_rows):
+                if difference is not None:
+                    self._history.violate("fold", f"{shape_id} differs from its query: {difference}")
+
+    def _confirmed_lsn(self) -> int | None:
+        """``None`` while the server cannot be asked."""
+        try:
+            with closing(connect(self._places.connection)) as connection:
+                found = rows(connection, _SLOT, [self._places.name])
+        except PostgresError:
+            return None
+        if not found:
+            raise SlotError(f"the replication slot {self._places.name} is gone: somebody else has dropped it")
+        return parse_lsn(found[0][0])
+
+    def _read_shapes(self) -> None:
+        try:
+            for shape_id in LEDGER_SHAPES:
+                table = self._open().read_rows(shape_id).rows
+                found = zip(*(map(int, table[name].to_pylist()) for name in ("txn", "part")), strict=True)
+                with self._lock:
+                    self._history.saw_ledger(shape_id, found)
+            balances = [int(text) for text in self._open().read_rows(ACCOUNTS_SHAPE).rows["balance"].to_pylist()]
+            with self._lock:
+                self._history.saw_accounts(balances, ACCOUNTS)
+        except (ShapeEndedError, DecodeError) as error:
+            # No shape ends without a reason, and every log can be folded.
+            self._history.violate("exact", str(error))
+
+    def _can_read(self, shape_id: str) -> bool:
+        self._raise_failure()
+        try:
+            self._open().finder.find_rows(shape_id, None, None, typed=False, even_if_ended=False)
+        except (ConfigError, SinkError):
+            # The writers have not created the tables, or do not know the shape, or it waits for its snapshot.
+            return False
+        return True
+
+    def _open(self) -> ShapeLogReader:
+        if self._reader is None:
+            self._reader = ShapeLogReader(self._places.log, self._places.registry, self._places.storage_options)
+        return self._reader
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_S)
+        return True

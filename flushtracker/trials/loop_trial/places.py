@@ -1,0 +1,206 @@
+"""``Places``: where a trial has everything, and under which names; and the configurations of its programs.
+
+Everything is new and has the trial's name: the schema, the publication and the slot on the server, the topics, and a
+folder for tables and checkpoints. So nothing that was there before is touched.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from flushtracker.config.file_kinds import LOOP, read_kind
+from flushtracker.config.postgres_config import read_connection
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.storage_config import deltalake_options, read_storage
+from flushtracker.config.strict_yaml import YamlMapping
+from flushtracker.events.topic_rules import ROLES, Topics
+from flushtracker.kafka.kafka_config import KafkaConfig, read_options
+
+Part = Literal["capture", "tracker", "writers"]
+
+_VARIABLE: Final = "FLUSHTRACKER_TRIAL_{}"
+_STATE: Final = {"shape_groups": 2, "shuffle_partitions": 1}
+_TRIGGER: Final = "200 ms"
+_INTERVALS: Final = {"status": "200 ms", "acks": "200 ms", "keepalive": "2 seconds", "shapes": "1 second"}
+_RETRY_TIMEOUT: Final = "5 minutes"
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """``name`` is that of schema, publication and slot; ``files`` has the programs' configurations.
+
+    ``env`` has the values that the files refer to, because any of them may be a secret.
+    """
+
+    name: str
+    connection: SecretOptions
+    kafka: KafkaConfig
+    acks: str
+    log: str
+    registry: str
+    storage_options: Mapping[str, str]
+    shapes_file: Path
+    files: Mapping[Part, Path]
+    env: Mapping[str, str]
+
+
+def create_places(file: Path, name: str, folder: Path, *, flush: str, write_unit: str) -> Places:
+    """Read a file such as ``conf/conformance_loop.yaml``, and write the programs' configurations into ``folder``.
+
+    Raises:
+        ConfigError: naming the file, the line and the key.
+    """
+    root = read_kind(file, LOOP)
+    root.allow("postgres", "kafka", "source", "place", "storage", "storage_options", "spark")
+    place, values = f"{root.text('place').value.rstrip('/')}/{name}", _Values()
+    postgres = root.mapping("postgres")
+    postgres.allow("connection")
+    places = Places(
+        name=name,
+        connection=read_connection(postgres),
+        kafka=_kafka(root.mapping("kafka"), name),
+        acks=f"{place}/acks",
+        log=f"{place}/log",
+        registry=f"{place}/log_shapes",
+        storage_options=deltalake_options(read_storage(root), root),
+        shapes_file=folder / "shapes.yaml",
+        files={part: folder / f"{part}.yaml" for part in ("capture", "tracker", "writers")},
+        env=values.env,
+    )
+    clients = _Clients(
+        connection=values.refer(places.connection),
+        brokers=values.refer(places.kafka.options),
+        streams=values.refer(_source_options(root)),
+        storage_options=values.refer(_scalars(root, "storage_options")),
+    )
+    storage, spark = _storage(root, values), values.refer(_scalars(root, "spark"))
+    settings = {
+        "capture": _capture(places, clients),
+        "tracker": _tracker(places, place, clients) | {"spark": spark},
+        "writers": _writers(places, place, clients) | {"spark": spark, "flush": flush, "write_unit": write_unit},
+    }
+    for part, path in places.files.items():
+        # JSON is YAML.
+        path.write_text(json.dumps(settings[part] | {"storage": storage}, indent=2))
+    return places
+
+
+@dataclass(frozen=True, slots=True)
+class _Clients:
+    """The options of each library, as references to variables."""
+
+    connection: Mapping[str, str]
+    brokers: Mapping[str, str]
+    streams: Mapping[str, str]
+    storage_options: Mapping[str, str]
+
+
+def _kafka(section: YamlMapping, name: str) -> KafkaConfig:
+    section.allow("bootstrap_servers", "options", "partitions", "replication_factor")
+    return KafkaConfig(
+        section.text("bootstrap_servers").value,
+        Topics(**{role: f"{name}.{role}" for role in ROLES}),
+        read_options(section.optional_mapping("options")),
+        partitions=section.integer("partitions", default=2, at_least=1),
+        replication_factor=section.integer("replication_factor", default=3, at_least=1),
+    )
+
+
+class _Values:
+    """Replaces values by variables."""
+
+    def __init__(self) -> None:
+        self.env: dict[str, str] = {}
+
+    def refer(self, options: Mapping[str, str]) -> dict[str, str]:
+        """The same options, each value a reference to its variable."""
+        found = {}
+        for name, value in options.items():
+            variable = _VARIABLE.format(len(self.env))
+            self.env[variable] = value
+            found[name] = f"${{{variable}}}"
+        return found
+
+
+def _storage(root: YamlMapping, values: _Values) -> dict[str, Any]:
+    section = root.optional_mapping("storage")
+    stores = {} if section is None else {name: section.mapping(name).scalars() for name in section}
+    found: dict[str, Any] = {}
+    for name, store in stores.items():
+        texts = values.refer({key: value for key, value in store.items() if value not in _BOOLEANS})
+        found[name] = texts | {key: _BOOLEANS[value] for key, value in store.items() if value in _BOOLEANS}
+    return found
+
+
+def _source_options(root: YamlMapping) -> dict[str, str]:
+    source = root.optional_mapping("source")
+    if source is None:
+        return {}
+    source.allow("options")
+    return _scalars(source, "options")
+
+
+def _scalars(section: YamlMapping, key: str) -> dict[str, str]:
+    """The options at a key; none if there is none."""
+    options = section.optional_mapping(key)
+    return {} if options is None else options.scalars()
+
+
+def _capture(places: Places, clients: _Clients) -> dict[str, Any]:
+    kafka = places.kafka
+    return {
+        "postgres": {"connection": clients.connection, "slot": places.name, "publication": places.name},
+        "shapes": str(places.shapes_file),
+        "acks": places.acks,
+        "storage_options": clients.storage_options,
+        "kafka": {
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "topics": kafka.topics.by_role(),
+            "options": clients.brokers,
+            "partitions": kafka.partitions,
+            "replication_factor": kafka.replication_factor,
+            "retry_timeout": _RETRY_TIMEOUT,
+        },
+        "intervals": _INTERVALS,
+        # Transactions of many fragments.
+        "max_batch_size": 20,
+    }
+
+
+def _tracker(places: Places, place: str, clients: _Clients) -> dict[str, Any]:
+    topics = places.kafka.topics
+    return {
+        "source": {**_streams(places, clients), "fragments": topics.fragments, "flushes": topics.flushes},
+        "state": {"checkpoint": f"{place}/checkpoint", **_STATE},
+        "sink": {
+            "acks": places.acks,
+            "dead_letters": f"{place}/dead_letters",
+            "storage_options": clients.storage_options,
+        },
+        "trigger": _TRIGGER,
+    }
+
+
+def _writers(places: Places, place: str, clients: _Clients) -> dict[str, Any]:
+    topics = places.kafka.topics
+    return {
+        "source": {**_streams(places, clients), "shape_changes": topics.shape_changes, "shapes": topics.shapes},
+        "flushes": {"topic": topics.flushes, "options": clients.brokers},
+        "state": {"checkpoint": f"{place}/write_checkpoint", **_STATE},
+        "sink": {"log": places.log, "shapes": places.registry, "storage_options": clients.storage_options},
+        "snapshot": "auto",
+        "postgres": {"connection": clients.connection, "publication": places.name, "connections": 1},
+        "trigger": _TRIGGER,
+    }
+
+
+def _streams(places: Places, clients: _Clients) -> dict[str, Any]:
+    return {
+        "format": "kafka",
+        "bootstrap_servers": places.kafka.bootstrap_servers,
+        "options": clients.streams,
+        "retry_timeout": _RETRY_TIMEOUT,
+    }

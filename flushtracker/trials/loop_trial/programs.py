@@ -1,0 +1,55 @@
+"""``Programs``: capture, tracker and writers of a trial as processes that can be killed."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, get_args
+
+from flushtracker.process.guarded_process import GuardedProcess
+from flushtracker.trials.loop_trial.places import Part, Places
+
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
+_COMMANDS: Final[Mapping[Part, str]] = {"capture": "capture", "tracker": "track", "writers": "write"}
+
+
+class Programs:
+    """A context manager in which all of them run; ``<part>.log`` of each is in ``folder``.
+
+    ``module`` is what Python runs in place of flushtracker.
+    """
+
+    def __init__(self, places: Places, folder: Path, module: str = "flushtracker") -> None:
+        self._places = places
+        self._folder = folder
+        self._module = module
+        self._running: dict[Part, GuardedProcess] = {}
+
+    def __enter__(self) -> "Programs":
+        for part in PARTS:
+            self._start(part)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running.values():
+            process.kill()
+
+    def kill(self, part: Part) -> None:
+        """SIGKILL, to all processes of a program, and start it again at once."""
+        self._running.pop(part).kill()
+        self._start(part)
+
+    def raise_failure(self) -> None:
+        """Raise the error of a program that has ended by itself."""
+        for process in self._running.values():
+            if (failure := process.failure()) is not None:
+                raise failure
+
+    def _start(self, part: Part) -> None:
+        scratch = self._folder / "scratch"
+        scratch.mkdir(exist_ok=True)
+        # Killed drivers leave their temporary files behind.
+        places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
+        command = [sys.executable, "-m", self._module, _COMMANDS[part], "--config", str(self._places.files[part])]
+        log = self._folder / f"{part}.log"
+        self._running[part] = GuardedProcess(part, command, log=log, env={**os.environ, **self._places.env, **places})

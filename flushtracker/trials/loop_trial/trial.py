@@ -1,0 +1,72 @@
+"""``play``: one trial, from a seed: a workload, kills at random moments, and everything compared at rest.
+
+Between the kills the observer looks at the slot, the acks and the shapes. After some kills the workload pauses: then
+everything must be confirmed, and each shape must have the rows of its query.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from flushtracker.trials.loop_trial.history import History
+from flushtracker.trials.loop_trial.observer import Observer
+from flushtracker.trials.loop_trial.places import Part, Places
+from flushtracker.trials.loop_trial.programs import Programs
+from flushtracker.trials.loop_trial.workload import Workload
+
+WEIGHTS: Final[dict[Part, int]] = {"tracker": 3, "writers": 3, "capture": 2}
+_PROGRESS_CHANCE: Final = 0.6
+"""The probability that a kill waits until the slot has advanced since the last one; other kills may be in a start."""
+_REST_EVERY: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``timeout_s`` is how long the slot may stay where it is. Two kills are at most ``longest_delay_s`` apart."""
+
+    kills: int
+    seed: int
+    timeout_s: float
+    longest_delay_s: float = 8.0
+
+
+def play(
+    plan: Plan, places: Places, history: History, programs: Programs, report: Callable[[Part | None], None]
+) -> None:
+    """Play until all kills are done, or a rule is broken; ``report`` is called after each kill and each rest.
+
+    Raises:
+        FlushtrackerError: a program has ended by itself, or something cannot be reached: no verdict.
+    """
+    rng, lock = random.Random(plan.seed), Lock()  # noqa: S311  reproducible
+    observer = Observer(places, history, lock, programs.raise_failure)
+    if not observer.await_shapes(plan.timeout_s):
+        history.violate("live", f"the shapes cannot be read {plan.timeout_s:.0f} s after the start")
+    kills = 0
+    while kills < plan.kills and not history.violations:
+        with Workload(places.connection, places.name, history, lock, rng.randrange(1 << 30)) as workload:
+            for _ in range(min(_REST_EVERY, plan.kills - kills)):
+                _await_moment(plan, observer, history, rng)
+                if history.violations:
+                    break
+                (part,) = rng.choices([*WEIGHTS], [*WEIGHTS.values()])
+                programs.kill(part)
+                kills += 1
+                report(part)
+            if not history.violations:
+                # What was killed last shall have work to do.
+                observer.look_for(rng.uniform(0, plan.longest_delay_s))
+        if workload.failure is not None:
+            raise workload.failure
+        if not history.violations:
+            observer.check_end(plan.timeout_s)
+            report(None)
+
+
+def _await_moment(plan: Plan, observer: Observer, history: History, rng: random.Random) -> None:
+    if rng.random() < _PROGRESS_CHANCE and not observer.await_progress(plan.timeout_s):
+        history.violate("live", f"the slot has not advanced for {plan.timeout_s:.0f} s, while changes are written")
+    if not history.violations:
+        observer.look_for(rng.uniform(0, plan.longest_delay_s))

@@ -1,0 +1,144 @@
+"""Faults in the proof that a source goes on, and in what heals a shape: a test finds each. The table names them.
+
+Those that need a server are in ``tests/integration/test_proof_mutants.py``.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from flushtracker.capture.collector import Collector
+from flushtracker.capture.shapes import lost_starts
+from flushtracker.capture.source import continuity
+from flushtracker.capture.wire.history_check import ResendCheck
+from flushtracker.capture.wire.standby_status import StandbyStatus
+from flushtracker.errors import FlushtrackerError
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.snapshot import due_shapes
+from flushtracker.shape_log.snapshot_reader import SnapshotReader
+from flushtracker.wal.timeline_history import TimelineHistory
+from tests.support.mutated import mutated
+from tests.unit.capture import test_continuity, test_failover, test_standby_status
+from tests.unit.capture.test_failover import world  # noqa: F401  likewise
+from tests.unit.shape_log import test_difference_orders, test_due_shapes, test_snapshot_reader
+from tests.unit.shape_log.test_difference_orders import log  # noqa: F401  a fixture, which pytest must find here
+
+Mutant = tuple[Callable[..., Any], str, str, Callable[..., None]]
+
+_PUBLISHED: Final = partial(test_continuity.test_what_was_published_at_or_past_the_switch_point_is_lost, 500)
+_SUCCESSOR_OF_A_TWIN: Final = TimelineHistory(3, ((1, 499), (2, 900)))
+_SLOT: Final = test_continuity.test_a_slot_that_was_created_after_the_promotion_is_refused
+
+_UPGRADE: Final = test_continuity.test_an_upgrade_is_refused_if_one_thing_is_not_proven
+_SEAL: Final[Any] = test_continuity.UPGRADE["seal"]
+_LATER: Final[Any] = replace(test_continuity.UPGRADE["last_transaction"], xid=60)
+
+_IS_RESEND_CHECKED: Final[Any] = Collector.__dict__["is_resend_checked"].fget
+
+_MUTANTS: Final[dict[str, Mutant]] = {
+    "published at the switch point": (continuity.check_continues, ">= switch", "> switch", _PUBLISHED),
+    "refused below the switch point": (
+        *(continuity.check_continues, ">= switch", ">= switch - 1"),
+        test_continuity.test_what_lies_before_the_switch_point_is_continued,
+    ),
+    "the switch of the last promotion": (
+        *(TimelineHistory.switch_from, "self.ancestors.get(earlier.timeline)", "self.switches[-1][1]"),
+        test_continuity.test_what_lies_before_the_switch_point_is_continued,
+    ),
+    "any server of a later timeline": (
+        *(TimelineHistory.switch_from, "if before == earlier.switches", "if True"),
+        partial(test_continuity.test_another_branch_is_refused, test_continuity.TWO, _SUCCESSOR_OF_A_TWIN),
+    ),
+    "a slot one past the switch point": (continuity.check_slot, "min(switch, ", "min(switch + 1, ", _SLOT),
+    "a slot one past the acks": (continuity.check_slot, "safe_lsn + 1)", "safe_lsn + 2)", _SLOT),
+    "a column altered at the switch point": (
+        *(lost_starts.lost_tables, "altered_before >= switch", "altered_before > switch"),
+        test_failover.test_a_column_that_was_found_altered_in_lost_wal_ends_shapes,
+    ),
+    "confirmed while it is held": (
+        *(StandbyStatus.status_update, "-1 if self.is_held else ", ""),
+        test_standby_status.test_nothing_is_confirmed_while_it_is_held,
+    ),
+    "written while it is held": (
+        *(
+            StandbyStatus.status_update,
+            "written_lsn=max(self.flushed_lsn, published)",
+            "written_lsn=self.published_lsn",
+        ),
+        test_standby_status.test_nothing_counts_as_published_while_it_is_held,
+    ),
+    "a snapshot before its start is visible": (
+        *(due_shapes.due_shapes, "entry.starts_visible and ", ""),
+        test_due_shapes.test_a_source_that_another_has_replaced_gets_no_more_snapshots,
+    ),
+    "a snapshot of a replaced source": (
+        *(due_shapes._shapes, " or entry.source in replaced", ""),
+        test_due_shapes.test_a_source_that_another_has_replaced_gets_no_more_snapshots,
+    ),
+    "a difference without starts_after": (
+        *(ShapeSnapshot.contains, "0 < tx_offset <= self.starts_after or ", ""),
+        test_difference_orders.test_transactions_of_before_are_left_out_though_their_xids_come_again,
+    ),
+    "an earlier incarnation by its xid": (
+        *(SnapshotReader.contains, "event.incarnation != found.incarnation", "event.incarnation > found.incarnation"),
+        test_snapshot_reader.test_an_earlier_incarnation_is_contained_and_a_later_one_is_not,
+    ),
+    "acks past the switch point": (
+        *(continuity.check_continues, ">= switch", "> switch + 1_000_000"),
+        test_failover.test_acks_past_the_switch_point_are_refused,
+    ),
+    "nothing is resent": (
+        *(ResendCheck.handle_transaction, "transaction != self.last", "False"),
+        test_failover.test_nothing_is_confirmed_before_the_last_transaction_was_resent,
+    ),
+    "not held": (
+        *(_IS_RESEND_CHECKED, "self._resend_check is None or not self._resend_check.is_pending", "True"),
+        test_failover.test_nothing_is_confirmed_before_the_last_transaction_was_resent,
+    ),
+    "a shape that starts past the switch point": (
+        *(lost_starts.lost_starts, "> switch", "> switch + 1_000_000"),
+        test_failover.test_a_shape_that_starts_beyond_the_switch_point_misses_nothing,
+    ),
+    "a shape that starts at the switch point": (
+        *(lost_starts.lost_starts, "> switch", ">= switch"),
+        test_failover.test_a_shape_that_starts_beyond_the_switch_point_misses_nothing,
+    ),
+    "a capture of the old server after the seal": (
+        *(continuity.check_upgraded, "seal.token != entry.sealed", "False"),
+        partial(_UPGRADE, {"entry": replace(test_continuity.UPGRADE["entry"], sealed=None)}),
+    ),
+    "a slot created after the upgrade": (
+        *(continuity.check_upgraded, "seal.misses_changes", "False"),
+        partial(_UPGRADE, {"seal": replace(_SEAL, misses_changes=True)}),
+    ),
+    "published and not acknowledged before an upgrade": (
+        *(continuity.check_upgraded, "lsn > last_ack", "lsn > last_ack + 1"),
+        partial(_UPGRADE, {"last_ack": 299}),
+    ),
+    "published where an upgraded server begins": (
+        *(continuity.check_upgraded, "known_lsn >= begins", "known_lsn > begins"),
+        partial(_UPGRADE, {"known_lsn": 500}),
+    ),
+    "published past the seal": (
+        *(continuity.check_upgraded, "min(seal.confirmed_lsn, confirmed_lsn)", "confirmed_lsn"),
+        partial(_UPGRADE, {"known_lsn": 505}),
+    ),
+    "a copy of the old server, by the xids of pg_upgrade": (
+        *(continuity.check_upgraded, "xid, seal.old_xid", "xid, seal.own_xid"),
+        partial(_UPGRADE, {"last_transaction": _LATER}),
+    ),
+}
+_FOUND: Final = (AssertionError, FlushtrackerError, pytest.fail.Exception)
+
+
+@pytest.mark.parametrize("name", _MUTANTS)
+def test_a_fault_of_the_proof_is_found(request: pytest.FixtureRequest, name: str) -> None:
+    """By the test that is named for the case, which gets its fixtures."""
+    function, old, new, test = _MUTANTS[name]
+    fixtures = {each: request.getfixturevalue(each) for each in inspect.signature(test).parameters}
+    with mutated(function, old, new), pytest.raises(_FOUND):
+        test(**fixtures)

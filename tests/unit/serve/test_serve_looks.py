@@ -1,0 +1,108 @@
+"""What shapes, however many, and what is wrong with one of them, can do to the looks of ``serve`` at the tables."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from flushtracker.config.write_config import LogConfig
+from flushtracker.delta.storage import query_rows
+from flushtracker.events.registry import Registry
+from flushtracker.serve.reads import LogReads
+from flushtracker.serve.watch import Watch
+from flushtracker.shape_log.table import shape_ends
+from tests.support.sample_registry import register, shape_entry, table_entry, users_log
+from tests.support.serve_client import serving
+from tests.support.shape_log_rows import SOURCE, append, append_transactions, commit, item
+
+_SHAPES = [f"s{number:03}" for number in range(200)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    found = users_log(tmp_path)
+    register(found, table_entry(), *map(shape_entry, _SHAPES))
+    append_transactions(found, _SHAPES, 0)
+    return found
+
+
+async def _watched(watch: Watch) -> None:
+    """Let ``watch`` look for all shapes."""
+    for shape_id in _SHAPES:
+        watch.drop(shape_id, watch.changed(shape_id))
+
+
+async def test_many_shapes_are_found_by_few_queries(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that starts anew, or whose log was folded, finds the shapes of all of its clients."""
+    reads = LogReads(LogConfig(log, f"{log}_shapes"), None)
+    watch, tables = Watch(reads.open, 0.5, now_s=lambda: 0.0), reads.open()
+    await _watched(watch)
+    queries = list[str]()
+
+    def counted(table: DeltaTable, query: str) -> pa.Table:
+        queries.append(query)
+        return query_rows(table, query)
+
+    monkeypatch.setattr(shape_ends, "query_rows", counted)
+    view = watch._look(tables, 0.0)
+    assert {shape_id: found.tx for shape_id, found in view.shapes.items()} == dict.fromkeys(_SHAPES, 1000)  # type: ignore[union-attr]
+    assert len(queries) == len(_SHAPES) / 20
+
+
+async def test_look_that_takes_long_goes_on_with_the_next_one(log: str) -> None:
+    """Each finds some shapes, also while the log gets longer, so no shape waits for all others."""
+    reads, now_s = LogReads(LogConfig(log, f"{log}_shapes"), None), count()
+    watch, tables = Watch(reads.open, 0.5, now_s=lambda: float(next(now_s))), reads.open()
+    await _watched(watch)
+    found = set[str]()
+    for number in range(1, 4):
+        append_transactions(log, _SHAPES, number)
+        view = watch.view = watch._look(tables, float(next(now_s)))
+        assert 0 < len(view.shapes) <= 100
+        assert found.isdisjoint(view.shapes) or found == set(_SHAPES)
+        found |= view.shapes.keys()
+    assert found == set(_SHAPES)
+
+
+async def test_lost_file_of_a_shape_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its clients get a 503, and those of other shapes what there is, however long it lasts."""
+    log = users_log(tmp_path)
+    register(log, shape_entry("lost"))
+    append(log, [item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
+    before = set(Path(log).glob("*.parquet"))
+    append(log, [item((20, 0), "insert", "a", {"id": "1"}, shape_id="lost"), commit(20, shape_id="lost")])
+    async with serving(log) as server:
+        assert (await server.get({"shape": "users", "offset": "-1"})).status == 200
+        (file,) = set(Path(log).glob("*.parquet")) - before
+        content = file.read_bytes()
+        file.unlink()
+        for _ in range(3):
+            assert (await server.get({"shape": "lost", "offset": "-1"})).status == 503
+            assert server.served.parts.watch.problem is None
+            assert (await server.get({"shape": "users", "offset": "-1"})).status == 200
+        file.write_bytes(content)
+        while (await server.get({"shape": "lost", "offset": "-1"})).status != 200:
+            await asyncio.sleep(0.05)
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warnings
+    assert all(text.startswith("shape cannot be looked at reason=shape log ") for text in warnings)
+
+
+class _Unread(dict[Any, Any]):
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("all entries are read")
+
+
+def test_sources_of_a_shape_are_found_without_its_neighbours() -> None:
+    """A look at thousands of shapes does not read all entries for each."""
+    registry = Registry.of([shape_entry("a"), shape_entry("a", source="8/1/s"), shape_entry("b"), table_entry()])
+    unread: Mapping[Any, Any] = _Unread(registry.entries)
+    registry = Registry(unread, registry.partitions, registry.sources)
+    assert registry.sources_of("a") == {SOURCE, "8/1/s"}
+    assert registry.sources_of("c") == set()

@@ -1,0 +1,165 @@
+"""``flushtracker serve`` as a process: its start and end, and clients that are slow, half-closed, or too many."""
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.status.program_status import parse_status
+from flushtracker.status.serve_status import AnswerCount, ServeStatus
+from flushtracker.trials.local.postgres import free_port
+from tests.support.processes import run_to_end
+from tests.support.sample_registry import register, shape_entry, table_entry
+from tests.support.serve_process import Process, command, configuration
+from tests.support.shape_log_rows import append, commit, item
+
+_QUERY = "/v1/shape?shape=users"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    uri = str(tmp_path / "log")
+    create_shape_log(uri)
+    register(uri, shape_entry(), table_entry())
+    append(uri, [item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
+    return uri
+
+
+@pytest.fixture
+def server(tmp_path: Path, log: str) -> Iterator[Process]:
+    found = Process(configuration(tmp_path, log, connections=20, secret="correct-horse"))  # noqa: S106
+    yield found
+    found.process.kill()
+    found.process.wait()
+
+
+def test_server_answers_whoever_waits_when_it_stops(server: Process) -> None:
+    """It exits with 0, without a word about requests, whose addresses may have the secret."""
+    secret = "&secret=correct-horse"  # noqa: S105
+    status, headers, body = server.get(f"{_QUERY}&offset=-1{secret}")
+    assert (status, json.loads(body)[0]["value"]) == (200, {"id": "1"})
+    assert "server" not in headers
+    address = f"{_QUERY}&offset=10_0&live=true&handle={headers['electric-handle']}{secret}"
+    answers: list[int] = []
+    waiting = Thread(target=lambda: answers.append(server.get(address)[0]))
+    waiting.start()
+    time.sleep(1)
+    began = time.monotonic()
+    code, rest = server.stop()
+    waiting.join(60)
+    assert (code, answers) == (0, [200])
+    assert time.monotonic() - began < 15
+    assert not [line for line in (*server.lines, *rest) if "horse" in line or "GET" in line]
+
+
+def test_server_tells_operators_what_its_clients_get(tmp_path: Path, log: str) -> None:
+    """As a peer of capture's: its document, its page, and its metrics beside the port of the shapes."""
+    path, port = configuration(tmp_path, log), free_port()
+    path.write_text(f'{path.read_text()}status: {{listen: "127.0.0.1:{port}"}}\n')
+    server = Process(path)
+    status = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+    def asked(of: str) -> bytes:
+        status.request("GET", of)
+        return status.getresponse().read()
+
+    try:
+        assert [server.get(f"/v1/shape?shape={name}&offset=-1")[0] for name in ("users", "users", "nobody")] == [
+            *(200, 200),
+            404,
+        ]
+        found = parse_status(asked("/status.json"))
+        assert isinstance(found, ServeStatus)
+        assert (found.answers, found.not_ready_because) == ((AnswerCount(200, 2), AnswerCount(404, 1)), None)
+        assert (found.recent_answers, found.recent_errors, found.shapes) == (3, 0, 1)
+        assert asked("/readyz") == b"Ready\n"
+        assert b"<title>flushtracker</title>" in asked("/")
+        assert b'flushtracker_serve_answers_total{program="serve",status="404"} 1.0' in asked("/metrics")
+        assert json.loads(asked("/page.json"))["conclusions"] == []
+    finally:
+        status.close()
+        server.process.kill()
+        server.process.wait()
+
+
+def test_slow_and_malformed_clients_are_cut_off(server: Process) -> None:
+    """They get a 400, or nothing; others are answered meanwhile, and their number is limited."""
+    slow = server.open()
+    slow.sendall(b"GET /v1/shape?shape=users HTTP/1.1\r\nhost: loc")
+    trickling = server.open()
+    trickling.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\nGET /healthz HTTP/1.1\r\nx: ")
+    assert b"200 OK" in trickling.recv(1000)
+    for sent in (
+        b"\x16\x03\x01\x02\x00\x01",
+        b"GET /healthz HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 40_000 + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+        b"POST /v1/shape HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\nabc",
+    ):
+        with server.open() as client:
+            client.sendall(sent)
+            client.shutdown(socket.SHUT_WR)
+            answer = client.recv(1000)
+            assert not answer or answer.split()[1] in {b"400", b"401", b"405", b"413", b"421", b"431"}, sent[:40]
+    began = time.monotonic()
+    assert slow.recv(1000) == b""
+    for _ in range(200):
+        try:
+            trickling.sendall(b"x")
+        except OSError:
+            break
+        time.sleep(0.5)
+    assert time.monotonic() - began < 40, "a client kept its connection"
+    many = [server.open() for _ in range(60)]
+    try:
+        assert server.get("/healthz")[0] == 200
+        status, headers, _ = server.get(f"{_QUERY}&offset=-1&secret=correct-horse")
+        assert (status, headers["retry-after"]) == (503, "5")
+    finally:
+        for client in many:
+            client.close()
+    deadline = time.monotonic() + 30
+    while server.get(f"{_QUERY}&offset=-1&secret=correct-horse")[0] != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert len(list(Path(f"/proc/{server.process.pid}/fd").iterdir())) < 80
+
+
+def test_connection_over_the_limit_takes_nothing_from_others(tmp_path: Path, log: str) -> None:
+    """It is answered once and closed; those that were there before are answered on."""
+    server = Process(configuration(tmp_path, log, connections=2))
+    try:
+        clients = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=60) for _ in range(3)]
+        for _ in range(3):
+            found = []
+            for client in clients:
+                client.request("GET", f"{_QUERY}&offset=-1")
+                response = client.getresponse()
+                response.read()
+                found.append((response.status, response.getheader("connection")))
+            assert found == [(200, None), (200, None), (503, "close")]
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def test_server_that_cannot_start_says_why(tmp_path: Path, log: str) -> None:
+    """A table that is not there, and an address that is taken, each with its exit code."""
+    done = run_to_end(command(configuration(tmp_path, f"{log}x")), timeout=120)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        5,
+        f"flushtracker serve: there is no shape log at {log}x; name the folder that is sink.log of the writer",
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        path = configuration(tmp_path, log, taken.getsockname()[1])
+        done = run_to_end(command(path), timeout=120)
+    assert done.returncode == 2
+    assert "http.listen is 127.0.0.1" in done.stderr

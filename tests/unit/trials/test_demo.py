@@ -1,0 +1,160 @@
+"""The parts of ``make demo`` that need no server and no broker."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.config.job_config import load_config
+from flushtracker.config.serve_config import load_serve_config
+from flushtracker.config.status_config import StatusConfig
+from flushtracker.config.write_config import load_write_config
+from flushtracker.errors import ConfigError
+from flushtracker.operate.status.overview import Overview
+from flushtracker.process.guarded_process import GuardedProcess
+from flushtracker.trials.demo.services import child_environment, demo_folder, filled
+from tests.support.processes import has_ended, run_to_end
+from tests.support.slot_overviews import overview, slot, source
+from tests.support.status_pages import HELD, NOW_MS, SEEN
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
+
+
+def looks(count: int, **fields: Any) -> list[Overview]:
+    """One each second, at which the slot retains 10.0 kB more each time; a shape's name looks like markup."""
+    holder = structs.replace(HELD.holders[0], shape_id="a[b]")
+    job = source(holders=(holder, *HELD.holders[1:]), **fields)
+    found = []
+    for number in range(count):
+        at_ms, kilobytes = NOW_MS + 1_000 * number, 10_000 * number
+        now = slot(at_ms=at_ms, written_lsn=SEEN + kilobytes, retained_bytes=20_000 + kilobytes)
+        found.append(replace(overview(slot=now, job=job), at_ms=at_ms))
+    return found
+
+
+def test_files_of_the_demo_work_in_another_terminal(tmp_path: Path) -> None:
+    """Its copies contain no variables, whatever the folder is called."""
+    folder = 'my "demo": #1'
+    ports = {"STATUS_PORT": "9464", "CAPTURE_PORT": "9465", "WRITERS_PORT": "9466", "POSTGRES_PORT": "5432"}
+    ports["HTTP_PORT"] = "9470"
+    variables = {"": folder, "_KAFKA": "one:9092", **{f"_{name}": port for name, port in ports.items()}}
+    for path in (ROOT / "flushtracker/trials/demo/conf").glob("*.yaml"):
+        text = filled(path.read_text(), {f"FLUSHTRACKER_DEMO{name}": value for name, value in variables.items()})
+        (tmp_path / path.name).write_text(text)
+    capture = load_capture_config(tmp_path / "capture.yaml")
+    assert (capture.acks, capture.shapes) == (f"{folder}/acks", Path(folder) / "shapes.d")
+    assert capture.kafka.bootstrap_servers == "one:9092"
+    status = load_config(tmp_path / "tracker.yaml").status
+    assert status == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9465", "http://127.0.0.1:9466"))
+    writers = load_write_config(tmp_path / "writers.yaml")
+    assert writers.trigger_ms == 1_000
+    served = load_serve_config(tmp_path / "serve.yaml")
+    assert (served.http.listen, served.sink.log) == ("127.0.0.1:9470", writers.sink.log)
+    assert served.sink.shapes == writers.sink.shapes
+
+
+def test_folder_is_emptied_of_an_earlier_demo_and_of_nothing_else(tmp_path: Path) -> None:
+    """A folder with other files in it is refused."""
+    folder = tmp_path / "data" / "demo"
+    with demo_folder(folder):
+        (folder / "server").mkdir()
+        (folder / "server" / "file").touch()
+        (folder / "capture.log").touch()
+    with demo_folder(folder):
+        assert [path.name for path in folder.iterdir()] == ["demo.lock"]
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis").touch()
+    with pytest.raises(ConfigError, match="mine has files that are not from a demo"), demo_folder(mine):
+        pass
+    assert (mine / "thesis").exists()
+
+
+def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
+    """The second would delete the data of the first."""
+    with (
+        demo_folder(tmp_path),
+        pytest.raises(ConfigError, match=r"another demo is running in .*; stop it"),
+        demo_folder(tmp_path),
+    ):
+        pass
+
+
+def test_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
+    """The message says what to do."""
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ConfigError, match=r"the demo cannot use .*; name another folder"),
+        demo_folder(tmp_path / "file"),
+    ):
+        pass
+
+
+def child(folder: Path, program: str) -> GuardedProcess:
+    return GuardedProcess("capture", [sys.executable, "-c", program], log=folder / "log", env={})
+
+
+@pytest.mark.parametrize(
+    ("program", "fact", "exit_code"),
+    [
+        ("import sys; print('one'); print('the reason\\n'); sys.exit(6)", "exited with 6: the reason;", 6),
+        ("import os; os.kill(os.getpid(), 9)", "exited with 137: no output;", 137),
+        ("print('done')", "exited with 1: done;", 1),
+    ],
+)
+def test_child_that_exits_unasked_is_reported_with_its_last_line(
+    tmp_path: Path, program: str, fact: str, exit_code: int
+) -> None:
+    """An exit without an error is a failure too if the child was not stopped."""
+    process = child(tmp_path, program)
+    failure = wait_until(process.failure, "the child's exit", 30)
+    process.stop()
+    assert fact in str(failure)
+    assert failure.exit_code == exit_code
+
+
+def test_stopping_a_child_ends_its_whole_group(tmp_path: Path) -> None:
+    """Processes that the child started, and did not stop itself, end too."""
+    program = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
+    process = child(tmp_path, program)
+    log = tmp_path / "log"
+    wait_until(lambda: log.read_text().endswith("\n"), "the grandchild's process id", 30)
+    process.stop()
+    # A killed process is still there for a moment, and stopping waits only for the child.
+    wait_until(lambda: has_ended(int(log.read_text())), "the grandchild's end", 30)
+
+
+def test_first_signal_requests_the_stop_and_later_ones_change_nothing() -> None:
+    """During startup the first also interrupts; a second Ctrl-C must not cut the shutdown short."""
+    program = """
+import os, signal
+from flushtracker.process.program import StopRequest
+stop = StopRequest()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("made", stop.is_made)
+"""
+    done = run_to_end([sys.executable, "-c", program], timeout=60)
+    assert (done.returncode, done.stdout) == (0, "made True\n")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python cannot be told not to look in the folder")
+def test_programs_of_the_demo_are_not_those_of_the_folder_where_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheel's jars are elsewhere than those of the checkout in which the README says to build and start it."""
+    (tmp_path / "flushtracker").mkdir()
+    (tmp_path / "flushtracker" / "__main__.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "flushtracker", "--version"]
+    assert subprocess.run(command, check=False).returncode == 9
+    assert subprocess.run(command, check=False, env=child_environment()).returncode == 0

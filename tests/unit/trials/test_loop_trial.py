@@ -1,0 +1,170 @@
+"""What clients of a loop saw, and the rule that it breaks; and what a trial writes and creates."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.config.job_config import load_config
+from flushtracker.config.write_config import load_write_config
+from flushtracker.errors import ConfigError
+from flushtracker.shapes.shapes_file import load_shapes
+from flushtracker.trials.loop_trial.history import History, Outcome, Rule, Transaction
+from flushtracker.trials.loop_trial.places import create_places
+from flushtracker.trials.loop_trial.workload import LEDGER_SHAPES, shape_definitions
+
+EXAMPLE = Path("conf/conformance_loop.yaml")
+
+
+def history(outcome: Outcome = "committed") -> History:
+    """Transaction 1, committed by 200, has the parts 0 and 1 for the shape a; transaction 2 runs."""
+    found = History(total=1000, first_lsn=100)
+    found.transactions[1] = Transaction({"a": frozenset({0, 1}), "b": frozenset()}, outcome, 200)
+    found.transactions[2] = Transaction({"a": frozenset({0}), "b": frozenset({1})})
+    return found
+
+
+def test_a_loop_that_keeps_its_promise_breaks_no_rule() -> None:
+    """The slot waits for the ack, which waits for the shapes; a commit shows before its client knows of it."""
+    seen = history()
+    seen.saw_slot(100, None)
+    seen.saw_ledger("a", [])
+    seen.saw_ledger("a", [(1, 0), (1, 1)])
+    seen.saw_slot(100, 200)
+    seen.saw_slot(201, 200)
+    seen.saw_ledger("a", [(1, 1), (1, 0), (2, 0)])
+    seen.saw_ledger("b", [(2, 1)])
+    seen.saw_accounts([400, 600], 2)
+    seen.saw_acks([100, 200, 300])
+    seen.transactions[2].outcome = "committed"
+    seen.end()
+    assert seen.violations == {}
+    assert (seen.reads, seen.committed, seen.confirmed_lsn) == (5, 2, 201)
+
+
+def test_the_slot_is_past_the_ack() -> None:
+    seen = history()
+    seen.saw_slot(202, 200)
+    assert seen.violations == {"slot": "the slot is at 0/CA, but may be at 0/C9 at most"}
+
+
+def test_an_ack_goes_back() -> None:
+    seen, table = history(), history()
+    seen.saw_slot(100, 200)
+    seen.saw_slot(100, 199)
+    assert seen.violations == {"ack": "the ack went back from 0/C8 to 0/C7"}
+    table.saw_acks([100, 200, 200])
+    assert table.violations == {"ack": "the ack 0/C8 follows 0/C8"}
+
+
+@pytest.mark.parametrize(("confirmed_lsn", "ack_lsn"), [(100, 200), (201, None)])
+def test_what_a_shape_lacks_is_acknowledged_or_confirmed(confirmed_lsn: int, ack_lsn: int | None) -> None:
+    """Each is enough by itself; one LSN less is not."""
+    seen, before = history(), history()
+    seen.saw_slot(confirmed_lsn, ack_lsn)
+    seen.saw_ledger("a", [])
+    assert seen.violations["durable"] == "transaction 1 is acknowledged by 0/C8, but not in a"
+    before.saw_slot(confirmed_lsn - 1, None if ack_lsn is None else ack_lsn - 1)
+    before.saw_ledger("a", [])
+    assert "durable" not in before.violations
+
+
+@pytest.mark.parametrize("rows", [[(1, 0)], [(1, 0), (1, 1), (1, 1)], [(1, 0), (1, 2)]])
+def test_a_read_has_part_of_a_transaction(rows: list[tuple[int, int]]) -> None:
+    """Or a row of it twice, or one that the shape should not have."""
+    seen = history()
+    seen.saw_ledger("a", rows)
+    assert seen.violations.keys() == {"whole"}
+
+
+@pytest.mark.parametrize("balances", [[400, 601], [1000], [400, 300, 300]])
+def test_a_read_has_half_a_transfer(balances: list[int]) -> None:
+    seen = history()
+    seen.saw_accounts(balances, 2)
+    assert seen.violations.keys() == {"whole"}
+
+
+def test_a_read_loses_what_another_one_has_shown() -> None:
+    """Whether or not it was confirmed; in the end the shape lacks it."""
+    seen = history("unknown")
+    seen.saw_ledger("a", [(1, 0), (1, 1)])
+    seen.saw_ledger("a", [])
+    assert seen.violations == {"forward": "a has shown transaction 1, and shows it no more"}
+
+
+@pytest.mark.parametrize("rows", [[(1, 0), (1, 1)], [(3, 0)]])
+def test_a_read_has_what_never_committed(rows: list[tuple[int, int]]) -> None:
+    seen = history("rolled back")
+    seen.saw_ledger("a", rows)
+    assert seen.violations.keys() == {"exact"}
+
+
+@pytest.mark.parametrize(("outcome", "rules"), [("committed", {"exact"}), ("unknown", set()), ("rolled back", set())])
+def test_a_shape_lacks_what_was_committed(outcome: Outcome, rules: set[Rule]) -> None:
+    """A commit whose answer was lost may have failed."""
+    seen = history(outcome)
+    seen.end()
+    assert {*seen.violations} == rules
+
+
+def test_the_first_fact_against_a_rule_stays() -> None:
+    seen = history()
+    seen.violate("live", "first")
+    seen.violate("live", "second")
+    assert seen.violations == {"live": "first"}
+
+
+def test_programs_accept_the_files_that_a_trial_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With everything that the trial's own file may have; its secrets are in the environment alone."""
+    config = yaml.safe_load(EXAMPLE.read_text())
+    config["postgres"]["connection"] |= {"password": "${TRIAL_PASSWORD}"}
+    config["kafka"]["options"] = {"sasl.password": "secret1"}
+    config["source"]["options"] = {"kafka.sasl.jaas.config": "secret2"}
+    config["place"] = "s3://bucket/trials/"
+    config["storage"] = {
+        "s3": {"region": "eu", "access_key_id": "k", "secret_access_key": "secret3", "path_style": True}
+    }
+    config["storage_options"] = {"AWS_CONDITIONAL_PUT": "etag"}
+    config["spark"] = {"spark.executor.memory": "2g"}
+    file = tmp_path / "loop.yaml"
+    file.write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("TRIAL_PASSWORD", "secret0")
+    places = create_places(file, "flushtracker_trial_1", tmp_path, flush="hold", write_unit="txn")
+    for name, value in places.env.items():
+        monkeypatch.setenv(name, value)
+    capture = load_capture_config(places.files["capture"])
+    tracker = load_config(places.files["tracker"])
+    writers = load_write_config(places.files["writers"])
+    assert (capture.postgres.slot, capture.postgres.publication) == ("flushtracker_trial_1",) * 2
+    assert "secret0" in capture.postgres.connection.values()
+    assert capture.kafka.options["sasl.password"] == "secret1"
+    assert capture.acks == tracker.sink.acks == places.acks == "s3://bucket/trials/flushtracker_trial_1/acks"
+    assert "secret3" in capture.storage_options.values()
+    assert tracker.spark.storage.s3.path_style is True
+    assert tracker.spark.settings["spark.executor.memory"] == "2g"
+    assert (writers.flush, writers.write_unit, writers.sink.log) == ("hold", "txn", places.log)
+    assert all("secret" not in path.read_text().replace("secret_access_key", "") for path in places.files.values())
+
+
+@pytest.mark.parametrize(("section", "key"), [("postgres", "slot"), ("kafka", "topics"), ("source", "fragments")])
+def test_a_key_that_the_trial_sets_itself_is_refused(section: str, key: str, tmp_path: Path) -> None:
+    config = yaml.safe_load(EXAMPLE.read_text())
+    config[section][key] = "mine"
+    (tmp_path / "loop.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(ConfigError, match=rf"{section}\.{key} is not a known key"):
+        create_places(tmp_path / "loop.yaml", "x", tmp_path, flush="batch", write_unit="txn")
+
+
+def test_shapes_of_a_trial_are_shapes_with_the_conditions_of_its_history(tmp_path: Path) -> None:
+    """What the history takes a shape of the ledger to have is what its ``where`` says."""
+    (tmp_path / "shapes.yaml").write_text(json.dumps({"shapes": shape_definitions("s")}))
+    found = {definition.id: definition for definition in load_shapes(tmp_path / "shapes.yaml")}
+    assert {name: found[name].where for name in LEDGER_SHAPES} == {
+        "ledger": None,
+        "ledger-1": "bucket = 1",
+        "ledger-23": "bucket IN (2, 3)",
+    }
+    had = {name: [bucket for bucket in range(4) if has(bucket)] for name, has in LEDGER_SHAPES.items()}
+    assert had == {"ledger": [0, 1, 2, 3], "ledger-1": [1], "ledger-23": [2, 3]}
