@@ -1,4 +1,4 @@
-"""Capture's configuration: ``conf/capture.yaml`` → frozen dataclasses."""
+"""Capture's configuration: ``conf/capture.yaml`` as frozen dataclasses."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 class SlotConfig:
     """The server, the slot and the publication to read. ``connection`` has libpq's keywords.
 
-    ``failover``: whether a slot that is created has copies on standbys, since PostgreSQL 17.
+    ``failover``: whether a new slot is synchronized to standbys (PostgreSQL 17 and later).
     """
 
     connection: SecretOptions
@@ -57,7 +57,6 @@ class CaptureConfig:
 
     @property
     def event_limit(self) -> EventLimit:
-        """How large events may be."""
         return EventLimit(self.kafka.max_event_bytes, self.max_batch_bytes)
 
 

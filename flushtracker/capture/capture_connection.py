@@ -27,13 +27,15 @@ _READ_WAIT_S: Final = 0.05
 _PROGRESS_LOG_S: Final = 10.0
 _CONTROL_CHECK_S: Final = 0.2
 """How often the ordinary connection is checked. A server that shuts down closes it at once, but closes the stream only
-when everything sent is flushed, which the shapes may delay indefinitely. So when it is closed, the stream ends too."""
+when everything sent is flushed, which shapes may delay indefinitely. So when it is closed, the stream ends too.
+"""
 _START_CHECK_S: Final = 0.25
 _CHECK_PAUSE: Final = 4
-"""The tables are compared with the catalog again after so many times as long as that took. It is the owners of tables
-that decide how long: by partitions, columns and types."""
+"""The tables are compared with the catalog again after this many times the duration of the last comparison, which
+depends on the tables' owners: on partitions, columns and types.
+"""
 _RETRY_PAUSE: Final = 20
-"""The shapes that the catalog does not allow are tried again after so many times as long as it took to try them."""
+"""Shapes that the catalog does not allow are retried after this many times the duration of the last attempt."""
 _EVICTION_CHECK_S: Final = 0.25
 _DRAIN_CHECK_S: Final = 0.5
 
@@ -76,9 +78,9 @@ class CaptureConnection:
         evictor: Evictor | None = None,
         drain: UpgradeDrain | None = None,
     ) -> None:
-        """Capture until ``stop`` is set; ``evictor``, if any, evicts shapes that hold the slot for too long.
+        """Capture until ``stop`` is set; ``evictor``, if any, evicts shapes that hold the slot too long.
 
-        With ``drain``, it ends by itself when that is done, and writes no heartbeats, which would have to be confirmed.
+        With ``drain``, it ends when that is done, and writes no heartbeats, which would have to be confirmed.
 
         Raises:
             PostgresUnavailableError: the connection is lost.
@@ -91,7 +93,7 @@ class CaptureConnection:
             while not stop.is_set():
                 frames = self._stream.read()
                 if frames:
-                    # After they were read: so they are from before a promotion that happens now.
+                    # After they were read, so they are from before any promotion that happens now.
                     self._tables.require_timeline()
                 self._handle(frames)
                 self._source.outbox.poll()
@@ -129,12 +131,12 @@ class CaptureConnection:
     def _run_timers(self, shapes: ShapesFileReader) -> None:
         now_s = time.monotonic()
         if self._keepalives.is_due(now_s):
-            # Without the publication, PostgreSQL 18 sends no changes but still sends keepalives.
+            # Without the publication, PostgreSQL 18 sends no changes but continues to send keepalives.
             self._subscriptions.check_publication()
             now = datetime.now(timezone.utc).replace(tzinfo=None)
             self._collector.publish_keepalive(now.isoformat(timespec="microseconds") + "Z")
         if self._shape_checks.is_due(now_s):
-            # First: what the last check has found has had time to get a transaction.
+            # First, so that the findings of the last check have had time to get a transaction.
             check_messages(self._collector, self._source.status, has_messages=self._stream.has_messages)
             started_s = time.monotonic()
             self._subscriptions.tables.check()
@@ -196,13 +198,12 @@ class Timer:
         self._next_s = None if interval_s is None else now_s + interval_s
 
     def is_due(self, now_s: float) -> bool:
-        """Whether the timer is due; if it is, it restarts."""
         if self._next_s is None or self._interval_s is None or now_s < self._next_s:
             return False
         self._next_s = now_s + self._interval_s
         return True
 
     def pause(self, until_s: float) -> None:
-        """Not due before ``until_s``, unless it never is."""
+        """Delay the timer until ``until_s``, unless it is never due."""
         if self._next_s is not None:
             self._next_s = max(self._next_s, until_s)

@@ -1,9 +1,9 @@
 """``CaptureLoop``: captures one slot, across reconnects, until it is stopped.
 
 One thread reads, routes and publishes; slow brokers block it, and the server with it. Status updates and acks have
-threads of their own. A lost connection is reopened, with a growing delay between attempts; the server then resends
-everything unconfirmed, and it is published again. Each connection reads again what the topics hold of the source,
-because another process may have captured in between.
+their own threads. A lost connection is reopened, with a growing delay between attempts; the server then resends
+everything unconfirmed, and it is published again. Each connection rereads the source's state from the topics, because
+another process may have captured in between.
 """
 
 import logging
@@ -52,15 +52,15 @@ logger = logging.getLogger(__name__)
 _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 10.0
 _LOST_SLOT_S: Final = 60.0
-"""Long enough for several scrapes by Prometheus, so that the alert for a lost slot fires."""
+"""Long enough for several Prometheus scrapes, so that the alert for a lost slot fires."""
 
 
 class CaptureLoop:
     """Captures as configured until ``stop`` is set; ``new_epoch`` continues under a new source.
 
-    So does ``upgraded_from``, on a server that was made from the one with this system identifier. ``before_upgrade``:
-    it stops by itself once everything is confirmed, and the slot is sealed. With ``waits``, it waits while another
-    process holds the slot.
+    So does ``upgraded_from``, on a server that was upgraded from the one with this system identifier. With
+    ``before_upgrade`` it stops once everything is confirmed and the slot is sealed. With ``waits``, it waits while
+    another process holds the slot.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class CaptureLoop:
         self._before_upgrade = before_upgrade
         self._stop = stop
         self._takeover = SlotTakeover(config.postgres.slot, waits=waits)
-        # Whether the next connection has messages.
+        # Whether the next connection receives messages.
         self._with_messages = False
         self._refused = RefusedShapes()
         self._shapes = ShapesFileReader(config.shapes, config.intervals.shapes_ms / 1000, stop.wait, self._refused)
@@ -97,7 +97,7 @@ class CaptureLoop:
             Succession(new_epoch, upgraded_from),
         )
         self.has_answered = False
-        """Whether the server was reached and is fit for capture; from then on, an unavailable server is retried."""
+        """Whether the server was reached and is usable for capture; from then on, an unavailable server is retried."""
 
     @property
     def source(self) -> str | None:
@@ -110,11 +110,13 @@ class CaptureLoop:
         return CapturedSource(prior, self._publisher, config.kafka.topics, config.event_limit, self._refused)
 
     def status(self) -> CaptureStatus:
-        """Capture's current status, for any thread; it has the slot's figures only if ``status`` is configured."""
+        """Capture's current status, for any thread; the slot's figures are included only if ``status`` is
+        configured.
+        """
         return self._status.read()
 
     def run(self) -> None:
-        """Capture until stopped; the server resends to the next capture what is unconfirmed by then.
+        """Capture until stopped. The server will resend everything unconfirmed to the next capture.
 
         Raises:
             FlushtrackerError: a retry cannot fix it, or the server is unavailable on the first connection.
@@ -170,14 +172,13 @@ class CaptureLoop:
                 delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
     def _capture(self) -> None:
-        """Capture over one connection."""
         postgres, intervals = self._config.postgres, self._config.intervals
         with ExitStack() as connections:
             control = connections.enter_context(closing(connect(postgres.connection)))
             check_server(control)
             tables = ServerTables(control, postgres.publication, postgres.slot)
             read_slot(control, postgres.slot)
-            # From here on a retry can help: the server may return, or release the slot from an earlier process.
+            # From here on a retry can help: the server may return, or an earlier process may release the slot.
             self.has_answered = True
             # Before the timeline is read: a standby may be promoted at any time.
             was_standby = tables.is_standby()
@@ -206,7 +207,7 @@ class CaptureLoop:
             base = SourceName(identity.system_id, identity.timeline, postgres.slot)
             table = AckReader(self._config.acks, self._config.storage_options)
             if self._opening.begins_epoch:
-                # A registry that was replaced knows of no epoch before.
+                # A registry that was replaced does not know earlier epochs.
                 base = replace(base, epoch=base.last_epoch(table.sources()) or 0)
             opened = self._opening.open(base, history, positions, partial(self._acks, table), connections)
             if opened is None:
@@ -220,7 +221,7 @@ class CaptureLoop:
             subscriptions = source.begin(tables, confirmed_lsn, self._shapes.load, self._opening.holder)
             require_messages(subscriptions.tables, confirmed_lsn, has_messages=stream.has_messages)
             drop_seals(control, postgres.slot)
-            # What the slot had confirmed before an upgrade is acknowledged, and followed by what it sends now.
+            # Everything confirmed before an upgrade is acknowledged, and followed by what the slot sends now.
             follows_lsn = confirmed_lsn if last_ack is None else min(confirmed_lsn, last_ack + 1)
             check = source.resend_check(follows_lsn, last_ack, has_messages=stream.has_messages)
             collector = Collector(source.name, follows_lsn, subscriptions, source.outbox, self._converter(), check)

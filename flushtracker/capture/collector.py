@@ -2,22 +2,22 @@
 
 A keepalive states that the server has sent everything up to ``wal_end``. It becomes a fragment without changes at
 ``wal_end − 1``, and only outside a transaction: a commit record may start exactly at ``wal_end``, and inside a
-transaction more changes from below ``wal_end`` will follow.
+transaction more changes below ``wal_end`` will follow.
 
-A row of a table without shapes is counted but not decoded. No shape misses it: a shape that is added now starts after
+A row of a table without shapes is counted but not decoded. No shape needs it: a shape that is added now starts after
 the open transaction, and a table's partitioned ancestors are looked up when its relation arrives, before its rows. Rows
-that a table received before it became a partition do not belong to the root's shapes, even in the same transaction.
-For the same reasons, the columns of a row that are decoded are those that shapes read when its transaction began, or
-when its relation was described again since.
+that a table received before it became a partition do not belong to the root's shapes, even in the same transaction. For
+the same reasons, only those columns are decoded that shapes read when the transaction began, or when the relation was
+last described in it.
 
-A transaction without changes of published tables is not published, so that it does not matter whether the server sends
-it: it does only for its messages, which any role may write, and capture asks for them only at times
-(``needed_messages``). One of two kinds is published: with which a table loses a partition, and which an earlier
-connection published last.
+A transaction without changes of published tables is not published, because the server may not send it: it does only for
+logical messages, which any role may write, and which capture only requests at times (``needed_messages``). Two kinds
+are published nevertheless: one with which a table loses a partition, and the one that an earlier connection published
+last.
 
-A row that no topic accepts does not stop the stream: the shapes that it is too large for are ended (``event_limit``).
-Neither does text that is not UTF-8, which PostgreSQL before 16 may send of a value of type "char": the shapes
-that read the column are ended, whether or not the row is theirs.
+A row that is too large for the topics does not stop the stream: the shapes affected are ended (``event_limit``).
+Neither does text that is not UTF-8, which PostgreSQL before 16 may send for a value of type "char": the shapes that
+read the column are ended, whether or not they have the row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,11 +37,11 @@ from flushtracker.wal.pgoutput import Begin, CommitMessage, RelationMessage, Row
 
 
 class ChangeCounts:
-    """How many changes concerned a shape, and how many none, in the transactions that have ended on one connection.
+    """Counts the changes that concerned some shape, and those that concerned none, in the ended transactions of a
+    connection.
 
     A resent change counts again. One thread writes; any thread may read ``matched`` and ``unmatched``, which only
-    increase. Changes are not counted one by one: a fragment knows how many of its changes each shape got, and a
-    transaction how many it has.
+    increase. Changes are not counted one by one, but from the counts in fragments and transactions.
     """
 
     def __init__(self) -> None:
@@ -51,15 +51,15 @@ class ChangeCounts:
         self._committed = 0
 
     def handle_fragment(self, routed: Sequence[RoutedFragment]) -> None:
-        """A fragment was routed to these shapes."""
+        """Count a fragment that was routed to these shapes."""
         if len(routed) == 1:
             self._open_matched += routed[0].change_count
         elif routed:
-            # A change has an even offset; the second item of a split update has the one after it.
+            # A change has an even offset; the second item of a split update has the next one.
             self._open_matched += len({item.offset.op_offset >> 1 for part in routed for item in part.items})
 
     def handle_commit(self, committed_changes: int) -> None:
-        """A transaction has ended; with it, ``committed_changes`` have arrived in all."""
+        """Count a transaction that has ended; ``committed_changes`` is the total so far."""
         changes = committed_changes - self._committed
         self.matched += self._open_matched
         self.unmatched += changes - self._open_matched
@@ -70,7 +70,7 @@ class Collector:
     """Handles one connection, which sends from ``confirmed_lsn`` on. Each connection needs a new one, and a new
     ``converter``.
 
-    ``resend_check`` has the source's last transaction seen so far; ``None`` if there is none.
+    ``resend_check`` has the source's last transaction so far; ``None`` if there is none.
 
     Every method may raise an error that stops the stream: ``DecodeError``, ``GapError``, ``SlotError``,
     ``BrokerError``; or ``PostgresUnavailableError`` if the catalog cannot be queried.
@@ -93,27 +93,26 @@ class Collector:
         self._source = source
         self._sequencer = FragmentSequencer(source, confirmed_lsn, max_event_bytes=outbox.limit.max_event_bytes)
         self._resend_check = resend_check
-        # A transaction of which only the begin has arrived; and the last one that has changes, or is published anyway.
+        # A transaction whose begin only has arrived; and the last one that has changes or is published anyway.
         self._begun: TransactionIdentity | None = None
         self._open: TransactionIdentity | None = None
         self.last_empty_lsn = -1
-        """Where the last transaction without changes commits that was published on this connection."""
+        """Where the last published transaction without changes commits on this connection."""
         self._published_lsn = confirmed_lsn - 1
         self._keepalive_lsn = confirmed_lsn
         self._described = DescribedRelations()
-        # The relations for which the converter knows what to read in the open transaction.
+        # The relations whose columns to read in the open transaction the converter has.
         self._narrowed: set[int] = set()
         subscriptions.router.forget_open_transaction()
         subscriptions.on_removed = self._sequencer.forget
 
     @property
     def is_resend_checked(self) -> bool:
-        """Whether the server is known to continue what was published: until then, nothing may be confirmed to it."""
+        """Whether the server is known to continue what was published; until then, nothing may be confirmed to it."""
         return self._resend_check is None or not self._resend_check.is_pending
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a part of a transaction has arrived."""
         return self._converter.in_transaction
 
     def handle_message(self, wal_lsn: int, data: bytes) -> None:
@@ -140,12 +139,12 @@ class Collector:
         self._described.check(catalog)
 
     def _forget_relations(self, lsn: int) -> None:
-        """Forget tables that no transaction changes from ``lsn`` on, which is past all that were received."""
+        """Forget tables that no transaction can change from ``lsn`` on, which is past everything received."""
         for oid in self._described.take_gone(lsn):
             self._converter.forget(oid)
 
     def publish_keepalive(self, commit_timestamp: str) -> bool:
-        """Publish how far the server has sent, if that is past what was published; returns whether it was."""
+        """Publish how far the server has sent, unless that was published already; return whether it was."""
         lsn = self._keepalive_lsn - 1
         if self._converter.in_transaction or lsn <= self._published_lsn:
             return False
@@ -154,7 +153,6 @@ class Collector:
         return True
 
     def _fragments(self, data: bytes) -> tuple[TransactionFragment, ...]:
-        """The fragments that the message completes."""
         message = decode(data)
         if self._begun is not None and isinstance(message, (RowMessage, RelationMessage, TruncateMessage)):
             self._open_transaction(self._begun)
@@ -188,12 +186,11 @@ class Collector:
         return (*self._lose_partitions(is_empty=begun is not None), *self._converter.handle(message))
 
     def _must_publish(self, empty: TransactionIdentity) -> bool:
-        """Whether a transaction without changes is published."""
         is_resent = self._resend_check is not None and self._resend_check.is_due(empty)
         return is_resent or self.subscriptions.tables.must_lose_with_nothing(empty.lsn)
 
     def _row_fragments(self, message: RowMessage) -> tuple[TransactionFragment, ...]:
-        """The fragments that a row completes, which is decoded without the text that cannot be."""
+        """The fragments that a row completes; text that cannot be decoded is left out."""
         while True:
             try:
                 return self._converter.handle(message)
@@ -215,7 +212,9 @@ class Collector:
         return relation_id in self._described and not self.subscriptions.router.has_shapes_on(relation_id)
 
     def _narrow(self, relation_id: int) -> None:
-        """Have only those columns decoded that shapes read; the converter refuses a relation that was not described."""
+        """Restrict decoding to the columns that shapes read; the converter refuses a relation that was not
+        described.
+        """
         if relation_id in self._described:
             self._converter.read_only(relation_id, self.subscriptions.router.columns_read(relation_id))
             self._narrowed.add(relation_id)
@@ -249,7 +248,7 @@ class Collector:
             self.counts.handle_commit(self._converter.committed_changes)
 
     def _route(self, fragment: TransactionFragment) -> RoutedFragments:
-        """Route as much as may be in memory; shapes that cannot be kept are ended together, and the others continue."""
+        """Route as much as fits in memory; shapes that cannot be kept are ended together, and the others continue."""
         check = self._outbox.limit.check_of(self._source, fragment)
         routed = None
         while routed is None:
@@ -259,14 +258,14 @@ class Collector:
     def _try_route(
         self, fragment: TransactionFragment, check: Callable[[RoutedFragment], None]
     ) -> RoutedFragments | None:
-        """Return ``None`` if shapes were ended, or their tables were recorded again: then route again."""
+        """Return ``None`` if shapes were ended or their tables recorded again; then route again."""
         try:
             return self.subscriptions.router.route_some(fragment, self._outbox.limit.max_items_bytes, check=check)
         except (ShapeError, DecodeError) as error:
             if not error.shape_errors:
                 raise
             reasons = {shape_id: str(each) for shape_id, each in error.shape_errors.items()}
-            # The server does not describe a table again when a label is added to an enum, so the catalog may be ahead.
+            # The server does not describe a table again when an enum gets a label, so the catalog may be ahead.
             if not self.subscriptions.tables.check_of(reasons):
                 self.subscriptions.end_shapes(reasons)
             return None

@@ -1,7 +1,7 @@
 """``LiveStatus``: capture's current status, for any thread, without delaying capture's own.
 
-Capture's thread hands over the objects of each connection; :meth:`LiveStatus.read` copies plain numbers from them. It
-takes no lock, so the numbers of one document may be from slightly different moments.
+Capture's thread sets the objects of each connection; :meth:`LiveStatus.read` copies plain numbers from them without a
+lock, so the numbers of one document may be from slightly different moments.
 """
 
 import time
@@ -19,11 +19,11 @@ from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
-    """The last connection that held the slot; ``matched`` and ``unmatched`` are the changes of those before it.
+    """The last connection that held the slot; ``matched`` and ``unmatched`` count the changes of earlier ones.
 
-    ``is_capturing`` once it has read which shapes there are and which were evicted, until it is closed. Before that,
-    ``subscriptions`` are of the connection before, and another capture may have written the registry since. It is
-    replaced as a whole, so that a reader sees either the one or the other.
+    It ``is_capturing`` from when it has read the shapes and evictions until it is closed. Before that,
+    ``subscriptions`` are of the previous connection, and another capture may have written the registry since. It is
+    replaced as a whole, so that a reader sees a consistent state.
     """
 
     source: str
@@ -37,7 +37,7 @@ class _Connection:
 
 
 class LiveStatus:
-    """One for the life of the process. ``queue_bytes``, ``slot`` and ``evicted`` return at once, in any thread."""
+    """One per process. ``queue_bytes``, ``slot`` and ``evicted`` must return at once, in any thread."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class LiveStatus:
 
     @contextmanager
     def connection(self, source: str, positions: StandbyStatus) -> Iterator[None]:
-        """During the body, a connection holds the slot of ``source``; what it has reached stays known afterwards."""
+        """During the body, a connection holds the slot of ``source``; its positions stay known afterwards."""
         last = self._connection
         if last is None:
             opened = _Connection(source, positions, 1, ChangeCounts(), None)
@@ -79,17 +79,15 @@ class LiveStatus:
             self._connection = replace(self._connection, is_capturing=False)
 
     def handle_start(self, subscriptions: Subscriptions, counts: ChangeCounts) -> None:
-        """The connection of the current :meth:`connection` begins to capture."""
+        """The current :meth:`connection` starts to capture."""
         if self._connection is None:
             raise RuntimeError("capture starts without a connection")
         self._connection = replace(self._connection, subscriptions=subscriptions, counts=counts, is_capturing=True)
 
     def handle_acks_read(self) -> None:
-        """The ack table was read without an error."""
         self._acks_read_at_ms = self._now_ms()
 
     def read(self) -> CaptureStatus:
-        """The current document."""
         at_ms, connection = self._now_ms(), self._connection
         status = CaptureStatus(
             at_ms=at_ms,
@@ -130,5 +128,5 @@ def _with(connection: _Connection, status: CaptureStatus) -> CaptureStatus:
 
 
 def _reached(lsn: int) -> int | None:
-    """``None`` for the −1 that a position has before its first."""
+    """``None`` for -1, which a position has before its first value."""
     return None if lsn < 0 else lsn

@@ -1,10 +1,10 @@
-"""Whether a connection should receive the messages of ``pg_logical_emit_message``, which any role may write.
+"""Decides whether a connection should receive the messages of ``pg_logical_emit_message``, which any role may write.
 
-They are up to 1 GB each, and nobody needs them. But a transaction that changes no published table is sent only if it
-has one, and two things may need such a transaction: a table that has lost a partition while nothing else commits, as
-its shapes lose the rows with a transaction (``bound_tables``); and the last transaction that was published, if it was
-one of these, as it must be sent again (``history_check``). So a connection begins without messages, and is replaced by
-one that has them where either is found; and that by one without, once the slot is confirmed past it.
+They are up to 1 GB each, and nothing uses them. But a transaction that changes no published table is sent only if it
+has one, and two things may need such a transaction: a table that has lost a partition while nothing else commits,
+because its shapes lose the rows with a transaction (``bound_tables``); and the last published transaction, if it was
+one of these, because it must be resent (``history_check``). So a connection starts without messages. If either is
+found, it is replaced by one with messages, and that by one without once the slot is confirmed past it.
 """
 
 from flushtracker.capture.collector import Collector
@@ -14,9 +14,9 @@ from flushtracker.errors import ReconnectError
 
 
 def require_messages(tables: TableChanges, confirmed_lsn: int, *, has_messages: bool) -> None:
-    """Raise ``ReconnectError`` if a connection that sends from ``confirmed_lsn`` on should have messages at once.
+    """Raise ``ReconnectError`` if a connection that sends from ``confirmed_lsn`` on needs messages from the start.
 
-    That is where the transaction with which a partition was lost is sent again. One that is yet to be lost can wait.
+    It does if the transaction with which a partition was lost is resent. A partition still to be lost can wait.
     """
     if not has_messages and tables.has_lost_since(confirmed_lsn):
         raise ReconnectError(
@@ -25,9 +25,9 @@ def require_messages(tables: TableChanges, confirmed_lsn: int, *, has_messages: 
 
 
 def check_messages(collector: Collector, status: StandbyStatus, *, has_messages: bool) -> None:
-    """Raise ``ReconnectError`` if a connection should have messages, or need not any more; call it at intervals.
+    """Raise ``ReconnectError`` if the connection should have messages, or no longer needs them; call it at intervals.
 
-    Where transactions commit, they come before the next call, and none is needed that has nothing but messages.
+    On a busy server, other transactions arrive before the next call, so none with only messages is needed.
     """
     tables = collector.subscriptions.tables
     if collector.in_transaction:

@@ -1,9 +1,9 @@
 """``flushtracker capture``: the capture process, from its arguments to its exit code.
 
-With ``--create`` it first creates the topics, the publication and the slot that are missing. No slot is created before
-the shapes file, every table and the existing topics are known to be right: the shapes may begin where the slot does.
-Once there is one, what is wrong with single shapes stops nothing, as without ``--create``. The slot comes last: as soon
-as it exists, the server keeps its WAL until a capture confirms it.
+With ``--create`` it first creates missing topics, publication and slot. No slot is created before the shapes file,
+every table and the existing topics are checked: the shapes may begin where the slot does. Once there is one, errors of
+single shapes do not stop capture, as without ``--create``. The slot comes last: as soon as it exists, the server keeps
+its WAL until a capture confirms it.
 """
 
 import argparse
@@ -89,14 +89,14 @@ def _create_missing(config: CaptureConfig, succession: Succession, say: Callable
 
 
 def _check_new_slot(config: CaptureConfig, connection: Connection, succession: Succession) -> None:
-    # A source on a later timeline than the first keeps its name, so the timeline does not matter here.
+    # A source on a later timeline keeps its name, so the timeline does not matter here.
     base = SourceName(system_identifier(connection), 1, config.postgres.slot)
     with closing(TopicReader(config.kafka)) as reader:
         check_new_slot(last_entries(reader.values(config.kafka.topics.shapes)), base, succession)
 
 
 def _missing_roles(config: KafkaConfig, admin: TopicAdmin) -> list[str]:
-    """The roles without a topic, also of snapshots if named; raises ``ConfigError`` if a topic that exists is wrong."""
+    """The roles without a topic, including snapshots if named; raises ``ConfigError`` if an existing topic is wrong."""
     facts = admin.facts()
     if faults := faults_of(config, {role: topic for role, topic in facts.items() if topic is not None}):
         raise ConfigError(f"{'; '.join(faults)}. `flushtracker topics` checks topics")
@@ -106,14 +106,14 @@ def _missing_roles(config: KafkaConfig, admin: TopicAdmin) -> list[str]:
 def _create_publication(
     connection: Connection, postgres: SlotConfig, definitions: Collection[ShapeDefinition], *, is_first: bool
 ) -> bool:
-    """Create the publication if it is missing; returns whether it did.
+    """Create the publication if it is missing; return whether it was.
 
-    The ``is_first`` start, before there is a slot, refuses shapes that do not fit their tables. A table is checked
-    together with its publication. So both happen in one transaction, which the end of the connection rolls back if a
-    shape is refused. The tables are added after it, and before the slot is created: then the shapes get everything that
-    the slot has. Those that cannot be added yet are delayed, as capture logs when it has started.
+    The ``is_first`` start, before there is a slot, refuses shapes that do not fit their tables. Tables are checked
+    together with the publication, so both happen in one transaction, which is rolled back at the end of the connection
+    if a shape is refused. The tables are added after it and before the slot is created, so that the shapes get
+    everything in the slot. Shapes whose tables cannot be added yet are delayed; capture logs that when it has started.
     """
-    # One snapshot for all the catalog's queries, as a body of one_snapshot would have; it must be able to write.
+    # One snapshot for all catalog queries, as with one_snapshot, but it must be able to write.
     rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ")
     tables = ServerTables(connection, postgres.publication, postgres.slot)
     is_new = tables.create_publication({table for definition in definitions for table in tables_of(definition)})

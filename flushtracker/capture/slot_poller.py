@@ -1,6 +1,6 @@
-"""``SlotPoller``: reads the slot's figures every few seconds, over a connection of its own.
+"""``SlotPoller``: reads the slot's figures every few seconds, over its own connection.
 
-Capture's thread may be blocked by Kafka for minutes, and that is when the slot's figures matter most.
+Capture's thread may be blocked by Kafka for minutes, which is when the slot's figures matter most.
 """
 
 import logging
@@ -27,9 +27,9 @@ _STOP_TIMEOUT_S: Final = 1.0
 
 
 class SlotPoller:
-    """Reads the slot in a thread, as a context manager; connects again when the connection is lost.
+    """Reads the slot in a thread, as a context manager; reconnects when the connection is lost.
 
-    While the server does not answer, :attr:`last` keeps the last figures, with their time.
+    While the server does not respond, :attr:`last` keeps the last figures, with their time.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class SlotPoller:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        # A server that does not answer must not delay the exit.
+        # An unresponsive server must not delay the exit.
         self._thread.join(_STOP_TIMEOUT_S)
 
     def _run(self) -> None:
@@ -69,13 +69,13 @@ class SlotPoller:
         try:
             self._poll()
         except PostgresError as error:
-            # Before the first answer, capture's own connection fails too, and capture logs why.
+            # Before the first response, capture's own connection fails too, and capture logs why.
             if self.last is not None and not self._has_failed:
                 logger.warning("slot not readable slot=%s reason=%s", self._slot, error)
             self._has_failed = True
 
     def _failover_lacks(self, connection: Connection) -> tuple[str, ...] | None:
-        """What the slot lacks to survive a failover, looked at less often; a change is logged."""
+        """What the slot lacks to survive a failover, checked less often; changes are logged."""
         if time.monotonic() < self._next_failover_s:
             return self._lacks
         self._next_failover_s = time.monotonic() + FAILOVER_INTERVAL_S
@@ -95,7 +95,7 @@ class SlotPoller:
             while not self._stop.is_set():
                 found = read_slot_status(connection, self._slot, now_ms())
                 if found is not None:
-                    # First without the standbys: one that does not answer would let the figures grow old.
+                    # First without the standbys: an unresponsive one would make the figures stale.
                     self.last = replace(found, failover_lacks=self._lacks)
                     self.last = replace(found, failover_lacks=self._failover_lacks(connection))
                     if self._has_failed:

@@ -1,6 +1,6 @@
-"""Event → record: the stream that an event belongs to, the key that decides its partition, and its JSON.
+"""Turns events into records: the stream, the key, which determines the partition, and the JSON.
 
-In a compacted topic the key also decides which record replaces which. Compound keys are JSON arrays, so two different
+In a compacted topic the key also determines which record replaces which. Compound keys are JSON arrays, so different
 keys never have the same text, whatever the names contain.
 """
 
@@ -16,7 +16,7 @@ Event: TypeAlias = FragmentEvent | ShapeChangesEvent | FlushNotification | Regis
 
 
 class Record(NamedTuple):
-    """An event as it is published; ``stream`` is one of the roles in ``topic_rules``."""
+    """An event as published; ``stream`` is one of the roles in ``topic_rules``."""
 
     stream: str
     key: str
@@ -28,7 +28,7 @@ def record_of(event: Event) -> Record:
 
     - A fragment's key is its source: all fragments of a source are in one partition, in order.
     - A flush notification's key has its type and its writer, because in the compacted topic ``removed`` must not
-      replace ``flushed``, nor what one writer has flushed what another has.
+      replace ``flushed``, nor one writer's flush another's.
     - A shape's registry entry, its changes and its snapshots share a key: all changes of a shape are in one partition,
       in order, and so are its snapshots.
 
@@ -50,7 +50,7 @@ def record_of(event: Event) -> Record:
 
 
 def _entry_names(entry: RegistryEntry) -> tuple[str, ...]:
-    """What distinguishes an entry from the others of its source; no shape id is empty."""
+    """The part of the key that distinguishes an entry from others of its source; no shape id is empty."""
     match entry:
         case ShapeEntry():
             return (entry.definition.id,)
@@ -63,12 +63,12 @@ def _entry_names(entry: RegistryEntry) -> tuple[str, ...]:
 
 
 def fragment_key(source: str) -> str:
-    """The key of every fragment of ``source``; a reader finds them by it."""
+    """The key of every fragment of ``source``; readers use it to find them."""
     return source
 
 
 def shape_keys_prefix(source: str) -> bytes:
-    """How the keys of the changes of all shapes of ``source`` begin, and no other key.
+    """The prefix of the keys of all shape changes of ``source``, and of no other keys.
 
     >>> shape_keys_prefix("7/1/s")
     b'["7/1/s",'

@@ -1,9 +1,9 @@
 """The streams' topics, and the settings that each needs, so that Kafka never removes unread records. No Kafka here.
 
 Fragments, shape changes and the rows of snapshots are read once, in order, and every record counts: their topics keep
-all records for longer than the longest stall to survive, and accept the largest possible record. Of flushes, of the
-registry of shapes and of the snapshots that were taken, only the last record of each key counts, but it counts
-permanently: compaction keeps exactly that, and deletion by age would lose it.
+all records for longer than the longest stall to survive, and accept the largest possible record. In the topics of
+flushes, of the registry and of the snapshots taken, only the last record of each key counts, but permanently:
+compaction keeps exactly that, and deletion by age would lose it.
 """
 
 from collections.abc import Mapping
@@ -13,24 +13,24 @@ from typing import Final
 from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES, SNAPSHOTS, SNAPSHOTS_TAKEN
 
 MAX_EVENT_BYTES: Final = 64 << 20
-"""The greatest ``max_event_bytes``, and its default: for rows of many megabytes. librdkafka's defaults read that."""
+"""The maximum and default of ``max_event_bytes``, for rows of many megabytes. librdkafka's defaults can read it."""
 
 ROLES: Final = (FRAGMENTS, FLUSHES, SHAPES, SHAPE_CHANGES)
 SNAPSHOT_ROLES: Final = (SNAPSHOTS, SNAPSHOTS_TAKEN)
-"""Those of which only writers with a storage of their own need topics."""
+"""Only writers with their own storage need these topics."""
 _ORDERED: Final = frozenset({FRAGMENTS, SHAPE_CHANGES, SNAPSHOTS})
 _COMPACTED: Final = frozenset({FLUSHES, SHAPES, SNAPSHOTS_TAKEN})
 _UNLIMITED: Final = -1
 _UNCLEAN: Final = "unclean.leader.election.enable"
 
 # Only closed segments are compacted. With Kafka's default of one gigabyte, a reader that starts over would read a
-# gigabyte of each partition to get a few thousand records.
+# gigabyte per partition to get a few thousand records.
 _COMPACTED_SEGMENT_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topic name of each stream; no two are the same. Those for snapshots are both there, or neither."""
+    """The topic name of each stream; all differ. The two for snapshots are both set, or neither."""
 
     fragments: str
     flushes: str
@@ -40,14 +40,14 @@ class Topics:
     snapshots_taken: str | None = None
 
     def by_role(self) -> dict[str, str]:
-        """Role → name of those that there are, in the order of the roles."""
+        """Names by role, without unset ones, in the order of the roles."""
         names = {role: getattr(self, role) for role in (*ROLES, *SNAPSHOT_ROLES)}
         return {role: name for role, name in names.items() if name is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic as its broker describes it; ``config`` is its effective configuration, defaults included."""
+    """A topic as described by its broker; ``config`` is its effective configuration, including defaults."""
 
     name: str
     partitions: int
@@ -57,9 +57,9 @@ class TopicFacts:
 def topic_settings(
     role: str, *, retention_ms: int, max_event_bytes: int, replication_factor: int = 1
 ) -> dict[str, str]:
-    """The configuration to create the topic of a role with; ``topic_faults`` finds nothing wrong with it.
+    """The configuration for a new topic of a role; ``topic_faults`` accepts it.
 
-    Of three replicas or more, two must have a record before it is confirmed: Kafka's default is one.
+    With three or more replicas, two must have a record before it is confirmed; Kafka's default is one.
 
     Raises:
         ValueError: there is no such role.
@@ -79,7 +79,7 @@ def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_b
     """Everything wrong with the topic of a role, one sentence each: the setting, its value, the required one, and why.
 
     ``retention_ms`` is the longest stall to survive, and ``max_event_bytes`` the largest record that the program
-    publishes, if it publishes any.
+    publishes, if any.
 
     Raises:
         ValueError: there is no such role.
@@ -94,7 +94,7 @@ def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_b
     if facts.config.get("cleanup.policy") != policy:
         faults.append(_fault(facts, "cleanup.policy", policy, harm))
     if not is_ordered:
-        # Of the ordered streams each record says what it follows, so that a lost one is a gap, and is sent again.
+        # Records of the ordered streams say what they follow, so a lost one is a gap and is resent.
         if facts.config.get(_UNCLEAN) == "true":
             why = "a replica that lacks the last records of keys could become the leader, and they would be lost"
             faults.append(_fault(facts, _UNCLEAN, "false", why))
@@ -112,7 +112,7 @@ def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_b
 
 
 def deleted_beginning(begins: Mapping[int, int]) -> str | None:
-    """What was deleted of a compacted topic, by where its partitions begin; ``None`` if it has its beginning.
+    """Describe the deleted beginning of a compacted topic, given the first offsets; ``None`` if nothing was deleted.
 
     >>> deleted_beginning({0: 0, 1: 3})
     'begins at Kafka offset 3 in partition 1: what was before was deleted'

@@ -1,4 +1,4 @@
-"""What every Kafka client shares: connection settings, librdkafka's log, and error texts without secrets."""
+"""Shared by all Kafka clients: connection settings, librdkafka's log, and error texts without secrets."""
 
 import logging
 import re
@@ -40,13 +40,14 @@ _UNAUTHORIZED: Final = frozenset(
 _SASL: Final = "SASL"
 _BAD_CERTIFICATE: Final = "certificate verify failed"
 _BROKER: Final = re.compile(r"ssl://\[?(?P<host>.+?)\]?:(?P<port>\d+)/")
-# With TLS 1.3 a client learns only after the handshake that its certificate is refused, as if a connection broke.
+# With TLS 1.3 a client learns only after the handshake that its certificate is refused; it looks like a broken
+# connection.
 _REFUSED_CERTIFICATE: Final = re.compile(
     r"alert (?:bad certificate|certificate (?:unknown|expired|revoked|required)|unsupported certificate|unknown ca)"
 )
 _CLIENT_CERTIFICATES: Final = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
 _ENCRYPTED: Final = re.compile(r"\bssl\.(?P<kind>key|keystore)\.(?:location|pem)\b")
-"""What librdkafka cannot read without a password."""
+"""Files that librdkafka cannot read without a password."""
 _INVALID_TOKEN: Final = "invalid_token"  # noqa: S105  what a broker answers
 _MAX_REASON_CHARS: Final = 400
 
@@ -61,7 +62,7 @@ class ClientErrors:
         self._options = options
         self._last = ""
         self.is_refusal = False
-        """Whether it was about TLS or authentication, which retrying does not fix."""
+        """Whether it concerned TLS or authentication, which retries do not fix."""
 
     def note(self, error: KafkaError) -> None:
         # "All brokers down" is less specific than the error of each broker.
@@ -72,17 +73,17 @@ class ClientErrors:
             )
 
     def clear(self) -> None:
-        """Forget the error, once the brokers answer again."""
+        """Forget the error once the brokers respond again."""
         self._last, self.is_refusal = "", False
 
     @property
     def is_silent(self) -> bool:
-        """Whether there was none, as when a broker answers that it cannot do something yet."""
+        """Whether there was none, for example when a broker responds that it cannot do something yet."""
         return not self._last
 
     @property
     def last(self) -> str:
-        # A broker closes a connection that does not begin as its listener expects, and librdkafka reports nothing.
+        # A broker closes a connection that does not begin as its listener expects; librdkafka then reports nothing.
         return (
             self._last
             or no_token_yet(self._options)
@@ -95,7 +96,7 @@ class ClientErrors:
         return text[:_MAX_REASON_CHARS].rstrip(".")
 
     def refusal(self, servers: str) -> BrokerError:
-        """The error for a client that the brokers refuse, or that refuses them, with the reason and what to do."""
+        """The error for a client that the brokers refuse, or that refuses them, with the reason and a remedy."""
         if (remedy := token_remedy(self._last, self._options)) is not None:
             return BrokerError(f"no token for Kafka at {servers}: {self.last}; {remedy}")
         broker = _BROKER.search(self._last)
@@ -130,7 +131,7 @@ def client_settings(config: KafkaConfig, errors: ClientErrors) -> dict[str, Any]
 
 
 def rejected_options(error: KafkaException | TypeError, options: SecretOptions) -> ConfigError:
-    """The error for options that librdkafka rejects: it names the option if possible, and shows no value."""
+    """The error for options that librdkafka rejects: it names the option if possible, but no value."""
     reason = kafka_error(error).str() if isinstance(error, KafkaException) else str(error)
     encrypted = _ENCRYPTED.search(reason)
     wrong = f"the file, or ssl.{encrypted['kind']}.password" if encrypted else "the configuration"
@@ -138,11 +139,10 @@ def rejected_options(error: KafkaException | TypeError, options: SecretOptions) 
 
 
 def missing_acl(error: KafkaError, operation: str, resource: str) -> str:
-    """What to do if the error is that an ACL is missing, to append to a message; empty for any other error."""
+    """What to do if the error is a missing ACL, to append to a message; empty for any other error."""
     return f"; allow this user {operation} on {resource}" if error.code() in _UNAUTHORIZED else ""
 
 
 def kafka_error(error: KafkaException) -> KafkaError:
-    """The error that the exception carries."""
     carried: KafkaError = error.args[0]
     return carried

@@ -1,7 +1,7 @@
-"""``first_contact``: reports within seconds what is wrong with the brokers' address, while a program starts.
+"""``first_contact``: reports a wrong broker address within seconds, while a program starts.
 
-A broker may start later than the program, so this is only a warning. It needs no options: it opens a connection to
-each server, and requests the topics only if that takes neither TLS nor a user.
+A broker may start later than the program, so this is only a warning. It needs no options: it opens a connection to each
+server, and requests the topics only if that needs neither TLS nor authentication.
 """
 
 import logging
@@ -30,10 +30,10 @@ _NO_TOPICS: Final = Topics("", "", "", "")
 
 
 def first_contact(servers: str, security: str, gives_up_after_s: float) -> None:
-    """Warn if none of the ``servers`` accepts a connection, or if nothing there answers like a broker.
+    """Warn if none of the ``servers`` accepts a connection, or none responds like a broker.
 
-    ``security`` is Kafka's ``security.protocol``. Takes seven seconds at most, however many addresses a name has, and
-    also if it cannot be resolved in time.
+    ``security`` is Kafka's ``security.protocol``. Takes at most seven seconds, however many addresses a name has and
+    even if it cannot be resolved.
     """
     reason = _refusal(servers)
     if reason is None and security.upper() == "PLAINTEXT":
@@ -43,17 +43,18 @@ def first_contact(servers: str, security: str, gives_up_after_s: float) -> None:
 
 
 def log_waiting(servers: str, reason: str, gives_up_after_s: float) -> None:
-    """Warn that the brokers do not answer yet."""
     logger.warning("waiting for kafka servers=%s gives_up_after_s=%.0f reason=%s", servers, gives_up_after_s, reason)
 
 
 def _refusal(servers: str) -> str | None:
-    """Why none of the servers accepts a connection; ``None`` if one does, or only the client can read the address."""
+    """Why none of the servers accepts a connection; ``None`` if one does, or if only the client can parse the
+    address.
+    """
     names = list(dict.fromkeys(server.strip() for server in servers.split(",")))
     if not all(_ADDRESS.fullmatch(name) for name in names):
         return None
     answers: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
-    # Resolving a name has no timeout, and each of its addresses is tried in turn. Such a thread ends by itself.
+    # Name resolution has no timeout, and each address is tried in turn, so use threads, which end by themselves.
     for name in names:
         Thread(target=lambda name=name: answers.put((name, _refusal_of(name))), daemon=True).start()
     reasons = dict.fromkeys(names, f"no answer within {_CONNECT_TIMEOUT_S:g} s")
@@ -78,7 +79,7 @@ def _refusal_of(server: str) -> str | None:
 
 
 def _silence(servers: str) -> str | None:
-    """Why nothing at the servers answers like a broker; ``None`` if something does."""
+    """Why none of the servers responds like a broker; ``None`` if one does."""
     errors = ClientErrors(SecretOptions())
     # The settings of every client, without those of a configuration.
     client = AdminClient(client_settings(KafkaConfig(servers, _NO_TOPICS), errors))

@@ -1,4 +1,4 @@
-"""``FlushNotifier``: how a writer reports how far each of its shapes is durable."""
+"""``FlushNotifier``: reports how far each of a writer's shapes is durable."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,18 +24,17 @@ class FlushNotifier:
             notifier.flushed("7301/1/shapes", "users", offset) # then reported
             notifier.flush()                                   # confirmed by the brokers
 
-    ``writer`` is the name that the shapes file has as the ``writer`` of these shapes: what is notified under another
-    name moves no ack.
+    ``writer`` must be the ``writer`` of these shapes in the shapes file: notifications under another name move no ack.
 
     ``flushed`` only records the offset: for each shape, one notification is published by the next :meth:`publish` or
     :meth:`flush`, however many calls there were. A shape's offset never goes back: a lower one repeats the greatest, as
-    for resent changes that a writer already has. Keys and partitioner are those of capture's own records. Only capture
+    for resent changes that the writer already has. Keys and partitioner are those of capture's records. Only capture
     publishes ``removed``.
 
-    Offsets are not verified: one that is not durable makes PostgreSQL delete WAL of data that is stored nowhere.
+    Offsets are not verified: if one is not durable, PostgreSQL deletes WAL of data that is stored nowhere else.
 
-    The block waits for confirmation at its end, unless an exception leaves it. After a ``BrokerError`` create another
-    notifier, and start it with what is durable.
+    The block waits for confirmation at its end, unless it is left by an exception. After a ``BrokerError``, create
+    another notifier and start it with the durable offsets.
 
     Raises:
         ConfigError: the file cannot be used, or the client rejects its options.
@@ -56,7 +55,7 @@ class FlushNotifier:
     def start(self, durable: Mapping[tuple[str, str], LogOffset]) -> None:
         """Repeat how far each ``(source, shape_id)`` is durable; returns once the brokers have confirmed it.
 
-        The previous process may have ended between a commit and its notification, which nothing else would repeat.
+        The previous process may have ended between a commit and its notification, which would otherwise be lost.
 
         Raises:
             ValueError: as :meth:`flushed`.
@@ -67,7 +66,7 @@ class FlushNotifier:
         self.flush()
 
     def flushed(self, source: str, shape_id: str, offset: LogOffset) -> None:
-        """Everything sent to the shape up to and including ``offset`` is durable.
+        """Record that everything sent to the shape up to and including ``offset`` is durable.
 
         Raises:
             ValueError: a name is empty or has control characters, or the offset is before all transactions.
@@ -79,12 +78,12 @@ class FlushNotifier:
         self._waiting.add(key)
 
     def forget(self, source: str, shape_id: str) -> None:
-        """The shape was removed, and what was recorded of it has been published: its offset is not kept any more."""
+        """Drop the offset of a removed shape, unless it is still to be published."""
         if (source, shape_id) not in self._waiting:
             self._offsets.pop((source, shape_id), None)
 
     def publish(self) -> None:
-        """Pass what was recorded to the client, which sends it in the background; does not wait for confirmation.
+        """Pass recorded offsets to the client, which sends it in the background; does not wait for confirmation.
 
         Raises:
             BrokerError: a notification cannot be delivered.
@@ -106,7 +105,7 @@ class FlushNotifier:
         self._publisher.flush(self._retry_timeout_s)
 
     def close(self) -> None:
-        """Discard what is not confirmed; the next :meth:`start` repeats it."""
+        """Discard unconfirmed notifications; the next :meth:`start` repeats them."""
         self._publisher.close()
 
     def __enter__(self) -> "FlushNotifier":

@@ -1,4 +1,4 @@
-"""How to reach Kafka and which topics hold the streams: ``conf/kafka.yaml`` → frozen dataclasses. Imports no client."""
+"""Brokers and topics: ``conf/kafka.yaml`` as frozen dataclasses. Imports no Kafka client."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ _DEFAULT_RETRY_TIMEOUT_MS: Final = 60_000
 _DEFAULT_PARTITIONS: Final = 4
 _DEFAULT_REPLICATION_FACTOR: Final = 3
 _LEAST_EVENT_BYTES: Final = 128 << 10
-"""Enough for an event that names some shapes, or has a row of a few kilobytes, whatever JSON escapes in it."""
+"""Enough for an event that names some shapes or has a row of a few kilobytes, even if all of it is escaped in JSON."""
 
 _ORDER: Final = "flushtracker sets it, because the order and completeness of the streams depend on it"
 _RESERVED: Final = {
@@ -74,7 +74,7 @@ def load_kafka_config(path: Path) -> KafkaConfig:
 
 
 def kafka_config(section: YamlMapping) -> KafkaConfig:
-    """Read the same settings from a section of a larger file.
+    """Read the same settings from a section of another file.
 
     Raises:
         ConfigError: naming the file, the line and the key.

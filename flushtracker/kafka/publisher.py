@@ -2,12 +2,12 @@
 
 Records are queued, sent in the background in batches, and confirmed when all in-sync replicas have them. While the
 brokers are unavailable the publisher retries. It never skips a record, because readers would encounter a gap. If a
-record cannot be delivered, or nothing is confirmed for ``retry_timeout``, it fails permanently: it discards what is
-still queued, and each later call raises the same error. Its owner then starts over from what was confirmed. Once the
-owner is stopping, the timeout is a few seconds.
+record cannot be delivered, or nothing is confirmed for ``retry_timeout``, it fails permanently: it discards queued
+records, and each later call raises the same error. Its owner then starts over from what was confirmed. Once the owner
+is stopping, the timeout is a few seconds.
 
-An owner that may lose the right to publish sets a ``gate``, which is asked before each record is queued, and has
-another thread :meth:`~KafkaPublisher.abandon` what is queued.
+An owner that may lose the right to publish sets a ``gate``, which is called before each record is queued; another
+thread may :meth:`~KafkaPublisher.abandon` queued records.
 """
 
 import logging
@@ -34,21 +34,21 @@ _SETTINGS: Final = {
     "enable.idempotence": True,
     # After a rejected record the client stops instead of sending the next one.
     "enable.gapless.guarantee": True,
-    # Records have no timeout of their own: if one expired, those behind it would still be sent. The publisher keeps one
+    # Records have no timeouts of their own: if one expired, later ones would still be sent. The publisher has one
     # timeout for all of them.
     "message.timeout.ms": 0,
-    # The default of Java's clients, so that other producers put the same key into the same partition.
+    # The default of Java clients, so that all producers put the same key into the same partition.
     "partitioner": "murmur2_random",
     "queue.buffering.max.messages": 100_000,
 }
 _DEFAULTS: Final = {"compression.type": "zstd", "linger.ms": 20}
 _BATCH_BYTES: Final = 1_000_000
-"""librdkafka's default; a batch must be no larger than the topics accept, either."""
+"""librdkafka's default; a batch must not be larger than the topics accept, either."""
 _LEAST_QUEUE_KBYTES: Final = 64 << 10
 
 _RECORDS_PER_POLL: Final = 100
 _SLICE_S: Final = 0.2
-"""Waits are cut into slices, so that Ctrl-C takes effect promptly."""
+"""Waits are split, so that Ctrl-C takes effect promptly."""
 _GATE_POLL_S: Final = 0.05
 
 STOP_TIMEOUT_S: Final = 5.0
@@ -63,7 +63,7 @@ class KafkaPublisher:
     """Publishes to the brokers of ``config``, from one thread. ``stop`` is set once its owner is stopping.
 
     Callbacks run inside :meth:`publish`, :meth:`poll` and :meth:`flush`, in the order of a partition's records. Call
-    one of them regularly: nothing else notices confirmations and errors.
+    one of them regularly: confirmations and errors are processed nowhere else.
 
     Raises:
         ConfigError: the client rejects its options.
@@ -77,10 +77,10 @@ class KafkaPublisher:
         self._errors = ClientErrors(config.options)
         self._rejected: _RejectedRecord | None = None
         self._failure: FlushtrackerError | None = None
-        # Held to queue a record, so that nothing is queued once the publisher was abandoned.
+        # Held while a record is queued, so that nothing is queued once the publisher was abandoned.
         self._lock = Lock()
         self.gate: Callable[[], bool] | None = None
-        """Whether a record may be queued now; while it may not, :meth:`publish` waits. What it raises is raised."""
+        """Whether a record may be queued now; :meth:`publish` waits while it may not, and passes exceptions on."""
         self._until_poll = _RECORDS_PER_POLL
         self._topics: set[str] = set()
         self._published = 0
@@ -104,20 +104,20 @@ class KafkaPublisher:
 
     @property
     def pending(self) -> int:
-        """The number of records published and not yet confirmed."""
+        """The number of unconfirmed records."""
         return self._published - self._confirmed
 
     @property
     def pending_bytes(self) -> int:
-        """The bytes of the values of those records, for any thread."""
-        # In this order, so that no confirmation in between makes it negative.
+        """The size of the values of unconfirmed records; may be read from any thread."""
+        # In this order, so that a confirmation in between cannot make it negative.
         confirmed_bytes = self._confirmed_bytes
         return self._published_bytes - confirmed_bytes
 
     def publish(
         self, topic: str, key: str | bytes, value: str | bytes | None, on_confirmed: Callable[[], None] | None = None
     ) -> None:
-        """Queue a record, waiting for the gate, and while the queue is full.
+        """Queue a record; waits for the gate, and while the queue is full.
 
         ``on_confirmed`` is called once, when the record is durable.
 
@@ -169,7 +169,7 @@ class KafkaPublisher:
         """Wait until everything published is confirmed.
 
         Raises:
-            BrokerUnavailableError: something is still unconfirmed after ``timeout_s``; flush again, or continue.
+            BrokerUnavailableError: records are still unconfirmed after ``timeout_s``; flush again, or continue.
             BrokerError: a record cannot be delivered; every later call raises it again.
         """
         self._raise_failure()
@@ -181,15 +181,15 @@ class KafkaPublisher:
             self._serve(self._producer.flush, min(left_s, _SLICE_S))
 
     def close(self) -> None:
-        """Discard what is not confirmed, which may or may not have arrived; nothing is sent afterwards."""
+        """Discard unconfirmed records, which may or may not have arrived; nothing is sent afterwards."""
         if self._failure is None:
             self._failure = BrokerError("the publisher is closed")
             self._purge()
 
     def abandon(self, failure: FlushtrackerError) -> None:
-        """Discard at once what is not confirmed; from then on every call raises ``failure``. For any thread.
+        """Discard unconfirmed records at once; from then on every call raises ``failure``. For any thread.
 
-        What is in a request that was handed to the broker's socket may still arrive.
+        Records in a request already passed to the broker's socket may still arrive.
         """
         with self._lock:
             if self._failure is None:
@@ -215,7 +215,7 @@ class KafkaPublisher:
             self._failure = BrokerError("publishing was interrupted")
             self._purge()
             raise KeyboardInterrupt from error
-        # It may have been abandoned meanwhile, of which a rejected record is a consequence.
+        # It may have been abandoned meanwhile; a rejected record is then a consequence.
         self._raise_failure()
         if self._rejected is not None:
             self._fail(BrokerError(self._describe_rejected(self._rejected)))
@@ -262,7 +262,7 @@ class KafkaPublisher:
             raise type(self._failure)(str(self._failure))
 
     def _fail(self, failure: BrokerError) -> NoReturn:
-        """Fail permanently: nothing still queued may be delivered behind a record that was not."""
+        """Fail permanently: no queued record may be delivered after one that was not."""
         with self._lock:
             self._failure = failure
         self._purge()
@@ -275,7 +275,7 @@ class KafkaPublisher:
             self._producer.poll(0)
 
     def _describe_fatal(self, fatal: KafkaError) -> str:
-        """Describe a fatal error by that of the rejected record, which arrives with it or just after."""
+        """Describe a fatal error by the rejected record's error, which arrives with it or just after."""
         deadline = time.monotonic() + _DIAGNOSIS_TIMEOUT_S
         while (self._rejected is None or self._rejected.is_consequence) and time.monotonic() < deadline:
             with suppress(KafkaException):
@@ -321,9 +321,9 @@ class KafkaPublisher:
         )
 
     def _unconfirmed_reason(self) -> str:
-        """Why nothing is confirmed: the client's last error, or what the brokers say of the partitions.
+        """Why nothing is confirmed: the client's last error, or the state of the partitions.
 
-        The client retries by itself, and reports nothing, where a partition lacks replicas.
+        If a partition lacks replicas, the client retries without reporting anything.
         """
         if self._errors.is_silent:
             with suppress(FlushtrackerError):
@@ -333,7 +333,7 @@ class KafkaPublisher:
 
 
 def _sizes(max_event_bytes: int) -> dict[str, str | int | float | bool]:
-    """The largest record plus Kafka's framing, and a queue for two of them, or for many small ones."""
+    """The largest record plus Kafka's framing, and a queue for two of these or for many small ones."""
     return {
         "message.max.bytes": max_event_bytes + (64 << 10),
         "queue.buffering.max.kbytes": max(2 * max_event_bytes // 1024 + 128, _LEAST_QUEUE_KBYTES),

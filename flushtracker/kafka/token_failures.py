@@ -1,7 +1,7 @@
-"""What is wrong when a client of Kafka gets no token (SASL OAUTHBEARER), by librdkafka's message, and what to do.
+"""Explains why a Kafka client gets no token (SASL OAUTHBEARER), from librdkafka's message, and what to do.
 
-librdkafka has one error code for all of it. A token endpoint that does not answer is retried, as a broker is; a refusal
-is not. While the endpoint answers that it is overloaded (503), librdkafka itself tries again and reports nothing.
+librdkafka has one error code for all cases. An unresponsive token endpoint is retried, like a broker; a refusal is not.
+While the endpoint is overloaded (503), librdkafka itself retries and reports nothing.
 """
 
 import re
@@ -21,12 +21,12 @@ _REMEDIES: Final = {
     "trust anchors": "set https.ca.location to the authority that signed the endpoint's certificate",
     "JWT": "check that sasl.oauthbearer.token.endpoint.url gives tokens that are JWTs",
 }
-"""Part of the message → what to do."""
+"""The remedy by a part of the message."""
 _CREDENTIALS: Final = "correct sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret or the endpoint's URL"
 
 
 def is_unreachable(message: str) -> bool:
-    """Whether the token endpoint cannot be reached, which a retry may overcome.
+    """Whether the token endpoint is unreachable, so that a retry may help.
 
     >>> is_unreachable("Failed to acquire SASL OAUTHBEARER token: Failed to connect to localhost:9 after 0 ms")
     True
@@ -43,7 +43,7 @@ def token_remedy(message: str, options: Mapping[str, str]) -> str | None:
 
 
 def no_token_yet(options: Mapping[str, str]) -> str | None:
-    """Why a client that needs a token may have heard nothing at all; ``None`` if it needs none."""
+    """Why a client that needs a token may have received nothing at all; ``None`` if it needs none."""
     mechanism = options.get("sasl.mechanism") or options.get("sasl.mechanisms", "")
     if mechanism.upper() != "OAUTHBEARER":
         return None
@@ -53,7 +53,7 @@ def no_token_yet(options: Mapping[str, str]) -> str | None:
 
 
 def _endpoint(options: Mapping[str, str]) -> str:
-    """Host and port alone: the rest of a URL may be secret."""
+    """Only host and port: the rest of a URL may be secret."""
     try:
         url = urlsplit(options.get("sasl.oauthbearer.token.endpoint.url", ""))
         port = url.port or (80 if url.scheme == "http" else 443)

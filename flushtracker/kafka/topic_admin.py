@@ -1,6 +1,6 @@
 """``TopicAdmin``: checks the topics of the streams, reports what is wrong with them, and creates missing ones.
 
-It never alters a topic, and deletes one only for who has created it.
+It never alters a topic, and deletes one only for the caller that created it.
 """
 
 import time
@@ -36,9 +36,9 @@ _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _PAUSE_S: Final = 0.1
 _REFUSED_AFTER_S: Final = 1.0
-"""Long enough for another broker of the list to answer."""
+"""Long enough for another broker of the list to respond."""
 _LOG_WAITING_AFTER_S: Final = 4.0
-"""Soon enough for a person who has just started the program; not used if the error itself follows soon."""
+"""Soon enough for an operator who has just started the program; not used if the error itself follows soon."""
 
 _T = TypeVar("_T")
 
@@ -64,7 +64,7 @@ class TopicAdmin:
         """The brokers' description of the topic of each role, of all without ``roles``; ``None`` if it does not exist.
 
         Raises:
-            BrokerError: the brokers do not answer, or refuse the request.
+            BrokerError: the brokers do not respond, or refuse the request.
         """
         by_role = self._config.topics.by_role()
         names = by_role if roles is None else {role: by_role[role] for role in roles}
@@ -86,7 +86,7 @@ class TopicAdmin:
         return self._configs([topic])[topic].get(name, "unknown")
 
     def lacking_replicas(self, topics: Collection[str]) -> str | None:
-        """The first partition of these existing topics that accepts no records for lack of replicas, if there is one.
+        """The first partition of these existing topics that accepts no records for lack of replicas, if any.
 
         Raises:
             BrokerError: the brokers do not answer, or refuse the request.
@@ -142,7 +142,7 @@ class TopicAdmin:
         self._wait(created.values())
         for name, future in created.items():
             self._answer(future, name, "created", "CREATE")
-        # A broker may list a topic only a moment after the controller has created it.
+        # A broker may list a new topic some time after the controller has created it.
         deadline = time.monotonic() + self._timeout_s
         while None in self.facts(roles).values():
             if time.monotonic() > deadline:
@@ -192,7 +192,7 @@ class TopicAdmin:
         return sum(self._answer(future, topic, "read", "READ, WRITE or DESCRIBE").offset for future in futures.values())
 
     def _wait(self, futures: "Iterable[Future[_T]]") -> None:
-        """Wait for all futures. If every broker refuses the client, no answer will arrive: raise early."""
+        """Wait for all futures. If every broker refuses the client, no response will arrive, so raise early."""
         started = time.monotonic()
         while wait(futures, _PAUSE_S).not_done:
             self._client.poll(0)
@@ -204,7 +204,7 @@ class TopicAdmin:
                 log_waiting(self._config.bootstrap_servers, self._errors.last, self._timeout_s - waited_s)
 
     def _answer(self, future: "Future[_T]", topic: str, done: str, operation: str) -> _T:
-        """The future's result; if it failed, the topic could not be ``done``, which needs an ACL for ``operation``."""
+        """The future's result; on failure, the topic could not be ``done``, which needs an ACL for ``operation``."""
         try:
             return future.result()
         except KafkaException as exception:
@@ -230,7 +230,7 @@ def _is_unknown_topic(future: "Future[_T]") -> bool:
 
 
 def faults_of(config: KafkaConfig, facts: Mapping[str, TopicFacts | None]) -> list[str]:
-    """Everything wrong with the topics of these roles, missing ones included; one sentence each."""
+    """Everything wrong with the topics of these roles, including missing ones; one sentence each."""
     faults = []
     for role, topic in facts.items():
         if topic is None:

@@ -29,10 +29,10 @@ _MAX_RECORDS: Final = 1_000
 class TopicReader:
     """A consumer of the brokers of ``config``; close it when done.
 
-    It reads what flushtracker itself has published, which is in no transaction, and must be complete. So it reads
-    uncommitted: another producer's open transaction must not hide what capture has published after its beginning.
+    It reads flushtracker's own records, which are in no transaction, and must read all of them. So it reads
+    uncommitted: another producer's open transaction must not hide capture's later records.
 
-    Every method raises ``BrokerError`` if the brokers do not answer within ``config.retry_timeout_ms``, or the topic
+    Every method raises ``BrokerError`` if the brokers do not respond within ``config.retry_timeout_ms``, or the topic
     does not exist.
     """
 
@@ -45,12 +45,12 @@ class TopicReader:
         self._consumer = _consumer(config, self._errors, settings, only_committed=False)
 
     def values(self, topic: str) -> Iterator[bytes]:
-        """The value of each record now in a compacted topic, in order within each partition; no tombstones.
+        """The value of each record in a compacted topic, in order within each partition, without tombstones.
 
         Raises:
-            BrokerError: as all methods; or a key is in two partitions, so that nobody knows which record is its last.
+            BrokerError: as all methods; or a key is in two partitions, so that its last record is unknown.
         """
-        # By the keys' hashes, which take less memory: there may be a million shapes.
+        # By the keys' hashes, to save memory: there may be a million shapes.
         partition_of: dict[int, int] = {}
         for message in self._messages(self._partitions(topic)):
             key, value, partition = message.key() or b"", message.value(), message.partition() or 0
@@ -69,11 +69,11 @@ class TopicReader:
         return {partition.partition: end for partition, _, end in self._partitions(topic)}
 
     def begins(self, topic: str) -> dict[int, int]:
-        """The first Kafka offset of each partition: above 0 if what was before was deleted, not only compacted."""
+        """The first Kafka offset of each partition; above 0 if records were deleted, not only compacted."""
         return {partition.partition: begin for partition, begin, _ in self._partitions(topic)}
 
     def tails(self, topic: str, key: str) -> Iterator[list[bytes]]:
-        """The values with this key, from the end of the topic back: in parts, which grow up to a limit."""
+        """The values with this key, backwards from the end of the topic, in parts that grow up to a limit."""
         rest, length = self._partitions(topic), _FIRST_TAIL
         while rest:
             tails, rest = _divided(rest, length)
@@ -81,10 +81,10 @@ class TopicReader:
             length = min(length * _TAIL_FACTOR, _LONGEST_TAIL)
 
     def lasts(self, topic: str, is_wanted: Callable[[bytes, bytes], bool], starts: Sequence[int] = ()) -> list[bytes]:
-        """The value of the last record in each partition that ``is_wanted`` by its key and value; no tombstone.
+        """The value of the last record in each partition that ``is_wanted`` by key and value; no tombstones.
 
-        Only from ``starts`` on, by the partition's number, unless the topic is shorter. Reads back from the end until a
-        record is found: much, if others write to the same partitions, but nothing twice.
+        Only from ``starts`` on, by partition number, unless the topic is shorter. Reads backwards from the end until a
+        record is found; that may be a lot if others write to the same partitions, but nothing is read twice.
         """
         found: dict[int, bytes] = {}
         known = dict(enumerate(starts))
@@ -96,7 +96,7 @@ class TopicReader:
         length = 1
         while rest:
             tails, rest = _divided(rest, length)
-            # The first time also what is empty, so that a missing privilege does not show only later.
+            # The first time, empty ranges are read too, so that a missing privilege is found now.
             for message in self._messages(tails, also_empty=length == 1):
                 key, value, partition = message.key(), message.value(), message.partition()
                 if key is not None and value is not None and partition is not None and is_wanted(key, value):
@@ -109,7 +109,7 @@ class TopicReader:
         """The values from these Kafka offsets on, by partition, or from the beginning; and the offsets after them.
 
         Raises:
-            BrokerError: as all methods; or a partition ends before where it is to be read from.
+            BrokerError: as all methods; or a partition ends before its start offset.
         """
         partitions = self._partitions(topic)
         for of, _, end in partitions:
@@ -129,7 +129,7 @@ class TopicReader:
             try:
                 return self._try_partitions(topic)
             except KafkaException as error:
-                # A partition may have no leader for a moment: after it was created, or while a broker restarts.
+                # A partition may have no leader for a moment, after it was created or while a broker restarts.
                 if time.monotonic() > deadline:
                     raise self._unreadable(topic, kafka_error(error)) from error
             time.sleep(_PAUSE_S)
@@ -154,9 +154,9 @@ class TopicReader:
     def _messages(
         self, ranges: list[tuple[TopicPartition, int, int]], *, also_empty: bool = False
     ) -> Iterator[Message]:
-        """Every record in the ranges of Kafka offsets, and no other; the end of a range is exclusive.
+        """Exactly the records in the ranges of Kafka offsets; the end of a range is exclusive.
 
-        With ``also_empty``, empty ranges are read, too, which raises an error if this user may not read the topic.
+        With ``also_empty``, empty ranges are read, too, to find out whether this user may read the topic.
         """
         read = [each for each in ranges if also_empty or each[1] < each[2]]
         ends = {partition.partition: end for partition, _, end in read}
@@ -175,11 +175,11 @@ class TopicReader:
             if error is None and offset < end:
                 yield message
             if error is None and offset + 1 >= end and ends.pop(partition, None) is not None:
-                # What follows in this partition is not read while the others are.
+                # Later records of this partition are not read while the others are.
                 self._consumer.incremental_unassign([TopicPartition(str(message.topic()), partition)])
             elif error is not None and error.code() == KafkaError._PARTITION_EOF:
-                # Compaction may have removed the last records, or they are marks of transactions: then the partition
-                # ends behind them all the same. One that ends before is on a broker that does not know all of it yet.
+                # Compaction may have removed the last records, or they are transaction markers; the partition still
+                # ends after them. If it ends earlier, the broker does not know all of it yet.
                 if offset < end:
                     short[partition] = offset
                 else:
@@ -189,7 +189,7 @@ class TopicReader:
         self._consumer.unassign()
 
     def _silent(self, topic: str, ends: Mapping[int, int], short: Mapping[int, int]) -> BrokerError:
-        """The error for partitions that were not read up to their ``ends``; some have ended before, at ``short``."""
+        """The error for partitions that were not read up to their ``ends``; some ended earlier, at ``short``."""
         partition = next((number for number in sorted(short) if number in ends), None)
         if partition is None:
             return BrokerError(f"Kafka at {self._servers} does not answer: {self._errors.last}")
@@ -217,8 +217,8 @@ class ReadRecord(NamedTuple):
 class TopicFollower:
     """Follows ``topic`` from its beginning; close it when done. While the brokers are unavailable, it returns nothing.
 
-    ``only_committed``: no records of aborted transactions, and none behind one that is open, for topics in which other
-    programs' records count. Without it, every record, as :class:`TopicReader`.
+    With ``only_committed``, it skips records of aborted transactions and waits for open ones, for topics that other
+    programs write to. Without it, it reads all records, as :class:`TopicReader`.
 
     Raises:
         BrokerError: there is no such topic, or no broker answers within ``config.retry_timeout_ms``.
@@ -238,11 +238,12 @@ class TopicFollower:
         self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found.partitions])
 
     def values(self, timeout_s: float) -> list[bytes]:
-        """The values of the next records, as :meth:`records`."""
+        """The values of :meth:`records`."""
         return [record.value for record in self.records(timeout_s)]
 
     def records(self, timeout_s: float) -> "list[ReadRecord]":
-        """The next records, in order within each partition, no tombstones; waits at most ``timeout_s`` for the first.
+        """The next records, in order within each partition, without tombstones; waits at most ``timeout_s`` for the
+        first.
 
         Raises:
             BrokerError: the topic can no longer be read.
@@ -260,7 +261,6 @@ class TopicFollower:
         return records
 
     def close(self) -> None:
-        """Close the connections to the brokers."""
         self._consumer.close()
 
     def _unreadable(self, reason: str) -> BrokerError:
@@ -270,14 +270,14 @@ class TopicFollower:
 def _divided(
     ranges: list[tuple[TopicPartition, int, int]], length: int
 ) -> tuple[list[tuple[TopicPartition, int, int]], list[tuple[TopicPartition, int, int]]]:
-    """The last Kafka offsets of each range, ``length`` of them, and what is left of the ranges before these."""
+    """The last ``length`` Kafka offsets of each range, and the remaining ranges before them."""
     tails = [(of, max(first, end - length), end) for of, first, end in ranges]
     before = [(of, first, start) for (of, first, _), (_, start, _) in zip(ranges, tails, strict=True)]
     return tails, [each for each in before if each[1] < each[2]]
 
 
 def _consumer(config: KafkaConfig, errors: ClientErrors, settings: dict[str, Any], *, only_committed: bool) -> Consumer:
-    """A consumer that reads the partitions it is assigned, and nothing else."""
+    """A consumer that only reads the partitions assigned to it."""
     own = {
         "group.id": f"flushtracker-{uuid.uuid4()}",
         "enable.auto.commit": False,
@@ -291,9 +291,8 @@ def _consumer(config: KafkaConfig, errors: ClientErrors, settings: dict[str, Any
 
 
 def _next(consumer: Consumer, timeout_s: float) -> Message | None:
-    """The next record or error, if there is one in time."""
     message = consumer.poll(timeout_s)
     error = None if message is None else message.error()
-    # librdkafka looks for the coordinator of the group, although nothing here uses it: no ACL for groups is needed.
+    # librdkafka looks up the group's coordinator although it is not used, so no ACL for groups is needed.
     is_about_group = error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
     return None if is_about_group else message

@@ -1,9 +1,9 @@
-"""``case_differences``: what ``lower`` and ``upper`` of the server map otherwise than conditions do here, by collation.
+"""``case_differences``: where the server's ``lower`` and ``upper`` differ from the conditions here, by collation.
 
-The server itself is asked, with the texts of :mod:`flushtracker.shapes.where.case_probes`: which letters a collation
-maps how depends on its provider, its locale, and the version of the library that the server process has loaded. That
-cannot change during a connection, so each collation is examined once in each; but for those without a language, which
-are the same everywhere.
+The server itself maps the texts of :mod:`flushtracker.shapes.where.case_probes`: the result depends on the collation's
+provider, its locale, and the version of the library that the server process has loaded. That cannot change during a
+connection, so each collation is checked once per connection, except those without a language, which are the same
+everywhere.
 """
 
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ from flushtracker.shapes.where.case_probes import is_expected, probes
 from flushtracker.shapes.where.letter_case import LetterCase
 
 DEFAULT: Final = 100
-"""The collation that stands for that of the database, by OID."""
-# Versions name the column of the database's provider alike, and before 15 there is none but the C library.
+"""The OID of the collation that stands for the database's."""
+# All versions name the column of the database's provider alike; before 15 there is only the C library.
 _NAMES: Final = """
 SELECT c.oid::bigint, concat(quote_ident(n.nspname), '.', quote_ident(c.collname)), p.provider = 'b'
   OR p.provider = 'c' AND CASE c.oid WHEN 100 THEN d.datctype ELSE c.collctype END
@@ -32,7 +32,7 @@ CROSS JOIN LATERAL (
 ) p
 WHERE c.oid = ANY(%s::oid[])
 """
-# What stays as it is needs no way back. The result has the collation, under which texts that differ may be equal.
+# Unchanged texts are not returned. The result has the collation, under which different texts may be equal.
 _MAPPED: Final = """
 SELECT probe, nullif(lower(probe COLLATE {0}) COLLATE "C", probe), nullif(upper(probe COLLATE {0}) COLLATE "C", probe)
 FROM unnest(%s::text[]) AS p(probe)
@@ -42,7 +42,7 @@ _UTF8: Final = "UTF8"
 
 
 def case_differences(connection: Connection, collations: Iterable[int]) -> dict[int, tuple[str, ...]]:
-    """One difference for each function, such as ``lower('I') is 'ı'``; none of collations that are the same.
+    """One difference per function, such as ``lower('I') is 'ı'``; collations without differences have none.
 
     Raises ``PostgresUnavailableError`` if the connection is lost.
     """
@@ -60,7 +60,7 @@ def _differences(connection: Connection, collation: str) -> tuple[str, ...]:
     except PostgresUnavailableError:
         raise
     except PostgresError as error:
-        # A locale may be missing on this machine; then statements of users fail, too.
+        # A locale may be missing on the server; then users' statements fail, too.
         rows(connection, "ROLLBACK TO mapping")
         return tuple(f"{case}('I') fails ({error})" for case in _CASES)
     rows(connection, "RELEASE mapping")
@@ -80,14 +80,14 @@ def _first_difference(mapped: list[tuple[str | None, ...]], place: int, case: Le
 
 
 def _shown(probe: str, result: str) -> tuple[str, str]:
-    """The first characters that differ, of a long probe, and all of a short one."""
+    """The first differing characters of a long probe, or all of a short one."""
     if len(probe) != len(result) or len(probe) < 3:
         return probe[:2], result[:4]
     return next((before, after) for before, after in zip(probe, result, strict=True) if before != after)
 
 
 def _probes(encoding: str) -> list[str]:
-    """The probes that the encoding has; of most with several bytes to a character, only those in ASCII."""
+    """The probes that the encoding has; in most multibyte encodings, only the ASCII ones."""
     if encoding == _UTF8:
         return list(probes())
     try:

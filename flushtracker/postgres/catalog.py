@@ -1,4 +1,4 @@
-"""``Catalog``: tables as the catalog describes them: columns as in pgoutput, keys, partitions and ancestors."""
+"""``Catalog``: reads tables from the catalog: columns as in pgoutput, keys, partitions and ancestors."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ _TABLES: Final = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident, c.relkind
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 """
-# As text: a cast to name would cut a longer one off.
+# As text: a cast to name would truncate a longer one.
 _NAMED: Final = "WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
 # pgoutput flags the columns of the replica identity; a DEFERRABLE primary key is none.
 _KEYS: Final = """
@@ -31,7 +31,7 @@ JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
 WHERE i.indrelid = ANY(%s::oid[]) AND (i.indisprimary OR i.indisreplident) AND k.ordinal <= i.indnkeyatts
   AND i.indisvalid AND i.indimmediate
 """
-# Of generated columns, stored ones are sent if the publication says so, which it can since PostgreSQL 18.
+# Stored generated columns are sent if the publication says so (since PostgreSQL 18).
 IS_SENT: Final = """(a.attgenerated = '' OR a.attgenerated = 's' AND EXISTS (
   SELECT FROM pg_publication p WHERE p.pubname = %(publication)s AND to_jsonb(p) ->> 'pubgencols' = 's'
 ))"""
@@ -64,9 +64,9 @@ _Key: TypeAlias = tuple[list[str], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table as the catalog has it now. ``relation`` is what pgoutput would send for it.
+    """A table's current state in the catalog. ``relation`` is what pgoutput would send for it.
 
-    ``partitions`` are the leaves, at any depth. ``unsent`` are the generated columns that the publication leaves out.
+    ``partitions`` are the leaves, at any depth. ``unsent`` are the generated columns that the publication omits.
     """
 
     oid: int
@@ -84,13 +84,14 @@ class Catalog:
         self._publication = publication
 
     def table(self, name: TableName) -> TableFacts | None:
-        """A table, or a partitioned table with its partitions; ``None`` if there is none of that name."""
+        """A table, with its partitions if partitioned; ``None`` if there is none of that name."""
         return self.tables([name]).get(name)
 
     def tables(self, names: Iterable[TableName]) -> dict[TableName, TableFacts]:
-        """The tables of these names, as :meth:`table` has each; those that do not exist are left out.
+        """The tables of these names, as by :meth:`table`; missing ones are omitted.
 
-        These are several queries: the caller must give them one snapshot. Their number does not depend on the tables'.
+        These are several queries, which the caller must run in one snapshot. Their number does not depend on the
+        tables'.
         """
         wanted = sorted(set(names))
         columns = [[name[part] for name in wanted] for part in (0, 1)]
@@ -103,7 +104,7 @@ class Catalog:
         return {facts[oid].relation.table: _with_partitions(facts, oid, leaves.get(oid)) for oid in kinds}
 
     def ancestors(self, oid: int) -> tuple[frozenset[int], MvccSnapshot]:
-        """The OIDs of the partitioned tables that a table is a partition of, at any depth, and the snapshot of that."""
+        """The OIDs of a table's partitioned ancestors, at any depth, and the snapshot that they were read in."""
         ((snapshot, ancestors),) = rows(self._connection, _ANCESTORS, (oid,))
         return frozenset(ancestors), MvccSnapshot.parse(snapshot)
 
@@ -127,7 +128,7 @@ class Catalog:
 
 
 def _with_partitions(facts: Mapping[int, TableFacts], oid: int, leaves: Collection[int] | None) -> TableFacts:
-    """The facts of a table; ``leaves`` are those of a partitioned one."""
+    """The facts of a table; ``leaves`` are those of a partitioned table."""
     table = facts[oid]
     if leaves is None:
         return table

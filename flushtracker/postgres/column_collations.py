@@ -1,4 +1,4 @@
-"""``ColumnCollations``: the columns with a collation of their own, and conditions that compare those of two."""
+"""``ColumnCollations``: the columns with their own collation, and conditions that compare two collations."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from flushtracker.shapes.where import parse_where
 from flushtracker.shapes.where.compared_texts import ColumnOf
 from flushtracker.wal.changes import TableName
 
-# 100 is the collation of the database.
+# 100 is the database's collation.
 _COLLATIONS: Final = """
 SELECT a.attrelid::bigint, a.attname, concat(quote_ident(n.nspname), '.', quote_ident(c.collname)),
   format_type(a.atttypid, a.atttypmod)
@@ -28,7 +28,7 @@ class _Collated:
 
 
 class ColumnCollations:
-    """Those of certain tables, by OID, as of its creation."""
+    """The column collations of certain tables, by OID, as of its creation."""
 
     def __init__(self, connection: Connection, tables: Mapping[int, TableName]) -> None:
         self._collated: dict[ColumnOf, _Collated] = {
@@ -38,7 +38,7 @@ class ColumnCollations:
         self._tables = {table for table, _ in self._collated}
 
     def conflict(self, definition: ShapeDefinition, tables: Collection[TableName]) -> ShapeError | None:
-        """The error about a valid condition that compares texts of two collations; ``tables`` are those it reads."""
+        """The error for a valid condition that compares texts of two collations; ``tables`` are those it reads."""
         if definition.where is None or self._tables.isdisjoint(tables):
             return None
         for columns in parse_where(definition.where).compared_texts(definition.table):

@@ -1,12 +1,12 @@
-"""Connections to PostgreSQL, and which of their failures to retry.
+"""Connections to PostgreSQL, and which failures to retry.
 
 Options are libpq's own keywords (host, port, dbname, user, sslmode, passfile, …) and are passed through; libpq itself
-reads PGPASSFILE and its other environment variables. Messages show the values of host, port and dbname only.
+reads PGPASSFILE and its other environment variables. Messages show only the values of host, port and dbname.
 
 Every connection has the same session settings, whatever the database, the role, the options and the environment say:
-the server writes values as text with them, also in the replication stream, and shapes compare and store those texts.
-And names in statements mean PostgreSQL's own functions, operators, types and tables, never those that another role has
-created under the same names. Tables of users are always named with their schema.
+they determine how the server writes values as text, even in the replication stream, and shapes compare and store those
+texts. Names in statements refer to PostgreSQL's own functions, operators, types and tables, never to objects that
+another role has created with the same names. Users' tables are always schema-qualified.
 """
 
 import select
@@ -29,10 +29,10 @@ _CANCEL_TIMEOUT_S: Final = 1.0
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """psycopg's connection, with a limit for how long a statement waits for the server's answer.
+    """psycopg's connection, with a limit on how long a statement waits for the server's response.
 
-    Parameters become part of the statement here: so one call may have several statements, and the server infers no
-    types for them.
+    Parameters are interpolated on the client, so one call may have several statements, and the server infers no types
+    for them.
     """
 
     answer_timeout_s: float | None = None
@@ -42,19 +42,18 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         super().__init__(pgconn)
         self.cursor_factory = psycopg.ClientCursor
         self.case_differences: dict[int, tuple[str, ...]] = {}
-        """What is known of collations (:mod:`~flushtracker.postgres.case_differences`), by OID."""
+        """Known differences of collations (:mod:`~flushtracker.postgres.case_differences`), by OID."""
 
     @property
     def server_version(self) -> int:
-        """Such as 170004 for PostgreSQL 17.4."""
         return self.info.server_version
 
     def wait(self, gen: PQGen[_Result], interval: float = _POLL_S, timeout: float | None = None) -> _Result:
-        """Overrides what psycopg waits for the server with, at every statement.
+        """Overrides how psycopg waits for the server, at every statement.
 
-        The server process itself enforces ``statement_timeout``. One that hangs, in a system call or because it was
-        stopped, enforces nothing, while its kernel still answers TCP. After an interrupt the caller ends at once, and
-        may not wait for such a server either. The connection is closed in both cases.
+        The server process itself enforces ``statement_timeout``. A process that hangs, in a system call or because it
+        was stopped, does not, while its kernel still responds over TCP. After an interrupt the caller ends at once, and
+        must not wait for such a server either. The connection is closed in both cases.
         """
         limit_s = self.answer_timeout_s if timeout is None else timeout
         try:
@@ -82,38 +81,38 @@ _CONNECT_TIMEOUT_SECONDS: Final = 10
 _REASON_LENGTH: Final = 400
 _SETTINGS_TIMEOUT_S: Final = 30.0
 """How long the first statement of a connection may take, before anything limits its statements."""
-# A server that is only slow has this much longer than statement_timeout to report that it has canceled a statement.
+# A slow server has this much longer than statement_timeout to report that it has canceled a statement.
 _ANSWER_MARGIN_S: Final = 5.0
 # SQLSTATEs of connection exceptions, shutdowns, a full disk, no memory, too many connections, a slot that another
-# connection still holds, and deadlocks and conflicts, as on a standby with what its primary's VACUUM has removed.
+# connection still holds, and deadlocks and conflicts, for example a standby's with the primary's VACUUM.
 _UNAVAILABLE_STATES: Final = ("08", "57P", "53100", "53200", "53300", "55006", "40")
-# SQLSTATEs of statements that were canceled, by statement_timeout or by an administrator, or by lock_timeout.
+# SQLSTATEs of statements canceled by statement_timeout, by an administrator, or by lock_timeout.
 _CANCELED_STATES: Final = ("57014", "55P03")
 
 _DEFAULTS: Final = {
     "application_name": APPLICATION_NAME,
     "connect_timeout": str(_CONNECT_TIMEOUT_SECONDS),
-    # A lost peer is noticed within half a minute. TCP sends keepalives only while nothing is unacknowledged;
-    # capture sends a status update each second, so for the stream it is tcp_user_timeout that counts, without which the
-    # kernel would retransmit for about 15 minutes.
+    # A lost peer is noticed within half a minute. TCP sends keepalives only while nothing is unacknowledged; capture
+    # sends a status update each second, so for the stream tcp_user_timeout matters, without which the kernel would
+    # retransmit for about 15 minutes.
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "4",
     "tcp_user_timeout": "30000",
 }
-# Without a password OpenSSL would ask for that of an encrypted key, on the terminal, and wait.
+# Without a password, OpenSSL would prompt for that of an encrypted key on the terminal, and wait.
 _NO_PROMPT: Final = ("sslpassword", "none")
-# A keyword and not a setting below, because a service or PGCLIENTENCODING may have another.
+# A keyword rather than one of the settings below, because a service or PGCLIENTENCODING may set another.
 _CLIENT_ENCODING: Final = {"client_encoding": "UTF8"}
-# libpq refuses it before it connects, but after it has read the service file.
+# libpq refuses this before it connects, but after it has read the service file.
 _DO_NOT_CONNECT: Final = {"gssencmode": "none"}
-# The first statement of every connection. Whoever may create objects in a schema of the path could otherwise run code
-# as this role: even where pg_catalog comes first, a function whose arguments fit better is preferred. The schema of
-# temporary objects is searched first unless it is listed. Without other schemas, the texts of regclass and its like
-# have the same schemas everywhere, as with the empty path of PostgreSQL's own subscriber.
+# The first statement of every connection. A role that may create objects in a schema of the path could otherwise run
+# code as this role: even if pg_catalog comes first, a function whose arguments match better is preferred. The schema of
+# temporary objects is searched first unless it is listed. Without other schemas, the texts of regclass and the like are
+# qualified everywhere in the same way, as with the empty path of PostgreSQL's own subscriber.
 _SEARCH_PATH: Final = "SET search_path = pg_catalog, pg_temp"
-# Those of PostgreSQL's own subscriber (libpqwalreceiver), and what else changes the texts. They are set by statements
-# and not by libpq's `options`, which PGDATESTYLE and PGTZ would override, and which remain the user's.
+# The settings of PostgreSQL's own subscriber (libpqwalreceiver), and others that affect texts. They are set by
+# statements and not by libpq's `options`, which PGDATESTYLE and PGTZ would override, and which remain the user's.
 _SETTINGS: Final = {
     "datestyle": "ISO, MDY",
     "intervalstyle": "postgres",
@@ -122,17 +121,17 @@ _SETTINGS: Final = {
     "timezone": "UTC",
     "lc_monetary": "C",
     "quote_all_identifiers": "off",
-    # What changes the meaning of a condition.
+    # Settings that change the meaning of a condition.
     "array_nulls": "on",
     "standard_conforming_strings": "on",
     "transform_null_equals": "off",
-    # An index of arrays would return a random part of the rows.
+    # A GIN index would return a random subset of the rows.
     "gin_fuzzy_search_limit": "0",
 }
 _SNAPSHOT_SETTINGS: Final = {
     **_SETTINGS,
     "application_name": "flushtracker_snapshot",
-    # An error rather than rows that a policy leaves out: the stream has them.
+    # Raise an error rather than hide rows by a policy: the stream has them.
     "row_security": "off",
     # While others read, the transaction that exports a snapshot is idle.
     "idle_in_transaction_session_timeout": "0",
@@ -140,9 +139,9 @@ _SNAPSHOT_SETTINGS: Final = {
     # Compiling hundreds of conditions for each range would take longer than evaluating them.
     "jit": "off",
 }
-# What ends a session or its transaction, and the version of PostgreSQL that has it first. The stream sends each
-# transaction inside one of its own: where a role or a database limits these, the server would end the stream in the
-# middle of a large transaction, each time again.
+# Limits that end a session or its transaction, and the first version that has them. The stream sends each transaction
+# inside one of its own, so a limit set for the role or database would end the stream in the middle of a large
+# transaction, every time.
 _UNLIMITED: Final = {"idle_session_timeout": 140_000, "transaction_timeout": 170_000}
 
 
@@ -162,22 +161,21 @@ def connect_for_replication(options: Mapping[str, str]) -> Connection:
 
 
 def connect_for_snapshot(options: Mapping[str, str]) -> Connection:
-    """Open an ordinary connection whose texts are those of the replication stream; raises as :func:`connect` does.
+    """Open an ordinary connection with the replication stream's text formats; raises as :func:`connect` does.
 
-    Its transactions may take any time, and no row-level policy leaves out rows of a table.
+    Its transactions may take any time, and row-level policies cannot hide rows.
     """
     return _with_settings(_connect(options, Connection), _SNAPSHOT_SETTINGS)
 
 
 def server_encoding(connection: Connection) -> str:
-    """The encoding of the database, by PostgreSQL's name for it."""
     return str(connection.info.parameter_status("server_encoding"))
 
 
 def limit_statements(connection: Connection, *, statement_timeout_s: float, lock_timeout_s: float) -> None:
-    """Let the server cancel statements that take longer, or that wait longer for a lock.
+    """Let the server cancel statements that run longer, or wait longer for a lock.
 
-    They then raise ``PostgresUnavailableError``; as they do if the server does not even cancel them.
+    They then raise ``PostgresUnavailableError``, even if the server does not cancel them in time.
     """
     _set(
         connection,
@@ -203,13 +201,13 @@ def rows(
 
 
 def quote_ident(name: str) -> str:
-    """A name as an identifier of SQL, always in quotes."""
+    """A name as a quoted SQL identifier."""
     return sql.Identifier(name).as_string()
 
 
 @contextmanager
 def one_snapshot(connection: Connection) -> Iterator[None]:
-    """Let all queries of the body see the database as of one moment; nested, that of the outer body."""
+    """Let all queries in the body see one snapshot; nested, the outer one's."""
     if connection.info.transaction_status != pq.TransactionStatus.IDLE:
         yield
         return
@@ -228,10 +226,10 @@ def require_open(connection: Connection) -> None:
 
 
 def wait_readable(connection: Connection, seconds: float) -> bool:
-    """Wait until there is something to read, an error or the end; returns whether there is.
+    """Wait until there is something to read, an error or the end; return whether there is.
 
-    A process with many files has descriptors above 1,023, which ``select(2)`` does not take. There is none once libpq
-    has closed the socket, maybe in another thread: the next call says why.
+    A process with many files has descriptors above 1,023, which ``select(2)`` does not support. Once libpq has closed
+    the socket, perhaps in another thread, there is none: the next call reports why.
     """
     try:
         descriptor = connection.fileno()
@@ -249,7 +247,7 @@ def translated_errors() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         if error.sqlstate is None and isinstance(error, psycopg.DataError):
-            # psycopg itself refuses a value, as one with NUL.
+            # psycopg itself refuses a value, for example one with NUL.
             raise PostgresError(f"a statement cannot be sent: {error}") from error
         raise postgres_error(error.sqlstate, str(error)) from error
 
@@ -266,7 +264,7 @@ def postgres_error(sqlstate: str | None, text: str) -> PostgresError:
 
 
 def one_line(text: str) -> str:
-    """An error message on one line, of bounded length."""
+    """An error message on one line, truncated."""
     line = " ".join(text.split())
     return line if len(line) <= _REASON_LENGTH else line[:_REASON_LENGTH] + " …"
 
@@ -283,7 +281,7 @@ def parse_options(text: str) -> dict[str, str]:
 
 
 def server_name(options: Mapping[str, str]) -> str:
-    """The server that the options name, for messages; of libpq's environment variables only PGSERVICE is looked up."""
+    """The server that the options name, for messages; among libpq's environment variables only PGSERVICE is used."""
     if "host" not in options and (service := service_name(options)) is not None:
         return f"service {service}"
     host, port = options.get("host", "the default host"), options.get("port", "5432")
@@ -293,7 +291,7 @@ def server_name(options: Mapping[str, str]) -> str:
 def _connect(options: Mapping[str, str], kind: type[Connection]) -> Connection:
     keywords = {**_DEFAULTS, **options, **_CLIENT_ENCODING}
     if service_name(options) is None:
-        # A service's own would be overridden.
+        # A service's own value would be overridden.
         keywords.setdefault(*_NO_PROMPT)
     try:
         if service_name(options) is not None:
@@ -312,7 +310,7 @@ def _connect(options: Mapping[str, str], kind: type[Connection]) -> Connection:
 def _servers_of_service(keywords: dict[str, str]) -> dict[str, str]:
     """The servers that libpq finds for options with a service, as options.
 
-    psycopg resolves names and tries several servers by itself, but does not read the service file.
+    psycopg itself resolves names and tries several servers, but does not read the service file.
     """
     asked = pq.PGconn.connect_start(make_conninfo(**keywords | _DO_NOT_CONNECT).encode())
     try:
@@ -324,7 +322,7 @@ def _servers_of_service(keywords: dict[str, str]) -> dict[str, str]:
 
 def _with_settings(connection: Connection, settings: dict[str, str]) -> Connection:
     unlimited = {name: "0" for name, since in _UNLIMITED.items() if connection.server_version >= since}
-    # A pooler without a free server, or a process that hangs, accepts the login and then says nothing.
+    # A pooler without a free server, or a hung process, accepts the login and then sends nothing.
     limit_s, connection.answer_timeout_s = connection.answer_timeout_s, _SETTINGS_TIMEOUT_S
     try:
         rows(connection, _SEARCH_PATH)

@@ -1,7 +1,7 @@
-"""Which failures to connect to PostgreSQL no retry can fix, recognized by libpq's message, and what to do about each.
+"""Recognizes connection failures that a retry cannot fix, by libpq's message, with a remedy for each.
 
-libpq gives no code for them. So where it or the server translates its messages, a refusal may not be recognized; it
-then counts as temporary, as any other failure does.
+libpq has no codes for them. So if it or the server translates its messages, a refusal may not be recognized; it then
+counts as temporary, like any other failure.
 """
 
 import os
@@ -15,7 +15,8 @@ import psycopg
 from flushtracker.tls import certificate_fault
 
 _ALL_ATTEMPTS: Final = "Multiple connection attempts failed. All failures were:\n"
-# psycopg begins the message of each attempt so. It gives libpq the address of a host, so libpq names no other.
+# Each attempt's message from psycopg begins like this. psycopg passes libpq the address of a host, so libpq's message
+# has no name.
 _ATTEMPT: Final = re.compile(
     r"^(?:- host: '?(?P<host>[^',]*)'?, port: .*?, hostaddr: \S+: )?(?:connection failed|connection is bad): "
     r'(?:connection to server at "(?P<address>[^"]+)")?',
@@ -62,7 +63,7 @@ _REMEDIES: Final = {
     "definition of service": "correct service, or PGSERVICEFILE, which names the file",
     "service file": "correct it, or PGSERVICEFILE, which names it",
 }
-"""Part of libpq's message → what to do."""
+"""The remedy by a part of libpq's message."""
 
 _WRONG_VALUE: Final = re.compile(r"invalid \w+ value: ")
 _REFUSED: Final = "password authentication failed"
@@ -72,14 +73,14 @@ _BAD_CERTIFICATE: Final = re.compile(
     r'server at "(?P<host>[^"]+)"(?: \([^)]*\))?, port (?P<port>\d+) failed: SSL error: certificate'
 )
 _SSL_REQUEST: Final = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
-"""Asks the server to begin TLS."""
+"""Asks the server to start TLS."""
 
 _DEFAULT_ROOT: Final = Path("~/.postgresql/root.crt")
 _DEFAULT_REVOKED: Final = Path("~/.postgresql/root.crl")
 
 
 def failure_text(error: psycopg.OperationalError) -> str:
-    """Why each attempt to connect has failed, in libpq's words, with the names of hosts."""
+    """Why each attempt to connect failed, in libpq's words, with the names of hosts."""
     name = error.pgconn.host.decode() if error.pgconn is not None else ""
 
     def named(attempt: re.Match[str]) -> str:
@@ -93,9 +94,9 @@ def failure_text(error: psycopg.OperationalError) -> str:
 
 
 def refusal_remedy(message: str, options: Mapping[str, str]) -> str | None:
-    """What to do if the connection was refused for good, for an error message; ``None`` if a retry may help.
+    """What to do if the connection was refused permanently, for an error message; ``None`` if a retry may help.
 
-    Of several servers, each must have refused it: another one may be starting.
+    With several servers, all must have refused it: another one may be starting.
     """
     remedies = [_remedy(each, options) for each in _NEXT_ATTEMPT.split(message)]
     return None if None in remedies else remedies[0]
@@ -107,7 +108,7 @@ def _remedy(message: str, options: Mapping[str, str]) -> str | None:
         ca = options.get("sslrootcert") or os.environ.get("PGSSLROOTCERT") or str(_DEFAULT_ROOT.expanduser())
         trusted = None if ca == "system" else ca
         revoked = options.get("sslcrl") or os.environ.get("PGSSLCRL") or str(_DEFAULT_REVOKED.expanduser())
-        # As libpq does, which ignores a file that does not exist.
+        # As in libpq, which ignores a missing file.
         crl = revoked if os.path.isfile(revoked) else None  # noqa: PTH113  as the option is written
         return certificate_fault(host, port, ca=trusted, ca_option="sslrootcert", crl=crl, request=_SSL_REQUEST)
     if _REFUSED in message:
@@ -129,12 +130,11 @@ def _passfile(options: Mapping[str, str]) -> str:
 
 
 def service_name(options: Mapping[str, str]) -> str | None:
-    """The entry of libpq's service file that has further options, if there is one."""
+    """The entry of libpq's service file with further options, if any."""
     return options.get("service") or os.environ.get("PGSERVICE")
 
 
 def _password_origin(message: str, options: Mapping[str, str]) -> str:
-    """Where libpq found the password that the server refuses."""
     if options.get("password"):
         return "postgres.connection.password"
     # libpq names the origin only for a passfile.

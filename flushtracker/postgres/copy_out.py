@@ -1,6 +1,6 @@
-"""What a server copies out, by libpq's functions of psycopg: a replication stream, or the rows of a query.
+"""Data that a server copies out, read with psycopg's libpq functions: a replication stream, or the rows of a query.
 
-psycopg's own ``Copy`` takes one row in each call and waits for it. These functions take all that have arrived.
+psycopg's own ``Copy`` returns one row per call and waits for it. These functions read everything that has arrived.
 """
 
 from collections.abc import Callable
@@ -19,18 +19,21 @@ _COPIES: Final = (pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)
 
 
 class Frames(NamedTuple):
-    """What has arrived of a copy; ``is_end``: the server has ended it, for the reason that :func:`end_error` gives."""
+    """The frames that have arrived. ``is_end``: the server has ended the copy, for the reason that :func:`end_error`
+    returns.
+    """
 
     frames: list[bytes]
     is_end: bool
 
 
 def start_copy(connection: Connection, statement: str) -> None:
-    """Run a statement that copies out, and return when the copy has begun; the connection can then do nothing else.
+    """Run a statement that copies out, and return when the copy has begun; the connection cannot be used for anything
+    else.
 
     Raises:
         PostgresUnavailableError: the connection is lost, or the server does not answer in time.
-        PostgresError: the server rejects the statement, or it copies nothing out.
+        PostgresError: the server rejects the statement, or it does not copy out.
     """
     with translated_errors():
         connection.pgconn.send_query(statement.encode())
@@ -44,15 +47,15 @@ def start_copy(connection: Connection, statement: str) -> None:
 def read_frames(
     connection: Connection, limit: int, is_head_enough: Callable[[bytes], bool] = lambda _: False
 ) -> Frames:
-    """The frames that have arrived, at most ``limit``, and at most 1 MiB and one more; never blocks.
+    """The frames that have arrived, at most ``limit``, and at most 1 MiB plus one frame; never blocks.
 
-    Of a frame above 1 MiB, ``is_head_enough`` is asked with its first bytes whether they are all that is wanted of it.
-    Raises ``PostgresUnavailableError``.
+    For a frame above 1 MiB, ``is_head_enough`` decides from its first bytes whether the rest is needed. Raises
+    ``PostgresUnavailableError``.
     """
     frames: list[bytes] = []
     read_bytes = 0
     pgconn, consumed = connection.pgconn, False
-    # Looked up once: most of what an unwanted change costs is read here.
+    # Looked up once: reading is most of the cost of an unwanted change.
     get_copy_data = pgconn.get_copy_data
     try:
         while len(frames) < limit and read_bytes < _LARGE_BYTES:
@@ -66,7 +69,7 @@ def read_frames(
             elif consumed:
                 break
             else:
-                # Read the socket once; what arrives later is for the next call.
+                # Read the socket once; later data is left for the next call.
                 consumed = True
                 pgconn.consume_input()
     except psycopg.OperationalError as error:
@@ -80,7 +83,7 @@ def end_error(connection: Connection) -> PostgresError | None:
     """The server's reason for ending the copy; ``None`` if it is complete, or the server is shutting down."""
     pgconn = connection.pgconn
     if connection.closed:
-        # There is no socket to wait for, as after a failure to send; but what had arrived before is kept.
+        # There is no socket to wait for, for example after a send failure; but data that had arrived is kept.
         return _first_error(list(iter(pgconn.get_result, None)))
     try:
         return _first_error(connection.wait(generators.fetch_many(pgconn)))
@@ -89,7 +92,7 @@ def end_error(connection: Connection) -> PostgresError | None:
 
 
 def interrupted(error: psycopg.Error) -> PostgresUnavailableError:
-    """The error for a connection that is lost during a copy."""
+    """The error for a connection lost during a copy."""
     return PostgresUnavailableError(f"the stream from PostgreSQL was interrupted: {one_line(str(error))}")
 
 
@@ -97,7 +100,7 @@ def _first_error(results: list[pq.abc.PGresult]) -> PostgresError | None:
     """The first error that the results report, if any."""
     for result in results:
         if result.status == pq.ExecStatus.FATAL_ERROR:
-            # Without a SQLSTATE the connection is lost.
+            # Without a SQLSTATE, the connection is lost.
             sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE)
             return postgres_error(sqlstate.decode() if sqlstate else None, result.get_error_message())
     return None

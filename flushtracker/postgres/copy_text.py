@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
-# Any other escaped character stands for itself; the server writes only these, and the backslash.
+# Any other escaped character stands for itself; the server writes only these and the backslash.
 _ESCAPED: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 

@@ -1,10 +1,10 @@
-"""What a slot lacks to survive a failover: what the primary can tell, and each standby that capture may connect to.
+"""What a slot lacks to survive a failover, according to the primary and each standby that capture may connect to.
 
-Since PostgreSQL 17 a standby copies the failover slots of its primary. A copy disappears at a promotion as long as it
-is *temporary*, which nobody notices on the primary; it becomes persistent once the slot has advanced past where the
-copy began. A server that was the primary before keeps its own slot, and no copy replaces that. So the standbys must be
-asked, and capture knows those among the hosts of its connection. One with a lasting copy is enough; but a host that is
-another primary is always told.
+Since PostgreSQL 17 a standby synchronizes the failover slots of its primary. A copy is lost at a promotion while it is
+*temporary*, which cannot be seen on the primary; it becomes persistent once the slot has advanced past the start of the
+copy. A former primary keeps its own slot, and no copy replaces that. So the standbys must be queried; capture knows
+those among the hosts of its connection. One with a persistent copy is enough; but a host that is another primary is
+always reported.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +19,8 @@ from flushtracker.postgres.connection import Connection, limit_statements, quote
 _STATEMENT_TIMEOUT_S: Final = 5.0
 _OTHER_PRIMARY: Final = "is another primary"
 FAILOVER_SINCE: Final = 170_000
-"""The first version of PostgreSQL that copies slots to standbys."""
-# The slot as JSON, because older servers have no such column.
+"""The first version of PostgreSQL that synchronizes slots to standbys."""
+# The slot as JSON, because older servers do not have the column.
 _PRIMARY: Final = """
 SELECT pg_is_in_recovery(), (SELECT to_jsonb(s)->>'failover' FROM pg_replication_slots s WHERE slot_name = %(slot)s),
   coalesce(current_setting('synchronized_standby_slots', true), ''),
@@ -46,12 +46,13 @@ def failover_lacks(
     slot: str,
     connect: Callable[[Mapping[str, str]], Connection],
 ) -> tuple[str, ...] | None:
-    """What the slot lacks, in words; ``None`` where no failover is prepared: no standby is known, or before 17.
+    """What the slot lacks, in words; ``None`` if no failover is prepared: no standby is known, or the server is older
+    than 17.
 
-    ``options`` are those of ``connection``; with several hosts, each other one is asked.
+    ``options`` are those of ``connection``; with several hosts, the others are queried.
 
     Raises:
-        PostgresError: the primary does not answer.
+        PostgresError: the primary does not respond.
     """
     if connection.server_version < FAILOVER_SINCE:
         return None
@@ -64,14 +65,14 @@ def failover_lacks(
 
 def _primary_lacks(connection: Connection, slot: str, failover: str, listed: str) -> Iterator[str]:
     if failover != "true":
-        # The server refuses it while capture reads the slot.
+        # The server refuses this while capture reads the slot.
         statement = f"ALTER_REPLICATION_SLOT {quote_ident(slot)} (FAILOVER true)"
         yield f"slot {slot} is no failover slot; stop capture, and over a replication connection: {statement}"
     if not listed:
         yield "synchronized_standby_slots is empty on the primary: it may send capture what no standby has"
     for name, exists in rows(connection, _UNCONNECTED, (listed,)):
         lack = f"no standby uses slot {name} of synchronized_standby_slots, for which the primary waits"
-        # A copy of another primary's settings, as by pg_basebackup and pg_rewind, names slots that are there.
+        # A copy of another primary's settings, for example by pg_basebackup or pg_rewind, names that one's slots.
         create = f"SELECT pg_create_physical_replication_slot({_literal(connection, name)})"
         yield lack if exists else f"{lack}, and which does not exist: {create}, or take it out of the setting"
 
@@ -79,7 +80,7 @@ def _primary_lacks(connection: Connection, slot: str, failover: str, listed: str
 def _standbys_lack(
     hosts: list[dict[str, str]], slot: str, connect: Callable[[Mapping[str, str]], Connection]
 ) -> list[str]:
-    """Other primaries; and what each standby lacks, unless one has a copy of the slot that survives its promotion."""
+    """Other primaries, and what each standby lacks, unless one has a copy of the slot that survives its promotion."""
     if not hosts:
         return ["no standby was asked: name all hosts in postgres.connection"]
     primaries, lacks, is_one_ready = [], [], False
@@ -111,7 +112,7 @@ def _standby_lacks(
         return (
             f"has a slot {slot} of its own, as one that was the primary, which no copy replaces; drop it there: {drop}"
         )
-    # First: without them, it may have a copy that is no longer kept up to date.
+    # First, because without these it may have a copy that is no longer updated.
     if unset := list(_unset(*settings)):
         return f"lacks {' and '.join(unset)}"
     if copy == "lasting":
@@ -122,7 +123,7 @@ def _standby_lacks(
 
 
 def _literal(connection: Connection, name: str) -> str:
-    """A text as a literal of SQL."""
+    """A text as an SQL literal."""
     return sql.Literal(name).as_string(connection)
 
 
@@ -136,7 +137,7 @@ def _unset(sync_replication_slots: str, hot_standby_feedback: str, primary_slot_
 
 
 def _others(connection: Connection, options: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """The options for each host but the connected one.
+    """The options for each host except the connected one.
 
     >>> class Here:
     ...     class info:

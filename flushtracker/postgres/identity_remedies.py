@@ -1,12 +1,12 @@
 """Composes the statements that give a table a replica identity with certain columns.
 
 Which statements work depends on the table. FULL has every column, but since PostgreSQL 18 the server refuses updates
-under FULL if the publication leaves out a generated column. An index can be the identity if it is unique, valid,
-immediate and not partial, and all of its columns are NOT NULL and sent. A *leaf* is a table that stores rows: the table
-itself, or each of its partitions, which have identities of their own.
+under FULL if the publication omits a generated column. An index can be the identity if it is unique, valid, immediate
+and not partial, and all of its columns are NOT NULL and sent. A *leaf* is a table that stores rows: the table itself,
+or each of its partitions, which have their own identities.
 
-The proposed identity keeps the columns that old rows have now, so that no other shape on the table loses any. No query
-here locks a table.
+The proposed identity keeps the columns of the current one, so that no other shape on the table loses any. No query here
+locks a table.
 """
 
 from collections import defaultdict
@@ -19,17 +19,17 @@ from flushtracker.postgres.connection import Connection, quote_ident, rows
 from flushtracker.wal.changes import TableName
 
 GENERATED_SINCE: Final = 180_000
-"""The first version of PostgreSQL in which an identity must not have generated columns that are not sent."""
+"""The first version of PostgreSQL in which an identity must not have unsent generated columns."""
 _MOST_SINGLE: Final = 3
-"""Up to so many leaves get statements of their own; more are altered by one DO block."""
+"""Up to this number of leaves, each gets its own statements; more are altered by one DO block."""
 _INDEX: Final = "replica_identity_"
-"""A new index has this name, followed by its table's OID, so that no other index has it."""
+"""A new index has this name, followed by the table's OID to make it unique."""
 _TABLES: Final = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY(%s::oid[])
 """
-# An index needs a B-tree operator class of the type, or of what it is stored as. All enums, ranges and multiranges have
-# one, arrays if their items have, and domains if their base types have.
+# An index needs a B-tree operator class for the type or its storage type. All enums, ranges and multiranges have one,
+# arrays if their elements do, and domains if their base types do.
 _COLUMNS: Final = f"""
 SELECT a.attrelid::bigint, a.attname, {IS_SENT}, a.attgenerated::text, a.attnotnull AND NOT EXISTS (
   SELECT FROM pg_constraint v
@@ -75,7 +75,7 @@ _INDEX_LEAF: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """``statements`` to run, empty if none help. ``otherwise``: clauses about what else helps, or what to consider."""
+    """``statements`` to run, empty if none help. ``otherwise`` has clauses about alternatives, or what to consider."""
 
     statements: tuple[str, ...]
     otherwise: tuple[str, ...] = ()
@@ -104,9 +104,9 @@ class _Index:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """``unsent``: columns that the server does not allow in an identity, as they are not sent.
+    """``unsent`` are the columns that the server does not allow in an identity, because they are not sent.
 
-    ``usable``: the indexes that may become the identity.
+    ``usable`` are the indexes that may become the identity.
     """
 
     oid: int
@@ -118,7 +118,7 @@ class _Leaf:
     indexes: tuple[_Index, ...]
 
     def kept(self, needed: Collection[str]) -> dict[str, None]:
-        """The columns of the new identity: those of the present one, then the others that are ``needed``."""
+        """The columns of the new identity: those of the current one, then the others that are ``needed``."""
         now = [i for i in self.indexes if (i.is_primary if self.identity == "d" else i.is_identity)]
         columns = now[0].columns if now and self.identity in "di" else ()
         return dict.fromkeys([name for name in columns if self._fits(name)] + sorted(needed))
@@ -141,7 +141,7 @@ class _Leaf:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a leaf gets its identity: ``clause`` follows REPLICA IDENTITY.
+    """How to give a leaf its identity: ``clause`` follows REPLICA IDENTITY.
 
     ``columns``, if any, are those of a unique index to create first; ``before`` are other statements to run first.
     """
@@ -152,7 +152,7 @@ class _Way:
 
 
 class IdentityRemedies:
-    """Finds remedies over an ordinary connection. Without a ``publication``, no generated column counts as sent."""
+    """Finds remedies over an ordinary connection. Without a ``publication``, generated columns count as unsent."""
 
     def __init__(self, connection: Connection, publication: str | None) -> None:
         self._connection = connection
@@ -211,7 +211,7 @@ class IdentityRemedies:
         return f"DO {tag} {body} {tag}"
 
     def _otherwise(self, leaves: Sequence[_Leaf], ways: Sequence[_Way], needed: Collection[str]) -> tuple[str, ...]:
-        """What helps instead of a new index, and when creating it fails."""
+        """Alternatives to a new index, also for when creating it fails."""
         found = []
         if all(self._stored(leaf, needed) for leaf in leaves):
             found.append(f"REPLICA IDENTITY FULL after {self._send_generated()}, which may end shapes")

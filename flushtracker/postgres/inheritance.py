@@ -1,4 +1,4 @@
-"""What of a statement goes from a partitioned table to its partitions, at any depth, and back, in ``pg_inherits``.
+"""SQL that walks ``pg_inherits`` from a partitioned table to its partitions, at any depth, and back.
 
 The server's own functions for that lock tables, or may be older than the statement's snapshot.
 """
@@ -6,10 +6,11 @@ The server's own functions for that lock tables, or may be older than the statem
 from typing import Final
 
 IS_ATTACHED: Final = "coalesce(to_jsonb(i) ->> 'inhdetachpending', 'false') = 'false'"
-"""Whether a row ``i`` of ``pg_inherits`` counts. While a partition is being detached concurrently, which is possible
-since PostgreSQL 14, it counts as detached: no later query of the table has its rows."""
+"""Whether a row ``i`` of ``pg_inherits`` counts. A partition that is being detached concurrently (PostgreSQL 14 and
+later) counts as detached: later queries of the table do not see its rows.
+"""
 
-# UNION, as a table may inherit from several, and the number of ways to it can double with each level.
+# UNION, because a table may inherit from several, and the number of paths to it can double with each level.
 _BELOW: Final = """
   below AS (
     SELECT w.oid AS root, w.oid AS relid FROM unnest(%(oids)s::oid[]) AS w(oid)
@@ -17,6 +18,6 @@ _BELOW: Final = """
   )
 """
 BELOW: Final = _BELOW.format(condition=f"AND {IS_ATTACHED}")
-"""A recursive query ``below``: each of ``oids`` as a ``root``, with itself and all that is attached below it."""
+"""A recursive query ``below``: each of ``oids`` as a ``root``, with itself and everything attached below it."""
 EVER_BELOW: Final = _BELOW.format(condition="")
-"""The same, with what is being detached: an open transaction may still have it as a partition."""
+"""The same, including partitions being detached: an open transaction may still see them as partitions."""

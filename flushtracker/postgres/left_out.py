@@ -1,7 +1,7 @@
-"""Which columns of tables are in no shape, because they are generated and the publication does not send them.
+"""Finds columns that no shape has, because they are generated and the publication does not send them.
 
-A stored generated column is sent if the publication says so, which it can since PostgreSQL 18, and which one that
-capture creates does. A virtual one is never sent.
+A stored generated column is sent if the publication says so (since PostgreSQL 18), as one created by capture does. A
+virtual one is never sent.
 """
 
 import logging
@@ -20,9 +20,9 @@ PUBLISHES_SINCE: Final = 180_000
 """The first server version whose publications can have stored generated columns."""
 
 _MOST_ASKED: Final = 10_000
-"""Tables may come and go, so not all of them are remembered."""
+"""Tables may be created and dropped without end, so only this many are remembered."""
 
-# A publication that does not exist yet is created with stored ones.
+# A missing publication will be created with stored ones.
 _LEFT_OUT: Final = f"""
 SELECT n.nspname, c.relname, a.attname, a.attgenerated = 's' AND %(publishes)s
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
@@ -35,7 +35,7 @@ ORDER BY n.nspname, c.relname, a.attnum
 
 
 def left_out_columns(connection: Connection, publication: str | None, tables: Collection[TableName]) -> Iterator[str]:
-    """For each table with such columns, what shapes without ``columns`` lack, and what to do."""
+    """For each table with such columns, what shapes without ``columns`` lack, and a remedy."""
     if not tables:
         return
     schemas, names = zip(*sorted(tables), strict=True)
@@ -62,14 +62,14 @@ def left_out_columns(connection: Connection, publication: str | None, tables: Co
 
 
 class LeftOutLog:
-    """Logs what shapes on tables lack, once for each table and connection."""
+    """Logs what shapes on tables lack, once per table and connection."""
 
     def __init__(self, connection: Connection, publication: str) -> None:
         self._connection, self._publication = connection, publication
         self._asked = set[TableName]()
 
     def note(self, tables: Collection[TableName]) -> None:
-        """Shapes without ``columns`` are added on these tables."""
+        """Note that shapes without ``columns`` are added on these tables."""
         new = set(tables) - self._asked
         for text in left_out_columns(self._connection, self._publication, new):
             logger.warning("columns left out: %s", text)

@@ -1,4 +1,4 @@
-"""Why names are not those of tables: each is another object's, or none's, and then perhaps a mistyped one."""
+"""Explains why names are not those of tables: they name other objects, or none, and then perhaps have a typo."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ _OBJECTS: Final = """
 SELECT w.schema, w.name, c.relkind FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
 JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """
-# Names that may have been meant, few for each; as bytes, since those of a SQL_ASCII database may not be UTF-8.
+# Names that may have been meant, a few for each; as bytes, because those of a SQL_ASCII database may not be UTF-8.
 _NEAR: Final = """
 SELECT w.schema, w.name, convert_to(o.nspname, e.encoding), convert_to(o.relname, e.encoding)
 FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
@@ -37,11 +37,11 @@ CROSS JOIN LATERAL (
 ) o
 """
 _MOST_HINTS: Final = 20
-"""For each of them the server reads all its tables, of which it may have as many as there are wrong names."""
+"""For each of them the server scans all its tables, and there may be as many wrong names as tables."""
 
 
 def read_missing_tables(connection: Connection, names: Iterable[TableName]) -> dict[TableName, str]:
-    """For each name of which there is no table, what there is instead, as an error says it."""
+    """For each name without a table, what there is instead, worded for an error."""
     wanted = sorted(set(names))
     kinds = {(schema, name): kind for schema, name, kind in rows(connection, _OBJECTS, _columns(wanted))}
     unknown = [each for each in wanted if kinds.get(each) not in _KINDS]

@@ -1,7 +1,7 @@
-"""``own_casts``: columns whose values a cast of the database's own may turn into texts, so that operators mean others.
+"""``own_casts``: columns to which a user-defined cast to text applies, which changes what operators mean.
 
 Enums and arrays have no operators of their own type. With ``CREATE CAST (mood AS text) … AS IMPLICIT``, PostgreSQL
-compares ``mood = 'ok'`` as texts, which the cast's function makes; any cast to text decides what ``mood::text`` is.
+compares ``mood = 'ok'`` as texts, using the cast's function; any cast to text determines ``mood::text``.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from typing import Final
 
 from flushtracker.postgres.connection import Connection, rows
 
-# What a column's type is made of: the base type of a domain, the items of an array. 16384 is the first OID of a user's.
+# What a column's type is made of: the base type of a domain, the elements of an array. 16384 is the first user OID.
 _CASTS: Final = """
 WITH RECURSIVE made_of(relid, name, oid, domain, item) AS (
   SELECT a.attrelid, a.attname, t.oid, t.typbasetype, CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE 0 END
@@ -30,7 +30,7 @@ ORDER BY m.relid, m.name, k.castsource, k.casttarget
 
 
 def own_casts(connection: Connection, tables: Collection[int]) -> Mapping[int, Mapping[str, str]]:
-    """The columns of these tables, by OID, that such a cast applies to, each with the cast."""
+    """The columns of these tables, by OID, to which such a cast applies, each with the cast."""
     found: dict[int, dict[str, str]] = defaultdict(dict)
     for oid, name, source, target in rows(connection, _CASTS, (list(tables),)):
         found[oid][name] = f"CAST ({source} AS {target})"

@@ -1,7 +1,7 @@
-"""Asks the server to prepare conditions, so that it refuses what it would refuse in a snapshot.
+"""Has the server prepare conditions, so that it refuses now what it would refuse in a snapshot.
 
-They are prepared for a row of NULLs of the columns' types, not for the table: so this locks no table, and needs no
-privilege on one. Preparing plans nothing and evaluates nothing.
+They are prepared for a row of NULLs of the columns' types, not for the table, so this locks no table and needs no
+privilege on one. Preparing neither plans nor evaluates anything.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _AT_ONCE: Final = 100
 
 
 def type_names(connection: Connection, relations: Iterable[Relation]) -> dict[int, str]:
-    """The names of the types of all their columns, as the server writes them in SQL, by OID."""
+    """The names of all column types, as the server writes them in SQL, by OID."""
     oids = sorted({column.type_oid for relation in relations for column in relation.columns})
     return dict(rows(connection, _TYPE_NAMES, (oids,)))
 
@@ -28,10 +28,10 @@ def type_names(connection: Connection, relations: Iterable[Relation]) -> dict[in
 def refused_conditions(
     connection: Connection, relation: Relation, wheres: Sequence[str], names: Mapping[int, str]
 ) -> dict[str, str]:
-    """The server's message for each condition that it does not prepare.
+    """The server's message for each condition that it refuses to prepare.
 
-    Each must be valid for ``relation``; ``names`` are those of its types. One is left out if this role may not use a
-    type's schema. Raises ``PostgresUnavailableError``.
+    Each must be valid for ``relation``; ``names`` are those of its types. Conditions are skipped if this role may not
+    use a type's schema. Raises ``PostgresUnavailableError``.
     """
     columns = [
         sql.SQL("NULL::{} AS {}").format(sql.SQL(names[column.type_oid]), sql.Identifier(column.name))
@@ -50,7 +50,7 @@ def refused_conditions(
 
 
 def _refusal(connection: Connection, row: sql.Composable, relation: Relation, wheres: Sequence[str]) -> str | None:
-    """The server's message; nothing but an empty one if it may not judge."""
+    """The server's message, ``None`` if it accepts; empty if it cannot judge."""
     # The line break ends a comment.
     conditions = sql.SQL(" OR ").join(sql.SQL("({}\n)").format(sql.SQL(server_text(each, relation))) for each in wheres)
     statement = sql.SQL("PREPARE {} AS SELECT FROM ({}) AS found WHERE {}; DEALLOCATE {}").format(

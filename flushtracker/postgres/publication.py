@@ -1,18 +1,19 @@
-"""``Publication``: decides which tables the server sends. A *managed* one has the tables of the shapes, and no others.
+"""``Publication``: controls which tables the server sends. A *managed* publication has exactly the tables of the
+shapes.
 
 PostgreSQL refuses UPDATE and DELETE on a published table that has no replica identity, so publishing a table can break
-the application that it belongs to. Capture therefore adds only tables that shapes are defined on, and that have one.
+its application. Capture therefore only adds tables that have shapes and a replica identity.
 
-A publication is managed if its comment says so, and names the slot. ``--create`` writes the comment where it creates
-the publication. Any other publication is somebody else's: it is read, and never altered.
+A publication is managed if its comment says so and names the slot. ``--create`` writes the comment when it creates the
+publication. Any other publication is only read, never altered.
 
 - Adding a table needs the privileges of the owners of the publication and of the table. Without them, and for a table
-  without a replica identity, :meth:`Publication.publish` returns the statement that somebody else must run.
-- A table is taken out when no shape needs it, and only if this role could add it again.
-- Only the process that reads the slot may take tables out. A process that has lost the slot without noticing must not
-  do so after another one has added shapes. Hence each of them writes the comment first, which locks the publication:
+  without a replica identity, :meth:`Publication.publish` returns the statement that an administrator must run.
+- A table is removed when no shape needs it, and only if this role could add it again.
+- Only the process that reads the slot may remove tables. A process that has lost the slot without noticing must not do
+  so after another one has added shapes. So each of them first writes the comment, which locks the publication:
   :meth:`Publication.hold` waits for an earlier process that is altering it, whose later attempts find that its stream
-  no longer holds the slot. Only an owner can keep that lock; an advisory lock would be anybody's.
+  no longer holds the slot. Only an owner can hold that lock; any role could hold an advisory lock.
 """
 
 import logging
@@ -43,7 +44,7 @@ _TABLES: Final = """
 SELECT c.oid::bigint, n.nspname, c.relname, pg_has_role(c.relowner, 'USAGE') AND has_schema_privilege(n.oid, 'USAGE')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY(%s::oid[])
 """
-# A table is also needed by the shapes on its partitions, which may be published by it alone.
+# A table is also needed by the shapes on its partitions, which may be published only through it.
 _UNUSED: Final = """
 WITH RECURSIVE used AS (
   SELECT w.oid AS relid FROM unnest(%(used)s::oid[]) AS w(oid)
@@ -52,15 +53,15 @@ WITH RECURSIVE used AS (
 SELECT r.prrelid::bigint FROM pg_publication_rel r
 WHERE r.prpubid = %(publication)s AND r.prrelid NOT IN (SELECT relid FROM used) ORDER BY r.prrelid
 """
-# The table's lock conflicts with VACUUM and with schema changes, not with changes of rows. A process that is stopped
-# inside its transaction must not keep the lock, and an absent synchronous standby must not delay the stream.
+# The table's lock conflicts with VACUUM and schema changes, not with row changes. A process stopped inside its
+# transaction must not keep the lock, and an absent synchronous standby must not delay the stream.
 _SETTINGS: Final = """
 SET LOCAL lock_timeout = {lock_ms}; SET LOCAL synchronous_commit = local;
 SET LOCAL idle_in_transaction_session_timeout = '10s'
 """
 _LOCK_MS: Final = 2_000
 _NEXT_LOCK_MS: Final = 20
-"""Once a table could not be altered, the others of the same look have this time: all may be locked by one owner."""
+"""Once a table could not be altered, the others of the same round get this time: one owner may have locked them all."""
 _HAS_TABLE: Final = """
 SELECT EXISTS (
   SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
@@ -69,13 +70,13 @@ SELECT EXISTS (
 """
 _HOLDER: Final = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s"
 _RETRY_S: Final = 30.0
-"""A table that could not be locked is tried again after this time: each attempt delays the stream."""
+"""A table that could not be locked is retried after this time, because each attempt delays the stream."""
 _MOST_LISTED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """The publication as it is now. ``is_own``: this role has the privileges of its owner."""
+    """The current publication. ``is_own``: this role has the privileges of its owner."""
 
     version: str
     publishes_all: bool
@@ -95,13 +96,13 @@ class Publication:
         self._slot = slot
         self._stream_pid: int | None = None
         self._lock_ms = _LOCK_MS
-        # Of the tables whose last attempt failed: when the next one is made, and why it failed.
+        # The tables whose last attempt failed: when to retry, and why it failed.
         self._retry_at_s: dict[int, tuple[float, str]] = {}
         self._left: set[int] = set()
-        """The tables that are not needed, and of which that was logged because they cannot be taken out."""
+        """The unneeded tables that cannot be removed, which was logged."""
 
     def check(self) -> str:
-        """Return the publication's version, which changes when it is altered, but not with its tables.
+        """Return the publication's version, which changes when it is altered, but not when tables are added or removed.
 
         Raises:
             PostgresError: it does not exist, does not publish every operation, or is managed for another slot.
@@ -128,12 +129,12 @@ class Publication:
         return facts.version
 
     def create(self, tables: Collection[TableName]) -> bool:
-        """Create it, managed and without tables, if there is none; returns whether it was created.
+        """Create it, managed and without tables, if it is missing; return whether it was.
 
         It sends stored generated columns if the server can (PostgreSQL 18): otherwise shapes would lack them.
 
         Raises:
-            PostgresError: this role may not; the message has the statement that creates it with ``tables``.
+            PostgresError: this role may not; the message has the statement to create it with ``tables``.
         """
         if self._facts() is not None:
             return False
@@ -153,14 +154,18 @@ class Publication:
         return True
 
     def hold(self, stream_pid: int) -> None:
-        """This process's stream, the server's process ``stream_pid``, reads the slot: it may take tables out."""
+        """Note that this process's stream, the server's process ``stream_pid``, holds the slot, so it may remove
+        tables.
+        """
         facts = self._facts()
         if facts is not None and self._is_managed(facts) and not facts.is_standby:
             self._wait_for_others()
         self._stream_pid = stream_pid
 
     def _wait_for_others(self) -> None:
-        """Lock the publication and release it. A role that may not comment on it has waited when it is told so."""
+        """Lock and release the publication. For a role that may not comment on it, even the refusal comes after the
+        wait.
+        """
         rows(self._connection, "BEGIN")
         try:
             rows(self._connection, self._mark())
@@ -173,7 +178,7 @@ class Publication:
                 rows(self._connection, "ROLLBACK")
 
     def warn_of_refused_changes(self) -> None:
-        """Log which published tables have no replica identity: PostgreSQL refuses their updates and deletes."""
+        """Log the published tables without a replica identity: PostgreSQL refuses their updates and deletes."""
         names = tables_without_identity(self._connection, self._name)
         if names:
             logger.warning(
@@ -183,9 +188,9 @@ class Publication:
             )
 
     def publish(self, oids: Mapping[int, Collection[str]]) -> dict[int, Unpublished]:
-        """Add tables to a managed publication; returns why those are not added that are not, by OID.
+        """Add tables to a managed publication; return the reasons for those that were not added, by OID.
 
-        ``oids`` have the columns that shapes must know of old rows.
+        ``oids`` maps to the columns that shapes must know of old rows.
         """
         tables, self._lock_ms = self._tables(oids), _LOCK_MS
         obstacles = self._obstacles(oids, tables)
@@ -204,7 +209,7 @@ class Publication:
         return bool(due - self._obstacles(dict.fromkeys(due, ()), self._tables(due)).keys())
 
     def retract(self, used: Collection[int]) -> None:
-        """Take those tables out of a managed publication that none of the ``used`` ones needs."""
+        """Remove tables from a managed publication that none of the ``used`` ones needs."""
         facts = self._facts()
         if facts is None or not self._is_managed(facts) or facts.is_standby or self._stream_pid is None:
             return
@@ -229,14 +234,14 @@ class Publication:
             logger.info("table of no shape is published table=%s statement=%s", dotted(name), statement)
 
     def _postponed(self, oid: int) -> str | None:
-        """Why the last attempt to alter the publication for a table has failed, until the next one is due."""
+        """Why the last attempt to alter the publication for a table failed, until it is due for a retry."""
         at_s, reason = self._retry_at_s.get(oid, (0.0, ""))
         return reason if at_s > time.monotonic() else None
 
     def _obstacles(
         self, oids: Mapping[int, Collection[str]], tables: Mapping[int, tuple[TableName, bool]]
     ) -> dict[int, Unpublished]:
-        """What keeps capture from adding tables, by OID; one that is not among ``tables`` was dropped."""
+        """What prevents capture from adding tables, by OID; one that is not among ``tables`` was dropped."""
         facts = self._facts()
         if facts is None:
             raise PostgresError(f"there is no publication {self._name}; --create creates it")
@@ -265,7 +270,7 @@ class Publication:
         return None if is_own else f"capture's role is not the owner of table {dotted(name)}, or may not use its schema"
 
     def _alter(self, verb: Literal["ADD", "DROP"], oid: int, name: TableName) -> str | None:
-        """Add a table or take it out, in a transaction of its own; returns why that failed."""
+        """Add or remove a table, in a separate transaction; return why that failed."""
         connection = self._connection
         rows(connection, "BEGIN")
         try:
@@ -274,7 +279,7 @@ class Publication:
             if verb == "DROP" and rows(connection, _HOLDER, (self._slot,)) != [(self._stream_pid,)]:
                 raise PostgresError("another process reads the slot")  # noqa: TRY301  rolled back below
             rows(connection, self._statement(verb, name))
-            # The table is locked now. Before, it may have been renamed, or have lost its identity.
+            # The table is locked now. Before that, it may have been renamed, or have lost its identity.
             ((is_in,),) = rows(connection, _HAS_TABLE, (self._name, oid))
             if is_in != (verb == "ADD"):
                 raise PostgresError("it was renamed meanwhile")  # noqa: TRY301  likewise
@@ -282,7 +287,7 @@ class Publication:
                 raise PostgresError("it has lost its replica identity")  # noqa: TRY301  likewise
             rows(connection, "COMMIT")
         except PostgresError as error:
-            # Unless it is lost, the connection can be used further: a lock that is not granted is no lost server.
+            # Unless it is lost, the connection remains usable: a lock timeout does not mean a lost server.
             if connection.closed or connection.info.transaction_status == pq.TransactionStatus.UNKNOWN:
                 raise
             rows(connection, "ROLLBACK")
@@ -297,7 +302,7 @@ class Publication:
         return _Facts(*found[0]) if found else None
 
     def _tables(self, oids: Collection[int]) -> Mapping[int, tuple[TableName, bool]]:
-        """The names of tables, and whether this role may add each to a publication of its own."""
+        """The names of tables, and whether this role may add each to its publication."""
         found = rows(self._connection, _TABLES, (list(oids),)) if oids else []
         return {oid: ((schema, name), is_own) for oid, schema, name, is_own in found}
 
@@ -305,7 +310,7 @@ class Publication:
         return facts.comment == _MANAGED + self._slot
 
     def _mark(self) -> str:
-        """The statement that makes the publication a managed one."""
+        """The statement that marks the publication as managed."""
         text = (_MANAGED + self._slot).replace("'", "''")
         return f"COMMENT ON PUBLICATION {quote_ident(self._name)} IS '{text}'"
 

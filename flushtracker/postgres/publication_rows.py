@@ -1,4 +1,4 @@
-"""Reads which catalog rows put tables into a publication, and which open transactions have changed tables.
+"""Reads the catalog rows that put tables into a publication, and the open transactions that have changed tables.
 
 Like :mod:`flushtracker.postgres.table_bindings`, it locks no table.
 """
@@ -22,8 +22,8 @@ WITH RECURSIVE {EVER_BELOW}, {_ABOVE}, related AS (
   SELECT root, relid FROM below UNION SELECT root, relid FROM above
 )
 """  # noqa: S608  a constant
-# A partition is published by what its ancestors are published by. If all tables are published, only the publication's
-# own row decides. A table that is moved into a published schema gets another row of pg_depend.
+# A partition is published through its ancestors' publications. If all tables are published, only the publication's own
+# row matters. A table moved into a published schema gets a new row in pg_depend.
 _ROWS: Final = """
 {related}, publication AS (
   SELECT oid, xmin, puballtables FROM pg_publication WHERE pubname = %(publication)s
@@ -53,9 +53,9 @@ _SCHEMAS: Final = """
   AND d.refclassid = 'pg_namespace'::regclass
   JOIN pg_publication_namespace s ON s.pnnspid = d.refobjid JOIN publication p ON p.oid = s.pnpubid
 """
-# A session of the server decides once for each table whether it is published. It does not look again when one of these
-# rows is written, unless by the creation of the table: before PostgreSQL 15, a link to a published table; and where a
-# partitioned table was moved into a published schema, for its partitions.
+# A server session caches for each table whether it is published. It does not notice when one of these rows is written,
+# except by the creation of the table: before PostgreSQL 15, a link to a published table; and if a partitioned table was
+# moved into a published schema, for its partitions.
 _UNNOTICED_LINKS: Final = f"""
 {_RELATED}
 SELECT r.root::bigint, i.xmin::text::bigint
@@ -77,8 +77,8 @@ JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = t.oid AND d.o
 JOIN pg_publication p ON p.pubname = %(publication)s
 JOIN pg_publication_namespace s ON s.pnpubid = p.oid AND s.pnnspid = d.refobjid
 """  # noqa: S608  a constant
-# What changes rows keeps its lock until its transaction ends, also when that is prepared. Every transaction with an xid
-# has that xid locked, and those of its subtransactions. The view is read once: twice, it would not be the same.
+# A transaction that changes rows keeps its lock until it ends, even if prepared. Every transaction with an xid holds a
+# lock on it and on those of its subtransactions. The view is read once, because a second read could differ.
 _WRITERS: Final = """
 WITH RECURSIVE {below}, locks AS MATERIALIZED (
   SELECT locktype, database, relation, transactionid, mode, virtualtransaction, pid FROM pg_locks WHERE granted
@@ -96,14 +96,14 @@ JOIN locks x ON x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock'
 def read_publication_rows(
     connection: Connection, publication: str, oids: Iterable[int]
 ) -> dict[int, frozenset[CatalogRow]]:
-    """The rows because of which these tables and their partitions are published, by the tables' OIDs."""
+    """By table OID, the rows through which these tables and their partitions are published."""
     return _read_rows(connection, publication, oids, _RELATED)
 
 
 def read_publication_path(
     connection: Connection, publication: str, oids: Iterable[int]
 ) -> dict[int, frozenset[CatalogRow]]:
-    """The rows because of which these tables themselves are published, whatever partitions they have, by OID."""
+    """By OID, the rows through which these tables themselves are published, regardless of partitions."""
     return _read_rows(connection, publication, oids, _PATH)
 
 
@@ -119,9 +119,9 @@ def _read_rows(
 
 
 def read_unnoticed_rows(connection: Connection, publication: str, oids: Iterable[int]) -> dict[int, frozenset[int]]:
-    """The 32-bit xids of rows by which tables, or partitions of them, were published after their creation, by OID.
+    """By OID, the 32-bit xids of rows by which tables or their partitions were published after their creation.
 
-    A session of the server that has seen a change of such a table from before sends no later one.
+    A server session that has seen an earlier change of such a table sends no later one.
     """
     statement = _UNNOTICED_MOVES if connection.server_version >= _SCHEMAS_SINCE else _UNNOTICED_LINKS
     found = defaultdict[int, set[int]](set)
@@ -131,9 +131,9 @@ def read_unnoticed_rows(connection: Connection, publication: str, oids: Iterable
 
 
 def read_writers(connection: Connection, oids: Iterable[int]) -> dict[int, frozenset[int]]:
-    """The open transactions that may have changed these tables or their partitions, by the tables' OIDs.
+    """By table OID, the open transactions that may have changed these tables or their partitions.
 
-    Their xids have 32 bits, and include those of subtransactions. On a standby, its primary's are not known.
+    Their 32-bit xids include those of subtransactions. On a standby, the primary's are unknown.
     """
     found = defaultdict[int, set[int]](set)
     for oid, xid in rows(connection, _WRITERS.format(below=EVER_BELOW), {"oids": list(oids)}):

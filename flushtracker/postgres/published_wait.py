@@ -1,14 +1,15 @@
-"""Wait until capture has published past a snapshot, because a failover could lose what the snapshot has seen.
+"""Waits until capture has published past a snapshot, because a failover could lose transactions that the snapshot saw.
 
-A snapshot of a primary may have transactions that a standby lacks. If that standby is promoted, its other transactions
-get the same LSNs and xids, and readers would leave them out as contained. So such a snapshot is appended only once
-capture has published past the end of the WAL that it saw: capture continues the source on a promoted standby only if
-that has everything that was published.
+A primary's snapshot may have transactions that a standby lacks. If that standby is promoted, its other transactions get
+the same LSNs and xids, and readers would skip them as contained. So a snapshot is appended only once capture has
+published past the end of the WAL that it saw: capture continues the source on a promoted standby only if that has
+everything published.
 
-Capture tells the server how far it has published as the written position of its stream. So the wait costs nothing while
-capture is current. A role that may not see that (``pg_read_all_stats``) sees how far the slot is confirmed, which is
-never ahead of it, but may be far behind. So without capture, or without that right, it waits only if the server may
-have a standby. It shows one that is away by its slot, which a copy of capture's slot needs, or by its settings.
+Capture reports its published position to the server as the written position of its stream. So there is no wait while
+capture is current. A role that may not see it (``pg_read_all_stats``) sees the slot's confirmed position, which is
+never ahead of it, but may be far behind. So without capture, or without that privilege, it waits only if the server may
+have a standby. A disconnected standby is recognized by its slot, which a copy of capture's slot needs, or by the
+server's settings.
 """
 
 import time
@@ -20,10 +21,9 @@ from flushtracker.postgres.connection import Connection, rows
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 
 TIMEOUT_S: Final = 60.0
-"""Without progress."""
 _POLL_S: Final = 0.1
-# A standby streams, or a slot waits for it, or it is restored from an archive, or is to be promoted, or commits wait
-# for it. As JSON, a column that an older server lacks is no error.
+# A standby is streaming, or a slot waits for it, or it is restored from an archive, or is to be promoted, or commits
+# wait for it. As JSON, a column that an older server lacks is not an error.
 _PUBLISHED: Final = """
 WITH captured AS (
   SELECT s.confirmed_flush_lsn, r.write_lsn
@@ -42,16 +42,16 @@ SELECT (SELECT greatest(confirmed_flush_lsn, write_lsn)::text FROM captured),
 def wait_until_published(connection: Connection, slot: str, lsn: int, check: Callable[[], None]) -> None:
     """Wait until everything that commits below ``lsn`` is published, if capture runs or there may be a standby.
 
-    ``check`` is called meanwhile; what it raises is raised.
+    ``check`` is called meanwhile; its exceptions are passed on.
 
     Raises:
-        PostgresUnavailableError: capture publishes nothing for ``TIMEOUT_S``, or the connection is lost.
+        PostgresUnavailableError: capture makes no progress for ``TIMEOUT_S``, or the connection is lost.
     """
     before, deadline, must_wait = -1, 0.0, False
     while True:
         ((text, may_be_lost),) = rows(connection, _PUBLISHED, (slot,))
         published = 0 if text is None else parse_lsn(text)
-        # Once there was a standby, or capture, there may be again.
+        # If there was a standby, or capture, it may return.
         must_wait = must_wait or may_be_lost
         if published >= lsn or not must_wait:
             return

@@ -1,6 +1,6 @@
-"""What is read of a range of a table: one query for many conditions, which the server evaluates.
+"""The query that reads a range of a table for many conditions, which the server evaluates.
 
-With several conditions, the first value of a row is the list of those that are true, by number, such as ``0 7 12``.
+With several conditions, the first value of a row is the list of numbers of those that are true, such as ``0 7 12``.
 Most rows match few of many conditions, so this is shorter than one column for each.
 """
 
@@ -14,21 +14,21 @@ from flushtracker.wal.changes import TableName
 
 _TID_RANGES_SINCE: Final = 140_000
 _ARGUMENTS: Final = 90
-"""The server accepts at most 100 in a call, so lists of many conditions are nested."""
+"""The server accepts at most 100 arguments in a call, so long lists are nested."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
-    """Pages of a table from ``first`` up to, and without, ``end``; ``None`` is the table's end."""
+    """Pages of a table from ``first`` up to, but not including, ``end``; ``None`` is the table's end."""
 
     first: int
     end: int | None
 
 
 def page_ranges(pages: int, pages_each: int, server_version: int) -> list[PageRange]:
-    """The ranges that a table of so many pages is read in; it may have grown since, and the last one has no end.
+    """The ranges in which to read a table of ``pages`` pages; it may have grown since, so the last one has no end.
 
-    A server that cannot scan a range would read the whole table for each.
+    A server that cannot scan a range gets a single one, because it would read the whole table for each.
 
     >>> page_ranges(25, 10, 180000)
     [PageRange(first=0, end=10), PageRange(first=10, end=20), PageRange(first=20, end=None)]
@@ -41,7 +41,7 @@ def page_ranges(pages: int, pages_each: int, server_version: int) -> list[PageRa
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """The ``columns`` of rows for which one of the ``conditions`` is true, or of all rows (``has_all``).
+    """The ``columns`` of rows that satisfy one of the ``conditions``, or of all rows (``has_all``).
 
     Conditions are SQL that the caller has checked.
     """
@@ -52,7 +52,9 @@ class RowSelection:
 
     @property
     def is_numbered(self) -> bool:
-        """Whether a row begins with the numbers of its conditions; otherwise each row is wanted for the same reason."""
+        """Whether a row begins with the numbers of its conditions; otherwise all rows are selected for the same
+        reason.
+        """
         return len(self.conditions) > (0 if self.has_all else 1)
 
 
@@ -77,7 +79,7 @@ def range_query(table: TableName, selection: RowSelection, pages: PageRange) -> 
 
 
 def _matches(conditions: Sequence[str]) -> sql.Composable:
-    """The numbers of the conditions that are true, as a text."""
+    """The numbers of the conditions that are true, as text."""
     parts = [
         sql.SQL("CASE WHEN {} THEN {} END").format(_parenthesized(condition), sql.Literal(number))
         for number, condition in enumerate(conditions)

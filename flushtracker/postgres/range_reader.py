@@ -13,7 +13,7 @@ from flushtracker.postgres.range_query import PageRange, RowSelection, range_que
 from flushtracker.wal.changes import TableName
 
 _ROWS_PER_READ: Final = 1_000
-# With TLS, bytes may have been taken from the socket that libpq has not read yet, which select does not see.
+# With TLS, libpq may hold bytes that it has not read yet and that select does not see.
 _POLL_S: Final = 0.1
 
 
@@ -29,8 +29,8 @@ class RangeReader:
     ) -> None:
         """Connect, lock, and import the snapshot.
 
-        It waits for no lock. The connection that exported the snapshot has the same locks, so a lock that is not free
-        at once is requested by a session that waits for that connection to end.
+        It does not wait for locks. The connection that exported the snapshot holds the same locks, so a lock is
+        unavailable only if another session is queued behind that connection.
 
         Raises:
             PostgresUnavailableError: the snapshot is gone, or a table's lock cannot be acquired.
@@ -60,8 +60,8 @@ class RangeReader:
     def read(self, table: TableName, selection: RowSelection, pages: PageRange) -> Iterator[list[str]]:
         """The rows of a range, as lines of COPY's text format; raises as ``copied_rows``.
 
-        Text that is not UTF-8 counts as an error of the server. After such an error, the snapshot can still be read in.
-        After any other, or if the caller stops before the last row, the connection must be closed.
+        Text that is not UTF-8 counts as an error of the server. After such an error, the snapshot remains usable. After
+        any other error, or if the caller stops before the last row, the connection must be closed.
         """
         rows(self._connection, "SAVEPOINT range")
         try:
@@ -75,7 +75,7 @@ class RangeReader:
         rows(self._connection, "RELEASE range")
 
     def report(self, progress: str) -> None:
-        """Let ``pg_stat_activity`` show what this connection has done, as its ``application_name``."""
+        """Show progress in ``pg_stat_activity``, as the ``application_name``."""
         rows(self._connection, "SET application_name = %s", (progress,))
 
     def close(self) -> None:
@@ -99,8 +99,8 @@ def _lines(table: TableName, copied: Iterable[list[bytes]]) -> Iterator[list[str
 def copied_rows(connection: Connection, query: str) -> Iterator[list[bytes]]:
     """The rows of ``COPY (query) TO STDOUT``, as they arrive, each with its line break.
 
-    Only what fits into libpq's buffer is in memory, and the server waits. The connection can be used again after the
-    last row; if the caller stops before, it must be closed.
+    Only libpq's buffer is in memory; the server waits. The connection can be used again after the last row; if the
+    caller stops before, it must be closed.
 
     Raises:
         PostgresUnavailableError: the connection is lost, or the server has canceled the query.

@@ -1,8 +1,8 @@
-"""Finds the published tables on which PostgreSQL refuses UPDATE and DELETE, because they have no replica identity.
+"""Finds published tables without a replica identity, on which PostgreSQL refuses UPDATE and DELETE.
 
 A table's replica identity is its primary key, unless another one was chosen with ``REPLICA IDENTITY``. A DEFERRABLE key
-is none. Since PostgreSQL 18, neither is one with a generated column that the publication does not send. Only tables
-that have rows count, not partitioned ones. No query locks a table.
+does not count. Since PostgreSQL 18, neither does one with a generated column that the publication does not send. Only
+tables that store rows matter, not partitioned ones. No query locks a table.
 """
 
 from collections import defaultdict
@@ -47,7 +47,7 @@ _NAMES: Final = """
 SELECT c.oid::bigint, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY(%s::oid[])
 """
-# A partition is published by what its ancestors are published by, inheritance children only by themselves.
+# A partition is published through its ancestors, an inheritance child only by itself.
 _PUBLISHED_TABLES: Final = f"""
 WITH RECURSIVE publication AS (
   SELECT oid, puballtables FROM pg_publication WHERE pubname = %(publication)s
@@ -71,7 +71,7 @@ _SCHEMAS: Final = """
 
 
 def tables_without_identity(connection: Connection, publication: str) -> list[TableName]:
-    """The tables of a publication that have none."""
+    """The tables of a publication without a replica identity."""
     schemas = _SCHEMAS if connection.server_version >= _SCHEMAS_SINCE else ""
     statement = _PUBLISHED_TABLES.format(schemas=schemas, unsent=_unsent(connection))
     return [(schema, name) for schema, name in rows(connection, statement, {"publication": publication})]
@@ -80,9 +80,9 @@ def tables_without_identity(connection: Connection, publication: str) -> list[Ta
 def without_identity(
     connection: Connection, publication: str | None, oids: Mapping[int, Collection[str]]
 ) -> dict[int, tuple[list[TableName], Remedy]]:
-    """Those of the tables that have none, or partitions without one, by OID: their names, and what gives them one.
+    """The tables without a replica identity, or with such partitions, by OID: their names, and a remedy.
 
-    ``oids`` have the columns that shapes must know of old rows.
+    ``oids`` maps to the columns that shapes must know of old rows.
     """
     if not oids:
         return {}
@@ -96,11 +96,11 @@ def without_identity(
 
 
 def identity_reason(broken: Sequence[TableName]) -> str:
-    """That tables have no replica identity, and what would follow if they were published."""
+    """The reason why tables without a replica identity are not published."""
     names = listed([dotted(each) for each in broken])
     return f"no replica identity: {names}; PostgreSQL would refuse their updates and deletes"
 
 
 def _unsent(connection: Connection) -> str:
-    """Whether a column keeps an identity from being one, as a condition on a row ``a`` of ``pg_attribute``."""
+    """Whether a column prevents an identity, as a condition on a row ``a`` of ``pg_attribute``."""
     return _IS_UNSENT if connection.server_version >= GENERATED_SINCE else "false"

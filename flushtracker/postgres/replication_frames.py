@@ -1,4 +1,4 @@
-"""The frames of a replication stream: WAL data and keepalives in, the standby status update out.
+"""The frames of a replication stream: decodes WAL data and keepalives, and encodes standby status updates.
 
 A frame is one CopyData message, described in PostgreSQL's manual under "Streaming Replication Protocol". All integers
 are big-endian.
@@ -20,7 +20,7 @@ _MICROSECONDS_TO_2000: Final = 946_684_800_000_000
 
 @value(frozen=True, slots=True)
 class WalData:
-    """One message of the output plugin, and the WAL position that it belongs to."""
+    """One message of the output plugin, and its WAL position."""
 
     wal_lsn: int
     data: bytes
@@ -53,7 +53,7 @@ def decode_frame(frame: bytes) -> Frame:
 
 
 def is_message_of_a_role(frame: bytes) -> bool:
-    """Whether a frame has a logical message of pgoutput, of which nothing is read."""
+    """Whether a frame has a logical message of pgoutput, whose content is not needed."""
     return frame[:1] == b"w" and frame[_HEADER_BYTES : _HEADER_BYTES + 1] == b"M"
 
 

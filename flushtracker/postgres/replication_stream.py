@@ -50,7 +50,7 @@ class ReplicationStream:
         self._lock = threading.Lock()
         self._end: PostgresError | None = PostgresUnavailableError("the replication stream has not been started")
         self.has_messages = False
-        """Whether it was started with messages."""
+        """Whether it was started with logical messages."""
 
     def identify_system(self) -> SystemIdentity:
         """Identify the server; only before :meth:`start`."""
@@ -62,7 +62,7 @@ class ReplicationStream:
         """The history of the server's timeline; only before :meth:`start`.
 
         Raises:
-            PostgresError: the server does not have it, or does not tell it to this role.
+            PostgresError: the server does not have it, or this role may not read it.
             DecodeError: it is malformed.
         """
         if timeline == 1:
@@ -75,15 +75,15 @@ class ReplicationStream:
     def start(self, slot: str, publication: str, *, messages: bool = False) -> None:
         """Start streaming from the slot's ``confirmed_flush_lsn``.
 
-        With ``messages``, also those of ``pg_logical_emit_message``, of up to 1 GB each, which any role may write; and
-        so transactions that have nothing else, which the server leaves out otherwise, but for PostgreSQL 14.
+        ``messages`` adds those of ``pg_logical_emit_message``, of up to 1 GB each, which any role may write, and with
+        them transactions that have nothing else, which all versions but PostgreSQL 14 otherwise omit.
 
         Raises:
-            PostgresUnavailableError: another connection still uses the slot, or the server does not answer.
+            PostgresUnavailableError: another connection still uses the slot, or the server does not respond.
             PostgresError: the slot is lost, or does not exist.
         """
         if server_encoding(self._connection) == _BYTES:
-            # The server would end the stream at text that is not UTF-8, each time again.
+            # The server would end the stream at text that is not UTF-8, every time.
             rows(self._connection, f"SET client_encoding = {_BYTES}")
         names = quote_ident(publication).replace("'", "''")
         start_copy(
@@ -95,7 +95,9 @@ class ReplicationStream:
         self.has_messages = messages
 
     def read(self) -> list[Frame]:
-        """The frames that have arrived, at most 1,000, and at most 1 MiB and one more; empty if there are none yet."""
+        """The frames that have arrived, at most 1,000, and at most 1 MiB plus one frame; empty if there are
+        none yet.
+        """
         frames: list[bytes] = []
         with self._lock:
             if self._end is None:
@@ -114,7 +116,7 @@ class ReplicationStream:
         wait_readable(self._connection, seconds)
 
     def send(self, status_update: bytes) -> None:
-        """Queue one standby status update; it is sent now or, if the network is congested, during a later call.
+        """Queue one standby status update. It is sent now or, if the network is congested, during a later call.
 
         It is dropped if the buffer is full: the next one supersedes it.
         """

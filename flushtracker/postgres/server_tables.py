@@ -36,7 +36,8 @@ CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_
 """
 _EMPTY_AT: Final = f"SELECT coalesce(pg_relation_size(%(oid)s::oid::regclass), 1), {_INSERT_LSN}"
 # Before PostgreSQL 15, a stream that has seen changes of a table from before it was published sends no later ones, if
-# it is published only as a partition. A table whose file is its first, and was never vacuumed, has always been empty.
+# it is published only as a partition. A table that still has its first file and was never vacuumed has always been
+# empty.
 _NEVER_FILLED_AT: Final = f"""
 SELECT CASE WHEN pg_relation_size(w.oid::regclass) = 0 AND (
   pg_relation_filenode(w.oid::regclass) = w.oid AND c.reltuples < 0 OR EXISTS (
@@ -57,18 +58,19 @@ SELECT pg_is_in_recovery(), (SELECT received_tli FROM pg_stat_wal_receiver),
 """
 STATEMENT_TIMEOUT_S: Final = 30.0
 LOCK_TIMEOUT_S: Final = 10.0
-"""Capture's one thread that reads the stream also runs these queries, so while one of them hangs, nothing is published.
-They take milliseconds, but the catalog of a large database on a busy disk may take seconds. After a timeout capture
-connects again, and the server resends what is unconfirmed, so a shorter timeout would only cause more resends. The size
-of a new partition is read under a lock: without it within this time, the partition counts as one that has rows."""
+"""The thread that reads the stream also runs these queries, so nothing is published while one of them hangs. They take
+milliseconds, but the catalog of a large database on a busy disk may take seconds. After a timeout capture reconnects,
+and the server resends everything unconfirmed, so a shorter timeout would only cause more resends. The size of a new
+partition is read under a lock; if that is not available within this time, the partition counts as having rows.
+"""
 # The age of an xid is its distance from the next one.
 _NEXT_XID: Final = "SELECT txid_snapshot_xmax(txid_current_snapshot()), 3 + age('3'::xid)::bigint"
 _SLOT_XMIN: Final = "SELECT catalog_xmin::text::bigint FROM pg_replication_slots WHERE slot_name = %s"
 _WAL_SENDER_TIMEOUT: Final = "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
 _VISIBILITY_TIMEOUT_S: Final = 5.0
 _VISIBILITY_POLL_S: Final = 0.02
-# A session's xid can be read by everyone, what it waits for only by its role and pg_read_all_stats. A prepared
-# transaction belongs to no session; that which commits it has no xid of its own. A snapshot's text would not do: it
+# Every role can read a session's xid, but what it waits for only its own role and pg_read_all_stats. A prepared
+# transaction belongs to no session; the one that commits it has no xid of its own. A snapshot's text would not do: it
 # lists nothing above the last xid that has ended.
 _IN_PROGRESS: Final = """
 WITH sessions AS (
@@ -84,9 +86,9 @@ UNION ALL
 SELECT transaction::text::bigint, EXISTS (SELECT FROM sessions WHERE xid IS NULL AND may_wait)
 FROM pg_prepared_xacts WHERE database = current_database()
 """
-# A transaction that changes nothing, and that the server sends; a standby cannot write it. With `local` its own commit
-# flushes all of the WAL so far, as of transactions with synchronous_commit = off, and waits for that. With `off`, the
-# WAL is flushed soon. Without it, WAL that no commit follows would be flushed within 15 s or so, or with the next
+# A transaction that changes nothing but is sent by the server; a standby cannot write it. With `local` its own commit
+# flushes all WAL so far, including that of transactions with synchronous_commit = off, and waits for that. With `off`,
+# the WAL is flushed soon. Otherwise WAL that no commit follows would be flushed within 15 s or so, or with the next
 # commit. It must not wait for a synchronous standby itself.
 _TRANSACTION: Final = """
 SELECT CASE WHEN pg_is_in_recovery() THEN NULL {unless}
@@ -105,7 +107,7 @@ ELSE pg_logical_emit_message(false, 'flushtracker', '') IS NOT NULL END
 
 
 class ServerTables:
-    """Every method raises ``PostgresUnavailableError`` if the connection is lost, or a query takes too long."""
+    """Every method raises ``PostgresUnavailableError`` if the connection is lost or a query takes too long."""
 
     def __init__(self, connection: Connection, publication: str, slot: str = "") -> None:
         limit_statements(connection, statement_timeout_s=STATEMENT_TIMEOUT_S, lock_timeout_s=LOCK_TIMEOUT_S)
@@ -115,34 +117,34 @@ class ServerTables:
         self._slot = slot
         self._held_xmin: int | None = None
         self.standby_timeline: int | None = None
-        """The timeline that the server was on when the stream began, if it was a standby then."""
+        """The server's timeline when the stream began, if it was a standby then."""
         self._publication = Publication(connection, publication, slot)
         self._left_out = LeftOutLog(connection, publication)
 
     def wal_end(self) -> int:
-        """The current end of the server's flushed WAL: what it has sent committed before that.
+        """The current end of the server's flushed WAL: everything sent committed before that.
 
-        The WAL after it may not survive a crash, and then other commits get its LSNs.
+        Later WAL may not survive a crash; other commits then get its LSNs.
         """
         return parse_lsn(rows(self._connection, _WAL_END)[0][0])
 
     def insert_lsn(self) -> int:
-        """The current end of the server's WAL, flushed or not: everything visible by now committed before that."""
+        """The current end of the server's WAL, flushed or not: everything visible now committed before that."""
         return parse_lsn(rows(self._connection, f"SELECT {_INSERT_LSN}")[0][0])
 
     def wal_sender_timeout_s(self) -> float:
-        """After how long without a reply the server ends the stream; 0 for never.
+        """The time without a reply after which the server ends the stream; 0 for never.
 
-        A role or a database may have a value of its own; it applies to both connections.
+        It may be set for the role or database; it applies to both connections.
         """
         ((timeout_ms,),) = rows(self._connection, _WAL_SENDER_TIMEOUT)
         return int(timeout_ms) / 1000
 
     def ancestors(self, oid: int, xid: int) -> frozenset[int]:
-        """The OIDs of the partitioned tables that a table is a partition of, once transaction ``xid`` is visible.
+        """The OIDs of a table's partitioned ancestors, once transaction ``xid`` is visible.
 
-        The stream may be ahead of the catalog: a commit that waits for a synchronous standby is already in the WAL, and
-        so is sent, while the catalog still shows the state before it.
+        The stream may be ahead of the catalog: a commit that waits for a synchronous standby is already in the WAL and
+        sent, while the catalog still shows the previous state.
 
         Raises:
             PostgresUnavailableError: it is not visible within seconds; after a reconnect the server resends it.
@@ -160,48 +162,42 @@ class ServerTables:
             time.sleep(_VISIBILITY_POLL_S)
 
     def missing_relations(self, oids: Collection[int]) -> frozenset[int]:
-        """Those of the OIDs that no relation of the database has."""
         return frozenset(oid for (oid,) in rows(self._connection, _MISSING, (list(oids),)))
 
     def is_standby(self) -> bool:
-        """Whether the server is in recovery."""
         ((found,),) = rows(self._connection, "SELECT pg_is_in_recovery()")
         return bool(found)
 
     def snapshot(self) -> MvccSnapshot:
-        """A snapshot taken now; on a standby, PostgreSQL leaves out which transactions are in progress."""
+        """A snapshot taken now; on a standby, it does not show which transactions are in progress."""
         ((snapshot,),) = rows(self._connection, "SELECT txid_current_snapshot()::text")
         return MvccSnapshot.parse(snapshot)
 
     def in_progress(self) -> dict[int, bool]:
         """The transactions of this database that have a 32-bit xid and have not ended; empty on a standby.
 
-        ``True``: it may have committed and be waiting for a synchronous standby, or this role may not see whether it
-        does.
+        ``True`` if it may have committed and be waiting for a synchronous standby, as far as this role can see.
         """
         return dict(rows(self._connection, _IN_PROGRESS))
 
     def publication_rows(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
-        """The rows of the catalog because of which tables and their partitions are published, by the tables' OIDs."""
         return read_publication_rows(self._connection, self._name, oids)
 
     def publication_path(self, oids: Iterable[int]) -> dict[int, frozenset[CatalogRow]]:
-        """The same of the tables themselves, whatever partitions they have."""
         return read_publication_path(self._connection, self._name, oids)
 
     def unnoticed_rows(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
-        """The 32-bit xids of rows by which tables, or partitions of them, were published after their creation, by OID.
+        """By OID, the 32-bit xids of rows by which tables or their partitions were published after their creation.
 
-        A stream that has seen a change of such a table from before sends no later one.
+        A stream that has seen an earlier change of such a table sends no later one.
         """
         return read_unnoticed_rows(self._connection, self._name, oids)
 
     def writers(self, oids: Iterable[int]) -> dict[int, frozenset[int]]:
-        """The open transactions that may have changed tables or their partitions, by the tables' OIDs."""
         return read_writers(self._connection, oids)
 
     def next_xid(self) -> int:
-        """The xid, of 64 bits, that is assigned next; on a standby, none that it has replayed is greater."""
+        """The next xid (64 bits) to be assigned; on a standby, it has replayed none that is greater."""
         ((xmax, next_xid),) = rows(self._connection, _NEXT_XID)
         return int(xmax) + int(next_xid - xmax) % 2**32
 
@@ -211,15 +207,15 @@ class ServerTables:
         return None if not found or found[0][0] is None else int(found[0][0])
 
     def held_xmin(self) -> int | None:
-        """The slot's ``catalog_xmin`` when the stream had acquired it, and nothing was confirmed over that yet."""
+        """The slot's ``catalog_xmin`` when the stream had acquired it, before anything was confirmed."""
         return self._held_xmin
 
     def flush_commits(self) -> None:
-        """Flush the WAL of all that is visible by now, and wait for that; a standby shows nothing else."""
+        """Flush the WAL of everything visible now, and wait for that; a standby shows only flushed WAL."""
         rows(self._connection, _FLUSH_COMMITS)
 
     def flush_wal(self, lsn: int) -> None:
-        """Have the server flush its WAL past ``lsn``, where it has some, within its ``wal_writer_delay``."""
+        """Have the server flush its WAL past ``lsn``, if there is any, within its ``wal_writer_delay``."""
         rows(self._connection, _FLUSH, (format_lsn(lsn),))
 
     def require_open(self) -> None:
@@ -227,12 +223,12 @@ class ServerTables:
         require_open(self._connection)
 
     def hold_slot(self, stream_pid: int) -> None:
-        """The server's process ``stream_pid`` sends the slot's stream; nothing is confirmed over it yet."""
+        """Note that the server's process ``stream_pid`` sends the slot's stream; nothing is confirmed yet."""
         self._held_xmin = self.slot_xmin()
         self._publication.hold(stream_pid)
 
     def warn_of_refused_changes(self) -> None:
-        """Log which published tables have no replica identity: PostgreSQL refuses their updates and deletes."""
+        """Log the published tables without a replica identity: PostgreSQL refuses their updates and deletes."""
         self._publication.warn_of_refused_changes()
 
     def check_publication(self) -> str:
@@ -240,39 +236,38 @@ class ServerTables:
         return self._publication.check()
 
     def create_publication(self, tables: Collection[TableName]) -> bool:
-        """Create it, managed, if there is none; returns whether it was created. See ``Publication.create``."""
+        """Create a managed publication if there is none; return whether it was created. See ``Publication.create``."""
         return self._publication.create(tables)
 
     def publish_tables(self, oids: Mapping[int, Collection[str]]) -> dict[int, Unpublished]:
-        """Add tables to a managed publication; returns why those are not added that are not, by OID."""
+        """Add tables to a managed publication; return the reasons for those that were not added, by OID."""
         return self._publication.publish(oids)
 
     def can_publish(self, oids: Collection[int]) -> bool:
-        """Whether one of the tables can be added to the publication now."""
         return self._publication.can_publish(oids)
 
     def retract_tables(self, used: Collection[int]) -> None:
-        """Take those tables out of a managed publication that none of the ``used`` ones needs."""
+        """Remove tables from a managed publication that none of the ``used`` ones needs."""
         self._publication.retract(used)
 
     def bindings(self, oids: Iterable[int]) -> dict[int, TableBinding]:
-        """The tables with these OIDs as they are now; one that was dropped is left out. Locks no table."""
+        """The current tables with these OIDs; dropped ones are omitted. Locks no table."""
         try:
             return read_bindings(self._connection, self._name, oids)
         except PostgresError as error:
             if not isinstance(error.__cause__, CharacterNotInRepertoire):
                 raise
-            # It came after the last call of unreadable_tables, which the next connection begins with.
+            # It was added after the last call of unreadable_tables, with which the next connection begins.
             raise PostgresUnavailableError("a name that is not UTF-8 has come into the catalog") from error
 
     def unreadable_tables(self, oids: Collection[int]) -> list[int]:
-        """Those of the tables of which something has a name that is not UTF-8, which only SQL_ASCII allows."""
+        """The tables with a name that is not UTF-8, which only SQL_ASCII allows."""
         if server_encoding(self._connection) != SQL_ASCII or self._is_readable(oids):
             return []
         return sorted(oid for oid in oids if not self._is_readable([oid]))
 
     def _is_readable(self, oids: Collection[int]) -> bool:
-        """Whether the server can send what the catalog has of these tables as UTF-8."""
+        """Whether the server can send these tables' catalog rows as UTF-8."""
         try:
             read_bindings(self._connection, self._name, oids)
         except PostgresError as error:
@@ -282,10 +277,10 @@ class ServerTables:
         return True
 
     def empty_at(self, oid: int) -> int | None:
-        """The end of the WAL, flushed or not, at a moment when the table's file had nothing in it; else ``None``.
+        """The end of the WAL, flushed or not, at a moment when the table's file was empty; else ``None``.
 
-        ``None``, too, if the server's stream may not have noticed that the table is published now, and if somebody
-        keeps a lock on the table for ``LOCK_TIMEOUT_S``: its owner must not be able to stop the shapes of others.
+        Also ``None`` if the stream may not have noticed that the table is published, or if the table stays locked for
+        ``LOCK_TIMEOUT_S``: its owner must not be able to stop the shapes of others.
         """
         notices_links = self._connection.server_version >= _NOTICES_LINKS_SINCE
         statement = _EMPTY_AT if notices_links else _NEVER_FILLED_AT
@@ -302,7 +297,7 @@ class ServerTables:
         """Check that a server that was a standby is still one, on the same timeline.
 
         Raises:
-            PostgresUnavailableError: it may have left its timeline, or receives nothing, so that this is not known.
+            PostgresUnavailableError: it may have left its timeline, or receives nothing, so that this is unknown.
             PostgresError: this role may not see which timeline it receives.
         """
         if self.standby_timeline is None:
@@ -326,23 +321,25 @@ class ServerTables:
             )
 
     def emit_transaction(self) -> None:
-        """Commit a transaction that changes nothing, and that the server sends; a standby cannot."""
+        """Commit a transaction that changes nothing but is sent by the server; a standby cannot."""
         rows(self._connection, _EMIT)
 
     def emit_heartbeat(self) -> bool:
-        """Write a few bytes of WAL that change nothing, so that the slot can advance; ``False``: a standby cannot."""
+        """Write a few bytes of WAL that change nothing, so that the slot can advance; ``False`` on a standby, which
+        cannot.
+        """
         ((is_written,),) = rows(self._connection, _HEARTBEAT)
         return bool(is_written)
 
     def resolve(self, definitions: Iterable[ShapeDefinition]) -> list[tuple[ShapeDefinition, TableBinding]]:
         """Fill in the keys, so that they do not depend on the table later; check that shapes can be kept.
 
-        Returns each definition with its table, as both were at one moment. One with subqueries is followed by itself
-        with each of its other tables.
+        Returns each definition with its table, both as of one moment. A definition with subqueries is repeated with
+        each of its other tables.
 
         Raises:
             ShapeError: there is no such table, or its columns or replica identity do not allow the shape.
-            PostgresError: the publication leaves out rows or columns of the table.
+            PostgresError: the publication omits rows or columns of the table.
         """
         resolved = resolve_shapes(self._connection, self._name, tuple(definitions))
         self._left_out.note(

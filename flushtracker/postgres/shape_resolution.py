@@ -1,8 +1,8 @@
 """Completes the definitions of new shapes from the catalog, and refuses those that cannot be kept.
 
 There may be many thousands, on a few tables: the catalog is read once for all of them, by a fixed number of queries.
-Shapes of one form (:attr:`~flushtracker.shapes.shape.Shape.form`) can all be kept on a table or none can, apart from
-their literals, so one of them is bound, and of the others only the literals are read.
+Apart from their literals, either all shapes of one form (:attr:`~flushtracker.shapes.shape.Shape.form`) can be kept on
+a table, or none can. So one of them is bound, and only the literals of the others are checked.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -37,12 +37,12 @@ _UNFLAGGED: Final = {"full", "nothing"}
 def resolve_shapes(
     connection: Connection, publication: str | None, definitions: Sequence[ShapeDefinition]
 ) -> list[tuple[ShapeDefinition, TableBinding]]:
-    """Each definition, completed, with its table, and then with each other one that its subqueries read.
+    """Each definition, completed, with its table, and repeated with each other table that its subqueries read.
 
     Raises as ``ServerTables.resolve`` does.
 
-    Without a publication, tables need not be published. The error has those of all definitions that are refused
-    (:func:`~flushtracker.errors.first_of`): the others can be resolved without them.
+    Without a publication, tables need not be published. The error includes those of all refused definitions
+    (:func:`~flushtracker.errors.first_of`); the others can be resolved without them.
     """
     with one_snapshot(connection):
         names = {table for definition in definitions for table in tables_of(definition)}
@@ -123,7 +123,7 @@ def _completed(definition: ShapeDefinition, tables: Mapping[TableName, "_Table"]
 
 
 def _overlapping(tables: Mapping[TableName, "_Table"]) -> tuple[TableName, TableName] | None:
-    """Two of the tables that have the same rows, as one is a partition of the other, or above the same partitions."""
+    """Two of the tables that share rows, because one is a partition of the other, or above the same partitions."""
     for (name, table), (other_name, other) in combinations(tables.items(), 2):
         if not table.members.isdisjoint(other.members):
             return name, other_name
@@ -131,7 +131,7 @@ def _overlapping(tables: Mapping[TableName, "_Table"]) -> tuple[TableName, Table
 
 
 class _Table:
-    """A table that shapes are added on, in the publication or not yet."""
+    """A table on which shapes are added, in the publication or not yet."""
 
     def __init__(
         self,
@@ -161,15 +161,15 @@ class _Table:
         self._unsent = facts.unsent
         self._forms: set[Hashable] = set()
         self._unprepared: list[ShapeDefinition] = []
-        """Those whose condition the server has not seen, of each form the first."""
-        # What would end a bound shape must not be true from the start.
+        """The first definition of each form, whose condition the server has not prepared yet."""
+        # A condition that would end a bound shape must not hold from the start.
         self._omitted = filter_reason(binding)
 
     def completed(self, definition: ShapeDefinition) -> ShapeDefinition:
         """The definition with its key; raises ``ShapeError``, or ``PostgresError`` if the publication omits changes.
 
-        The error has everything that is wrong with the shape (:attr:`~flushtracker.errors.FlushtrackerError.also`).
-        The partitions are the table's, and are recorded with it.
+        The error includes everything wrong with the shape (:attr:`~flushtracker.errors.FlushtrackerError.also`). The
+        partitions are recorded with the table.
         """
         faults: list[FlushtrackerError] = []
         if self._omitted:
@@ -206,7 +206,7 @@ class _Table:
         return completed
 
     def refused_by(self, connection: Connection, names: Mapping[int, str]) -> dict[str, ShapeError]:
-        """The errors of completed shapes whose condition the server does not prepare, by id."""
+        """The errors of completed shapes whose condition the server refuses to prepare, by id."""
         wheres = {each.id: each.where for each in self._unprepared if each.where is not None}
         refused = refused_conditions(connection, self.relation, list(dict.fromkeys(wheres.values())), names)
         return {
@@ -216,7 +216,7 @@ class _Table:
         }
 
     def _faults_of(self, shape: Shape) -> Iterator[ShapeError]:
-        """What the table does not allow of a shape, apart from what :meth:`completed` finds."""
+        """The table's faults for a shape, apart from those found by :meth:`completed`."""
         definition, key = shape.definition, shape.definition.primary_key or ()
         used, filtered = shape.used_columns, shape.filtered_columns
         unsent = [column for column in self._unsent if column in {*(used or ()), *key, *filtered}]
@@ -239,7 +239,7 @@ class _Table:
             yield from faults.values() or self._identity_faults(shape)
 
     def _identity_faults(self, shape: Shape) -> Iterator[ShapeError]:
-        """What old rows lack, each with all the partitions of which that is so, and what helps for all of them."""
+        """The columns missing from old rows, each with all partitions concerned, and a remedy for all of them."""
         lacking: dict[IdentityLack, list[Relation]] = {}
         for alike in self._layouts:
             for lack in shape.identity_lacks(alike[0]):
@@ -250,7 +250,7 @@ class _Table:
             yield lack.error(shape.definition, [relation.table for relation in found], str(remedy))
 
     def _is_like_another(self, shape: Shape) -> bool:
-        """Whether a shape of its form can be kept, and its literals are of their columns' types."""
+        """Whether a shape of the same form can be kept, and the literals fit their columns' types."""
         if shape.form not in self._forms:
             return False
         try:
@@ -263,10 +263,10 @@ class _Table:
 
 
 def _default_key(binding: TableBinding, relations: Sequence[Relation]) -> tuple[str, ...]:
-    """The first of the table's keys that all old rows contain, or else the first; empty if there is none.
+    """The table's first key that all old rows contain, or else its first key; empty if there is none.
 
-    Its columns are in the order of the table; with partitions, whose column orders may differ, by name; and in the
-    order of the key if the replica identity does not show it.
+    Its columns are in table order; with partitions, whose column orders may differ, by name; and in key order if the
+    replica identity does not show the key.
     """
     keys = [each.columns for each in binding.keys]
     sent = [relation.key_columns for relation in relations if relation.key_columns]

@@ -1,4 +1,4 @@
-"""The rows of a shape's query, as the server has them now."""
+"""The current rows of a shape's query on the server."""
 
 from typing import Final
 
@@ -12,10 +12,10 @@ _ALL: Final = sql.SQL("*")
 
 
 def shape_rows(connection: Connection, definition: ShapeDefinition) -> list[Row]:
-    """Each row of the shape's columns, as PostgreSQL sends them: the text of each type's output function.
+    """The rows with the shape's columns, as PostgreSQL sends them: the text of each type's output function.
 
-    A cast to text is another function for some types, such as boolean. The shape's ``where`` is its owner's SQL, and
-    runs as it is. Raises ``PostgresError``.
+    A cast to text uses another function for some types, such as boolean. The shape's ``where`` is its owner's SQL and
+    runs unchanged. Raises ``PostgresError``.
     """
     columns = sql.SQL(", ").join(map(sql.Identifier, definition.columns)) if definition.columns else _ALL
     query = sql.SQL("SELECT {} FROM {} WHERE ({}\n)").format(

@@ -1,4 +1,4 @@
-"""The replication slot: read, check and create it."""
+"""The replication slot: reads, checks and creates it."""
 
 import logging
 from collections.abc import Mapping
@@ -15,25 +15,25 @@ logger = logging.getLogger(__name__)
 
 PLUGIN: Final = "pgoutput"
 _KEEPS_ADDED_TABLES: Final[Mapping[int, int]] = {14: 18, 15: 13, 16: 9, 17: 5}
-"""By major version, the first minor one whose decoder learns of a changed publication inside a transaction, too."""
+"""By major version, the first minor version whose decoder notices a changed publication inside a transaction."""
 _PREVENTIONS: Final[Mapping[str, str]] = {
     "wal_removed": "A larger max_slot_wal_keep_size helps",
     "idle_timeout": "A larger idle_replication_slot_timeout helps, or 0",
     "rows_removed": "On a standby, hot_standby_feedback and a primary_slot_name help",
     "wal_level_insufficient": "Its primary needs wal_level = logical",
 }
-"""By the server's reason why a slot is lost: what prevents it."""
-# The columns depend on the server's version; as JSON, missing ones are no error.
+"""How to prevent the loss of a slot, by the server's reason."""
+# The columns depend on the server's version; as JSON, missing ones are not an error.
 _SLOT: Final = """
 SELECT to_jsonb(s), current_database(), pg_is_in_recovery() FROM pg_replication_slots s WHERE slot_name = %s
 """
-# A standby's slot retains what it has received, and decodes what it has replayed.
+# A standby's slot retains WAL that it has received, and decodes WAL that it has replayed.
 _STATUS: Final = """
 SELECT to_jsonb(s), CASE WHEN pg_is_in_recovery()
   THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) ELSE pg_current_wal_lsn() END::text
 FROM pg_replication_slots s WHERE slot_name = %s
 """
-# Of another role's process, pg_stat_replication shows only the pid, except to pg_read_all_stats.
+# pg_stat_replication shows another role's process only by pid, except to pg_read_all_stats.
 _HOLDER: Final = """
 SELECT s.active_pid, r.application_name, host(r.client_addr),
   to_char(r.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"')
@@ -61,7 +61,7 @@ class SlotFacts:
 
 @dataclass(frozen=True, slots=True)
 class SlotHolder:
-    """The server's process that reads a slot, and what is known of its client; ``str`` says it in words."""
+    """The server's process that reads a slot, and its client as far as known; ``str`` describes it in words."""
 
     pid: int
     application: str | None
@@ -128,7 +128,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
             f"replication slot {slot} is temporary: it is the server's own copy of its primary's slot and not complete "
             "yet, or belongs to one session. Connect capture to the primary"
         )
-    # After a promotion it remains true, and has no meaning.
+    # After a promotion it remains true, without meaning.
     if is_standby and facts.get("synced"):
         raise PostgresError(
             f"replication slot {slot} is the server's own copy of its primary's slot, and cannot be read before a "
@@ -149,7 +149,7 @@ def read_slot(connection: Connection, slot: str) -> SlotFacts:
 
 
 def read_held_slot(connection: Connection, slot: str, pid: int) -> SlotFacts:
-    """The current state of the slot that the server's process ``pid`` reads; only its status updates move it.
+    """The current state of the slot that the server's process ``pid`` reads; only that stream's status updates move it.
 
     Raises:
         PostgresUnavailableError: another process reads it, or none: ``connection`` leads to another server.
@@ -164,15 +164,15 @@ def read_held_slot(connection: Connection, slot: str, pid: int) -> SlotFacts:
 
 
 def read_slot_holder(connection: Connection, slot: str) -> SlotHolder | None:
-    """Who reads the slot now; ``None`` if nobody does."""
+    """The process that reads the slot; ``None`` if there is none."""
     found = rows(connection, _HOLDER, (slot,))
     return SlotHolder(*found[0]) if found else None
 
 
 def read_slot_status(connection: Connection, slot: str, now_ms: int) -> SlotStatus | None:
-    """What the server shows of a slot at ``now_ms``; ``None`` if there is none of that name. Raises ``PostgresError``.
+    """The server's figures for a slot at ``now_ms``; ``None`` if there is none of that name. Raises ``PostgresError``.
 
-    Unlike :func:`read_slot` it refuses nothing: a slot that is lost, or of another plugin, has figures too.
+    Unlike :func:`read_slot`, it accepts any slot: a lost slot, or another plugin's, has figures too.
     """
     found = rows(connection, _STATUS, (slot,))
     if not found:
@@ -186,26 +186,25 @@ def read_slot_status(connection: Connection, slot: str, now_ms: int) -> SlotStat
         wal_status=facts.get("wal_status"),
         written_lsn=written_lsn,
         confirmed_lsn=_optional_lsn(facts.get("confirmed_flush_lsn")),
-        # A lost slot retains nothing.
+        # A lost slot retains no WAL.
         retained_bytes=0 if restart_lsn is None else max(0, written_lsn - restart_lsn),
         safe_wal_bytes=facts.get("safe_wal_size"),
     )
 
 
 def system_identifier(connection: Connection) -> str:
-    """The identifier of the server's cluster, with which the names of its sources begin; raises ``PostgresError``."""
+    """The cluster's system identifier, with which the names of its sources begin; raises ``PostgresError``."""
     return str(rows(connection, _SYSTEM)[0][0])
 
 
 def has_slot(connection: Connection, slot: str) -> bool:
-    """Whether there is a slot of this name."""
     return bool(rows(connection, "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (slot,)))
 
 
 def create_slot(connection: Connection, slot: str, *, failover: bool = False) -> bool:
-    """Create the slot if it does not exist; returns whether it was created.
+    """Create the slot if it does not exist; return whether it was created.
 
-    With ``failover``, standbys get a copy of it, if it is on a primary that can have that.
+    With ``failover``, it is synchronized to standbys, if the server is a primary that supports that.
     """
     if has_slot(connection, slot):
         return False

@@ -1,17 +1,17 @@
-"""``exported_table``: a snapshot of a table that other connections can read in.
+"""``exported_table``: a snapshot of a table that other connections can import.
 
-TRUNCATE, and what rewrites a table, are not MVCC-safe: a snapshot that was taken before one of them finds the table
-empty after it. So the table and its partitions are locked, in the weakest mode, before the snapshot is taken; locking
-takes no snapshot. From then on the catalog does not change what the snapshot shows, either. A reader
-(:mod:`flushtracker.postgres.range_reader`) takes the same locks before it imports the snapshot, which fails once this
-transaction has ended. So a reader that has imported it no longer needs this transaction.
+TRUNCATE and table rewrites are not MVCC-safe: an older snapshot finds the table empty afterwards. So the table and its
+partitions are locked, in the weakest mode, before the snapshot is taken; locking takes no snapshot. From then on,
+schema changes cannot affect what the snapshot shows, either. A reader (:mod:`flushtracker.postgres.range_reader`) takes
+the same locks before it imports the snapshot, which fails once this transaction has ended. So a reader that has
+imported it no longer needs this transaction.
 
-A snapshot also sees commits whose WAL is not flushed yet, with ``synchronous_commit = off``. A crash of the server
-would undo them, and others would get their LSNs and xids. So nothing is read before the WAL is flushed that far.
+A snapshot also sees commits whose WAL is not flushed yet, with ``synchronous_commit = off``. A server crash would undo
+them, and others would get their LSNs and xids. So nothing is read before the WAL is flushed that far.
 
-The end of the WAL is read after the snapshot was taken: what commits above it is not in the snapshot. The server's
-clock is read then, too, while an advisory lock excludes other exports of the table: of two exports, the later one by
-this clock has the later snapshot, which contains all that the other one contains.
+The end of the WAL is read after the snapshot was taken: transactions that commit above it are not in the snapshot. The
+server's clock is read then, too, while an advisory lock excludes other exports of the table: so the later of two
+exports, by this clock, has the later snapshot, which contains everything in the other.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ from flushtracker.wal.source_name import SourceName
 
 _XID_BITS: Final = 48
 STATEMENT_TIMEOUT_S: Final = 30.0
-"""Limit of a catalog query, besides the time that it may wait for a lock."""
+"""Limit of a catalog query, on top of the time it may wait for a lock."""
 
 _SERVER: Final = """
 SELECT pg_is_in_recovery(), CASE WHEN NOT pg_is_in_recovery() THEN system_identifier || '/' ||
@@ -44,16 +44,16 @@ FROM pg_control_system()
 """
 _EXPORT: Final = "SELECT pg_export_snapshot(), txid_current_snapshot()::text"
 _WAL_END: Final = "SELECT pg_current_wal_insert_lsn()::text"
-# Without a record of its own, a transaction does not wait for the flush; and it must not wait for a standby.
+# Without a WAL record of its own, a transaction does not wait for the flush; and it must not wait for a standby.
 _NEXT_XID: Final = """
 SELECT txid_current() FROM
   (SELECT set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'flushtracker', '')) AS flushed
 """
 _CLOCK: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-# Of the whole database, so the first number keeps it apart from those of others; the second is the table's OID.
+# Database-wide, so the first number distinguishes it from other locks; the second is the table's OID.
 _EXCLUSIVE: Final = "SELECT pg_try_advisory_lock(%s, (%s::bigint - 2147483648)::int)"
 _LOCK_CLASS: Final = 1_718_383_475
-# Any role that may log in can hold it, so the message names who does. A prepared transaction has no session.
+# Any role that may log in can hold it, so the message names the holder. A prepared transaction has no session.
 _HOLDERS: Final = """
 SELECT CASE WHEN l.pid IS NULL THEN 'a prepared transaction, which ROLLBACK PREPARED ends'
   ELSE format('session %%s of role %%s', l.pid, a.usename) END
@@ -75,7 +75,7 @@ FROM unnest(%s::oid[]) AS t(oid)
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A table that has rows of its own: the table, or a partition. ``pages``: its size when the snapshot was taken."""
+    """A table that stores rows: the table, or a partition. ``pages``: its size when the snapshot was taken."""
 
     relation: Relation
     pages: int
@@ -94,8 +94,8 @@ class ExportedTable:
     """A table in an exported snapshot, and the ``inner`` ones that the subqueries of its shapes read.
 
     ``snapshot_id`` is for ``SET TRANSACTION SNAPSHOT``, and ``visible`` is the same snapshot. ``lsn`` is the end of the
-    WAL after it was taken, and ``taken_us`` the server's time then, in µs since 1970. What commits up to there has an
-    xid below ``next_xid``.
+    WAL after it was taken, and ``taken_us`` the server's time then, in µs since 1970. Transactions that commit up to
+    there have xids below ``next_xid``.
     """
 
     snapshot_id: str
@@ -109,12 +109,12 @@ class ExportedTable:
 
     @property
     def all_leaves(self) -> tuple[Leaf, ...]:
-        """Those of the table, and then of each inner one."""
+        """The leaves of the table, then of each inner table."""
         return (*self.leaves, *(leaf for each in self.inner for leaf in each.leaves))
 
 
 def primary_server(connection: Connection) -> str:
-    """The server's system identifier and timeline, as the names of its sources begin.
+    """The server's system identifier and timeline, with which the names of its sources begin.
 
     Raises:
         PostgresError: it is a standby, whose snapshots do not list the transactions in progress.
@@ -142,11 +142,11 @@ def exported_table(  # noqa: PLR0913  all but the first ones by name
 ) -> Iterator[tuple[Connection, ExportedTable]]:
     """Lock the table with this OID and export a snapshot of it; both last until the body ends, as does the connection.
 
-    So are the ``inner`` tables. Other exports are excluded by the table itself, which all attempts of a shape have.
-    ``source`` is named by the timeline on which it is captured now.
+    The ``inner`` tables are locked and exported, too. Other exports are excluded by a lock on the table itself, which
+    all attempts of a shape share. ``source`` names the timeline on which it is now captured.
 
     Raises:
-        ShapeError: there is no such table any more.
+        ShapeError: the table no longer exists.
         PostgresUnavailableError: a lock cannot be acquired at the moment, or the connection is lost.
         PostgresError: the server refuses, or it or the database is not that of ``source``.
     """
@@ -171,9 +171,9 @@ def exported_table(  # noqa: PLR0913  all but the first ones by name
 
 
 def _next_xid(options: Mapping[str, str]) -> int:
-    """An xid assigned now, of 64 bits, by a commit with which the server flushes all of its WAL so far.
+    """A new xid (64 bits), assigned to a commit that makes the server flush all WAL so far.
 
-    Over a connection of its own, because the snapshot's cannot commit.
+    It uses a separate connection, because the snapshot's cannot commit.
     """
     with closing(connect_for_snapshot(options)) as connection:
         ((next_xid,),) = rows(connection, _NEXT_XID)
@@ -181,10 +181,10 @@ def _next_xid(options: Mapping[str, str]) -> int:
 
 
 def attempt_number(server: str, next_xid: int, earlier_timelines: int = 0) -> int:
-    """A number that is greater than those of earlier exports of the source, also after a failover.
+    """A number greater than those of earlier exports of the source, even after a failover.
 
-    ``server``: the system identifier and the timeline. A promoted server may use xids again that its primary had used.
-    One that was upgraded continues the xids, but begins with timeline 1: ``earlier_timelines`` counts those before.
+    ``server`` is the system identifier and the timeline. A promoted server may reuse xids of its primary. An upgraded
+    one continues the xids, but begins with timeline 1: ``earlier_timelines`` counts the earlier ones.
 
     >>> attempt_number("7301/1", 2**40) < attempt_number("7301/2", 750) < attempt_number("7302/1", 751, 2)
     True
@@ -193,7 +193,7 @@ def attempt_number(server: str, next_xid: int, earlier_timelines: int = 0) -> in
 
 
 def _require_source(connection: Connection, source: str) -> None:
-    """Check that this is the server and the database whose WAL has the source's transactions."""
+    """Check that this is the server and the database of the source."""
     name = SourceName.parse(source)
     if name is None:
         raise PostgresError(f"source {source} belongs to no replication slot, so no server has its transactions")
@@ -207,7 +207,7 @@ def _require_source(connection: Connection, source: str) -> None:
             f"the server is {found} (system identifier and timeline), and source {source} is of {name.server}; name "
             "its primary in postgres.connection"
         )
-    # Raises an error if it is in another database, which may be a copy of this one, with the same tables.
+    # Raises an error if the slot is in another database, which may be a copy of this one with the same tables.
     read_slot(connection, name.slot)
 
 
@@ -225,7 +225,7 @@ def _export(
 def _read(
     connection: Connection, table: TableName, oid: int, publication: str
 ) -> tuple[TableBinding, tuple[Leaf, ...]]:
-    """A table, which was locked by its name, and what has its rows."""
+    """A table, which was locked by its name, and the leaves with its rows."""
     binding = read_bindings(connection, publication, [oid]).get(oid)
     if binding is None:
         raise ShapeError(f"table {'.'.join(table)} was dropped")

@@ -1,7 +1,7 @@
-"""Reads ``TableBinding``s from the catalog, with their types, and without a lock on any table.
+"""Reads ``TableBinding``s from the catalog, with their types, without locking any table.
 
-The functions that list partitions and views such as ``pg_publication_tables`` lock every table they list, and wait
-behind whoever has one of them locked; plain catalog tables do not.
+The functions that list partitions and views such as ``pg_publication_tables`` lock every table they list, and wait for
+other lock holders; plain catalog tables do not.
 """
 
 from collections import defaultdict
@@ -19,19 +19,19 @@ from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, T
 from flushtracker.shapes.type_binding import MOST_LEVELS, EnumLabel, TypeBinding, made_of
 from flushtracker.wal.changes import FIRST_USER_TYPE, TypeKind
 
-# Each table with its descendants. `attached` lists the transactions that attached it and those above it; a partition
-# is fresh if each was attached by the transaction that created it, which the row of its system column ctid (-1) tells.
-# It must also have been created as a partition, and not attached by ATTACH, which updates the rows of all columns: what
-# was written before was not sent, unless all tables are published, and it may have been written under other names of
-# columns, or without a key. And its file must be its first, which has its OID as number: it may have been rewritten, or
-# filled while it was unlogged. Or it is that of a TRUNCATE, after which all rows were written while it was logged, as
-# SET LOGGED rewrites them: its TOAST table and indexes got their files at once after it, where a rewrite takes two
-# numbers for types first; and ALTER TABLE has not replaced its TOAST table. DETACH CONCURRENTLY has taken effect for
-# queries as soon as it is pending, which pg_inherits says since PostgreSQL 14. Only partitions are followed, which have
-# one parent: of inheritance children, which may have several, the number of ways down can double with each level.
+# Each table with its descendants. `attached` lists the transactions that attached it and those above it. A partition is
+# fresh if each was attached by the transaction that created it, which the row of its system column ctid (-1) shows. It
+# must also have been created as a partition, and not attached by ATTACH, which updates the rows of all columns: earlier
+# rows were not sent, unless all tables are published, and may have been written under other column names, or without a
+# key. And its file must be its first, whose number is its OID: otherwise it may have been rewritten, or filled while
+# unlogged. Or its file is from a TRUNCATE, after which all rows were written while it was logged, because SET LOGGED
+# rewrites them: its TOAST table and indexes got their files right after it, while a rewrite first takes two numbers for
+# types; and ALTER TABLE has not replaced its TOAST table. DETACH CONCURRENTLY takes effect for queries as soon as it is
+# pending, which pg_inherits shows since PostgreSQL 14. Only partitions are followed, which have one parent: inheritance
+# children may have several, so the number of paths can double with each level.
 #
-# `above` are the table and its ancestors, with the transactions that attached each to the next: what publishes a table
-# through an ancestor counts as another way to publish it once one of them was detached and attached again.
+# `above` are the table and its ancestors, with the transactions that attached each to the next: once one of them was
+# detached and attached again, a publication through an ancestor counts as another one.
 _MEMBERS: Final = """
 WITH RECURSIVE members AS (
   SELECT w.oid AS root, w.oid AS relid, '' AS attached, true AS is_fresh, ARRAY[w.oid] AS path
@@ -93,7 +93,7 @@ CROSS JOIN LATERAL (
   ) AS is_truncated
 ) file
 """
-# Whole schemas can be published since PostgreSQL 15. Where the table and the member are, `schema_since` tells.
+# Whole schemas can be published since PostgreSQL 15. `schema_since` shows since when table and member are there.
 _SCHEMAS: Final = """
   ARRAY(
     SELECT DISTINCT concat('schema ', s.oid, x.links, CASE WHEN x.relid NOT IN (m.root, m.relid) THEN '@' || d.xmin END)
@@ -113,10 +113,10 @@ LEFT JOIN pg_collation c ON c.oid = a.attcollation
 WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND {IS_SENT}
 ORDER BY a.attrelid, a.attnum
 """  # noqa: S608  a constant
-# A partitioned table has no rows to fill, so its partitions are read, whose columns have the same names.
+# A partitioned table stores no rows, so its partitions are read, whose columns have the same names.
 _FILLED: Final = "SELECT attrelid::bigint, attname FROM pg_attribute WHERE attrelid = ANY(%s::oid[]) AND atthasmissing"
-# A constraint keeps its OID when its index is built again concurrently. Since PostgreSQL 18, attnotnull may be set for
-# rows that have yet to be checked. Another operator class than a type's own may tell values apart that have one text.
+# A constraint keeps its OID when its index is rebuilt concurrently. Since PostgreSQL 18, attnotnull may be set although
+# rows are not validated yet. An operator class other than the type's default may distinguish values with the same text.
 _KEYS: Final = f"""
 SELECT i.indrelid::bigint, coalesce(c.oid, i.indexrelid)::bigint, k.names, i.indexrelid::bigint, i.xmin::text::bigint,
   x.relfilenode::bigint, i.indisprimary
@@ -182,7 +182,7 @@ _TYPE_KINDS: Final[dict[str, TypeKind]] = {
 
 
 def read_bindings(connection: Connection, publication: str | None, oids: Iterable[int]) -> dict[int, TableBinding]:
-    """The tables with these OIDs as they are now, by OID; one that does not exist is left out.
+    """The current tables with these OIDs, by OID; missing ones are omitted.
 
     Raises:
         PostgresUnavailableError: the connection is lost.
@@ -196,10 +196,10 @@ def read_bindings(connection: Connection, publication: str | None, oids: Iterabl
 
 
 def read_types(connection: Connection, oids: Iterable[int]) -> dict[int, TypeBinding]:
-    """The types with these OIDs and all that they are made of, without those that are built in.
+    """The user types with these OIDs, and all those that they are made of.
 
-    Of one that is nested in more levels than ``MOST_LEVELS``, the deeper ones are left out. These are several queries:
-    the caller must give them one snapshot.
+    Types nested more than ``MOST_LEVELS`` deep are omitted. These are several queries, which the caller must run in one
+    snapshot.
     """
     found: dict[int, TypeBinding] = {}
     wanted = {oid for oid in oids if oid >= FIRST_USER_TYPE}

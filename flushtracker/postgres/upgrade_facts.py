@@ -1,4 +1,4 @@
-"""Reads from a server what decides whether pg_upgrade keeps its logical slots."""
+"""Reads from a server whether pg_upgrade will keep its logical slots."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from flushtracker.postgres.upgrade_seal import is_sealed, seal_prefix
 from flushtracker.status.upgrade_facts import UpgradeFacts
 from flushtracker.wal.lsn import parse_lsn
 
-# pg_upgrade looks for any commit past what a slot has confirmed, published or not, in all slots of all databases.
+# pg_upgrade checks for any commit past a slot's confirmed position, published or not, for all slots of all databases.
 _FACTS: Final = """
 SELECT current_setting('server_version_num')::int / 10000, pg_is_in_recovery(),
   CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_insert_lsn()::text END,
@@ -28,7 +28,7 @@ AND confirmed_flush_lsn IS NOT NULL
 
 
 def read_upgrade_facts(connection: Connection, slot: str) -> UpgradeFacts:
-    """The facts about ``slot`` and the server now; raises ``PostgresError``."""
+    """The current facts about ``slot`` and the server; raises ``PostgresError``."""
     ((version, is_standby, insert_lsn, open_count, prepared_count, free_count),) = rows(connection, _FACTS)
     prefix = seal_prefix(slot)
     slots = {} if is_standby else dict(rows(connection, _SLOTS))

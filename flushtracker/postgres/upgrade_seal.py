@@ -1,16 +1,16 @@
 """The seal of an upgrade: a second slot on the old server, which only pg_upgrade can bring to the new one.
 
-pg_upgrade creates the slots of the old cluster anew, at the end of the new one's WAL, before anybody can write there,
-and only if nothing has committed on the old one past what each of them had confirmed. So a slot that it has kept misses
-nothing. But a slot does not tell who has created it, and one that a person or a tool has created on the new server
-since misses what was written before, on either. Nobody else creates the seal: its name has the old server's system
-identifier. It is a copy of the slot at a moment when everything was confirmed.
+pg_upgrade recreates the slots of the old cluster at the end of the new one's WAL, before anyone can write there, and
+only if nothing has committed on the old one past each slot's confirmed position. So a slot kept by it misses nothing.
+But a slot does not show who created it, and one created on the new server later misses everything written before.
+Nothing else creates the seal: its name has the old server's system identifier. It is a copy of the slot at a moment
+when everything was confirmed.
 
-The name also has a token, for one use. The source's entry in the registry has the same one until the old server is
-captured again: a seal without it is of a server whose later changes were published from elsewhere, as from the server
-of which this one is a copy.
+The name also has a single-use token. The source's registry entry has the same token until the old server is captured
+again: a seal with another token is from a server whose later changes were published elsewhere, for example from the
+server that this one is a copy of.
 
-An old seal does no harm. As long as it is there, pg_upgrade refuses if anything has committed since it was made.
+An old seal does no harm: while it exists, pg_upgrade refuses if anything has committed since it was created.
 """
 
 import re
@@ -27,11 +27,11 @@ from flushtracker.wal.lsn import format_lsn, parse_lsn
 _SEAL_NAME: Final = re.compile("flushtracker_[0-9a-f]{8}_from_[0-9]+_[0-9a-f]+")
 _OWN: Final = "SELECT slot_name FROM pg_replication_slots WHERE starts_with(slot_name, %s) AND NOT active"
 _DROP: Final = "SELECT pg_drop_replication_slot(%s)"
-# With it, a name has at most 60 characters, of which PostgreSQL allows 63.
+# With it, a name has at most 60 characters; PostgreSQL allows 63.
 _TOKEN_BYTES: Final = 6
 _COPY: Final = "SELECT (pg_copy_logical_replication_slot(%s, %s)).lsn::text"
-# pg_upgrade sets relfrozenxid of all system catalogs to the next xid of the old cluster, but of large objects, whose
-# rows it copies. VACUUM raises it, of those that have rows to freeze.
+# pg_upgrade sets relfrozenxid of all system catalogs to the old cluster's next xid, except for large objects, whose
+# rows it copies. VACUUM raises it for those that have rows to freeze.
 _SEAL: Final = """
 SELECT slot_name, confirmed_flush_lsn::text, catalog_xmin::text::bigint, (
   SELECT relfrozenxid::text::bigint FROM pg_class
@@ -53,7 +53,7 @@ SELECT count(*) FROM pg_logical_slot_peek_binary_changes(
 class UpgradeSeal:
     """The seal that pg_upgrade has brought from the server ``system_id``, with its ``token``.
 
-    ``confirmed_lsn`` is where its cluster begins, as far as others can write. Xids below ``own_xid`` were assigned
+    ``confirmed_lsn`` is where the new cluster's WAL begins for other writers. Xids below ``own_xid`` were assigned
     before that: up to ``old_xid`` on the old server, and then by pg_upgrade. ``misses_changes``: the slot itself begins
     later, after changes.
     """
@@ -66,12 +66,12 @@ class UpgradeSeal:
     misses_changes: bool = False
 
     def is_carried(self, xid: int) -> bool:
-        """Whether pg_upgrade has written a row of the catalog."""
+        """Whether a catalog row with this xid was written by pg_upgrade."""
         return is_before(xid, self.own_xid)
 
 
 class NewSeal(NamedTuple):
-    """A seal that was just created, with what the slot had confirmed then."""
+    """A new seal, with the slot's confirmed position."""
 
     name: str
     token: str
@@ -79,7 +79,7 @@ class NewSeal(NamedTuple):
 
 
 def create_seal(connection: Connection, slot: str, system_id: str) -> NewSeal:
-    """Seal the slot of this server, in place of an earlier seal."""
+    """Seal the slot of this server, replacing any earlier seal."""
     drop_seals(connection, slot)
     token = secrets.token_hex(_TOKEN_BYTES)
     name = f"{seal_prefix(slot)}{system_id}_{token}"
@@ -88,7 +88,6 @@ def create_seal(connection: Connection, slot: str, system_id: str) -> NewSeal:
 
 
 def drop_seals(connection: Connection, slot: str) -> None:
-    """Drop the slot's seals, if there are any."""
     for (name,) in rows(connection, _OWN, (seal_prefix(slot),)):
         rows(connection, _DROP, (name,))
 
@@ -96,7 +95,7 @@ def drop_seals(connection: Connection, slot: str) -> None:
 def read_seal(
     connection: Connection, slot: str, publication: str, *, system_id: str, confirmed_lsn: int
 ) -> UpgradeSeal | None:
-    """The seal of another server than this one, which has ``system_id``; ``None`` if there is none, or several.
+    """The seal of another server than this one, whose id is ``system_id``; ``None`` if there is none, or several.
 
     ``confirmed_lsn`` is the slot's own.
     """
@@ -117,7 +116,7 @@ def read_seal(
 
 
 def is_sealed(name: str, names: Iterable[str]) -> bool:
-    """Whether a slot is a seal, of any slot, or has one among the ``names`` of slots.
+    """Whether a slot is a seal, or has one among the ``names`` of slots.
 
     >>> names = ("shapes", "flushtracker_93dba512_from_7301_d4a1", "audit")
     >>> [is_sealed(name, names) for name in names]
@@ -128,7 +127,7 @@ def is_sealed(name: str, names: Iterable[str]) -> bool:
 
 
 def seal_prefix(slot: str) -> str:
-    """The beginning of the names of a slot's seals.
+    """The prefix of the names of a slot's seals.
 
     >>> seal_prefix("shapes")
     'flushtracker_93dba512_from_'

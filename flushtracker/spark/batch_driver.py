@@ -1,4 +1,4 @@
-"""``BatchDriver``: the part of the driver's side of a micro-batch that all jobs share.
+"""``BatchDriver``: the driver's side of a micro-batch, the part all jobs share.
 
 Spark calls :meth:`BatchDriver.handle_batch` at least once for each batch, with the state of that batch on disk but not
 yet committed. If it raises, Spark does not commit the batch and the query ends; the next driver's query reruns it.
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class BatchStoppedError(FlushtrackerError):
-    """The job was told to stop before this batch began; none of the batch was processed."""
+    """The job was stopped before this batch began; none of the batch was processed."""
 
     exit_code = 0
 
@@ -27,7 +27,7 @@ class BatchDriver:
     """Handles one batch at a time, and holds ``lock`` meanwhile.
 
     ``last_batch_id`` is the last batch that began, ``finished_batch_id`` the last that was handled without an error.
-    Both are noted in ``live``, which so shows how long a batch has hung.
+    Both are recorded in ``live``, which so shows for how long a batch has been running.
     """
 
     def __init__(self, remedies: Remedies, live: LiveQuery) -> None:
@@ -41,7 +41,7 @@ class BatchDriver:
         self.stopping = False
 
     def handle_batch(self, batch: DataFrame, batch_id: int) -> None:
-        """The function for ``foreachBatch``. Keeps what it raises in ``failure``, because Spark reduces it to text."""
+        """The function for ``foreachBatch``. Keeps exceptions in ``failure``, because Spark reduces them to text."""
         try:
             with self.lock, self._live.processing():
                 started = time.monotonic()
@@ -63,9 +63,9 @@ class BatchDriver:
                 f"{self.expected_batch_id - 1}, so this driver has been fenced by another driver, or the checkpoint "
                 f"is incomplete: let only one driver run, restore a complete copy, or {self._remedies.start_over}"
             )
-        # Spark has written the batch's offsets, and no task has run. The next driver claims the table before its Spark
-        # reads offsets. So it either finds these, and runs the same batch, or this one ends before it writes any state,
-        # which would replace that of another batch with the same number.
+        # Spark has written the batch's offsets, and no task has run yet. The next driver claims the table before its
+        # Spark reads offsets. So either it finds these and runs the same batch, or this driver fails here before it
+        # writes any state, which would replace that of another batch with the same number.
         self.require_not_fenced()
         self.last_batch_id = batch_id
         self.expected_batch_id = batch_id + 1
@@ -75,5 +75,5 @@ class BatchDriver:
         raise NotImplementedError
 
     def process(self, batch: DataFrame, batch_id: int) -> None:
-        """Process the rows of the job's state function, which each action on ``batch`` would run again."""
+        """Process the rows of the job's state function. Each action on ``batch`` would run that again."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""How a batch's tasks get an LSN of each source that the driver knows: by a property of the batch's Spark job."""
+"""Passes LSNs by source from the driver to a batch's tasks, in a property of the batch's Spark job."""
 
 import json
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ from typing import Final
 from pyspark import TaskContext
 
 _PROPERTY: Final = "flushtracker.lsns"
-"""A property of Spark's jobs: LSNs by source, in JSON."""
+"""A property of Spark jobs: LSNs by source, as JSON."""
 
 
 def as_property(lsns: Mapping[str, int]) -> tuple[str, str]:
-    """The name and value of the property by which a batch's tasks know these LSNs."""
+    """The name and value of the property with these LSNs."""
     return _PROPERTY, json.dumps(lsns)
 
 
 def batch_lsn(source: str) -> int:
-    """What this task knows of the source; -1 for nothing, and outside of tasks."""
+    """This source's LSN in the current task; -1 if unknown, and outside of tasks."""
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(_PROPERTY)
     return -1 if text is None else _parsed(text).get(source, -1)

@@ -1,8 +1,8 @@
 """``CheckpointOrigin``: a small file in a checkpoint that records which streams the checkpoint was made for.
 
-A checkpoint's Kafka offsets mean nothing in another topic, not even in a recreated one of the same name, and its list
-of files means nothing in another directory. So this file, written before Spark writes anything there, names the streams
-and where fragments begin after a recovery. A job on other streams is refused.
+A checkpoint's Kafka offsets are meaningless for another topic, even a recreated one of the same name, and so is its
+list of files for another directory. So this file, written before Spark writes anything there, names the streams and
+where fragments begin after a recovery. A job on other streams is refused.
 """
 
 import json
@@ -38,7 +38,7 @@ class CheckpointOrigin:
             raise self._storage_error(error) from error
 
     def open(self, identity: Mapping[str, str]) -> RecoveryPlan:
-        """Return where fragments begin; a new checkpoint is first marked as made for the streams of ``identity``.
+        """Return where fragments begin. A new checkpoint is first marked as created for the streams of ``identity``.
 
         Raises:
             StateError: the checkpoint was made for other streams, or by another job.
@@ -60,8 +60,8 @@ class CheckpointOrigin:
     def replace(self, identity: Mapping[str, str], starts: RecoveryPlan) -> None:
         """Rename the existing checkpoint, and start a new one with ``starts``.
 
-        An object store renames one object after the other. What it has renamed only in part must not be continued, so
-        this file goes first: without it, the next start refuses the rest, and this may be called again.
+        An object store renames objects one by one. A partly renamed checkpoint must not be continued, so this file is
+        moved first: without it, the next start refuses the rest, and this may be called again.
         """
         backup = f"{self._checkpoint.rstrip('/')}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%fZ}"
         try:
@@ -110,7 +110,6 @@ class CheckpointOrigin:
 
 
 def _key(name: str) -> str:
-    """The key in the configuration."""
     return {"log": "sink.log", "flush": "flush"}.get(name, f"source.{name}")
 
 

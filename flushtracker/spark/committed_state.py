@@ -1,4 +1,4 @@
-"""Reads the state of the last committed batch, for the starting driver of any job."""
+"""Reads the state of the last committed batch when a driver starts."""
 
 import logging
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _OPERATOR_STATE: Final = "state/0"
 
 
 class Remedies(NamedTuple):
-    """Remedies for a checkpoint that was made with other settings, and for one that cannot be used."""
+    """Remedies for a checkpoint created with other settings, and for an unusable one."""
 
     change_back: str
     start_over: str
@@ -26,7 +26,7 @@ class Remedies(NamedTuple):
 def read_state_rows(
     spark: SparkSession, checkpoint: str, shape_groups: int, fields: Sequence[str], remedies: Remedies
 ) -> tuple[int, list[Row]]:
-    """The last committed batch, -1 if there is none, and a row ``(source, shape_group, *fields)`` of each group.
+    """The last committed batch, -1 if there is none, and a row ``(source, shape_group, *fields)`` for each group.
 
     ``fields`` are SQL over the columns of the state.
 
@@ -50,7 +50,7 @@ def read_state_rows(
     _refuse_other_shape_groups(rows, checkpoint, shape_groups, remedies)
     wanted = int(spark.conf.get("spark.sql.shuffle.partitions") or partitions)
     if partitions != wanted:
-        # Spark keeps the checkpoint's number.
+        # Spark uses the checkpoint's number.
         logger.warning(
             "shuffle_partitions stays %d, as in the checkpoint; to change it to %d, %s",
             *(partitions, wanted, remedies.start_over),
@@ -59,7 +59,7 @@ def read_state_rows(
 
 
 def _refuse_other_shape_groups(rows: list[Row], checkpoint: str, shape_groups: int, remedies: Remedies) -> None:
-    """With another number, shapes would be looked up in other groups, and their pending flushes forgotten."""
+    """With another number, shapes would be looked up in other groups, and their pending flushes lost."""
     for written in {row["shape_groups"] for row in rows} - {shape_groups}:
         raise StateError(
             f"checkpoint {checkpoint} was written with shape_groups {written}, and state.shape_groups is "

@@ -2,7 +2,7 @@
 
 ``DIR/flushtracker.zip`` is for ``--py-files``: this package and sortedcontainers, the only package besides pandas,
 pyarrow, deltalake and msgspec that executors import. ``DIR/jars/`` holds the jars for ``--jars``.
-``DIR/log4j2.properties`` is for executors whose log nobody rolls.
+``DIR/log4j2.properties`` is for executors whose log is not rotated otherwise.
 """
 
 import shutil
@@ -18,7 +18,7 @@ from flushtracker.jvm.jars import SPARK_JARS
 
 _LOG_CONFIG: Final = Path(__file__).with_name("log4j2_executors.properties")
 _PACKAGES: Final = ("flushtracker", "sortedcontainers")
-# The oldest time that the format can hold. All files get it, so that the zip is reproducible.
+# The oldest time in the zip format, given to all files so that the zip is reproducible.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 _MODE: Final = 0o644 << 16
 
@@ -58,7 +58,7 @@ def write_zip(path: Path) -> None:
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    """The packages' files, each with its name in the zip; compiled bytecode is left out."""
+    """The packages' files, each with its name in the zip, without compiled bytecode."""
     for package in _PACKAGES:
         spec = find_spec(package)
         if spec is None or spec.origin is None:
@@ -70,7 +70,7 @@ def _files() -> Iterator[tuple[str, Path]]:
 
 
 def main() -> int:
-    """Write to the folder that the only argument names."""
+    """Write to the folder named by the only argument."""
     if len(sys.argv) != 2:
         sys.stderr.write("flushtracker: expected one folder: python -m flushtracker.spark.dist DIR\n")
         return ConfigError.exit_code

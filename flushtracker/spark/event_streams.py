@@ -1,4 +1,4 @@
-"""``EventStreams``: the streams that a query reads, over any transport; its implementation for files."""
+"""``EventStreams``: the streams that a query reads, over any transport; with an implementation for files."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -15,27 +15,27 @@ from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.spark.kafka_streams import KafkaEventStreams
 from flushtracker.spark.recovery_plan import RecoveryPlan
 
-# Spark ignores files that are older than the newest by more than this; an ignored file would be a silent gap.
+# Spark ignores files older than the newest by more than this; an ignored file would be a silent gap.
 _NEVER: Final = "36500d"
 
 
 class EventStreams(Protocol):
     """Some streams of events, ready to be read.
 
-    ``remedies`` maps the class name of an input error to what to do about it, and ``resend`` is what to do about a gap
-    that the state has.
+    ``remedies`` maps the class name of an input error to its remedy, and ``resend`` is the remedy for a gap in the
+    state.
     """
 
     remedies: ClassVar[Mapping[str, str]]
     resend: ClassVar[str]
 
     def identity(self) -> dict[str, str]:
-        """What identifies the streams, by name. A checkpoint's offsets mean nothing in other streams."""
+        """What identifies the streams, by name. A checkpoint's offsets are meaningless for other streams."""
 
     def read(self, starts: RecoveryPlan) -> DataFrame:
         """A streaming DataFrame ``(stream, value, place)``, one row for each event; fragments begin at ``starts``.
 
-        ``value`` has the event's bytes unchanged. A deleted flush has none, and its key as ``place``.
+        ``value`` has the event's bytes unchanged. For a deleted flush it is null, and ``place`` is the key.
         """
 
 
@@ -56,7 +56,6 @@ class FilesEventStreams:
         self._config = config
 
     def identity(self) -> dict[str, str]:
-        """The directories."""
         return {"format": self._config.format} | {
             role: spark_path(directory) for role, directory in self._config.streams.items()
         }
@@ -84,7 +83,7 @@ class FilesEventStreams:
             raise ConfigError(
                 f"source.{stream}: {directory} cannot be read as a directory: {java_reason(error)}"
             ) from error
-        # Spark's text may hold any bytes; where Spark interprets it, it replaces those that are not UTF-8.
+        # Spark's text may hold any bytes; where Spark interprets it, it replaces invalid UTF-8.
         value = F.col("value").cast("binary").alias("value")
         return lines.select(F.lit(stream).alias("stream"), value, F.col("_metadata.file_path").alias("place"))
 
@@ -96,7 +95,7 @@ def open_streams(
 
     Raises:
         ConfigError: a topic does not exist, or could lose records.
-        BrokerError: Kafka does not answer.
+        BrokerError: Kafka does not respond.
     """
     if isinstance(config, FilesTransport):
         return FilesEventStreams(spark, config)

@@ -1,4 +1,4 @@
-"""Which of its classes Spark writes a checkpoint's files with, unless the user has chosen one."""
+"""Chooses the class with which Spark writes a checkpoint's files, unless the user has chosen one."""
 
 import logging
 from typing import Any, Final
@@ -15,7 +15,7 @@ FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 
 
 def choose_file_manager(spark: SparkSession, checkpoint: str) -> None:
-    """Choose what fits the checkpoint's storage; what the user has chosen stays.
+    """Choose the class for the checkpoint's storage, unless the user has chosen one.
 
     Spark's default creates and renames files through ``FileContext``. On a local disk, Hadoop without its native
     library then runs ``chmod`` and ``readlink``: 150 processes for a small batch. On S3, each file takes twenty-four
@@ -48,5 +48,5 @@ def local_file_manager(spark_version: str) -> str:
 
 
 def default_file_manager(spark_version: str) -> str:
-    """Spark's own choice for a store."""
+    """Spark's default class for other storages."""
     return f"{streaming_package(spark_version)}.FileContextBasedCheckpointFileManager"

@@ -37,7 +37,7 @@ class HadoopFiles:
             stream.close()
 
     def write(self, name: str, content: bytes) -> bool:
-        """Write a file, replacing an existing one; returns whether the storage did so.
+        """Write a file, replacing an existing one; return whether the storage did so.
 
         A crash leaves it complete or missing, never partial.
         """
@@ -51,13 +51,13 @@ class HadoopFiles:
         return bool(self._system.rename(temporary, self._path(name)))
 
     def delete(self, name: str) -> None:
-        """Delete a file; one that does not exist is no error."""
+        """Delete a file; a missing one is not an error."""
         self._system.delete(self._path(name), False)  # noqa: FBT003  Java's recursive
 
     def move_folder(self, target: str) -> bool:
-        """Rename the folder itself; returns whether the storage did so.
+        """Rename the folder itself; return whether the storage did so.
 
-        An object store renames one object after the other, so a crash may leave a part in each place.
+        An object store renames objects one by one, so a crash may leave parts in both places.
         """
         return bool(self._system.rename(self._path(), self._jvm.org.apache.hadoop.fs.Path(target)))
 
@@ -70,7 +70,7 @@ class HadoopFiles:
         return str(self._system.getClass().getName()) == "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
     def write_no_checksums(self) -> None:
-        """Have Hadoop write no checksum files for local files, in this process; Spark removes them anyway."""
+        """Stop Hadoop from writing checksum files for local files in this process; Spark removes them anyway."""
         self._system.setWriteChecksum(False)
 
     def _path(self, name: str = "") -> Any:
@@ -79,7 +79,7 @@ class HadoopFiles:
 
 
 def spark_path(path: str) -> str:
-    """The path made absolute; a URI (``s3a://…``, ``file:/…``) is returned unchanged."""
+    """The absolute path; a URI (``s3a://…``, ``file:/…``) is returned unchanged."""
     return path if "://" in path or path.startswith("file:") else str(Path(path).absolute())
 
 

@@ -1,4 +1,4 @@
-"""Turns JVM errors into one-line reasons (py4j's own text only names the call), and query failures into our errors."""
+"""Converts JVM errors to one-line reasons (py4j's own text only names the call), and query failures to our errors."""
 
 import re
 from typing import Any, Final
@@ -13,11 +13,11 @@ from flushtracker.errors import FencedError, FlushtrackerError, GapError, StateE
 from flushtracker.spark.kafka_failures import kafka_failure, masked
 
 _MAX_REASON_CHARS: Final = 400
-# Spark has found another driver's file when it looked, or the storage has refused its own.
+# Spark found another driver's file when it checked, or the storage refused its own.
 _CONCURRENT: Final = re.compile(r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using")
 _DISK_FULL: Final = "No space left on device"
 _DATA_LOSS: Final = re.compile(
-    # The first is an executor's, from reading; the second the driver's, from planning.
+    # The first is an executor's error, from reading; the second the driver's, from planning.
     r"Some data may have been lost.*?Reason: (?P<read>[^\n]+)|\[KAFKA_DATA_LOSS[^\]]*\]\s*(?P<planned>.+)",
     re.DOTALL,
 )
@@ -31,7 +31,7 @@ JAVA_ERRORS = (PySparkException, Py4JJavaError)
 def java_reason(error: Exception) -> str:
     """The first line of the root cause's message, or of the error's own if no Java exception caused it.
 
-    If that is an error of a Python worker, the line that says what was raised there.
+    For an error of a Python worker, it is the line that says what was raised there.
     """
     if not isinstance(error, Py4JJavaError):
         return _first_line(str(error))
@@ -40,7 +40,6 @@ def java_reason(error: Exception) -> str:
 
 
 def root_cause(error: Py4JJavaError) -> Any:
-    """The Java exception at the end of the chain of causes."""
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()
@@ -90,7 +89,7 @@ def _known_failure(text: str, config: QueryConfig) -> FlushtrackerError | None:
 
 
 def java_text(error: Exception) -> str:
-    """Class and message of each Java exception behind the error, one after the other."""
+    """Class and message of each Java exception behind the error, outermost first."""
     return "\n".join(_chain(error.java_exception)) if isinstance(error, Py4JJavaError) else str(error)
 
 

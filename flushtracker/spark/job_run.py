@@ -1,4 +1,4 @@
-"""A Spark job as a program: the checks before Spark starts, which takes seconds; its session, signals and end."""
+"""A Spark job as a program: the checks before Spark starts, which takes seconds, and its session, signals and end."""
 
 import logging
 import os
@@ -33,7 +33,7 @@ _CLUSTER: Final = {"PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR"}
 
 
 class JobSession(NamedTuple):
-    """What a job needs of its Spark session. ``paths`` are what Spark itself reads and writes."""
+    """What a job needs of its Spark session. ``paths`` are those that Spark itself reads and writes."""
 
     shuffle_partitions: int
     config: SparkConfig
@@ -54,10 +54,10 @@ def run_job(
     ``check`` is called before Spark starts, and may raise.
 
     Raises:
-        FlushtrackerError: the job's own, or Spark cannot start, or its JVM has gone.
+        FlushtrackerError: the job's own, or Spark cannot start, or its JVM has exited.
     """
     log_to_stderr(log_format=log_format)
-    # py4j logs the driver's errors again, with a traceback; they are reported by the program.
+    # py4j logs the driver's errors again, with a traceback; the program already reports them.
     logging.getLogger("py4j").setLevel(logging.WARNING if verbose else logging.CRITICAL)
     stop = StopFlag()
     set_on_signals(stop)
@@ -85,12 +85,13 @@ def run_job(
 def check_start(
     transport: Transport | None, folders: Mapping[str, str], storage_options: Mapping[str, str] | None = None
 ) -> None:
-    """Check that the ``folders``, by their keys, can be written; warn if no broker answers.
+    """Check that the ``folders``, by configuration key, can be written; warn if no broker responds.
 
-    A local folder is tried; of an object store with tables, of the section ``sink``, only that it replaces no commit.
+    A write to a local folder is tried. For tables in an object store (section ``sink``), only conditional writes are
+    checked.
 
     On a cluster, a path without a scheme is in Spark's default file system, which may not be the local one. Only Spark
-    knows, so there such a path only causes a warning.
+    knows that, so such a path only causes a warning.
 
     Raises:
         ConfigError: a folder can neither be created nor written, or its object store replaces commits.
@@ -109,7 +110,7 @@ def check_start(
 
 
 def _refusal(key: str, path: str) -> ConfigError | None:
-    """Why a local folder, or the nearest one above it that exists, cannot be written; ``None`` if it can."""
+    """Why a local folder, or its nearest existing ancestor, cannot be written; ``None`` if it can."""
     local = local_folder(path)
     if local is None:
         return None

@@ -33,7 +33,7 @@ class Topic:
 class KafkaAdmin:
     """Requests to the cluster of ``source``, one at a time; a context manager.
 
-    Every call raises ``BrokerError`` if no broker answers in time, and ``ConfigError`` if one refuses.
+    Every call raises ``BrokerError`` if no broker responds in time, and ``ConfigError`` if one refuses.
     """
 
     def __init__(self, spark: SparkSession, source: KafkaTransport) -> None:
@@ -59,7 +59,6 @@ class KafkaAdmin:
         self._client.close(self._jvm.java.time.Duration.ofSeconds(0))
 
     def cluster_id(self) -> str:
-        """The id that the cluster was formatted with."""
         return str(self._result(self._client.describeCluster().clusterId()))
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
@@ -85,9 +84,9 @@ class KafkaAdmin:
         return self._offsets(name, topic_id, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
 
     def ends(self, name: str, topic_id: str) -> dict[int, int]:
-        """The Kafka offset after the last record of each partition, the marks of transactions included.
+        """The Kafka offset after the last record of each partition, including transaction markers.
 
-        A broker that has just become the leader of a partition answers only once it knows all that was confirmed.
+        A broker that has just become a partition's leader responds only once it knows all confirmed records.
 
         Raises:
             ConfigError: the topic has another id, because it was deleted and created again.
@@ -104,7 +103,7 @@ class KafkaAdmin:
         return self._offsets(name, topic_id, latest, isolation="READ_COMMITTED")
 
     def open_producers(self, name: str, partition: int) -> list[str]:
-        """Who has a transaction open in a partition: each its id and timeout, or what this client may see of it."""
+        """The producers with an open transaction in a partition: id and timeout, as far as this client may see them."""
         admin = self._jvm.org.apache.kafka.clients.admin
         place = self._jvm.org.apache.kafka.common.TopicPartition(name, partition)
         states = self._result(self._client.describeProducers(self._list([place])).partitionResult(place))

@@ -1,6 +1,6 @@
-"""Failures of Kafka's Java client: which are retried, and how to correct the others.
+"""Failures of Kafka's Java client: which to retry, and how to correct the others.
 
-The others are refusals: by TLS, authentication or ACLs.
+The others are refusals by TLS, authentication or ACLs.
 """
 
 import re
@@ -21,12 +21,12 @@ RETRIABLE: Final = frozenset(
         *("UnknownLeaderEpoch", "UnstableOffsetCommit"),
     ]
 )
-"""Kafka's retriable errors, without "Exception", except for topics that do not exist: the job needs them."""
+"""Kafka's retriable errors, without "Exception"; not those for missing topics, which the job needs."""
 
 _ERROR: Final = r"org\.apache\.kafka\.common\.errors\."
 _UNAVAILABLE: Final = re.compile(
     rf"{_ERROR}((?:{'|'.join(sorted(RETRIABLE))}|BrokerNotAvailable)Exception[^\n]*)"
-    # A name may not resolve yet, such as that of a service whose first pod is not ready.
+    # A name may not resolve yet, for example that of a service whose first pod is not ready.
     r"|(No resolvable bootstrap urls[^\n]*)|java\.net\.(UnknownHostException[^\n]*)"
     r"|(Cannot fetch record for offset[^\n]*)"
 )
@@ -42,7 +42,7 @@ _SHOWN: Final = frozenset(
         *("kafka.ssl.truststore.location", "kafka.ssl.keystore.location"),
     }
 )
-"""Options whose values are not secret, once a client has accepted them."""
+"""Options whose values are not secret once a client has accepted them."""
 
 _CHECK_CA: Final = "check that kafka.ssl.truststore.location has the authority that signed the broker's certificate"
 _REMEDIES: Final = {
@@ -60,7 +60,7 @@ _REMEDIES: Final = {
     ),
     "SslAuthenticationException": "correct the options kafka.ssl.*",
 }
-"""Java's exception, by its simple name → what to do. The causes of an ``SslAuthenticationException`` come first."""
+"""The remedy by the Java exception's simple name. Causes of an ``SslAuthenticationException`` come first."""
 
 _INVALID_TOKEN: Final = '"status":"invalid_token"'  # noqa: S105  what a broker answers
 _REFUSED_TOKEN: Final = re.compile(r"The response code (\d+ and error response [^\n]*?) was encountered")
@@ -78,13 +78,13 @@ _OPTION_REMEDIES: Final = {
     "NoSuchFileException": "name a file that exists",
     "allowed.urls": "set it by spark.driver.defaultJavaOptions and spark.executor.defaultJavaOptions, as -D…",
 }
-"""Part of why Java's client cannot be made → what to do."""
+"""The remedy by part of the reason why Java's client cannot be created."""
 
 _REMEDIED: Final = re.compile(rf"\b(?P<name>{'|'.join(_REMEDIES)}): (?P<reason>[^\n]+)")
 
 
 def kafka_failure(text: str, transport: KafkaTransport, request: str = "a request") -> BrokerError | ConfigError | None:
-    """The error for the Java exceptions that ``text`` names; ``None`` if none of them is Kafka's.
+    """The error for the Java exceptions named in ``text``; ``None`` if none of them is Kafka's.
 
     A ``BrokerError`` if a retry of ``request`` may help. Values of options are masked.
     """
@@ -104,12 +104,12 @@ def kafka_failure(text: str, transport: KafkaTransport, request: str = "a reques
 
 
 def option_remedy(reason: str) -> str:
-    """What to do about options with which no client can be made, to append to a message; empty if that is unknown."""
+    """The remedy for options with which no client can be created, to append to a message; empty if unknown."""
     return next((f"; {remedy}" for part, remedy in _OPTION_REMEDIES.items() if part in reason), "")
 
 
 def _no_token(text: str, transport: KafkaTransport) -> BrokerError | ConfigError | None:
-    """The error for a client that gets no token, ``None`` if ``text`` is about something else.
+    """The error for a client that gets no token; ``None`` if ``text`` is about something else.
 
     Java's text does not say whether the token endpoint is down or its certificate is not trusted, so both are retried.
     So is a token that the broker does not accept: while the endpoint is down, the last one expires.
@@ -140,7 +140,7 @@ def _reason(found: re.Match[str], transport: KafkaTransport) -> str:
 
 
 def _refused_request(text: str, transport: KafkaTransport, request: str = "a request") -> ConfigError | None:
-    """The error for a refusal that has a remedy of its own; ``None`` if ``text`` names none."""
+    """The error for a refusal with a specific remedy; ``None`` if ``text`` names none."""
     found = max(_REMEDIED.finditer(text), key=lambda match: -[*_REMEDIES].index(match["name"]), default=None)
     if found is None:
         return None
@@ -152,5 +152,5 @@ def _refused_request(text: str, transport: KafkaTransport, request: str = "a req
 
 
 def masked(text: str, transport: KafkaTransport) -> str:
-    """``text`` without the options' values."""
+    """``text`` with the options' values masked."""
     return transport.options.masked(text, shown=_SHOWN)

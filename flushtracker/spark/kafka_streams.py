@@ -33,19 +33,19 @@ _DEFAULTS: Final = {
     "fetchOffset.numRetries": "1",
     "kafkaConsumer.pollTimeoutMs": "30000",
     # With the client's defaults of 500 records and 1 MiB per request, reading a full topic takes twice as long. Spark
-    # keeps what a poll returns for each partition, and a megabyte of compressed records may be tens of megabytes.
+    # keeps what a poll returns for each partition, and a megabyte of compressed records may become tens of megabytes.
     "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": "2097152",
     "kafka.receive.buffer.bytes": "1048576",
-    # Spark requests only records that exist. But a client that has read the last record requests the next one at once,
-    # and Spark's own requests on that connection wait for the response: until a record is published, or half a second.
+    # Spark requests only existing records. But a client that has read the last record requests the next one at once,
+    # and Spark's requests on that connection wait for the response: until a record is published, or half a second.
     "kafka.fetch.max.wait.ms": "0",
-    # Without a limit the first batch is as large as the backlog. If the machine cannot hold that, each retry fails.
+    # Without a limit the first batch is as large as the backlog. If that does not fit into memory, each retry fails.
     "maxOffsetsPerTrigger": "500000",
 }
 
-# A writer's notification counts once its transaction is committed: until then, so does nothing behind it in its
-# partition. Recovery reads likewise, because it must see what the stream will.
+# A writer's notification counts once its transaction is committed; until then, later records of its partition do not
+# count either. Recovery reads in the same way, because it must see what the stream will.
 _VISIBLE: Final = {"kafka.isolation.level": "read_committed"}
 
 
@@ -54,14 +54,14 @@ class KafkaEventStreams:
 
     Raises:
         ConfigError: a topic is missing, or configured so that records could be lost.
-        BrokerError: no broker answers.
+        BrokerError: no broker responds.
     """
 
     resend: ClassVar[str] = _REMEDY
     remedies: ClassVar[Mapping[str, str]] = {GapError.__name__: _REMEDY, DecodeError.__name__: _REMEDY}
 
     def __init__(self, spark: SparkSession, config: KafkaTransport, options: Mapping[str, str] | None = None) -> None:
-        """Check the topics; ``options`` are this job's own defaults, for Spark's source."""
+        """Check the topics; ``options`` are this job's own defaults for Spark's source."""
         self._spark = spark
         self._defaults = {**_DEFAULTS, **(options or {})}
         self._config = config
@@ -95,7 +95,6 @@ class KafkaEventStreams:
         }
 
     def topic_id(self, role: str) -> str:
-        """The id of the topic that has a stream."""
         return self._topics[self._config.streams[role]].topic_id
 
     def read(self, starts: RecoveryPlan) -> DataFrame:
@@ -116,7 +115,7 @@ class KafkaEventStreams:
         role = F.create_map(*(F.lit(name) for pair in self._config.streams.items() for name in reversed(pair)))
         place = F.concat("topic", F.lit(" partition "), "partition", F.lit(" Kafka offset "), "offset")
         events = records.withColumn("stream", F.element_at(role, F.col("topic")))
-        # A tombstone says by its key alone what was deleted.
+        # A tombstone shows only by its key what was deleted.
         is_deleted_flush = F.col("value").isNull() & (F.col("stream") == FLUSHES)
         key = F.coalesce(F.try_validate_utf8(F.col("key").cast("string")), F.lit(""))
         place = F.when(is_deleted_flush, key).otherwise(place)
@@ -146,7 +145,7 @@ class KafkaEventStreams:
 
 
 def counts(starts: RecoveryPlan, source: Column) -> Column:
-    """Whether the record ``(partition, offset)`` of a fragment of ``source`` counts; a recovery may have skipped it."""
+    """Whether the record ``(partition, offset)`` of a fragment of ``source`` counts; a recovery may skip it."""
     counted = F.lit(True)  # noqa: FBT003 (a literal)
     for partition, part in starts.by_partition.items():
         is_old = (F.col("partition") == partition) & (F.col("offset") < part.end)
@@ -163,5 +162,5 @@ def _is_at_or_past_start(part: PartitionPlan, source: Column) -> Column:
 
 
 def _source(value: Column) -> Column:
-    """The source of a record, by a lenient reader; records that count are read strictly later."""
+    """The source of a record, parsed leniently; relevant records are parsed strictly later."""
     return F.from_json(F.try_validate_utf8(value.cast("string")), "source STRING")["source"]

@@ -1,7 +1,7 @@
-"""``LiveQuery``: a job's query and its batches, which any thread may read at any time.
+"""``LiveQuery``: the state of a job's query and batches, readable from any thread.
 
-It outlives the queries and their drivers: while a query is restarted, the figures are those of the last one. Notes are
-replaced, never changed, so a reader takes a reference without a lock, and never waits for a batch.
+It outlives the queries and their drivers: while a query is restarted, the figures are those of the last one. Values are
+replaced, never modified, so a reader needs no lock and never waits for a batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from flushtracker.spark.query_progress import QueryProgress, read_progress
 
 
 class QueryFigures(NamedTuple):
-    """A query's figures, under the names that the documents of jobs have for them."""
+    """A query's figures, named as in the jobs' documents."""
 
     is_ready: bool = False
     batch_id: int | None = None
@@ -28,7 +28,7 @@ class QueryFigures(NamedTuple):
 
 
 class LiveQuery:
-    """One thread at a time notes; any thread may read."""
+    """One thread at a time records; any thread may read."""
 
     def __init__(self, clock_ms: Callable[[], int] = now_ms) -> None:
         self._clock_ms = clock_ms
@@ -39,9 +39,9 @@ class LiveQuery:
 
     @contextmanager
     def processing(self) -> Iterator[None]:
-        """Note that a batch is processed inside the ``with`` block, whether or not it succeeds.
+        """Record that a batch is processed inside the ``with`` block, whether or not it succeeds.
 
-        The time that Spark spends before and after it, such as for Kafka's offsets, is not included.
+        Spark's own time before and after it, for example for Kafka's offsets, is not included.
         """
         self._batch_running_since_ms = self._clock_ms()
         try:
@@ -50,7 +50,7 @@ class LiveQuery:
             self._batch_running_since_ms = None
 
     def batch_done(self, batch_id: int, batch_ms: int) -> None:
-        """Note a batch that has ended without an error; the sums include all drivers."""
+        """Record a batch that has ended without an error; the sums include all drivers."""
         last = self._figures
         self._figures = last._replace(
             batch_id=batch_id,
@@ -69,7 +69,6 @@ class LiveQuery:
             self._query, self._has_run = None, False
 
     def figures(self) -> QueryFigures:
-        """The figures now."""
         query = self._query
         progress = QueryProgress() if query is None else read_progress(query, has_run=self._has_run)
         self._has_run |= progress.is_running

@@ -1,7 +1,7 @@
-"""Spark's access to object stores: what ``storage`` and ``spark`` of a configuration set in Hadoop, and what it lacks.
+"""Spark's access to object stores: the Hadoop settings from a configuration's ``storage`` and ``spark``, and checks.
 
-They are set in the JVM, since what a session is built with is in the JVM's command line. From there executors get them
-with each job. What the user's own Spark and Hadoop have is only replaced by what the configuration names.
+They are set in the running JVM, because settings of the session builder appear in the JVM's command line. Executors get
+them with each job. The settings of the user's own Spark and Hadoop are only replaced by what the configuration names.
 """
 
 import os
@@ -21,7 +21,7 @@ from flushtracker.jvm.jars import ABFS_JARS, GCS_JARS, S3_JARS
 _S3A: Final = "org.apache.hadoop.fs.s3a"
 _STATIC: Final = f"{_S3A}.TemporaryAWSCredentialsProvider,{_S3A}.SimpleAWSCredentialsProvider"
 _CHAIN: Final = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
-"""The SDK's own chain has web identities and profiles, as deltalake's has; Hadoop's has not."""
+"""The SDK's own chain supports web identities and profiles, like deltalake's; Hadoop's does not."""
 
 _MODULES: Final = {
     "s3": ("hadoop-aws", S3_JARS),
@@ -30,18 +30,18 @@ _MODULES: Final = {
     "abfss": ("hadoop-azure", ABFS_JARS),
     "gs": ("hadoop-gcp", GCS_JARS),  # from Hadoop 3.5 on
 }
-"""The module of Hadoop that has the file system of a scheme, and its jars."""
+"""The Hadoop module with a scheme's file system, and its jars."""
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
 def jar_sets(paths: Iterable[str]) -> list[JarSet]:
-    """The sets that have the file systems of these paths, each once."""
+    """The jar sets with the file systems of these paths, each once."""
     schemes = {_scheme(path) for path in paths}
     return list(dict.fromkeys(jars for scheme, (_, jars) in _MODULES.items() if scheme in schemes))
 
 
 def s3_settings(s3: S3Config) -> dict[str, str | None]:
-    """Hadoop's settings for what the configuration names; ``None`` for one that must not be set beside it."""
+    """Hadoop's settings from the configuration; ``None`` for a setting that must be unset."""
     found = {
         "fs.s3a.endpoint": s3.endpoint,
         "fs.s3a.endpoint.region": s3.region,
@@ -65,7 +65,6 @@ def azure_settings(azure: AzureConfig) -> dict[str, str]:
 
 
 def gcs_settings(gcs: GcsConfig) -> dict[str, str]:
-    """Hadoop's settings for a Google service account."""
     if gcs.service_account is None:
         return {}
     return {
@@ -75,7 +74,7 @@ def gcs_settings(gcs: GcsConfig) -> dict[str, str]:
 
 
 def s3_defaults(s3: S3Config, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Hadoop's settings where neither the configuration nor Spark's own has one: deltalake's defaults."""
+    """Hadoop's settings for which neither the configuration nor Spark has a value: deltalake's defaults."""
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     defaults = {
@@ -84,14 +83,14 @@ def s3_defaults(s3: S3Config, environ: Mapping[str, str] = os.environ) -> dict[s
         "fs.s3a.aws.credentials.provider": f"{_STATIC},{_CHAIN}",
         "fs.s3a.endpoint": endpoint,
         "fs.s3a.endpoint.region": region,
-        # Stores other than Amazon's seldom have a host for each bucket.
+        # Stores other than Amazon's seldom have a host per bucket.
         "fs.s3a.path.style.access": "true" if s3.endpoint or endpoint else None,
     }
     return {name: value for name, value in defaults.items() if value}
 
 
 def set_up_stores(spark: SparkSession, config: SparkConfig, paths: Iterable[str]) -> None:
-    """Set what the configuration has for object stores, before Spark accesses ``paths``.
+    """Apply the configuration for object stores, before Spark accesses ``paths``.
 
     Raises:
         ConfigError: Spark has no file system for one of the paths.
@@ -115,7 +114,7 @@ def set_up_stores(spark: SparkSession, config: SparkConfig, paths: Iterable[str]
 
 
 def _is_chosen(hadoop: Any, name: str) -> bool:
-    """Whether somebody has set it, rather than Hadoop by default."""
+    """Whether it was set by a user, rather than by Hadoop's defaults."""
     sources = hadoop.getPropertySources(name)
     return sources is not None and any(source != "core-default.xml" for source in sources)
 

@@ -13,9 +13,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from flushtracker.spark.java_errors import JAVA_ERRORS
 
 _NO_DATA: Final = "Waiting for data to arrive"
-"""The message of a query's status between its triggers, when the last one found nothing new."""
+"""The status message of a query between triggers, when the last one found nothing new."""
 _STATE_SIZE: Final = "stateOnCurrentVersionSizeBytes"
-"""The custom metric of Spark's default state store; its ``memoryUsedBytes`` counts older versions as well."""
+"""The custom metric of Spark's default state store; ``memoryUsedBytes`` also counts older versions."""
 
 
 class QueryProgress(NamedTuple):
@@ -27,7 +27,7 @@ class QueryProgress(NamedTuple):
 
 
 def read_progress(query: StreamingQuery, *, has_run: bool) -> QueryProgress:
-    """The progress now, empty if the JVM does not answer. ``has_run``: the query was running before."""
+    """The current progress, empty if the JVM does not respond. ``has_run``: the query was running before."""
     try:
         progress = query.lastProgress
         is_running = query.isActive and (has_run or progress is not None or has_read_everything(query))
@@ -45,7 +45,7 @@ def has_read_everything(query: StreamingQuery) -> bool:
 
 
 def records_behind(progress: Mapping[str, Any]) -> int | None:
-    """The number of records that the topics had at the last batch and that it did not read; ``None`` without Kafka.
+    """The number of records that the last batch left in the topics; ``None`` without Kafka.
 
     >>> kafka = {"description": "KafkaV2[Subscribe[a]]", "endOffset": '{"a":{"0":7}}', "latestOffset": '{"a":{"0":9}}'}
     >>> records_behind({"sources": [kafka]}), records_behind({"sources": [{"description": "FileStreamSource[a]"}]})

@@ -53,7 +53,7 @@ class BrokerRetry:
         return self._failing_since_s is not None
 
     def progress(self) -> None:
-        """Restart the timeout: the job has read all that it planned to read, so each broker that it needs answers."""
+        """Restart the timeout: the job has read all that it planned to, so every broker that it needs responds."""
         if self._failing_since_s is not None:
             logger.info("broker available again after_s=%.0f", self._now_s() - self._failing_since_s)
         self._failing_since_s = None
@@ -73,7 +73,7 @@ class BrokerRetry:
 
 @contextmanager
 def shuffling(spark: SparkSession, partitions: int) -> Iterator[None]:
-    """A query that starts in the block has so many shuffle partitions; other queries of the session keep theirs."""
+    """Queries started in the block have this number of shuffle partitions; other queries of the session keep theirs."""
     before = spark.conf.get(_PARTITIONS)
     spark.conf.set(_PARTITIONS, str(partitions))
     try:
@@ -111,7 +111,7 @@ def await_end(query: StreamingQuery, driver: BatchDriver, stop: Event, config: Q
         FlushtrackerError: the error that ended the query.
     """
     while query.isActive and not stop.wait(_POLL_S):
-        # A batch that has begun may still wait for a partition whose leader is away.
+        # A running batch may still wait for a partition whose leader is unavailable.
         if retry.is_failing and (driver.finished_batch_id is not None or has_read_everything(query)):
             retry.progress()
     interrupted = False
@@ -125,7 +125,7 @@ def await_end(query: StreamingQuery, driver: BatchDriver, stop: Event, config: Q
         query.awaitTermination()
     except StreamingQueryException as error:
         failure = query_failure(query, driver.failure, config)
-        # An interrupted batch fails in Spark; only what our own code has raised in it counts.
+        # An interrupted batch fails in Spark; only exceptions of our own code count.
         if not isinstance(failure, BatchStoppedError) and (failure is driver.failure or not interrupted):
             raise failure from error
 

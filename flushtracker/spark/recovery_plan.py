@@ -1,8 +1,8 @@
 """``RecoveryPlan``: the Kafka offset from which each source's fragments are read after a recovery.
 
 A topic may contain a record that cannot be parsed, or a chain of fragments with a gap. When capture restarts, it
-resends everything unconfirmed, behind a fragment with ``start``. From a source's last start on, its chain is complete.
-A recovery skips everything before that start, provided that the start connects to the source's last ack.
+resends everything unconfirmed, beginning with a ``start`` fragment. From a source's last start on, its chain is
+complete. A recovery skips everything before that start, provided that the start connects to the source's last ack.
 """
 
 from collections import defaultdict
@@ -51,7 +51,6 @@ class RecoveryPlan:
     by_partition: Mapping[int, PartitionPlan] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as a JSON object."""
         return {str(p): {"end": s.end, "sources": dict(s.sources)} for p, s in sorted(self.by_partition.items())}
 
     @classmethod
@@ -73,7 +72,7 @@ def plan_recovery(
     abandoned: Collection[str],
     topic: str,
 ) -> RecoveryPlan:
-    """Find where to read each source's fragments from, given the topic's records and the last acks.
+    """Find where to start reading each source's fragments, given the topic's records and the last acks.
 
     ``ends`` maps each partition to the Kafka offset after its last record. All records of an ``abandoned`` source are
     skipped.

@@ -1,4 +1,4 @@
-"""Checks of a Spark session: that it is no client of Spark Connect, and that Spark and Delta fit each other."""
+"""Checks of a Spark session: that it is not a Spark Connect client, and that the versions of Spark and Delta match."""
 
 import os
 import re
@@ -26,7 +26,7 @@ _NO_CLUSTER_MODE: Final = (
 
 
 def refuse_connect(settings: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> None:
-    """Raise ``ConfigError`` if pyspark would connect to a remote Spark, before it tries to."""
+    """Raise ``ConfigError`` if pyspark would connect to a remote Spark; call it before pyspark tries to."""
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
         if environ.get(name):
             raise ConfigError(f"{name} is set: {_NO_CONNECT}")
@@ -36,7 +36,7 @@ def refuse_connect(settings: Mapping[str, str], environ: Mapping[str, str] = os.
 
 
 def require_fitting(session: SparkSession) -> None:
-    """Check what has started, which on a cluster is what that has.
+    """Check the versions that actually run; on a cluster, the cluster's.
 
     Raises:
         ConfigError: it is a session of Spark Connect, a driver in cluster mode, a Spark that this release has no jars
@@ -49,13 +49,13 @@ def require_fitting(session: SparkSession) -> None:
 
 
 def require_client_mode(deploy_mode: str | None) -> None:
-    """Raise ``ConfigError`` for a driver that the cluster has started somewhere."""
+    """Raise ``ConfigError`` for a driver that the cluster has started."""
     if deploy_mode == "cluster":
         raise ConfigError(_NO_CLUSTER_MODE)
 
 
 def require_delta(minor: str, jar: str | None) -> None:
-    """Check the jar that has Delta. One of another name is a vendor's own, and may fit."""
+    """Check the jar that has Delta. A jar with another name is a vendor's own, and may be compatible."""
     remedy = f"pass the jars that `make dist SPARK={minor}` writes with --jars"
     if jar is None:
         raise ConfigError(f"Spark {minor} has started without Delta: {remedy}")
@@ -65,10 +65,10 @@ def require_delta(minor: str, jar: str | None) -> None:
 
 
 def _delta_jar(session: SparkSession) -> str | None:
-    """Where the JVM has loaded Delta from, as far as it tells; ``None`` if it has no Delta."""
+    """Where the JVM has loaded Delta from, as far as known; ``None`` if it has no Delta."""
     jvm: Any = session.sparkContext._jvm
     try:
-        # The loader of this thread also knows the jars of `--jars`.
+        # This thread's class loader also knows the jars of `--jars`.
         found = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_DELTA)
     except Py4JError:
         return None

@@ -16,5 +16,5 @@ def shape_group_of(shape_id: str, shape_groups: int) -> int:
 
 
 def shape_group_column(shape_id: Column, shape_groups: int) -> Column:
-    """The same for a column of ids, as the text that grouping keys have; null for null."""
+    """:func:`shape_group_of` for a column of ids, as text for grouping keys; null for null."""
     return (F.crc32(shape_id.cast("binary")) % shape_groups).cast("string")

@@ -1,7 +1,7 @@
-"""``TransactionWatch``: names the transactions that hide records of a job's topics, for longer than writers need.
+"""``TransactionWatch``: reports transactions that hide records of a job's topics for too long.
 
-A job reads only committed records. So a transaction that stays open in a partition delays everything behind it there,
-whoever wrote it, until it is committed or aborted. The broker aborts it after its producer's transaction.timeout.ms.
+A job reads only committed records. So a transaction that stays open in a partition delays all later records there,
+whoever wrote them, until it is committed or aborted. The broker aborts it after its producer's transaction.timeout.ms.
 """
 
 import logging
@@ -21,12 +21,12 @@ from flushtracker.spark.kafka_admin import KafkaAdmin
 logger = logging.getLogger(__name__)
 
 NORMAL_MS: Final = 30_000
-"""Transactions that are open for less time are not reported."""
+"""Transactions open for less time are not reported."""
 _PERIOD_S: Final = 10.0
 
 
 class OpenTransaction(NamedTuple):
-    """What hides ``hidden_records`` of a partition, its own among them, from ``last_stable_offset`` on."""
+    """Hides ``hidden_records`` of a partition, including its own, from ``last_stable_offset`` on."""
 
     topic: str
     partition: int
@@ -35,11 +35,13 @@ class OpenTransaction(NamedTuple):
     since_ms: int
     """When it was first seen."""
     producers: str
-    """Who may have it open, as far as this client may see that."""
+    """The producers that may have it open, as far as this client may see them."""
 
 
 class _Hidden(NamedTuple):
-    """A partition that a transaction hides from its last stable offset on; another transaction begins elsewhere."""
+    """A partition with records hidden by a transaction from its last stable offset on; another transaction has another
+    offset.
+    """
 
     topic: str
     partition: int
@@ -47,13 +49,13 @@ class _Hidden(NamedTuple):
 
 
 class OpenTransactions:
-    """What was seen of the topics' ends so far; :meth:`look` compares them again."""
+    """The state of the topics' ends; :meth:`look` updates it."""
 
     def __init__(self, admin: KafkaAdmin, topic_ids: dict[str, str], clock_ms: Callable[[], int] = now_ms) -> None:
         self._admin, self._topic_ids, self._clock_ms = admin, topic_ids, clock_ms
         self._since_ms: dict[_Hidden, int] = {}
         self._reported: dict[_Hidden, str] = {}
-        """Each with who has it open."""
+        """The reported transactions, with their producers."""
 
     def look(self) -> tuple[OpenTransaction, ...]:
         """The transactions that have been open for too long; logs each once, and its end."""
@@ -86,7 +88,7 @@ class OpenTransactions:
     def _hidden_until(self) -> dict[_Hidden, int]:
         found = {}
         for topic, topic_id in self._topic_ids.items():
-            # In this order: what is committed in between is not taken for hidden.
+            # In this order, so that records committed in between do not count as hidden.
             ends, stable = self._admin.ends(topic, topic_id), self._admin.stable_ends(topic, topic_id)
             for partition, end in ends.items():
                 if (stable_end := stable.get(partition, end)) < end:
@@ -101,9 +103,9 @@ class OpenTransactions:
 
 
 class TransactionWatch:
-    """A thread that looks every ten seconds, logs, and passes what it has found to ``note``. A context manager.
+    """A thread that checks every ten seconds, logs, and passes its findings to ``note``. A context manager.
 
-    While the brokers do not answer, it tries again; the query itself reports that.
+    While the brokers do not respond, it retries; the query itself reports that.
     """
 
     def __init__(
@@ -128,7 +130,7 @@ class TransactionWatch:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            # Whatever fails here must not end the job, which needs none of it; Spark's JVM may have ended.
+            # No failure here may end the job, which does not depend on this; Spark's JVM may have exited.
             with suppress(Exception):
                 self._watch()
             self._stop.wait(_PERIOD_S)

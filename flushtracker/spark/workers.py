@@ -1,10 +1,10 @@
-"""For functions that Spark calls in its Python workers: errors for the driver, and less garbage collection.
+"""For functions that run in Spark's Python workers: passes errors to the driver, and reduces garbage collection.
 
 A state function catches a group's error and returns a row of the kind :data:`ERROR` with the name of its class and its
 message. So the whole batch reaches the driver, which raises the error before it does anything else.
 
-An error of the input is the same wherever it is read. An error of the storage may be that of one machine, so it fails
-the task as long as Spark starts it again, elsewhere if it can (:func:`is_last_attempt`).
+An input error is the same wherever it is read. A storage error may be limited to one machine, so it fails the task as
+long as Spark will restart it, perhaps elsewhere (:func:`is_last_attempt`).
 """
 
 import gc
@@ -20,7 +20,7 @@ ERROR: Final = "error"
 """The ``kind`` of such a row: ``report`` names the error's class, ``reason`` is its message."""
 
 _CALLS: Final = 64
-"""A worker's first calls, after which it has imported what it needs."""
+"""The number of a worker's first calls, after which it has imported what it needs."""
 
 _calls = count()
 
@@ -34,22 +34,22 @@ def raise_first_error(rows: list[Row]) -> None:
 
 
 def task_attempts(spark: SparkSession) -> int:
-    """How often Spark starts a task that fails, by its settings; once on a local master."""
+    """How often Spark starts a failing task, by its settings; once on a local master."""
     return int(spark.sparkContext._jsc.sc().taskScheduler().maxTaskFailures())
 
 
 def is_last_attempt(attempts: int) -> bool:
-    """In a task: whether Spark may give it up if it fails now, with at most so many ``attempts``."""
+    """In a task: whether Spark may give it up if it fails now, with at most ``attempts`` attempts."""
     context = TaskContext.get()
-    # Attempts that were killed are numbered, but do not count.
+    # Killed attempts are numbered, but do not count.
     return context is None or context.attemptNumber() + 1 >= attempts
 
 
 def spare_imports() -> None:
-    """Exclude from garbage collection what exists now. Only a worker's first calls do anything.
+    """Exclude existing objects from garbage collection. Only a worker's first calls do anything.
 
-    A worker collects all garbage after each task (``pyspark.daemon``). With the objects that pandas and other packages
-    create on import, which stay, this takes 50 ms, and a batch has several tasks.
+    A worker collects all garbage after each task (``pyspark.daemon``). With the permanent objects that pandas and other
+    packages create on import, this takes 50 ms, and a batch has several tasks.
     """
     if next(_calls) < _CALLS:
         gc.freeze()

@@ -90,7 +90,7 @@ class FragmentConverter:
         self._max_batch_bytes = max_batch_bytes
         self._max_tx_size = max_tx_size
         self._relations: dict[int, Relation] = {}
-        # Of those that have had a row to read since they were described.
+        # Only relations that have had a row to read since they were described.
         self._readers: dict[int, RowReader] = {}
         self._transaction: _TransactionBuffer | None = None
         self.committed_changes = 0

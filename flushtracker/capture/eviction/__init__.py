@@ -1,1 +1,1 @@
-"""Eviction: when capture evicts a shape that holds the slot's WAL, and how."""
+"""Eviction: when and how capture evicts a shape that holds the slot's WAL."""

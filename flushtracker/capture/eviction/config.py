@@ -15,7 +15,7 @@ _SHARE: Final = re.compile(r"(?P<percent>[1-9][0-9]?) *%")
 _MOST_PER_HOUR: Final = 60
 
 MOST_OF_SAFE_WAL: Final = 0.8
-"""Capture acts at the latest at this share of the WAL that the server allows: a lost slot ends every shape."""
+"""Capture acts at this share of the WAL that the server allows, at the latest: a lost slot ends every shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class RetainedLimit:
     share: float | None = None
 
     def reached(self, retained_bytes: int, safe_wal_bytes: int | None) -> str | None:
-        """The limit that ``retained_bytes`` exceeds, in words, or ``None``.
+        """The name of the limit that ``retained_bytes`` exceeds, or ``None``.
 
-        ``safe_wal_bytes`` is how much more the server allows, ``None`` if it has no limit. With one, a limit in bytes
-        is lowered to :data:`MOST_OF_SAFE_WAL` of it.
+        ``safe_wal_bytes`` is how much more the server allows, ``None`` without a limit. With one, a limit in bytes is
+        lowered to :data:`MOST_OF_SAFE_WAL` of it.
 
         >>> limit = RetainedLimit(bytes=50)
         >>> limit.reached(50, None), limit.reached(51, None), limit.reached(41, 9)
@@ -47,11 +47,11 @@ class RetainedLimit:
 
 @dataclass(frozen=True, slots=True)
 class EvictionRule:
-    """When to evict the shape that holds most; ``None`` for a limit that is not set.
+    """When to evict the shape that holds the most WAL; unset limits are ``None``.
 
-    ``remove_after_ms``: it has been seen pending without progress for longer. ``retained``: the slot retains more.
-    Either way only if the shape holds at least ``at_least_bytes``, and has held the ack of a healthy job for
-    ``grace_ms``. ``if_writer_is_down``: also if other shapes stopped at the same moment.
+    ``remove_after_ms`` applies when it was seen pending without progress for longer, ``retained`` when the slot retains
+    more. In both cases the shape must hold at least ``at_least_bytes``, and must have held the ack of a healthy job for
+    ``grace_ms``. ``if_writer_is_down``: even if other shapes stopped at the same moment.
     """
 
     remove_after_ms: int | None

@@ -1,7 +1,7 @@
-"""``Evictor``: asks the tracking job which shape holds the slot, and decides by the policy whether to evict it.
+"""``Evictor``: gets from the tracking job which shape holds the slot, and applies the policy.
 
-Only capture's thread changes shapes. So the evictor decides in a thread of its own, which may wait for HTTP, and
-capture's thread acts on the decision. A decision expires after seconds, because the shape may have flushed since.
+Only capture's thread changes shapes. So the evictor decides in its own thread, which may wait for HTTP, and capture's
+thread acts on the decision. A decision expires after seconds, because the shape may have flushed since.
 """
 
 import logging
@@ -26,7 +26,7 @@ _STOP_TIMEOUT_S: Final = 1.0
 
 
 class StatusClient(Protocol):
-    """Asks one program for its status: the part of :class:`flushtracker.status.http.peers.StatusPeer` used here."""
+    """Gets one program's status: the part of :class:`flushtracker.status.http.peers.StatusPeer` used here."""
 
     answer: PeerAnswer
 
@@ -46,7 +46,7 @@ class Evictor:
         self._unreachable: dict[str, str] = {}
         self._logged = ""
         self.evicted = 0
-        """How many shapes it has evicted; for any thread."""
+        """The number of shapes evicted; may be read from any thread."""
         self._thread = Thread(target=self._run, name="evictor", daemon=True)
 
     def __enter__(self) -> "Evictor":
@@ -58,7 +58,9 @@ class Evictor:
         self._thread.join(_STOP_TIMEOUT_S)
 
     def evict(self, source: str, subscriptions: Subscriptions) -> None:
-        """Evict the shape of ``source`` that was decided on, if any. For capture's thread, between two fragments."""
+        """Evict the shape of ``source`` that was decided on, if any. Called by capture's thread, between two
+        fragments.
+        """
         made, self._decision = self._decision, None
         if made is None:
             return
@@ -81,18 +83,18 @@ class Evictor:
             if answer.error is None and isinstance(answer.status, JobStatus)
         ]
         for peer in self._peers:
-            # A peer that is silent may be the job, unless another one is.
+            # A peer that does not answer may be the job, unless another one is.
             if not jobs or peer.answer.error is None:
                 self._log_answer(peer.answer)
         knowing = [job for job in jobs if any(source.source == capture.source for source in job.sources)]
-        # Two jobs that know the source may disagree, and neither can be trusted.
+        # If two jobs know the source, they may disagree, and neither can be trusted.
         job = knowing[0] if len(knowing) == 1 else None
         decision = self._policy.decide(capture.at_ms, capture, job)
         self._decision = (time.monotonic(), decision) if decision.shape_id is not None else None
         self._log_decision(decision)
 
     def _log_answer(self, answer: PeerAnswer) -> None:
-        """Log once that a peer does not answer: without the job's document nothing is evicted."""
+        """Log once that a peer does not answer; without the job's document nothing is evicted."""
         if answer.error is not None and answer.url not in self._unreachable:
             logger.warning("no shape can be evicted without this status url=%s reason=%s", answer.url, answer.error)
             self._unreachable[answer.url] = answer.error
@@ -100,7 +102,7 @@ class Evictor:
             logger.info("status answers again url=%s", answer.url)
 
     def _log_decision(self, decision: Decision) -> None:
-        """Log why nothing is evicted, each reason once until it changes."""
+        """Log why nothing is evicted, once per reason."""
         if decision.shape_id is None and decision.reason != self._logged:
             level = logging.WARNING if decision.is_postponed else logging.DEBUG
             logger.log(level, "no shape evicted reason=%s", decision.reason)

@@ -1,35 +1,35 @@
 """``EvictionPolicy``: which shape to evict, if any, so that the server can remove the slot's WAL.
 
 An eviction is permanent, and frees nothing if the shape is not what holds the WAL. So a shape is chosen only if all of
-this has been true at every look for the grace period (:class:`_Look`):
+this was true at every check during the grace period (:class:`_Look`):
 
-- the slot's figures and the job's document are current, the job is the only one that knows the source, and has not set
+- the slot's figures and the job's document are current; the job is the only one that knows the source, and has not set
   it aside;
 - the job's ack is the one that capture has read, and the slot is confirmed up to it: so the slot waits for the job's
-  next ack, not for capture, and not for a job that is dead or acknowledges something else;
+  next ack, not for capture, nor for a job that is dead or acknowledges something else;
 - the same shape holds the ack, and has made no progress. It is the first of the job's holders; the others are not
   considered.
 
 and if, over this period,
 
-- the job has finished a batch, the last one just now, and has seen all that capture had published at its beginning:
-  so it does not hang, is not behind, and has not merely failed to read that the shape was flushed;
-- the server has written WAL. On an idle server time passes, but nothing accumulates;
-- every eviction has had its effect, and the last hour had fewer than ``at_most_per_hour``. A shape that is pending only
-  since its eviction has begun again, and may be evicted again;
+- the job has finished batches, the last one just now, and has seen everything that capture had published at the start
+  of the period: so it does not hang, is not behind, and has not just missed a flush;
+- the server has written WAL: on an idle server nothing accumulates;
+- every eviction has taken effect, and there were fewer than ``at_most_per_hour`` in the last hour. A shape that became
+  pending after its eviction was resynced, and may be evicted again;
 
-and if it holds at least ``at_least_bytes``: the server removes WAL in files of 16 MiB, so what is less frees nothing.
+and if it holds at least ``at_least_bytes``: the server removes WAL in files of 16 MiB, so less frees nothing.
 
-Nor if other shapes of the same writer stopped at the same moment (:mod:`flushtracker.status.stall`), unless the rule
-says so: then their writer is down, the next shape holds as much, and removing all of them is not what anybody wants.
+Unless the rule allows it, no shape is evicted if others of the same writer stopped at the same moment
+(:mod:`flushtracker.status.stall`): their writer is down, the next shape holds as much WAL, and nobody wants to remove
+all of them.
 
 Then the shape is evicted if it was seen without progress for longer than ``remove_after``; or if the slot retains more
-than its limit, and this shape holds at least half of it. The other half may be an open transaction, which no eviction
-ends.
+than its limit, and this shape holds at least half of it. The rest may be an open transaction, which no eviction ends.
 
-For ``remove_after``, only the time counts during which every look found capture and the job in order, and the job not
-behind. ``since_ms`` survives a restart; but while capture, the job or the whole machine was down, the writer may have
-been down too.
+For ``remove_after``, only time counts in which every check found capture and the job healthy, and the job not behind.
+``since_ms`` survives a restart; but while capture, the job or the whole machine was down, the writer may have been down
+too.
 """
 
 from collections import deque
@@ -44,15 +44,16 @@ from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.stall import stopped_together
 
 FRESH_MS: Final = 30_000
-"""A document or figure that is older, or further ahead of capture's clock, is ignored."""
+"""An older document or figure, or one further ahead of capture's clock, is ignored."""
 HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The shape of ``source`` to evict, and the reason for its entry in the registry; or ``None``, and why not.
+    """The shape of ``source`` to evict, and the reason for its registry entry; or ``None``, and why not.
 
-    ``is_postponed``: a shape is over a limit, but its writer is down, or the last hour had too many evictions.
+    ``is_postponed``: a shape is over a limit, but its writer is down, or there were too many evictions in the last
+    hour.
     """
 
     source: str
@@ -63,7 +64,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One look that found all in order: which shape holds the ack, since when, and how far everything was."""
+    """A check that found everything healthy: which shape holds the ack, since when, and all positions."""
 
     at_ms: int
     source: str
@@ -78,7 +79,7 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Capture and the job were in order at every look from ``since_ms`` to ``at_ms``, and were the same ``runs``."""
+    """Capture and the job were healthy at every check from ``since_ms`` to ``at_ms``, and were the same ``runs``."""
 
     since_ms: int
     at_ms: int
@@ -86,14 +87,14 @@ class _Order:
 
     @classmethod
     def after(cls, last: "_Order | None", at_ms: int, runs: tuple[str, int, int]) -> "_Order":
-        """After a look at ``at_ms`` that found them in order; ``last`` is what was known before."""
+        """The state after a healthy check at ``at_ms``; ``last`` is the previous state."""
         if last is None or last.runs != runs or not 0 <= at_ms - last.at_ms <= FRESH_MS:
             return cls(at_ms, at_ms, runs)
         return cls(last.since_ms, at_ms, runs)
 
 
 class EvictionPolicy:
-    """Decides only by the documents of capture and of the job. Call :meth:`decide` every few seconds."""
+    """Decides from the documents of capture and of the job. Call :meth:`decide` every few seconds."""
 
     def __init__(self, rule: EvictionRule) -> None:
         self._rule = rule
@@ -101,7 +102,7 @@ class EvictionPolicy:
         self._order: _Order | None = None
 
     def decide(self, now_ms: int, capture: CaptureStatus, job: JobStatus | None) -> Decision:
-        """What to do at ``now_ms``; ``job`` is ``None`` if there is no document of a job that knows the source."""
+        """The decision at ``now_ms``; ``job`` is ``None`` without a document of a job that knows the source."""
         source = _source_of(capture, job)
         reason = _capture_fault(now_ms, capture) or _job_fault(now_ms, job, source)
         if reason is not None or job is None or source is None or capture.slot is None or job.batch_id is None:
@@ -142,7 +143,7 @@ class EvictionPolicy:
         return Decision(source.source, holder.shape_id, cause)
 
     def _postponement(self, source: SourceStatus, capture: CaptureStatus, now_ms: int) -> str | None:
-        """Why the first holder is not evicted although it is over a limit."""
+        """Why the first holder is not evicted although it is over a limit; ``None`` if it is."""
         together = [repr(holder.shape_id) for holder in stopped_together(source)]
         if len(together) > 1 and not self._rule.if_writer_is_down:
             writer = repr(source.holders[0].writer)
@@ -155,7 +156,7 @@ class EvictionPolicy:
         return None
 
     def _first_look(self, look: _Look) -> _Look:
-        """Keep the looks of a little more than the grace period, all at one stall; return the oldest."""
+        """Keep the checks of a little more than the grace period, all of the same stall; return the oldest."""
         looks = self._looks
         if looks and (_stall(looks[-1]) != _stall(look) or not 0 <= look.at_ms - looks[-1].at_ms <= FRESH_MS):
             looks.clear()
@@ -165,7 +166,7 @@ class EvictionPolicy:
         return looks[0]
 
     def _not_yet(self, look: _Look, first: _Look, holder: Holder) -> str | None:
-        """Why the stall is too short to act on, or too small; ``None`` if it is neither."""
+        """Why the stall is too short or too small to act on; ``None`` if it is not."""
         if look.at_ms - first.at_ms < self._rule.grace_ms:
             return f"{holder.shape_id!r} has not held the ack for evict.grace"
         if holder.held_bytes < self._rule.at_least_bytes:
@@ -205,7 +206,7 @@ def _source_of(capture: CaptureStatus, job: JobStatus | None) -> SourceStatus | 
 
 
 def _capture_fault(now_ms: int, capture: CaptureStatus) -> str | None:
-    """Why capture's document does not tell what holds the slot; ``None`` if it does."""
+    """Why capture's document does not show what holds the slot; ``None`` if it does."""
     slot = capture.slot
     if not capture.is_connected or capture.published_lsn is None:
         return "capture is not connected"
@@ -215,7 +216,7 @@ def _capture_fault(now_ms: int, capture: CaptureStatus) -> str | None:
 
 
 def _job_fault(now_ms: int, job: JobStatus | None, source: SourceStatus | None) -> str | None:
-    """Why the job's document does not tell; ``None`` if it does."""
+    """Why the job's document does not show it; ``None`` if it does."""
     if job is None or abs(now_ms - job.at_ms) > FRESH_MS:
         return "there is no current document of the tracking job"
     if not job.is_ready or job.batch_id is None or source is None:
@@ -228,7 +229,7 @@ def _job_fault(now_ms: int, job: JobStatus | None, source: SourceStatus | None) 
 
 
 def _holder_fault(source: SourceStatus, capture: CaptureStatus) -> str | None:
-    """Why no shape holds the slot although all is in order, such as while the ack moves; ``None`` if one does."""
+    """Why no shape holds the slot although all is healthy, for example while the ack moves; ``None`` if one does."""
     if source.ack_lsn != capture.acknowledged_lsn:
         return "the job's ack is not the one that capture has read"
     confirmed_lsn = None if capture.slot is None else capture.slot.confirmed_lsn
@@ -237,14 +238,14 @@ def _holder_fault(source: SourceStatus, capture: CaptureStatus) -> str | None:
     if not source.holders:
         return "no shape holds the ack"
     first = source.holders[0]
-    # One that is pending since after its eviction has begun again.
+    # One that became pending after its eviction was resynced.
     if any(each.shape_id == first.shape_id and each.at_ms >= first.since_ms for each in capture.evictions):
         return f"{first.shape_id!r} is already evicted, but the job has not seen that yet"
     return None
 
 
 def _hang(job: JobStatus) -> str | None:
-    """Why a fresh document may be outdated: it shows what the last batch has seen."""
+    """Why a fresh document may be outdated: it shows the state of the last batch."""
     if job.batch_at_ms is None or abs(job.at_ms - job.batch_at_ms) > FRESH_MS:
         return "the job's last batch is outdated"
     return None

@@ -1,4 +1,4 @@
-"""``BoundTable``: one table as its shapes are bound to it, and what has become of its partitions since."""
+"""``BoundTable``: one table as its shapes are bound to it, with later changes of its partitions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,10 +11,9 @@ from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 
 @dataclass(slots=True)
 class BoundTable:
-    """A table of ``source``: ``base`` as its own entry has it, and the ``entries`` of its partitions, by OID.
+    """A table of ``source``: ``base`` from its own entry, and the ``entries`` of its partitions, by OID.
 
-    ``now`` is both together. ``read_at``: a snapshot taken just before the catalog was last read; ``None`` if it does
-    not say what was visible.
+    ``now`` combines both. ``read_at`` is a snapshot taken just before the catalog was last read; ``None`` if unusable.
     """
 
     source: str
@@ -29,7 +28,6 @@ class BoundTable:
         self.partitions = {partition.oid: partition for partition in self.now.partitions}
 
     def joined(self, oid: int) -> int | None:
-        """When a partition has joined; see :class:`PartitionEntry`."""
         return self.entries[oid].joined
 
     def name_of(self, oid: int) -> TableName | None:
@@ -40,16 +38,16 @@ class BoundTable:
         return None if partition is None else partition.table
 
     def is_unclear(self, partition: int, lsn: int) -> bool:
-        """Whether the transaction that commits at ``lsn`` may have changed a partition before it was the table's.
+        """Whether the transaction that commits at ``lsn`` may have changed a partition before it was attached.
 
-        The partition was a table of its own, and its rows were gone by the time it was found. If the transaction has
-        changed it earlier than that, its rows were removed again: most likely it is from before the ATTACH.
+        The partition was a table of its own, and empty when it was found. If the transaction changed it before that,
+        the rows were removed again, so most likely it preceded the ATTACH.
         """
         entry = self.entries.get(partition)
         return entry is not None and entry.joined is None and entry.empty_at is not None and lsn < entry.empty_at
 
     def changed_partitions(self, now: TableBinding, wal_end: Callable[[], int]) -> list[PartitionEntry]:
-        """The entries of partitions that the table has got, that were altered, or that have left."""
+        """The entries of partitions that were added, altered or removed."""
         changed = []
         for partition in now.partitions:
             known = self.partitions.get(partition.oid)
@@ -66,7 +64,7 @@ class BoundTable:
         ]
 
     def missing_partitions(self, now: TableBinding, wal_end: Callable[[], int]) -> list[PartitionEntry]:
-        """New entries for those that have one, and that the table lost while it had no live shapes."""
+        """New entries for known partitions that the table lost while it had no live shapes."""
         left = self.entries.keys() - {partition.oid for partition in now.partitions}
         entries = [self.entries[oid] for oid in sorted(left)]
         return [replace(entry, left_at=wal_end(), lost_with=0) for entry in entries if entry.left_at is None]

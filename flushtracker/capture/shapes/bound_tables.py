@@ -1,13 +1,13 @@
-"""``BoundTables``: the tables of a source's shapes, each as the catalog described it when its shapes were bound to it.
+"""``BoundTables``: the tables of a source's shapes, as the catalog described them when the shapes were bound.
 
-A table is compared with the catalog again after each connection, at intervals, and when the server describes it, which
-it does before the first change of a session and after the table was altered. A description belongs to a transaction, so
-a comparison that has already seen that transaction need not be repeated: many new partitions are read at once, and a
-reconnect reads each table once.
+A table is compared with the catalog on each connection, at intervals, and when the server describes it: before the
+first change of a session and after an ALTER TABLE. A description belongs to a transaction, so a comparison that has
+already seen that transaction is not repeated: many new partitions are read at once, and a reconnect reads each table
+once.
 
-The partitions of a table are recorded once for all its shapes, and :class:`PartitionMap` has those whose changes are
-routed. A new partition *joins* with the first transaction that changes it. Joined earlier, it would be missing in a
-TRUNCATE of all partitions that is yet to arrive.
+The partitions of a table are recorded once for all its shapes; :class:`PartitionMap` has those whose changes are
+routed. A new partition *joins* with the first transaction that changes it. If it joined earlier, it would be missing
+from an earlier TRUNCATE of all partitions that is still to arrive.
 """
 
 from collections import defaultdict
@@ -40,16 +40,16 @@ class Tables(Transactions, PublishableTables, Protocol):
         """The current end of the WAL, flushed or not: everything visible by now committed before it."""
 
     def flush_commits(self) -> None:
-        """Flush the WAL of all that is visible by now, and wait for that."""
+        """Flush the WAL up to everything visible now, and wait for that."""
 
     def resolve(self, definitions: Iterable[ShapeDefinition]) -> Sequence[tuple[ShapeDefinition, TableBinding]]:
-        """Each definition, completed from the catalog, and its table as it is now; raises ``ShapeError``.
+        """Each definition, completed from the catalog, with its current table; raises ``ShapeError``.
 
-        One with subqueries is followed by itself with each of its other tables.
+        A definition with subqueries is repeated with each of its other tables.
         """
 
     def unreadable_tables(self, oids: Collection[int]) -> Collection[int]:
-        """Those of the tables of which something has a name that is not UTF-8, so that the catalog cannot be read."""
+        """The tables that have a name that is not UTF-8, so that the catalog cannot be read."""
 
     def ancestors(self, oid: int, xid: int) -> frozenset[int]:
         """The OIDs of a table's partitioned ancestors, as of the committed transaction ``xid``."""
@@ -57,14 +57,14 @@ class Tables(Transactions, PublishableTables, Protocol):
     def empty_at(self, oid: int) -> int | None:
         """The end of the WAL, flushed or not, at a moment when the table was empty.
 
-        ``None``: it has or had rows, or had some before it was published and the stream may not send new ones.
+        ``None`` if it has or had rows, or had some before it was published and the stream may not send new ones.
         """
 
     def publication_path(self, oids: Iterable[int]) -> Mapping[int, frozenset[CatalogRow]]:
-        """The rows of the catalog because of which tables are published, whatever partitions they have, by OID."""
+        """By OID, the catalog rows through which tables are published, regardless of their partitions."""
 
     def emit_transaction(self) -> None:
-        """Have the server send a transaction that commits from now on; a standby may do nothing."""
+        """Have the server send a transaction that commits after this call; on a standby this may do nothing."""
 
     def check_publication(self) -> str:
         """The publication's version; raises ``PostgresError`` if it does not publish everything."""
@@ -89,12 +89,12 @@ class BoundTables:
             by_table[entry.table_oid][entry.binding.oid] = entry
         bindings = [entry.binding for entry in entries]
         self._tables = {binding.oid: BoundTable(source, binding, by_table[binding.oid]) for binding in bindings}
-        # By table and partition: those that have left, and of which the connection may send changes from before that;
-        # and of these the ones whose changes may still come.
+        # By table and partition: partitions that have left and whose earlier changes the connection may still send, and
+        # the subset of these whose changes may still come.
         self._left: set[tuple[int, int]] = set()
         self._leaving: dict[tuple[int, int], PartitionEntry] = {}
         self._connected_at = -1
-        """Unless it is known that nothing is lost, the end of the WAL when the connection began."""
+        """The end of the WAL when the connection began; -1 if it is known that nothing is lost."""
 
     def connect(self, server: Tables, confirmed_lsn: int) -> None:
         """Continue with queries over a new connection, which sends from ``confirmed_lsn`` on."""
@@ -114,23 +114,23 @@ class BoundTables:
         self._request_transaction()
 
     def _request_transaction(self) -> None:
-        """Have the server send the transaction with which tables lose partitions, if some have yet to."""
+        """If tables are about to lose partitions, have the server send the transaction with which they do."""
         if self.is_any_unlost():
             self._server.emit_transaction()
 
     def is_any_unlost(self) -> bool:
-        """Whether a table has yet to lose a partition, with the next transaction."""
+        """Whether a table is to lose a partition with the next transaction."""
         return any(entry.lost_with is None for entry in self._leaving.values())
 
     def has_lost_since(self, lsn: int) -> bool:
-        """Whether a table has lost a partition with a transaction that commits at ``lsn`` or later."""
+        """Whether a table lost a partition with a transaction that commits at ``lsn`` or later."""
         return any((entry.lost_with or -1) >= lsn for entry in self.partition_entries)
 
     def must_lose_with_nothing(self, lsn: int) -> bool:
-        """Whether a transaction without changes, which commits at ``lsn``, is one with which partitions are lost.
+        """Whether partitions are lost with a transaction without changes that commits at ``lsn``.
 
-        One that a connection before may have passed over, as it had no messages, must not become one of them: what was
-        published since says that there is none. Only where the entry says so already was it published as one.
+        A transaction that an earlier connection without messages may have skipped does not count: later events say that
+        there is none. It counts only if the entry already names it.
         """
         return any(
             entry.lost_with == lsn
@@ -151,16 +151,14 @@ class BoundTables:
 
     @property
     def entries(self) -> tuple[TableEntry, ...]:
-        """The tables' entries in the registry."""
         return tuple(TableEntry(self._source, table.base) for table in self._tables.values())
 
     @property
     def partition_entries(self) -> tuple[PartitionEntry, ...]:
-        """The partitions' entries in the registry."""
         return tuple(entry for table in self._tables.values() for entry in table.entries.values())
 
     def table(self, oid: int) -> BoundTable:
-        """A table with its entries; not to be changed."""
+        """A table with its entries; do not modify it."""
         return self._tables[oid]
 
     def has_seen(self, table: int, xid: int) -> bool:
@@ -169,14 +167,14 @@ class BoundTables:
         return read_at is not None and read_at.sees(xid)
 
     def altered(self, oids: Iterable[int]) -> dict[int, TableBinding | None]:
-        """Those of the tables that differ from the catalog, in the order of their OIDs, as they are now.
+        """The current bindings of those tables that differ from the catalog, in OID order.
 
-        ``None``: it was dropped.
+        ``None`` if the table was dropped.
         """
         wanted = sorted(set(oids))
         if not wanted:
             return {}
-        # A standby's snapshot leaves out which transactions are in progress.
+        # A standby's snapshot does not show which transactions are in progress.
         read_at = None if self._server.is_standby() else self._server.snapshot()
         now = self._server.bindings(wanted)
         for oid in wanted:
@@ -184,9 +182,10 @@ class BoundTables:
         return {oid: now.get(oid) for oid in wanted if now.get(oid) != self[oid]}
 
     def column_order(self, oid: int, relation_id: int, lsn: int) -> tuple[str, ...] | None:
-        """The columns of a partition of table ``oid``, in their own order; ``None``: the order of the table applies.
+        """The columns of a partition of table ``oid``, in the partition's order; ``None`` for the table's order.
 
-        It matters only for a transaction that commits before a column was altered, and only then the catalog is read.
+        The order matters only for transactions that commit before a column was altered; otherwise the catalog is not
+        read.
         """
         bound = self[oid]
         if relation_id == oid or all(column.altered_before <= lsn for column in bound.columns):
@@ -195,10 +194,10 @@ class BoundTables:
         return () if own is None else tuple(column.name for column in own.columns)
 
     def without_empty_arrivals(self, now: TableBinding) -> TableBinding:
-        """``now``, in which each new partition that is empty counts as attached without rows.
+        """``now``, with each new empty partition marked as attached without rows.
 
-        The first one that may have rows ends all shapes of the table. So no other is looked at then: for each that its
-        owner keeps locked, capture would wait again.
+        The first partition that may have rows ends all shapes of the table, so the others are not checked: capture
+        would have to wait for each one that is locked.
         """
         bound, known = self[now.oid], self._tables[now.oid].partitions
         partitions, all_empty = [], True
@@ -213,15 +212,21 @@ class BoundTables:
         return replace(now, partitions=tuple(partitions))
 
     def size_reason(self, now: TableBinding) -> str | None:
-        """Why a table cannot be recorded as it is now; ``None`` if it can. Of partitions, each has a small entry."""
+        """Why a table cannot be recorded in its current form; ``None`` if it can. Its partitions have small entries of
+        their own.
+        """
         return self._outbox.limit.size_reason(TableEntry(self._source, replace(now, partitions=())))
 
     def returned(self, now: TableBinding) -> list[TableName]:
-        """The partitions that ``now`` has again, although what shapes get may still depend on that they had left."""
+        """The partitions that have left and are in ``now`` again, while shapes may still depend on their having
+        left.
+        """
         return [each.table for each in now.partitions if (now.oid, each.oid) in self._left]
 
     def handle_begin(self, lsn: int) -> list[tuple[int, int]]:
-        """A transaction that commits at ``lsn`` begins: the lost partitions, by table, that it cannot have changed."""
+        """Handle the start of a transaction that commits at ``lsn``; return the lost partitions, by table, that it
+        cannot change.
+        """
         past = [key for key, entry in self._leaving.items() if entry.lost_with is not None and entry.lost_with < lsn]
         for key in past:
             del self._leaving[key]
@@ -230,9 +235,10 @@ class BoundTables:
     def lose(self, lsn: int, *, is_empty: bool) -> list[PartitionEntry]:
         """The partitions that tables lose with the transaction that commits at ``lsn``.
 
-        That is the first one after each was found to have left: every change of it as the table's partition committed
-        earlier. Its entry may be lost until the transaction is confirmed: then the server sends the transaction again.
-        Not so one that ``is_empty``, but for messages: only by its entry is it found again.
+        That is the first transaction after the partition was found to have left: all its changes as the table's
+        partition committed earlier. The entry may be lost until the transaction is confirmed, because the server then
+        resends the transaction. But a transaction that ``is_empty`` except for messages is only recognized by its
+        entry.
         """
         placed = []
         for key, entry in self._leaving.items():
@@ -247,9 +253,9 @@ class BoundTables:
         return [entry for _, entry in sorted(self._leaving.items()) if entry.lost_with == lsn]
 
     def record(self, bindings: Iterable[TableBinding], *, has_shapes: bool) -> None:
-        """Bind shapes to the tables as they are now, in place of what was recorded of them.
+        """Bind shapes to the current tables, replacing earlier records.
 
-        Without shapes that were bound before, a table's partitions are those that it has now, which may have rows.
+        Without earlier shapes, a table's partitions are the current ones, which may have rows.
         """
         found = {now.oid: self._recorded(now, has_shapes=has_shapes) for now in bindings}
         self._outbox.publish_entries([entry for entries, _ in found.values() for entry in entries])
@@ -268,9 +274,9 @@ class BoundTables:
             self._request_transaction()
 
     def _recorded(self, now: TableBinding, *, has_shapes: bool) -> tuple[list[RegistryEntry], BoundTable]:
-        """The entries that record a table as it is now, and the table with them."""
+        """The entries that record a table in its current form, and the table with them."""
         table, wal_end = self._tables.get(now.oid), self._server.wal_end
-        # Partitions have entries of their own: one entry with all of them may be too large.
+        # Partitions have their own entries: one entry with all of them may be too large.
         base = replace(now, partitions=())
         if table is not None and has_shapes:
             changed = table.changed_partitions(now, wal_end)
@@ -284,9 +290,9 @@ class BoundTables:
         return entries, BoundTable(self._source, base, known, None if table is None else table.read_at)
 
     def unmap_others(self, live: Set[int]) -> None:
-        """Route no partition's changes as a table's that is not among the ``live`` ones, which have shapes.
+        """Stop routing changes of partitions to tables that are not among the ``live`` ones, which have shapes.
 
-        Another table is mapped again when it is recorded for its next shape.
+        Such a table is mapped again when it is recorded for its next shape.
         """
         for oid in self._map.tables - live:
             for partition in tuple(self._map.of(oid)):
@@ -295,8 +301,8 @@ class BoundTables:
     def join(self, table: int, partition: int, lsn: int) -> bool:
         """Route changes of a partition as the table's from the transaction that commits at ``lsn`` on.
 
-        Returns whether it has joined now. Its entry may be lost until that transaction is confirmed: then the server
-        sends the transaction again, and the partition joins with it again.
+        Returns whether it has joined now. The entry may be lost until that transaction is confirmed, because the server
+        then resends the transaction and the partition joins again.
         """
         bound = self._tables[table]
         entry = bound.entries.get(partition)

@@ -1,8 +1,8 @@
-"""A source's entries in the registry after a major upgrade, with the identities that pg_upgrade has made.
+"""A source's registry entries after a major upgrade, with the identities assigned by pg_upgrade.
 
-Their tables are as they were: nothing has committed on the old server since they were compared with its catalog
-(:mod:`flushtracker.capture.source.upgrade_drain`). What was altered on the new one since is found as ever, because it
-keeps the old identities (:mod:`flushtracker.shapes.carried_binding`).
+The tables are unchanged: nothing has committed on the old server since they were compared with its catalog
+(:mod:`flushtracker.capture.source.upgrade_drain`). Alterations on the new server are found as usual, because altered
+objects keep their old identities in the entries (:mod:`flushtracker.shapes.carried_binding`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,18 +16,16 @@ from flushtracker.wal.mvcc_snapshot import CatalogRow
 
 
 class UpgradedTables(Protocol):
-    """The part of ``Tables`` that is used here."""
-
     def bindings(self, oids: Iterable[int]) -> Mapping[int, TableBinding]: ...
 
     def publication_path(self, oids: Iterable[int]) -> Mapping[int, frozenset[CatalogRow]]: ...
 
 
 def carried_entries(entries: SourceEntries, tables: UpgradedTables, is_carried: IsCarried) -> SourceEntries:
-    """The entries of tables and partitions with the new identities; what is gone is left as it was."""
+    """The entries of tables and partitions with the new identities; those of dropped objects are unchanged."""
     oids = [entry.binding.oid for entry in entries.tables]
     now = tables.bindings(oids)
-    # A partition that was created since has rows of its own, which say nothing of the others.
+    # A partition created since has new rows in the catalog, which do not affect the others.
     member_oids = {entry.binding.oid for entry in entries.partitions}
     publishing = tables.publication_path({*oids, *member_oids})
     as_before = {oid: all(is_carried(row.xid) for row in rows) for oid, rows in publishing.items()}
@@ -64,5 +62,5 @@ def carried_entries(entries: SourceEntries, tables: UpgradedTables, is_carried: 
 
 
 def carried_publication(before: str, now: str, is_carried: IsCarried) -> str:
-    """The publication's version, which ends in the xid that wrote its row; another version ends all shapes."""
+    """The publication's version, which ends in the xid of its catalog row; a different version ends all shapes."""
     return now if is_carried(int(now.rpartition("/")[2])) else before

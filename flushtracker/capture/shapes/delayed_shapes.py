@@ -1,9 +1,9 @@
 """``DelayedShapes``: decides which new shapes can be added now, and which are delayed.
 
-A shape is delayed while its table is not in the publication, where capture may not add it; while a transaction is open
-of which the server may not send all changes of its table; and while the connection is one that may not send all of
-them (:mod:`flushtracker.capture.shapes.partly_sent`). Once it is added, all of these are visible to every snapshot, and
-it starts after their commits.
+A shape is delayed while its table is not in the publication and capture may not add it; while the server may send only
+part of an open transaction's changes of its table; and while the connection may not send all of them
+(:mod:`flushtracker.capture.shapes.partly_sent`). Once it is added, all these transactions are visible to every
+snapshot, and it starts after their commits.
 """
 
 import logging
@@ -33,29 +33,29 @@ _MOST_LISTED: Final = 10
 
 
 class PublishableTables(PublishedTables, Protocol):
-    """Tables, some of which can be added to the publication; raises ``PostgresUnavailableError`` as they do."""
+    """Tables that may be added to the publication; raises ``PostgresUnavailableError`` as :class:`PublishedTables`."""
 
     def bindings(self, oids: Iterable[int]) -> Mapping[int, TableBinding]:
-        """The tables with these OIDs as they are now, by OID; one that was dropped is left out."""
+        """The current tables with these OIDs, by OID; dropped ones are omitted."""
 
     def publish_tables(self, oids: Mapping[int, Collection[str]]) -> Mapping[int, Unpublished]:
-        """Add tables to a managed publication; returns why those are not added that are not, by OID.
+        """Add tables to a managed publication; return the reasons for those that were not added, by OID.
 
-        ``oids`` have the columns that shapes must know of old rows.
+        ``oids`` maps to the columns that shapes must know of old rows.
         """
 
     def can_publish(self, oids: Collection[int]) -> bool:
         """Whether one of the tables can be added to the publication now."""
 
     def retract_tables(self, used: Collection[int]) -> None:
-        """Take those tables out of a managed publication that none of the ``used`` ones needs."""
+        """Remove tables from a managed publication that none of the ``used`` ones needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewShape:
     """A shape that can be added, with all of its ``tables``, its own first.
 
-    ``starts_at_slot``: it gets everything that the slot of a new source has.
+    ``starts_at_slot``: it gets everything from the start of a new source's slot.
     """
 
     definition: ShapeDefinition
@@ -65,7 +65,7 @@ class NewShape:
 
 @dataclass(slots=True)
 class _Delay:
-    """What a shape waits for: its ``table``, which is ``unpublished``, or the end of the transactions ``xids``.
+    """The reason for a delay: ``table`` is ``unpublished``, or the transactions ``xids`` have not ended.
 
     ``table`` is the first of its ``tables`` that it waits for.
     """
@@ -81,7 +81,7 @@ class _Delay:
 class DelayedShapes:
     """The shapes that are delayed; call :meth:`connect` first, and after each reconnect.
 
-    ``refused`` has those that are refused, of which the catalog may allow some later.
+    ``refused`` has those that are refused; the catalog may allow some later.
     """
 
     def __init__(self, refused: RefusedShapes | None = None) -> None:
@@ -92,7 +92,7 @@ class DelayedShapes:
 
     @property
     def definitions(self) -> tuple[ShapeDefinition, ...]:
-        """The shapes that are delayed, and those that the catalog does not allow."""
+        """The delayed shapes, and those that the catalog does not allow."""
         return (*(delay.definition for delay in self._delays.values()), *self.refused.definitions)
 
     @property
@@ -101,7 +101,6 @@ class DelayedShapes:
         return {table.oid for delay in self._delays.values() for table in delay.tables}
 
     def connect(self, server: PublishableTables) -> None:
-        """Continue over a new connection."""
         self._server = server
         self._partly_sent = PartlySent(server)
 
@@ -112,9 +111,9 @@ class DelayedShapes:
         *,
         is_new_source: bool,
     ) -> list[NewShape]:
-        """Return the new shapes that can be added now, and delay the others, in place of those delayed before.
+        """Return the new shapes that can be added now, and delay the others; this replaces the earlier delayed ones.
 
-        ``unpublished``: why tables could not be added to the publication, by OID, as far as they are not in it.
+        ``unpublished`` has the reasons why tables could not be added to the publication, by OID.
         """
         oids = {binding.oid for _, binding in resolved if not is_unpublished(binding)}
         at_slot = self._partly_sent.published_before_slot(oids) if is_new_source else frozenset()
@@ -125,7 +124,7 @@ class DelayedShapes:
         new, delays = list[NewShape](), dict[str, _Delay]()
         for definition, tables in tables_by_shape(resolved):
             starts_at_slot = all(table.oid in at_slot for table in tables)
-            # Without a snapshot, it would miss what it has between the slot's position and a later start.
+            # Without a snapshot, it would miss what the slot has before a later start.
             ignores_waits = starts_at_slot and definition.snapshot is False
             blocked = (each for each in tables if each.oid not in oids or (each.oid in waits and not ignores_waits))
             if (table := next(blocked, None)) is None:
@@ -141,7 +140,9 @@ class DelayedShapes:
         return new
 
     def is_any_ready(self) -> bool:
-        """Whether all that a delayed shape waits for has happened; then pass the new shapes to :meth:`admit` again."""
+        """Whether a delayed shape is no longer waiting for anything; then pass the new shapes to :meth:`admit`
+        again.
+        """
         if not self._delays:
             return False
         snapshot = self._server.snapshot()
@@ -149,7 +150,7 @@ class DelayedShapes:
         return any(all(map(snapshot.sees, delay.xids)) for delay in published) or self._is_any_published()
 
     def _is_any_published(self) -> bool:
-        """Whether an unpublished table is published by now, or can be; or no longer has its name, as a new one may."""
+        """Whether an unpublished table is published by now, can be, or has lost its name, perhaps to a new one."""
         names = {delay.table.oid: delay.table.table for delay in self._delays.values() if delay.unpublished is not None}
         if not names:
             return False
@@ -166,7 +167,7 @@ class DelayedShapes:
             yield WaitingShapes(table, tuple(ids[:_MOST_LISTED]), len(ids), cause.reason, cause.statement)
 
     def log_slow(self, now_s: float) -> None:
-        """Log once which shapes have been delayed for long, although published; ``now_s`` is a monotonic time."""
+        """Log once the shapes that have been delayed for long although published; ``now_s`` is monotonic."""
         slow: dict[str, list[str]] = {}
         for shape_id, delay in sorted(self._delays.items()):
             if delay.unpublished in (None, _UNNOTICED) and delay.slow.is_due(now_s):
@@ -178,7 +179,7 @@ class DelayedShapes:
 def tables_by_shape(
     resolved: Iterable[tuple[ShapeDefinition, TableBinding]],
 ) -> Iterator[tuple[ShapeDefinition, tuple[TableBinding, ...]]]:
-    """Each definition with all of its tables, which follow each other in ``resolved``, its own first."""
+    """Each definition with all of its tables, its own first; they are adjacent in ``resolved``."""
     for _, pairs in groupby(resolved, key=lambda pair: pair[0].id):
         found = tuple(pairs)
         yield found[0][0], tuple(table for _, table in found)

@@ -1,4 +1,4 @@
-"""What of the registry a failover concerns, because it has a position beyond the switch point.
+"""Finds the registry entries that a failover affects, because they have a position beyond the switch point.
 
 Everything published lies before the switch point, but the registry may be ahead of that: of the server, or of the
 confirmation of a first fragment. The promoted server has other transactions at such positions.
@@ -6,9 +6,9 @@ confirmation of a first fragment. The promoted server has other transactions at 
 - A shape that is added starts after the end of the server's flushed WAL, which may be past what a standby has. The
   promoted server's transactions between the switch point and that start would be in no shape.
 - A partition *joins* a table with the first transaction that changes it, and is *lost* with the first one after it has
-  left. If that transaction was lost by the failover, it was not published; another one takes its place.
-- A partition that was found to be empty, or a column that was found to be altered, in WAL that is lost may be otherwise
-  on the promoted server. Then the shapes on the table end.
+  left. If the failover lost that transaction, it was not published, and another one takes its place.
+- A partition that was found to be empty, or a column that was found to be altered, in lost WAL may differ on the
+  promoted server. Then the shapes on the table end.
 """
 
 from collections.abc import Iterable
@@ -23,10 +23,10 @@ LOST_TABLE: Final = "its table, or a partition of it, was altered just before a 
 
 
 class LostStarts(NamedTuple):
-    """``moved``: shapes that nobody has looked at yet, and that start at the switch point instead; ``ended``: others.
+    """``moved``: shapes without readers so far, which will start at the switch point instead; ``ended``: the others.
 
-    Of these there may be a snapshot of the old primary, with transactions that the failover has lost. Or an earlier
-    incarnation ends beyond the switch point, before which the next one must not begin.
+    The others may have a snapshot of the old primary, with transactions that the failover has lost, or an earlier
+    incarnation that ends beyond the switch point, before which the next one must not begin.
     """
 
     moved: tuple[ShapeEntry, ...]
@@ -34,7 +34,7 @@ class LostStarts(NamedTuple):
 
 
 def lost_starts(entries: Iterable[ShapeEntry], switch: int) -> LostStarts:
-    """Divide those of the live shapes among the entries that start past ``switch``.
+    """Divide the live shapes that start past ``switch``.
 
     A shape that starts exactly at the switch lost nothing: the first record of a timeline is never a commit.
     """
@@ -48,7 +48,7 @@ def lost_starts(entries: Iterable[ShapeEntry], switch: int) -> LostStarts:
 
 
 def moved_partitions(entries: Iterable[PartitionEntry], switch: int) -> list[PartitionEntry]:
-    """The entries of partitions that have joined, left or been lost at or past ``switch``, as if they had not yet."""
+    """The entries of partitions that joined, left or were lost at or past ``switch``, with that undone."""
     moved = []
     for entry in entries:
         is_joined = entry.joined is not None and entry.joined < switch
@@ -66,7 +66,7 @@ def moved_partitions(entries: Iterable[PartitionEntry], switch: int) -> list[Par
 
 
 def lost_tables(tables: Iterable[TableEntry], partitions: Iterable[PartitionEntry], switch: int) -> set[int]:
-    """The OIDs of the tables about which something was found out at or past ``switch``."""
+    """The OIDs of the tables about which something was recorded at or past ``switch``."""
     found = {entry.table_oid for entry in partitions if entry.empty_at is not None and entry.empty_at >= switch}
     return found | {
         entry.binding.oid

@@ -1,4 +1,4 @@
-"""Logs that a new partition's REPLICA IDENTITY may end shapes: when they are defined, and at its first change.
+"""Warns that a new partition's REPLICA IDENTITY may end shapes: when they are defined, and at its first change.
 
 PostgreSQL gives every new partition REPLICA IDENTITY DEFAULT. Its inserts reach the shapes all the same, so there is
 time to set another one until its first UPDATE or DELETE.
@@ -19,7 +19,7 @@ from flushtracker.wal.changes import Relation
 logger = logging.getLogger(__name__)
 
 _MOST_READ: Final = 1000
-"""How many of a table's shapes are checked; there may be a million."""
+"""The number of a table's shapes that are checked; there may be a million."""
 
 
 def warn_of_new_partitions(new: Iterable[NewShape]) -> None:
@@ -35,7 +35,7 @@ def warn_of_new_partitions(new: Iterable[NewShape]) -> None:
 
 
 def warn_of_partition(partition: Relation, parts: Iterable[Shape]) -> None:
-    """Log which of the shapes' ``parts`` need more of the partition's old rows than its replica identity has."""
+    """Log the shapes that need more of the partition's old rows than its replica identity has."""
     found = [(part, lacks) for part in islice(parts, _MOST_READ) if (lacks := part.identity_lacks(partition))]
     if found:
         shape_ids = listed([part.definition.id for part, _ in found])

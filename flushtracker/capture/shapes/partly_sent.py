@@ -1,21 +1,21 @@
-"""``PartlySent``: finds the open transactions of which the stream may lack changes to a table.
+"""``PartlySent``: finds the open transactions whose changes to a table the stream may lack.
 
-The server sends a change only if the table was published when the change was made. So of a transaction that was open
-when the table was added to the publication, only the later changes are sent. Nothing tells when a transaction made its
-first change to a table. But until it ends it holds a lock on the table; and if it had begun only after the rows of the
-catalog that publish the table were committed, then everything of it is sent.
+The server sends a change only if the table was published when the change was made. So if a transaction was open when
+the table was added to the publication, only its later changes are sent. When a transaction made its first change to a
+table is unknown. But until it ends it holds a lock on the table; and if it began after the catalog rows that publish
+the table were committed, all its changes are sent.
 
-When those rows were committed is not known either. So this object keeps *horizons*: each is a moment, with a snapshot
-and the transactions that were open then. A row was committed before a horizon if the horizon's snapshot is after its
-xid, or if it was seen before; a transaction that was not open at a horizon has begun after it. The first horizon is the
-beginning of the connection. Another one is added when a row is found that was not committed before the last one.
+When those rows were committed is unknown, too. So this object keeps *horizons*: moments, each with a snapshot and the
+transactions open at that time. A row was committed before a horizon if the horizon's snapshot is after its xid, or if
+it was read before; a transaction that was not open at a horizon began after it. The first horizon is the start of the
+connection. Another one is added when a row is found that was not committed before the last one.
 
-A session of the server also decides once whether a table is published, and does not notice some rows of the catalog
-that publish it later (:meth:`PublishedTables.unnoticed_rows`): after a change from before, it sends none at all. So
-these rows must have been committed before everything that this connection sends.
+A server session also caches whether a table is published, and does not notice some catalog rows that publish it later
+(:meth:`PublishedTables.unnoticed_rows`): after an earlier change of the table, it never sends any. So these rows must
+have been committed before everything that this connection sends.
 
 A standby shows neither the transactions of its primary nor their locks, only a lower bound of their xids. There,
-whatever may have been open at the horizon counts as partly sent.
+everything that may have been open at the horizon counts as partly sent.
 """
 
 from collections import deque
@@ -27,10 +27,10 @@ from flushtracker.errors import PostgresUnavailableError
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
 
 MAX_HORIZONS: Final = 64
-"""Without the earlier ones, more transactions count as open when a row was written, never fewer."""
+"""Dropping older horizons makes more transactions count as open when a row was written, never fewer."""
 _XIDS: Final = 2**32
 _MAX_AGE: Final = 2**30
-"""In transactions, as 32-bit xids can be compared only if they are near each other."""
+"""In transactions; 32-bit xids can be compared only if they are near each other."""
 
 
 class PublishedTables(Protocol):
@@ -39,41 +39,42 @@ class PublishedTables(Protocol):
     def is_standby(self) -> bool:
         """Whether the server is a standby, which shows no transactions of its primary."""
 
-    def snapshot(self) -> MvccSnapshot:
-        """A snapshot taken now."""
+    def snapshot(self) -> MvccSnapshot: ...
 
     def in_progress(self) -> Mapping[int, bool]:
         """The open transactions of this database, by 32-bit xid; empty on a standby."""
 
     def next_xid(self) -> int:
-        """The xid, of 64 bits, that is assigned next; on a standby, none that it has replayed is greater."""
+        """The next xid (64 bits) to be assigned; on a standby, it has replayed none that is greater."""
 
     def publication_rows(self, oids: Iterable[int]) -> Mapping[int, frozenset[CatalogRow]]:
-        """The rows of the catalog because of which tables and their partitions are published, by the tables' OIDs."""
+        """By table OID, the catalog rows through which tables and their partitions are published."""
 
     def unnoticed_rows(self, oids: Iterable[int]) -> Mapping[int, frozenset[int]]:
-        """The 32-bit xids of rows by which tables, or partitions of them, were published after their creation, by OID.
+        """By table OID, the 32-bit xids of rows by which tables or their partitions were published after their
+        creation.
 
-        Only those that a stream does not notice: having seen a change of such a table from before, it sends no later
-        one.
+        Only rows that a running stream does not notice: after an earlier change of such a table, it sends no later one.
         """
 
     def writers(self, oids: Iterable[int]) -> Mapping[int, frozenset[int]]:
         """The open transactions that may have changed tables or their partitions, by the tables' OIDs.
 
-        Those that do not appear have changed nothing yet. Empty on a standby.
+        Others have changed nothing yet. Empty on a standby.
         """
 
     def slot_xmin(self) -> int | None:
-        """The slot's ``catalog_xmin``: all transactions with a lower xid ended before what the slot has yet to send."""
+        """The slot's ``catalog_xmin``: transactions with a lower xid ended before everything that the slot will
+        send.
+        """
 
     def held_xmin(self) -> int | None:
-        """The same at the beginning of the connection: it sends nothing from before."""
+        """The slot's ``catalog_xmin`` at the start of the connection, which sends nothing earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Horizon:
-    """``rows`` had been read when ``snapshot`` was taken; after that, ``open`` were in progress, all below ``next``."""
+    """``rows`` were read before ``snapshot`` was taken; after that, ``open`` were in progress, all below ``next``."""
 
     snapshot: MvccSnapshot
     open: frozenset[int]
@@ -81,12 +82,11 @@ class _Horizon:
     rows: frozenset[CatalogRow]
 
     def is_after(self, row: CatalogRow) -> bool:
-        """Whether the row was committed before the horizon."""
         return row in self.rows or self.snapshot.is_after(row.xid)
 
 
 class PartlySent:
-    """Watches one connection from its beginning."""
+    """Watches one connection from its start."""
 
     def __init__(self, server: PublishedTables) -> None:
         self._server = server
@@ -96,15 +96,15 @@ class PartlySent:
         self._add_horizon(frozenset())
 
     def transactions(self, oids: Collection[int]) -> dict[int, frozenset[int]]:
-        """The xids to wait for before shapes can start on these tables, by OID; a table without any is left out.
+        """The xids to wait for before shapes can start on these tables, by OID; tables without any are omitted.
 
-        They have 32 bits. What changes a table after this call is sent completely, and what has ended before it is
-        visible to every snapshot taken from then on.
+        They have 32 bits. Transactions that change a table after this call are sent completely, and those that ended
+        before it are visible to every later snapshot.
         """
         if not oids:
             return {}
-        # The order matters: what begins after its rows were read is not partly sent, and what ends before its locks
-        # are read is not waited for.
+        # The order matters: a transaction that begins after its rows were read is not partly sent, and one that ends
+        # before its locks are read is not waited for.
         rows = self._server.publication_rows(oids)
         now = self._server.snapshot()
         self._forget_horizons(now)
@@ -120,7 +120,7 @@ class PartlySent:
         return {oid: xids for oid, xids in partly.items() if xids}
 
     def unnoticed(self, oids: Collection[int]) -> frozenset[int]:
-        """Those of the tables of which this connection may not send all changes, however long it lasts.
+        """The tables whose changes this connection may not send completely, however long it lasts.
 
         Raises:
             PostgresUnavailableError: a new connection would send the changes of one.
@@ -138,7 +138,7 @@ class PartlySent:
         return found
 
     def published_before_slot(self, oids: Collection[int]) -> frozenset[int]:
-        """Those of the tables that were published before the slot was created, which has not been read yet.
+        """The tables that were published before the slot, which has not been read yet, was created.
 
         A slot is created when all open transactions have ended, so everything after it is sent completely.
         """
@@ -149,11 +149,11 @@ class PartlySent:
         return frozenset(oid for oid in oids if oid in rows and all(created.is_after(row.xid) for row in rows[oid]))
 
     def _horizon_after(self, rows: Iterable[CatalogRow]) -> _Horizon:
-        """The first horizon after all the rows: the last one is."""
+        """The first horizon after all the rows; the last horizon always is."""
         return next(horizon for horizon in self._horizons if all(map(horizon.is_after, rows)))
 
     def _forget_horizons(self, now: MvccSnapshot) -> None:
-        """Forget those that are too old to compare xids with; all of them, if the server is no longer a standby."""
+        """Forget horizons too old to compare xids with, or all of them if the server is no longer a standby."""
         was_standby, self._is_standby = self._is_standby, self._server.is_standby()
         if was_standby != self._is_standby:
             self._horizons.clear()
@@ -161,7 +161,8 @@ class PartlySent:
             self._horizons.popleft()
 
     def _add_horizon(self, rows: frozenset[CatalogRow]) -> None:
-        # In this order: what begins after the list was read has begun after every commit that the snapshot shows.
+        # In this order: a transaction that begins after the list was read began after every commit that the snapshot
+        # sees.
         snapshot = self._server.snapshot()
         in_progress = frozenset(self._server.in_progress())
         known = self._horizons[-1].rows if self._horizons else frozenset()
@@ -169,8 +170,8 @@ class PartlySent:
 
 
 def _is_any_since(xmin: int | None, next_xid: int, xids: Iterable[int]) -> bool:
-    """Whether one of the xids, of 32 bits, was assigned since ``xmin``; if that is not known, it may have been.
+    """Whether one of the 32-bit xids may have been assigned since ``xmin``; true if that is unknown.
 
-    One that is far older looks as if it was in the future.
+    A much older xid looks as if it were in the future.
     """
     return xmin is None or any((xid - xmin) % _XIDS < (next_xid - xmin) % _XIDS for xid in xids)

@@ -1,7 +1,7 @@
-"""``RefusedShapes``: what of the shapes file capture has not taken, and why, until the file is right.
+"""``RefusedShapes``: the entries of the shapes file that capture has refused, and why, until the file is corrected.
 
-One bad entry does not stop the others. So capture takes what is right, keeps what it had of the rest, and says so here:
-its log and its status are made of this.
+A bad entry does not stop the others. Capture applies the correct ones, leaves the shapes of the rest as they are, and
+reports the errors through this class in its log and its status.
 """
 
 import logging
@@ -17,16 +17,18 @@ from flushtracker.status.capture_status import RefusedShape
 logger = logging.getLogger(__name__)
 
 Resolved: TypeAlias = Sequence[tuple[ShapeDefinition, TableBinding]]
-"""Definitions, completed from the catalog, each with its table; one with subqueries also with each other table."""
+"""Definitions, completed from the catalog, each with its table; one with subqueries is repeated with each other
+table.
+"""
 Resolve: TypeAlias = Callable[[Sequence[ShapeDefinition]], Resolved]
-"""Raises an error that has those of all definitions that it refuses."""
+"""Raises an error that includes those of all refused definitions."""
 
 _MOST_SHOWN: Final = 20
-"""The log and the status have only so many faults, the first ones."""
+"""The log and the status show only this many faults, the first ones."""
 
 
 class RefusedShapes:
-    """One for the life of the process; ``shown`` and ``count`` may be read in any thread."""
+    """One per process; ``shown`` and ``count`` may be read from any thread."""
 
     def __init__(self) -> None:
         self._file: FlushtrackerError | None = None
@@ -34,33 +36,31 @@ class RefusedShapes:
         self._catalog_faults: tuple[ShapeFault, ...] = ()
         self._logged = frozenset[str]()
         self.definitions: tuple[ShapeDefinition, ...] = ()
-        """Those that the catalog does not allow, and may allow later."""
+        """The definitions that the catalog does not allow, and may allow later."""
         self.shown: tuple[RefusedShape, ...] = ()
         self.count = 0
-        """How many entries are refused; a file that is refused as a whole counts as one."""
+        """The number of refused entries; a file that is refused as a whole counts as one."""
 
     def refuse_file(self, error: FlushtrackerError) -> None:
-        """The file as a whole was not taken: all shapes stay as they are."""
+        """Note that the file as a whole was refused; all shapes stay as they are."""
         self._file = error
         self._update()
 
     def accept_file(self) -> None:
-        """The file as a whole was taken."""
         if self._file is not None:
             self._file = None
             self._update()
 
     def set_faults(self, faults: Iterable[ShapeFault]) -> None:
-        """The faults of the entries of the file that was taken, apart from those that only the catalog shows."""
+        """Set the faults of the file's entries, except those that need the catalog."""
         self._faults = tuple(faults)
         self._update()
 
     def add_faults(self, faults: Iterable[ShapeFault]) -> None:
-        """More of them."""
         self.set_faults((*self._faults, *faults))
 
     def resolve(self, definitions: Sequence[ShapeDefinition], resolve: Resolve) -> Resolved:
-        """Call ``resolve`` with the definitions that the catalog allows; the others are refused, with the next faults.
+        """Call ``resolve`` with the definitions that the catalog allows; refuse the others.
 
         Raises:
             PostgresUnavailableError: the server cannot be reached.
@@ -83,7 +83,7 @@ class RefusedShapes:
         self._log()
 
     def _log(self) -> None:
-        """Log what is refused, each fault once until it is corrected."""
+        """Log each refused entry once until it is corrected."""
         reasons = {refused.reason: refused for refused in self.shown}
         for reason, refused in reasons.items():
             if reason in self._logged:
@@ -100,7 +100,7 @@ class RefusedShapes:
 def resolve_allowed(
     definitions: Sequence[ShapeDefinition], resolve: Resolve
 ) -> tuple[Resolved, dict[str, FlushtrackerError]]:
-    """Call ``resolve`` with the definitions that the catalog allows; also returns the errors of the others, by id.
+    """Call ``resolve`` with the definitions that the catalog allows; also return the errors of the others, by id.
 
     Raises:
         PostgresUnavailableError: the server cannot be reached.

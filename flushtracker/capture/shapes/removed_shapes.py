@@ -1,8 +1,8 @@
-"""``RemovedShapes``: what the topics have of the shapes that were removed from a source.
+"""``RemovedShapes``: publishes removals of a source's shapes, and cleans up the topics after them.
 
-The tracking job is told of each removal, once its entry in the registry is published. Once the slot is confirmed past
-the removal, no ack needs the shape's flushes and removal any more, whatever state a tracking job continues from: they
-are deleted, and its entry is *condensed* to little more than its id.
+Each removal is published for the tracking job once its registry entry is published. Once the slot is confirmed past the
+removal, no ack needs the shape's flushes and removal, whatever state a tracking job continues from: they are deleted,
+and the entry is *condensed* to little more than its id.
 """
 
 import logging
@@ -19,7 +19,7 @@ from flushtracker.events.stream_events import FlushNotification
 logger = logging.getLogger(__name__)
 
 _MOST_CONDENSED: Final = 10_000
-"""So many shapes are condensed at once: capture waits for Kafka meanwhile."""
+"""The maximum number of shapes condensed at once, because capture waits for Kafka meanwhile."""
 
 
 class RemovedShapes:
@@ -30,10 +30,10 @@ class RemovedShapes:
         self._registry = registry
         self._outbox = outbox
         self.defined: Set[str] | None = None
-        """The shapes that the file defines; ``None`` while that is not known."""
+        """The shapes that the file defines; ``None`` if unknown."""
 
     def publish(self, entry: ShapeEntry) -> None:
-        """Publish that a shape was removed, for each of its writers that the tracking job may wait for."""
+        """Publish the removal of a shape for each of its writers that the tracking job may wait for."""
         if entry.removed_at is None:
             return
         for writer in entry.writers:
@@ -43,21 +43,21 @@ class RemovedShapes:
     def publish_again(self, confirmed_lsn: int) -> None:
         """Publish the removals that the previous process may not have published before it was killed.
 
-        Once the slot was confirmed past a removal, all that was routed to the shape is acknowledged, and nobody waits
-        for it.
+        Once the slot is confirmed past a removal, everything routed to the shape is acknowledged, and nothing waits for
+        it.
         """
         for entry in self._registry.removed:
             if entry.removed_at is not None and entry.removed_at.tx_offset >= confirmed_lsn and not entry.is_condensed:
                 self.publish(entry)
-        # Of a later incarnation, the entry has replaced that of the one before, with its end.
+        # The entry of a later incarnation has replaced the previous one's, with its end.
         for entry in self._registry.live:
             if entry.definition.incarnation > 1 and entry.starts_after.tx_offset >= confirmed_lsn:
                 self.publish(replace(entry, removed_at=entry.starts_after))
 
     def condense(self, confirmed_lsn: int) -> None:
-        """Condense the shapes that were removed before ``confirmed_lsn``, up to before which everything is confirmed.
+        """Condense the shapes that were removed before ``confirmed_lsn``.
 
-        Their flushes and removals are deleted first: the next process does not look at a condensed entry again.
+        Their flushes and removals are deleted first, because the next process ignores condensed entries.
         """
         entries = list(islice(self._registry.condensable(confirmed_lsn, self.defined), _MOST_CONDENSED))
         if not entries:

@@ -1,4 +1,4 @@
-"""``ShapeLosses``: which live shapes cannot be kept any more, because of what has changed; each with the reason."""
+"""``ShapeLosses``: which live shapes cannot be kept after a change, each with the reason."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ Reasons = dict[str, str]
 
 
 class ShapeLosses:
-    """Changes nothing: the caller ends the shapes."""
+    """Changes nothing itself; the caller ends the shapes."""
 
     def __init__(self, registry: ShapeRegistry, tables: BoundTables, router: EventRouter) -> None:
         self._registry = registry
@@ -26,22 +26,21 @@ class ShapeLosses:
         self._router = router
 
     def by_routing(self, since: int) -> Reasons:
-        """The shapes that this release routes otherwise than by the rules of version ``since``."""
+        """The shapes that this release routes differently from version ``since`` of the rules."""
         found = {live.definition.id: routing_reason(live.definition, since) for live in self._registry.live}
         return {shape_id: reason for shape_id, reason in found.items() if reason is not None}
 
     def by_publication(self) -> Reasons:
-        """All shapes, once the publication was altered."""
+        """All shapes, after the publication was altered."""
         reason = "the publication was altered or recreated, so changes may not have been sent"
         return {live.definition.id: reason for live in self._registry.live}
 
     def by_drop(self, table: int) -> Reasons:
-        """The shapes on a table that was dropped."""
         reason = f"table {'.'.join(self._tables[table].table)} was dropped"
         return {each.definition.id: reason for each in self._registry.live_on(table)}
 
     def by_difference(self, now: TableBinding) -> Reasons:
-        """The shapes on a table that do not survive the difference between how it is recorded and how it is now."""
+        """The shapes on a table that cannot be kept, given the differences between its record and its current form."""
         bound = self._tables[now.oid]
         returned = [".".join(name) for name in self._tables.returned(now)]
         reasons = {}
@@ -59,15 +58,15 @@ class ShapeLosses:
         return reasons
 
     def by_unclear_partition(self, table: int, partition: Relation, transaction: TransactionIdentity) -> Reasons:
-        """The shapes that get ``transaction``: whether it changed the partition as the table's is not known."""
+        """The shapes that get ``transaction``, when it may have changed the partition before it was attached."""
         name, root = ".".join(partition.table), ".".join(self._tables[table].table)
         reason = f"partition {name} was changed by {transaction}, before or after it was attached to {root}"
         return {entry.definition.id: reason for entry in self._that_get(table, transaction)}
 
     def by_relation(self, table: int, relation: Relation, transaction: TransactionIdentity) -> Reasons:
-        """The shapes that get ``transaction`` and that rows of ``relation`` do not fit: the table or a partition."""
+        """The shapes that get ``transaction`` and do not fit rows of ``relation``, the table or a partition."""
         name = self._tables.table(table).name_of(relation.relation_id)
-        # Without a name, it became a partition after this transaction, or is none any more and never had joined.
+        # Without a name, it became a partition after this transaction, or left without ever having joined.
         order = self._tables.column_order(table, relation.relation_id, transaction.lsn)
         found = {} if name is None else conflicts(self._tables[table], name, relation, transaction.lsn, order)
         reasons = {}
@@ -78,7 +77,7 @@ class ShapeLosses:
         return reasons
 
     def by_unreadable(self, table: int, column: str, transaction: TransactionIdentity) -> Reasons:
-        """The shapes that get ``transaction`` and read ``column``, of which a value cannot be decoded."""
+        """The shapes that get ``transaction`` and read ``column``, a value of which cannot be decoded."""
         reasons = {}
         for entry in self._that_get(table, transaction):
             part = self._router.part(entry.definition.id, table)
@@ -91,16 +90,16 @@ class ShapeLosses:
         return reasons
 
     def by_size(self, table: int, size_reason: str) -> Reasons:
-        """All shapes on a table that its owner has given more columns and types than can be recorded."""
+        """All shapes on a table that has too many columns and types to be recorded."""
         return {entry.definition.id: size_reason for entry in self._registry.live_on(table)}
 
     def by_unreadable_name(self, table: int) -> Reasons:
-        """All shapes on a table of which something has a name that is not UTF-8, in a SQL_ASCII database."""
+        """All shapes on a table with a name that is not UTF-8, in a SQL_ASCII database."""
         name = ".".join(self._tables[table].table)
         reason = f"table {name}, or one of its columns, partitions and types, has a name that is not UTF-8"
         return {entry.definition.id: reason for entry in self._registry.live_on(table)}
 
     def _that_get(self, table: int, transaction: TransactionIdentity) -> Iterator[ShapeEntry]:
-        """The live shapes on a table that changes of ``transaction`` are routed to."""
+        """The live shapes on a table that get changes of ``transaction``."""
         live = self._registry.live_on(table)
         return (entry for entry in live if entry.starts_after.tx_offset < transaction.lsn)

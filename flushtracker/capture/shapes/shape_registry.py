@@ -1,10 +1,10 @@
-"""``ShapeRegistry``: the shapes that a source has ever had, compared with those that are defined now.
+"""``ShapeRegistry``: the shapes that a source has ever had, compared with the current definitions.
 
-``SourceEntries`` is all that the topic has of one source, with which capture starts.
+``SourceEntries`` are all entries of one source in the topic, from which capture starts.
 
-An incarnation of a shape stands for one definition permanently. Whatever decides which changes it gets cannot change;
-its flush policy and its dependencies can. A greater incarnation in the file begins the shape again, whether or not the
-one before is still live, and may be defined otherwise.
+An incarnation of a shape has one definition permanently. Only its flush policy and its dependencies may change, nothing
+that determines which changes it gets. A greater incarnation in the file resyncs the shape, whether or not the previous
+one is still live, and may have another definition.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -19,10 +19,10 @@ from flushtracker.status.capture_status import EndedShape, Eviction
 from flushtracker.wal.log_offset import LogOffset
 
 _MOST_ENDED: Final = 100
-"""So many ended shapes are shown; the registry has all."""
+"""The status shows this many ended shapes; the registry has all."""
 
 _MOST_EVICTIONS: Final = 100
-"""More than ``evict`` allows in the hour that its policy looks back."""
+"""More than ``evict`` allows in the hour that its policy considers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class SourceEntries:
     partitions: tuple[PartitionEntry, ...] = ()
 
     def are_same(self, others: "SourceEntries") -> bool:
-        """Whether ``others`` are the same entries, in any order, whoever has claimed the source."""
+        """Whether ``others`` are the same entries, ignoring order and claims."""
         own, other = (None if each is None else each.unclaimed() for each in (self.source, others.source))
         return own == other and all(
             set(getattr(self, name)) == set(getattr(others, name)) for name in ("shapes", "tables", "partitions")
@@ -49,9 +49,9 @@ class SourceEntries:
 
 
 def trimmed(entry: ShapeEntry) -> ShapeEntry:
-    """A shape's entry as it is kept in memory: of a removed shape its id, its writer, and until where it was routed to.
+    """A shape's entry as kept in memory; a removed shape keeps only its id, its writer, and where routing ended.
 
-    An ended shape stays as it is: it may still be defined, and is compared with what it was.
+    An ended shape is not trimmed: it may still be defined, and is compared with its definition.
     """
     if entry.removed_at is None or entry.ended_because is not None or entry.definition.table == NO_TABLE:
         return entry
@@ -63,9 +63,10 @@ def trimmed(entry: ShapeEntry) -> ShapeEntry:
 
 
 def last_evictions(entries: Iterable[ShapeEntry], others: Iterable[Eviction] = ()) -> tuple[Eviction, ...]:
-    """The last hundred of ``others`` and of the entries, oldest first; a live shape has that of an incarnation before.
+    """The last hundred of ``others`` and of the entries, oldest first; a live shape has its previous incarnation's
+    eviction.
 
-    One that is among ``others`` stays as it is there.
+    Those in ``others`` take precedence.
     """
     found = [
         Eviction(entry.definition.id, entry.evicted_at_ms, entry.ended_because or "the shape has begun again since")
@@ -77,7 +78,7 @@ def last_evictions(entries: Iterable[ShapeEntry], others: Iterable[Eviction] = (
 
 
 def ended_shapes(entries: Iterable[ShapeEntry], others: Iterable[EndedShape] = ()) -> tuple[EndedShape, ...]:
-    """The first by id of the shapes among the entries that have ended, and of ``others``."""
+    """The first, by id, of the ended shapes among the entries and of ``others``."""
     found = [
         EndedShape(
             entry.definition.id,
@@ -96,9 +97,9 @@ def ended_shapes(entries: Iterable[ShapeEntry], others: Iterable[EndedShape] = (
 class RegistryDiff:
     """What to change so that the registry matches the definitions.
 
-    ``added`` are new shapes, and new incarnations; one before may still be live, and is to end then. ``ended``: still
-    defined, but capture has ended them, and they stay ended. ``refused``: definitions that contradict the registry;
-    live shapes of these ids stay as they are.
+    ``added`` are new shapes and new incarnations; a live previous one must then end. ``ended`` are still defined, but
+    capture has ended them, permanently. ``refused`` are definitions that contradict the registry; live shapes with
+    these ids are not changed.
     """
 
     added: tuple[ShapeDefinition, ...]
@@ -109,12 +110,12 @@ class RegistryDiff:
 
 
 class ShapeRegistry:
-    """The entries of one source by shape id; the caller publishes each before it is put here."""
+    """The entries of one source by shape id; the caller must publish each before it is stored here."""
 
     def __init__(self, entries: Iterable[ShapeEntry] = ()) -> None:
         self._live: dict[str, ShapeEntry] = {}
         self._removed: dict[str, ShapeEntry] = {}
-        # The removed shapes whose entries in the topic are not condensed, in the order of their removal.
+        # Removed shapes whose entries are not condensed, in the order of their removal.
         self._whole: dict[str, None] = {}
         self._by_oid: dict[int, set[str]] = {}
         """The live shapes on each table that has any."""
@@ -127,7 +128,7 @@ class ShapeRegistry:
         return self._live[shape_id] if shape_id in self._live else self._removed[shape_id]
 
     def put(self, entry: ShapeEntry) -> None:
-        """Store an entry, in place of the last one of the same shape."""
+        """Store an entry, which replaces the last one of the shape."""
         shape_id = entry.definition.id
         self._unlist(shape_id)
         if entry.removed_at is not None:
@@ -155,25 +156,24 @@ class ShapeRegistry:
                 del self._by_oid[oid]
 
     def live_on(self, table_oid: int) -> tuple[ShapeEntry, ...]:
-        """The live shapes that have rows of the table with this OID. O(those shapes)."""
+        """The live shapes with rows of the table with this OID. O(those shapes)."""
         return tuple(self._live[shape_id] for shape_id in sorted(self._by_oid.get(table_oid, ())))
 
     def last_ended(self, shape_id: str) -> ShapeEntry | None:
-        """The shape's last incarnation, if that has ended; ``None`` if it is live, or there was none."""
+        """The shape's last incarnation if it has ended; ``None`` if it is live, or there was none."""
         return self._removed.get(shape_id)
 
     def has_begun(self, definition: ShapeDefinition) -> bool:
-        """Whether this incarnation of the shape, or a later one, is live."""
         entry = self._live.get(definition.id)
         return entry is not None and entry.definition.incarnation >= definition.incarnation
 
     def is_live(self, shape_id: str) -> bool:
-        """Whether there is such a shape, to which changes are routed."""
+        """Whether the shape exists and changes are routed to it."""
         return shape_id in self._live
 
     @property
     def dependencies(self) -> Mapping[str, tuple[str, ...]]:
-        """The live shapes that depend on others, each with those of them that are live. O(these shapes)."""
+        """The live shapes that depend on others, with their live dependencies. O(these shapes)."""
         return {
             shape_id: tuple(filter(self.is_live, self._live[shape_id].definition.depends_on))
             for shape_id in self._dependent
@@ -181,12 +181,10 @@ class ShapeRegistry:
 
     @property
     def table_oids(self) -> Set[int]:
-        """The OIDs of the tables that have live shapes."""
         return self._by_oid.keys()
 
     @property
     def live(self) -> tuple[ShapeEntry, ...]:
-        """The shapes that changes are routed to."""
         return tuple(self._live.values())
 
     @property
@@ -195,10 +193,10 @@ class ShapeRegistry:
         return tuple(self._removed.values())
 
     def condensable(self, lsn: int, defined: Set[str] | None) -> Iterator[ShapeEntry]:
-        """The condensed entries of shapes that were removed before ``lsn``, and of which the topic has more.
+        """The condensed entries of shapes removed before ``lsn`` whose entries in the topic are not condensed yet.
 
-        An ended shape that is still ``defined``, or of which that is not known, keeps its definition, with which that
-        is compared.
+        An ended shape's definition is kept while the file still has the shape, or may have it, because the two are
+        compared.
         """
         for shape_id in self._whole:
             entry = self._removed[shape_id]
@@ -215,8 +213,8 @@ class ShapeRegistry:
     ) -> RegistryDiff:
         """Compare the registry with ``definitions``; changes nothing.
 
-        ``faults`` are those of other entries of the file. A live shape whose entry has a fault stays as it is. While
-        the id of an entry cannot be read, no shape is removed, because it may be the id of any.
+        ``faults`` are those of other entries of the file. A live shape whose entry has a fault is not changed. If the
+        id of an entry cannot be read, no shape is removed, because it may be the id of any.
 
         Raises:
             ShapeError: more than half of the live shapes would be removed, and more than ``allow_removing``.
@@ -258,9 +256,9 @@ class ShapeRegistry:
         )
 
     def _cyclic(self, changed: Mapping[str, Sequence[str]], removed: Set[str]) -> dict[str, tuple[str, ...]]:
-        """The new dependencies of shapes that would close a cycle, each with the cycle.
+        """The shapes whose new dependencies would close a cycle, each with the cycle.
 
-        A file without a cycle may close one with the dependencies of a shape whose entry is refused, which stay.
+        A file without a cycle may close one together with the old dependencies of a shape whose entry is refused.
         """
         if not any(changed.values()):
             return {}
@@ -275,7 +273,9 @@ class ShapeRegistry:
 
 
 def must_be_allowed(removed: int, live: int) -> bool:
-    """Whether a shapes file must allow that it removes so many of the live shapes: it may have been cut off."""
+    """Whether the shapes file must explicitly allow removing this many of the live shapes: it may have been
+    truncated.
+    """
     return 2 * removed > live
 
 
@@ -288,7 +288,7 @@ def _too_many(removed: Sequence[str], live: int) -> str:
 
 
 def _contradiction(entry: ShapeEntry, definition: ShapeDefinition) -> ShapeError | None:
-    """Why an id cannot stand for this definition; ``None`` if it already does."""
+    """Why this definition contradicts the registered one; ``None`` if it does not."""
     known = entry.definition
     if definition.incarnation < known.incarnation:
         return ShapeError(
@@ -300,7 +300,7 @@ def _contradiction(entry: ShapeEntry, definition: ShapeDefinition) -> ShapeError
             f"{definition.subject('id')} was removed at {entry.removed_at}; an id is never used twice, so use a new "
             "one, or begin the shape again with flushtracker resync"
         )
-    # What the definition leaves out was filled in when it was registered, from the catalog or with a default.
+    # Values that the definition omits were filled in at registration, from the catalog or by default.
     differs = [
         name
         for name in ("table", "columns", "where", "replica", "writer")

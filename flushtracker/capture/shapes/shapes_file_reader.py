@@ -1,12 +1,12 @@
-"""``ShapesFileReader``: reads ``conf/shapes.yaml`` at the start, and applies its changes while capture runs.
+"""``ShapesFileReader``: reads ``conf/shapes.yaml`` at the start, and applies changes while capture runs.
 
 A removed shape never returns, so a half-written file must not be mistaken for one that removes shapes. A change is
 therefore applied only after :data:`STEADY_CHECKS` checks in a row have found the same content. At the start the file is
 read at once, unless it was written within that time. A file that removes too many shapes even then is refused by the
-registry (:meth:`~flushtracker.capture.shapes.shape_registry.ShapeRegistry.compare`). A folder's content is that of its
-files.
+registry (:meth:`~flushtracker.capture.shapes.shape_registry.ShapeRegistry.compare`). The content of a folder is that of
+its files.
 
-Parsing YAML takes 0.2 ms for each shape. A thread does it, so that meanwhile the stream is served.
+Parsing YAML takes 0.2 ms for each shape. It is done in a thread, so that the stream continues meanwhile.
 """
 
 import logging
@@ -24,7 +24,7 @@ from flushtracker.shapes.shapes_file import ShapesFile, parse_shapes
 logger = logging.getLogger(__name__)
 
 STEADY_CHECKS: Final = 3
-"""The check that finds a change, and two more that find the same: at least four seconds at the default interval."""
+"""The check that finds a change, and two more with the same content: at least four seconds at the default interval."""
 
 _SHORT_S: Final = 0.2
 """A check waits this long for a small file; a larger one is left to a later check."""
@@ -37,8 +37,8 @@ class ShapesFileReader:
     """The shapes of the file or the folder at ``path``, checked every ``interval_s`` seconds.
 
     After the start, a file that cannot be applied as a whole is reported to ``refused``, the shapes stay as they are,
-    and the file is retried. What is wrong with single entries does not concern this class. ``wait`` waits for so many
-    seconds, and returns true if capture is to stop; ``now_s`` returns seconds since 1970.
+    and the file is retried. Errors of single entries are not handled here. ``wait`` waits for this many seconds and
+    returns true if capture is to stop; ``now_s`` returns seconds since 1970.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class ShapesFileReader:
         self._reading: _Reading | None = None
         self._refused = refused
         self._failed: _Content | None = None
-        """The content that could not be applied as a whole, if that is the last one tried."""
+        """The content last tried, if it could not be applied as a whole."""
 
     def wait_until_steady(self) -> bool:
-        """Before :meth:`load`: wait until nobody writes the file. Returns false if capture is to stop first."""
+        """Wait until the file is steady, before :meth:`load`. Returns false if capture is to stop first."""
         if self._was_just_written():
             logger.info("waiting until the shapes file stays the same path=%s", self._path)
             while not self._is_steady(self._content()):
@@ -113,14 +113,14 @@ class ShapesFileReader:
             self._refused.accept_file()
 
     def _is_steady(self, content: _Content) -> bool:
-        """Count a check that found ``content``; return whether it was the same for long enough."""
+        """Count a check that found ``content``; return whether it has been the same for long enough."""
         self._seen_checks = self._seen_checks + 1 if content == self._seen else 1
         self._seen = content
         return self._seen_checks >= STEADY_CHECKS
 
     def _was_just_written(self) -> bool:
         try:
-            # A folder is written when a name in it changes.
+            # A folder's mtime changes when a name in it changes.
             written_s = max(each.stat().st_mtime for each in (self._path, *read_files(self._path)))
         except (OSError, ConfigError):
             return False
@@ -140,8 +140,6 @@ def _parsed(content: _Content) -> ShapesFile:
 
 
 class _Reading:
-    """A thread that parses a large ``content``."""
-
     def __init__(self, path: Path, content: _Content) -> None:
         self.content = content
         self._path = path
@@ -158,7 +156,7 @@ class _Reading:
         return not self._thread.is_alive()
 
     def result(self) -> ShapesFile:
-        """What a thread that is done has read; raises ``ConfigError``."""
+        """The result of a finished thread; raises ``ConfigError``."""
         if self._shapes is None:
             raise self._error or RuntimeError(f"reading {self._path} has ended without a result")
         return self._shapes

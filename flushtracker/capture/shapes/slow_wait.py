@@ -1,4 +1,4 @@
-"""``SlowWait``: one shape that waits, and whether that is still to be logged."""
+"""``SlowWait``: one shape's wait, and whether it is still to be logged."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,7 @@ SLOW_S: Final = 10.0
 
 @dataclass(slots=True)
 class SlowWait:
-    """A wait that begins with its first check; times are monotonic, in seconds.
+    """A wait that starts with its first check; times are monotonic, in seconds.
 
     >>> wait = SlowWait()
     >>> [wait.is_due(now_s) for now_s in (100.0, 110.0, 110.5, 111.0)]
@@ -19,7 +19,7 @@ class SlowWait:
     is_logged: bool = False
 
     def is_due(self, now_s: float) -> bool:
-        """Whether it has lasted for more than :data:`SLOW_S`, for the first time that this is asked."""
+        """Whether it has lasted longer than :data:`SLOW_S`; true only once."""
         if self.since_s is None:
             self.since_s = now_s
         if self.is_logged or now_s - self.since_s <= SLOW_S:

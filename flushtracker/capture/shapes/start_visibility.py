@@ -1,27 +1,26 @@
 """``StartVisibility``: finds out when a shape's start is *visible*.
 
-That is when every MVCC snapshot taken on the server from then on contains all transactions that commit at or below the
-shape's ``starts_after``.
+It is visible when every later MVCC snapshot on the server contains all transactions that commit at or below the shape's
+``starts_after``.
 
-A transaction becomes visible to others after its commit record is in the WAL, and so possibly after capture has
-received it: at once, or only when a synchronous standby has confirmed it, which may be absent for days. Transactions do
-not become visible in the order of their LSNs. And what was confirmed to the server before this connection began is not
-sent again, but may still be invisible.
+A transaction becomes visible after its commit record is in the WAL, and so possibly after capture has received it: at
+once, or when a synchronous standby has confirmed it, which may take days. Transactions do not become visible in LSN
+order. And transactions confirmed to the server before this connection are not resent, but may still be invisible.
 
 The state, of one connection:
 
 - ``received_lsn``: every transaction that commits at or below it was received, or confirmed before.
-- *committed*: the received transactions that were not visible when last looked at, with their commit LSNs. Looking
-  costs a query, and is needed only now and then, so that there are never many.
+- *committed*: the received transactions that were not visible at the last check, with their commit LSNs. A check costs
+  a query, and is needed only now and then to keep their number small.
 - *unknown*: the transactions that were in progress when a shape began to wait, and have not been received. Most have
-  simply not committed. But one may have committed before this connection began; or its changes were of no published
-  table then, and are not sent. It is known not to have committed at or below the start when it has been received, or
-  when its session was not found to be waiting for a standby in ``CHECKS`` checks in a row. This is the one thing that
-  is inferred from time: a commit that waits for no standby is visible in milliseconds.
+  simply not committed. But one may have committed before this connection began, or may have no published changes and so
+  not be sent. It is known not to have committed at or below the start once it is received, or if its session was not
+  waiting for a standby in ``CHECKS`` checks in a row. Only this is inferred from time: a commit that does not wait for
+  a standby is visible within milliseconds.
 
 A start is visible when ``received_lsn`` has reached it, no *committed* transaction is at or below it, and none is
-*unknown*. A transaction that stays open does not delay it. A standby cannot answer this: it shows at once what its
-primary shows only when a synchronous standby has confirmed it.
+*unknown*. A transaction that stays open does not delay it. A standby cannot be used: it shows at once what its primary
+shows only after a synchronous standby has confirmed it.
 """
 
 import logging
@@ -44,10 +43,11 @@ class Transactions(Protocol):
     """The server's transactions; each method raises ``PostgresUnavailableError`` if the connection is lost."""
 
     def is_standby(self) -> bool:
-        """Whether the server is a standby: what it shows may be invisible on its primary, where snapshots are taken."""
+        """Whether the server is a standby: it may show transactions that are invisible on the primary, where snapshots
+        are taken.
+        """
 
-    def snapshot(self) -> MvccSnapshot:
-        """A snapshot taken now."""
+    def snapshot(self) -> MvccSnapshot: ...
 
     def in_progress(self) -> Mapping[int, bool]:
         """The transactions of this database that no snapshot contains yet, by 32-bit xid.
@@ -61,8 +61,6 @@ class Transactions(Protocol):
 
 @dataclass(slots=True)
 class _Wait:
-    """A shape that waits."""
-
     starts_after: int
     slow: SlowWait = field(default_factory=SlowWait)
 
@@ -75,13 +73,13 @@ class StartVisibility:
         self._received_lsn = confirmed_lsn - 1
         self._committed: dict[int, int] = {}
         self._unknown: dict[int, int] = {}
-        """By xid, in how many checks in a row it was not waiting."""
+        """By xid: the number of consecutive checks in which it was not waiting."""
         self._waits: dict[str, _Wait] = {}
         self._unpruned = 0
         self._is_standby = False
 
     def wait_for(self, starts: Mapping[str, int]) -> None:
-        """Wait for shapes, given with the LSN of their ``starts_after``, which the WAL has reached already."""
+        """Start to wait for shapes, given the LSNs of their ``starts_after``, which the WAL has already reached."""
         if not starts:
             return
         self._waits.update({shape_id: _Wait(lsn) for shape_id, lsn in starts.items()})
@@ -89,11 +87,11 @@ class StartVisibility:
         self._server.flush_wal(max(0, *starts.values()))
 
     def forget(self, shape_id: str) -> None:
-        """Wait for a shape no longer, if it does wait."""
+        """Stop waiting for a shape, if it waits."""
         self._waits.pop(shape_id, None)
 
     def handle_transaction(self, lsn: int, xid: int) -> None:
-        """A transaction that commits at ``lsn`` begins to arrive; they arrive in the order of their LSNs."""
+        """Note that a transaction that commits at ``lsn`` arrives; they arrive in LSN order."""
         self._unknown.pop(xid, None)
         self._committed[xid] = lsn
         self._received_lsn = max(self._received_lsn, lsn)
@@ -102,16 +100,16 @@ class StartVisibility:
             self.prune()
 
     def handle_keepalive(self, wal_end: int) -> None:
-        """Everything that commits below ``wal_end`` has arrived."""
+        """Note that everything that commits below ``wal_end`` has arrived."""
         self._received_lsn = max(self._received_lsn, wal_end - 1)
 
     def prune(self) -> None:
-        """Forget what has become visible; needed at least once in 2**31 transactions of the server."""
+        """Forget transactions that have become visible; call it at least once in 2**31 transactions of the server."""
         if self._committed:
             self._prune(self._server.snapshot())
 
     def check(self, now_s: float) -> tuple[str, ...]:
-        """The shapes whose starts have become visible; they wait no longer. ``now_s`` is a monotonic time."""
+        """The shapes whose starts have become visible and that no longer wait; ``now_s`` is monotonic."""
         if not self._waits:
             return ()
         self._is_standby = self._server.is_standby()

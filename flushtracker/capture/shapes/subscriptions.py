@@ -1,30 +1,30 @@
 """``Subscriptions``: the shapes that changes are routed to, kept in step with the file, the catalog and the registry.
 
 Every change to a shape is published as its registry entry, and confirmed, before it takes effect. So a later process
-knows it, and routes resent transactions to the same shapes as the first time.
+routes resent transactions to the same shapes as the first time.
 
 - A shape *starts after* the byte before the end of the server's flushed WAL at the time it is added: everything that
-  any process has routed committed before that end, and the next commit record may start exactly there. A shape of a
-  new source, for which nothing was routed yet, starts at the slot's position if its table was published before the
-  slot was created.
+  any process has routed committed before that end, and the next commit record may start exactly there. A shape of a new
+  source, for which nothing was routed yet, starts at the slot's position if its table was published before the slot was
+  created.
 - A shape is *removed at* the end of the server's flushed WAL; the router then sends it nothing more
   (:mod:`flushtracker.capture.shapes.removed_shapes`).
-- A *later incarnation* of a shape starts as a new shape does, but never before the end of the one before. So its
-  transactions commit above all that was ever routed to the id, and a late flush of the one before, or its removal,
-  counts for none of them. If the one before is still live, it ends then.
+- A *later incarnation* of a shape starts like a new shape, but never before the end of the previous one. So its
+  transactions commit above everything ever routed to the id, and a late flush or removal of the previous one does not
+  count for them. If the previous one is still live, it ends then.
 - Each table is recorded as it was when its shapes were bound to it, with its partitions
-  (:mod:`flushtracker.capture.shapes.bound_tables`). A shape that a schema change makes impossible to keep is *ended*:
+  (:mod:`flushtracker.capture.shapes.bound_tables`). A shape that cannot be kept after a schema change is *ended*:
   removed, with a reason (:mod:`flushtracker.shapes.table_binding`).
 - A shape with a snapshot is published again once its start is visible
-(:mod:`flushtracker.capture.shapes.start_visibility`).
+  (:mod:`flushtracker.capture.shapes.start_visibility`).
 - A new *partition* joins the tables that it is a partition of before its first change is routed.
 - If the publication was altered, changes may not have been sent, and every shape ends.
-- If this release routes otherwise than the one before, the shapes that this concerns end, so that a resend reaches the
-  same shapes as the first time (:mod:`flushtracker.shapes.routing_version`).
-- The table of a new shape is added to a managed publication before anything else, and taken out of it after its last
-  shape was removed (:mod:`flushtracker.postgres.publication`). Killed in between, the next process does what is left.
-- A shape is *delayed*, that is, not added yet, while its table is not published, or a transaction is open of which the
-  server may not send all changes of it (:mod:`flushtracker.capture.shapes.delayed_shapes`). So it starts after these.
+- If this release routes differently from the previous one, the affected shapes end, so that a resend reaches the same
+  shapes as the first time (:mod:`flushtracker.shapes.routing_version`).
+- The table of a new shape is added to a managed publication before anything else, and removed from it after its last
+  shape (:mod:`flushtracker.postgres.publication`). After a kill in between, the next process does the rest.
+- A shape is *delayed*, that is, not added yet, while its table is not published, or while the server may send only part
+  of an open transaction's changes to it (:mod:`flushtracker.capture.shapes.delayed_shapes`). So it starts after these.
 """
 
 import logging
@@ -57,14 +57,14 @@ from flushtracker.wal.timeline_history import TimelineHistory
 logger = logging.getLogger(__name__)
 
 _MOST_LOGGED: Final = 100
-"""If more shapes are added or removed at once, only a few are logged; the registry has all."""
+"""If more shapes are added or removed at once, only this many are logged; the registry has all."""
 
 
 class Subscriptions:
     """The shapes of one source. After a reconnect, call :meth:`connect` and then ``tables.check``.
 
-    ``confirmed_lsn`` is the slot's: where shapes may start until the source has begun. The caller reports what arrives
-    to ``starts``. ``delayed`` outlives this object where the process reads the registry again.
+    ``confirmed_lsn`` is the slot's: shapes may start there until the source has begun. The caller reports arriving
+    transactions to ``starts``. ``delayed`` outlives this object when the process rereads the registry.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class Subscriptions:
         self._losses = ShapeLosses(self._registry, self._bound, self.router)
         self.tables = TableChanges(self._registry, self._bound, self.router, self._losses, self.end_shapes)
         self.evictions = last_evictions(entries.shapes)
-        """The last shapes that were evicted from this source, by any process, oldest first; for any thread."""
+        """The last shapes evicted from this source, by any process, oldest first; may be read from any thread."""
         self.ended: tuple[EndedShape, ...] = ()
-        """The first of the shapes that are defined and have ended, by id; for any thread."""
+        """The first, by id, of the shapes that are defined but have ended; may be read from any thread."""
         self.on_removed: Callable[[str], object] = lambda _: None
-        """Called with the id of each shape that changes are no longer routed to."""
+        """Called with the id of each shape once changes are no longer routed to it."""
         self._delayed = DelayedShapes() if delayed is None else delayed
         self.refused = self._delayed.refused
         for entry in self._registry.live:
@@ -110,7 +110,7 @@ class Subscriptions:
 
     @property
     def entries(self) -> SourceEntries:
-        """The registry's entries of the source, as this process knows them."""
+        """The registry's entries of the source, as known to this process."""
         return SourceEntries(
             self._source_entry,
             (*self._registry.live, *self._registry.removed),
@@ -119,25 +119,26 @@ class Subscriptions:
         )
 
     def handle_claim(self, entry: SourceEntry) -> None:
-        """The source was claimed for this connection; nothing else of its entry has changed."""
+        """Note that the source was claimed for this connection; the rest of its entry is unchanged."""
         self._source_entry = entry
 
     def release(self) -> None:
-        """Publish that the source is no longer claimed, once all that was published before is confirmed."""
+        """Release the claim of the source, once everything published before is confirmed."""
         if self._source_entry is not None and self._source_entry.holder is not None:
             self._outbox.wait_until_confirmed()
             self._publish_source(replace(self._source_entry, holder=None))
 
     def seal(self, token: str) -> None:
-        """Record the seal with which the server may be upgraded; the next capture of the server clears it."""
+        """Record the seal that allows upgrading the server; the next capture of the server clears it."""
         if self._source_entry is None:
             raise RuntimeError(f"source {self._source} is sealed before it has begun")
         self._publish_source(replace(self._source_entry, sealed=token))
 
     def follow_switch(self, history: TimelineHistory, switch: int) -> None:
-        """Record that the source goes on with ``history``, which has left the timeline before at ``switch``.
+        """Record that the source continues with ``history``, which left the previous timeline at ``switch``.
 
-        Shapes that start beyond it end, unless the caller has moved them, and those on tables that were altered there.
+        Shapes that start beyond it end, unless the caller has moved them, and so do those on tables that were altered
+        there.
         """
         if self._source_entry is None:
             return
@@ -177,8 +178,9 @@ class Subscriptions:
     ) -> None:
         """Add, update and remove shapes to match ``definitions``; ``faults`` are those of the file's other entries.
 
-        What is refused is left as it is, and reported by ``refused``. Some shapes may be delayed, or may be allowed by
-        the catalog later: call :meth:`add_waiting` when :meth:`can_add_delayed`, and at times if ``refused`` has some.
+        Refused definitions change nothing and are reported by ``refused``. Some shapes may be delayed, or allowed by
+        the catalog later: call :meth:`add_waiting` when :meth:`can_add_delayed`, and at intervals if ``refused`` has
+        some.
 
         Raises:
             ShapeError: too many shapes would be removed; nothing has changed.
@@ -193,7 +195,7 @@ class Subscriptions:
     def _apply(
         self, defined: Sequence[ShapeDefinition], allow_removing: int = 0, faults: Collection[ShapeFault] = ()
     ) -> tuple[ShapeFault, ...]:
-        """Change the shapes; returns the definitions that contradict the registry."""
+        """Change the shapes; return the definitions that contradict the registry."""
         diff = self._registry.compare(defined, allow_removing, faults)
         if len(diff.added) + len(diff.removed) > _MOST_LOGGED:
             logger.info("changing shapes added=%d removed=%d", len(diff.added), len(diff.removed))
@@ -205,7 +207,7 @@ class Subscriptions:
         new = self._admit(diff.added)
         if new or diff.updated or diff.removed:
             self.tables.bind([table for shape in new for table in shape.tables])
-            # Again, as binding a changed table may have ended the shapes that it had.
+            # Again, because binding a changed table may have ended its shapes.
             diff = self._registry.compare(defined, max(allow_removing, len(diff.removed)), faults)
             if any(shape.definition.snapshot is False for shape in new):
                 # Without a snapshot, a shape must not get a part of a transaction that has ended.
@@ -234,7 +236,7 @@ class Subscriptions:
         return diff.refused
 
     def _admit(self, definitions: Sequence[ShapeDefinition]) -> list[NewShape]:
-        """Publish the tables of new shapes, and return the shapes that can be added now."""
+        """Add the tables of new shapes to the publication, and return the shapes that can be added now."""
         resolved = self.refused.resolve(definitions, self._resolve)
         oids = old_columns(each for each in resolved if not each[1].published_by)
         unpublished = self._server.publish_tables(oids) if oids else {}
@@ -249,29 +251,29 @@ class Subscriptions:
         return resolved
 
     def add_waiting(self) -> None:
-        """Add the shapes that were delayed or that the catalog did not allow, as far as they can be added now.
+        """Add the shapes that were delayed, or not allowed by the catalog, as far as possible.
 
-        What another process has changed since stays so.
+        Changes by another process since then are kept.
         """
         live = [entry.definition for entry in self._registry.live]
         waiting = (each for each in self._delayed.definitions if not self._registry.has_begun(each))
         self.refused.add_faults(self._apply([*live, *waiting]))
 
     def retract_tables(self) -> None:
-        """Take tables out of a managed publication that no shape needs any more, nor one that is delayed."""
+        """Remove tables from a managed publication that no shape needs, not even a delayed one."""
         self._server.retract_tables(self._registry.table_oids | self._delayed.table_oids)
 
     @property
     def waiting(self) -> tuple[WaitingShapes, ...]:
-        """The delayed shapes by what they wait for; for any thread."""
+        """The delayed shapes by what they wait for; may be read from any thread."""
         return self._delayed.waiting
 
     def can_add_delayed(self) -> bool:
-        """Whether what a delayed shape waits for has ended."""
+        """Whether some delayed shape has nothing left to wait for."""
         return self._delayed.is_any_ready()
 
     def check_starts(self, now_s: float) -> None:
-        """Publish the shapes whose starts have become visible; ``now_s`` is a monotonic time."""
+        """Publish the shapes whose starts have become visible; ``now_s`` is monotonic."""
         self._delayed.log_slow(now_s)
         visible = self.starts.check(now_s)
         if visible:
@@ -279,7 +281,7 @@ class Subscriptions:
             logger.info("start visible shape_ids=%s", listed(visible))
 
     def evict(self, shape_id: str, reason: str, now_ms: int) -> bool:
-        """Evict a shape: end it although it could be delivered. Returns whether it was still live."""
+        """Evict a shape: end it although it could be delivered. Return whether it was still live."""
         if not self._registry.is_live(shape_id):
             return False
         self.end_shapes({shape_id: reason}, evicted_at_ms=now_ms)
@@ -287,9 +289,9 @@ class Subscriptions:
         return True
 
     def end_shapes(self, reasons: Mapping[str, str], evicted_at_ms: int | None = None) -> None:
-        """Remove shapes that can no longer be delivered, by id, each with its reason; the others continue.
+        """Remove shapes that can no longer be delivered, given their reasons by id; the others continue.
 
-        With ``evicted_at_ms`` they are evicted, although they could be delivered.
+        ``evicted_at_ms`` marks an eviction of shapes that could be delivered.
         """
         if not reasons:
             return
@@ -307,7 +309,7 @@ class Subscriptions:
         self._arrange_layers()
 
     def check_routing(self) -> None:
-        """End the shapes that this release routes otherwise than the one before; before anything is routed.
+        """End the shapes that this release routes differently from the previous one; call it before anything is routed.
 
         Raises:
             SlotError: a newer release has routed the source.
@@ -324,7 +326,7 @@ class Subscriptions:
         self._publish_source(replace(entry, routing=version))
 
     def check_publication(self) -> None:
-        """End every shape if the publication was altered: in between, changes may not have been sent.
+        """End every shape if the publication was altered, because changes may not have been sent meanwhile.
 
         Raises:
             PostgresError: the publication is missing, or does not publish everything.
@@ -336,9 +338,9 @@ class Subscriptions:
         self._publish_source(replace(entry, publication=version))
 
     def _publish_source(self, entry: SourceEntry) -> None:
-        """Publish the source's entry, with how far it was published.
+        """Publish the source's entry with the current ``published_lsn``.
 
-        Another capture may have claimed the source a moment ago, and this replaces its claim, which had that.
+        This may replace another capture's recent claim, which had it too.
         """
         if entry.published_lsn is not None:
             entry = replace(entry, published_lsn=max(entry.published_lsn, self._outbox.last_lsn))
@@ -346,7 +348,7 @@ class Subscriptions:
         self._outbox.publish_entries([entry])
 
     def _entry(self, new: NewShape, now: LogOffset) -> ShapeEntry:
-        """The entry of a new shape, which has a snapshot unless its definition says that it has none."""
+        """The entry of a new shape; it has a snapshot unless its definition excludes one."""
         definition = replace(new.definition, snapshot=new.definition.snapshot is not False, at=None)
         starts_after = self._first_starts_after if new.starts_at_slot else now
         before = self._registry.last_ended(definition.id)

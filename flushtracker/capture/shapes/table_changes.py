@@ -1,7 +1,7 @@
-"""``TableChanges``: keeps what is recorded of tables in step with the catalog and the stream, and ends shapes with it.
+"""``TableChanges``: updates the records of tables from the catalog and the stream, and ends shapes that cannot be kept.
 
 A table is compared with the catalog on every connection, at intervals, and when the server describes it. A new
-partition joins its tables with the first transaction that changes it, and one that has left is lost with the first
+partition joins its tables with the first transaction that changes it. One that has left is lost with the first
 transaction after that was noticed (:mod:`flushtracker.capture.shapes.bound_tables`).
 """
 
@@ -47,14 +47,14 @@ class TableChanges:
         self._tables.connect(server, confirmed_lsn)
 
     def check(self) -> None:
-        """Compare every table with what its shapes were bound to, and end those that cannot be kept."""
+        """Compare every table with its recorded binding, and end the shapes that cannot be kept."""
         self._check(self._registry.table_oids)
         live = self._registry.table_oids
         self._tables.unmap_others(live)
         self._router.keep_types({oid for table in live for oid in user_types(self._tables[table].types)})
 
     def check_of(self, shape_ids: Collection[str]) -> bool:
-        """Compare the tables of shapes with the catalog, and return whether anything differs; shapes may have ended."""
+        """Compare the tables of shapes with the catalog; return whether anything differs. Shapes may have ended."""
         oids = {oid for shape_id in shape_ids for oid in self._registry[shape_id].table_oids}
         before = {oid: self._tables[oid] for oid in oids}
         self._check(before)
@@ -63,16 +63,16 @@ class TableChanges:
         )
 
     def handle_begin(self, lsn: int) -> None:
-        """A transaction begins that commits at ``lsn``."""
+        """Handle the start of a transaction that commits at ``lsn``."""
         for table, partition in self._tables.handle_begin(lsn):
             self._router.drop_partition(table, partition)
 
     def is_any_unlost(self) -> bool:
-        """Whether a table has yet to lose a partition, with the next transaction."""
+        """Whether a table is to lose a partition with the next transaction."""
         return self._tables.is_any_unlost()
 
     def has_lost_since(self, lsn: int) -> bool:
-        """Whether a table has lost a partition with a transaction that commits at ``lsn`` or later."""
+        """Whether a table lost a partition with a transaction that commits at ``lsn`` or later."""
         return self._tables.has_lost_since(lsn)
 
     def must_lose_with_nothing(self, lsn: int) -> bool:
@@ -83,7 +83,7 @@ class TableChanges:
         """The partitions that tables lose with the transaction that commits at ``lsn``, each with the table's OID.
 
         The server does not send DROP and DETACH, so the shapes lose the rows with the first transaction after these
-        were noticed. Every transaction that may have changed the partition as one of the table's is before it.
+        were noticed. All transactions that may have changed the partition as part of the table come before it.
         """
         for entry in self._tables.lose(lsn, is_empty=is_empty):
             table, partition = self._tables[entry.table_oid], entry.binding
@@ -92,9 +92,9 @@ class TableChanges:
             yield table.oid, Relation(partition.oid, *partition.table, "nothing", columns)
 
     def handle_relation(self, relation: Relation, transaction: TransactionIdentity) -> None:
-        """``transaction`` is about to change ``relation``.
+        """Handle a description of ``relation``, which ``transaction`` is about to change.
 
-        The server sends a relation before the first change to it, and again after the table was altered.
+        The server sends one before the first change, and again after the table was altered.
         """
         oid = relation.relation_id
         oids = {oid, *self._server.ancestors(oid, transaction.xid)}
@@ -113,7 +113,7 @@ class TableChanges:
             self._end_shapes(self._losses.by_relation(table, relation, transaction))
 
     def handle_unreadable(self, relation_id: int, column: str, transaction: TransactionIdentity) -> None:
-        """``transaction`` has changed a row of which ``column`` cannot be decoded: end the shapes that read it."""
+        """End the shapes that read ``column`` of a row changed by ``transaction``, because it cannot be decoded."""
         concerned = {relation_id, *self._router.partitions.tables_of(relation_id)}
         for table in sorted(self._registry.table_oids & concerned):
             self._end_shapes(self._losses.by_unreadable(table, column, transaction))
@@ -130,9 +130,9 @@ class TableChanges:
                 self._rebind(now)
 
     def _rebind(self, now: TableBinding) -> bool:
-        """Record a table that was altered, and end the shapes that do not survive the difference.
+        """Record an altered table, and end the shapes that cannot be kept.
 
-        Returns whether it is recorded. What is too large for that ends all shapes of the table, not capture.
+        Returns whether it is recorded. A table too large to record ends all of its shapes, not capture.
         """
         bound, now = self._tables[now.oid], self._tables.without_empty_arrivals(now)
         self._end_shapes(self._losses.by_difference(now))
@@ -144,13 +144,13 @@ class TableChanges:
         return True
 
     def bind(self, bindings: Iterable[TableBinding]) -> None:
-        """Record the tables of new shapes; where a table has shapes already, the difference may end those."""
+        """Record the tables of new shapes; differences may end the existing shapes of a table."""
         by_oid = {binding.oid: binding for binding in bindings}
         has_shapes = by_oid.keys() & self._registry.table_oids
         self._record([binding for oid, binding in by_oid.items() if oid not in has_shapes], has_shapes=False)
         for oid in sorted(has_shapes):
             if self._tables[oid] != by_oid[oid] and not self._rebind(by_oid[oid]):
-                # As new, it fits: it was tried when the new shapes were resolved.
+                # As a new table it fits: that was checked when the new shapes were resolved.
                 self._record([by_oid[oid]], has_shapes=False)
 
     def _record(self, bindings: Collection[TableBinding], *, has_shapes: bool) -> None:

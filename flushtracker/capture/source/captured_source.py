@@ -1,8 +1,8 @@
 """``CapturedSource``: the state of one source, kept across reconnects for the life of the process.
 
-While the process is not connected, another one may capture the same slot, add and remove shapes, and route by them. So
-:meth:`CapturedSource.resume` replaces what this process remembers by what the topics hold. It keeps only what it has
-published itself, which cannot become untrue.
+While the process is disconnected, another one may capture the same slot, add and remove shapes, and route by them. So
+:meth:`CapturedSource.resume` replaces this process's state by the topics'. It keeps only what this process has
+published itself, which remains valid.
 """
 
 import logging
@@ -43,7 +43,7 @@ _RESTORE = "its topic was lost or replaced. Restore the topic, or start with --n
 
 
 class CapturedSource:
-    """One source; ``prior`` was read while holding the slot."""
+    """One source; ``prior`` must be read while holding the slot."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class CapturedSource:
         return None if self._prior.entries.source is None else self._prior.entries.source.holder
 
     def check_server(self, history: TimelineHistory, positions: SlotPositions, last_ack: int | None) -> bool:
-        """Check that the server's timeline, its WAL and its slot continue the source; returns whether it is taken over.
+        """Check that the server's timeline, WAL and slot continue the source; return whether this is a takeover.
 
-        That is to a later timeline, or to a server that was upgraded. Before the claim, so that a server that was
-        restored from a copy, and is behind, fences nobody.
+        A takeover is to a later timeline or to an upgraded server. Call this before the claim, so that a server
+        restored from an old copy does not fence anyone.
 
         Raises:
-            SlotError: it does not, or what was published or acknowledged is not on it.
+            SlotError: it does not, or it lacks what was published or acknowledged.
         """
         entry, self._history, self._switch, self._seal = self._prior.entries.source, history, None, None
         confirmed_lsn = positions.confirmed_lsn
@@ -135,28 +135,28 @@ class CapturedSource:
         return self._switch is not None or self._seal is not None
 
     def may_be_published_by_another(self, holder: str) -> bool:
-        """Whether another capture than ``holder`` has claimed the source, and not released it."""
+        """Whether another capture than ``holder`` has claimed the source and not released it."""
         entry = self._prior.entries.source
         is_released = entry is not None and entry.holder is None and entry.published_lsn is not None
         return entry is not None and entry.holder != holder and not is_released
 
     @property
     def is_sealed(self) -> bool:
-        """Whether a claim clears the token of a seal, on the server with which another one may prove an upgrade."""
+        """Whether a claim will clear the token of a seal, by which another server could prove an upgrade."""
         entry = self._prior.entries.source
         return entry is not None and entry.sealed is not None and self._seal is None
 
     def release(self) -> None:
-        """Give up the claim, with everything confirmed: a capture that follows need not wait for this one."""
+        """Release the claim when everything is confirmed, so that the next capture need not wait for this one."""
         if self.subscriptions is not None:
             self.subscriptions.release()
 
     def claim(self, holder: str, wal_end: int) -> None:
-        """Claim the source for this connection, which fences other captures; one that has yet to begin has no entry.
+        """Claim the source for this connection, which fences other captures; a new source has no entry to claim.
 
         On a later timeline, servers that are not on it are refused from then on. On the same one, a capture that was
-        not stopped may still publish what it has got from this server, which is before ``wal_end``: the end of the WAL
-        once this process had the slot. The token of a seal is cleared, unless this server was made from the sealed one.
+        not stopped may still publish what it received from this server, all before ``wal_end``, the end of the WAL once
+        this process had the slot. The token of a seal is cleared, unless this server was upgraded from the sealed one.
         """
         entry = self._prior.entries.source
         if entry is None:
@@ -176,10 +176,10 @@ class CapturedSource:
             self.subscriptions.handle_claim(claimed)
 
     def retract(self, *, has_waited: bool) -> None:
-        """Give up a takeover to another timeline, of which nothing was recorded.
+        """Abandon a takeover to another timeline before anything was recorded.
 
-        Only if it ``has_waited`` for others is the claim released, too. Otherwise one of them may still publish, and
-        the capture that follows must wait for it, as after a kill.
+        The claim is released only if this capture ``has_waited`` for others. Otherwise one of them may still publish,
+        and the next capture must wait for it, as after a kill.
         """
         entry = self._prior.entries.source
         if entry is not None:
@@ -193,7 +193,7 @@ class CapturedSource:
         """Continue over a new connection that holds the slot; its positions are kept in ``status``.
 
         Raises:
-            SlotError: the registry is lost.
+            SlotError: the registry was lost.
         """
         entries = self._prior.entries
         if entries.source is None and last_ack is not None:
@@ -207,7 +207,7 @@ class CapturedSource:
         status.handle_published(self._published_lsn)
 
     def resend_check(self, follows_lsn: int, last_ack: int | None, *, has_messages: bool) -> ResendCheck | None:
-        """The check of what a connection sends from ``follows_lsn`` on; ``None`` if nothing was published before."""
+        """The check of a connection that sends from ``follows_lsn`` on; ``None`` if nothing was published before."""
         last = self.last_transaction
         if last is None:
             return None
@@ -220,8 +220,8 @@ class CapturedSource:
 
         On a later timeline than before, the shapes and the source are recorded as being on it.
 
-        A later call does not apply them: a shape that another process has added or removed meanwhile stays so until the
-        shapes file of this process changes.
+        A later call does not apply the file: shapes that another process has added or removed meanwhile stay so until
+        the shapes file of this process changes.
 
         Raises:
             ConfigError: the file as a whole cannot be read.
@@ -258,7 +258,7 @@ class CapturedSource:
         return subscriptions
 
     def _move_entries(self, switch: int) -> None:
-        """Register again what has positions beyond the switch point, but may have others; a router moves nothing."""
+        """Register entries with positions beyond the switch point again, with new ones; the router is not affected."""
         entries = self._prior.entries
         shapes = {entry.definition.id: entry for entry in lost_starts(entries.shapes, switch).moved}
         moved = moved_partitions(entries.partitions, switch)
@@ -276,9 +276,9 @@ class CapturedSource:
             self.subscriptions = None
 
     def _carry_entries(self, tables: Tables, seal: UpgradeSeal, confirmed_lsn: int) -> None:
-        """Register the source, and its tables, as being on the server that was upgraded.
+        """Register the source and its tables as being on the upgraded server.
 
-        The source last: until then the next process does all of it again.
+        The source comes last: until then, the next process repeats everything.
         """
         entries = self._prior.entries
         if entries.source is None:

@@ -1,17 +1,16 @@
-"""Prove from a server's timeline history that its WAL continues what a source has published.
+"""Proves from a server's timeline history that its WAL continues the published history of a source.
 
-A promoted standby has its primary's WAL up to the switch point, and its own from there on. The source goes on over it,
-under its name and with its acks, if everything that readers may have of the source lies below the switch point: what
-was published, acknowledged, or taken as the source's start. If something does not, the failover has lost it: readers
-have transactions that are in no server, and the new primary's other transactions at the same LSNs would be taken for
-them.
+A promoted standby has its primary's WAL up to the switch point, and its own after it. The source continues on it, with
+its name and acks, if everything that readers may have of the source lies below the switch point: what was published,
+acknowledged, or used as the source's start. Anything beyond was lost by the failover: readers have transactions that no
+server has, and would mistake the new primary's transactions at the same LSNs for them.
 
 Only a history can prove that. So it is recorded with the source, and a server continues the source if its own history
-goes through the recorded one. Two standbys that were both promoted to the same timeline have the same number; if they
-have left the primary at different places, their histories differ.
+includes the recorded one. Two standbys promoted to the same timeline number have different histories if they left the
+primary at different places.
 
-A server that pg_upgrade has made has another identifier and begins its history anew. There a seal proves the same, as
-long as the old server was not captured after it was sealed.
+A server created by pg_upgrade has another identifier and a new history. There a seal proves the same, unless the old
+server was captured after it was sealed.
 """
 
 from typing import NamedTuple
@@ -26,7 +25,7 @@ from flushtracker.wal.timeline_history import TimelineHistory
 
 
 class SlotPositions(NamedTuple):
-    """Where the slot is, and where the server's WAL ended once this process held it; and the seal of an upgrade."""
+    """The slot's position, the end of the server's WAL once this process held the slot, and the seal of an upgrade."""
 
     confirmed_lsn: int
     wal_end: int
@@ -37,9 +36,9 @@ _NEW_EPOCH = "start with --new-epoch, with which all shapes begin again under a 
 
 
 def check_continues(source: str, recorded: TimelineHistory, server: TimelineHistory, *, known_lsn: int) -> int | None:
-    """Check that the server's WAL continues the source's; returns the switch point if it is on a later timeline.
+    """Check that the server's WAL continues the source's; return the switch point if it is on a later timeline.
 
-    ``known_lsn`` is the greatest LSN that was published or acknowledged, or after which the source began.
+    ``known_lsn`` is the greatest LSN that was published, acknowledged, or used as the source's start.
 
     Raises:
         SlotError: it does not.
@@ -66,7 +65,7 @@ def check_continues(source: str, recorded: TimelineHistory, server: TimelineHist
 def check_claimed(source: str, claimed: TimelineHistory, server: TimelineHistory) -> None:
     """Check that the server is on the timeline to which a capture is taking the source over, or on a later one.
 
-    Otherwise the capture of an old primary that is started again would fence the one that waits for its end.
+    Otherwise a restarted capture of the old primary would fence the one that waits for its end.
 
     Raises:
         SlotError: it is not.
@@ -83,7 +82,7 @@ def check_claimed(source: str, claimed: TimelineHistory, server: TimelineHistory
 def check_slot(source: str, *, switch: int, confirmed_lsn: int, safe_lsn: int) -> None:
     """Check the slot of a promoted server: it must send everything that is not acknowledged.
 
-    ``safe_lsn``: the greatest LSN up to which everything was acknowledged, or committed before the source began.
+    ``safe_lsn`` is the greatest LSN up to which everything was acknowledged, or committed before the source began.
 
     Raises:
         SlotError: it was created too late.
@@ -106,12 +105,12 @@ def check_upgraded(
     known_lsn: int,
     last_ack: int | None,
 ) -> None:
-    """Check that the slot of a server that pg_upgrade has made sends everything that was not published before.
+    """Check that the slot of a server created by pg_upgrade sends everything that was not published before.
 
-    The ``seal`` proves that nothing committed on the old server past what its slot had confirmed
-    (:mod:`flushtracker.postgres.upgrade_seal`). Each capture of the old server clears the token of the source's
-    ``entry``, so if it is that of the seal, nothing was published since. The rest proves the same by positions and
-    xids. ``confirmed_lsn`` is the slot's, and ``known_lsn`` as for a promotion.
+    The ``seal`` proves that nothing committed on the old server past its slot's confirmed position
+    (:mod:`flushtracker.postgres.upgrade_seal`). Each capture of the old server clears the token in the source's
+    ``entry``, so if the token is still the seal's, nothing was published since. The rest proves the same by positions
+    and xids. ``confirmed_lsn`` is the slot's, and ``known_lsn`` as for :func:`check_continues`.
 
     Raises:
         SlotError: it is not proven.
@@ -141,7 +140,7 @@ def check_upgraded(
 
 
 def _described(history: TimelineHistory) -> str:
-    """The timeline, and where it has left the one before.
+    """The timeline, and where it left the previous one.
 
     >>> _described(TimelineHistory(1)), _described(TimelineHistory(2, ((1, 500),)))
     ('1', '2 (since 0/1F4)')

@@ -1,4 +1,4 @@
-"""``PriorState``: what the topics hold of a source, whichever process published it.
+"""``PriorState``: the state of a source in the topics, whichever process published it.
 
 Read it only while holding the slot: until then another process may change it.
 """
@@ -42,8 +42,8 @@ class PriorState:
     """The registry's entries of ``source``, and the last transaction in the topic of fragments.
 
     ``system_id`` is the server's; if the source was captured on another one, the server was upgraded from that.
-    ``published_lsn`` is the greatest LSN of all that was published of the source, -1 if
-    nothing was. Shape changes may be ahead of fragments. ``ends``: as in the source's entry, when that was read.
+    ``published_lsn`` is the greatest LSN published for the source, -1 for none; shape changes may be ahead of
+    fragments. ``ends`` are the partitions' ends, as in the source's entry, when that was read.
     """
 
     source: SourceName
@@ -60,10 +60,10 @@ class PriorState:
 
 @dataclass(frozen=True, slots=True)
 class Succession:
-    """What is known about which source is to be captured: ``new_epoch`` starts the epoch after the last one.
+    """Which source to capture: ``new_epoch`` starts the epoch after the last one.
 
-    So does ``upgraded_from``, on a server that was made from the one with this system identifier, unless that was done
-    before. If a seal on this server names that one, ``sealed_from``, its source goes on.
+    So does ``upgraded_from``, on a server that was upgraded from the one with this system identifier, unless that was
+    done before. If a seal on this server names the old one, ``sealed_from``, its source continues.
     """
 
     new_epoch: bool = False
@@ -84,8 +84,8 @@ def read_prior_state(
 ) -> PriorState:
     """Read the state of the slot's current source on the server, or of ``least`` if that is later.
 
-    Without either it is ``base``, named by the server's timeline, or the epoch after it; a source keeps its name on
-    later timelines.
+    Without either it is ``base``, named by the server's timeline, or the next epoch; a source keeps its name on later
+    timelines.
 
     Raises:
         BrokerError: a topic cannot be read.
@@ -106,7 +106,7 @@ def read_prior_state(
     )
     ends = _ends(reader, topics.fragments), _ends(reader, topics.shape_changes)
     if found.source is None:
-        # Nothing is read, but a missing privilege shows now rather than after the first lost connection.
+        # Nothing is read, but a missing privilege is found now rather than after the first lost connection.
         reader.lasts(topics.shape_changes, lambda *_: False, ends[1])
         return PriorState(source, base.system_id, found, None, ends=ends)
     last_transaction = _last_transaction(reader, topics.fragments, name)
@@ -115,9 +115,9 @@ def read_prior_state(
 
 
 def sources_by_server(entries: Iterable[RegistryEntry], slot: str) -> dict[str, SourceName]:
-    """The source that capture reads from ``slot`` now on each server, by the server's system identifier.
+    """The current source of ``slot`` on each server, by system identifier.
 
-    A source goes on over a major upgrade on another server than its name says.
+    After a major upgrade, a source continues on another server than its name says.
     """
     servers = {entry.source: entry.server_id for entry in entries if isinstance(entry, SourceEntry)}
     current = current_sources(slot, servers).values()
@@ -125,10 +125,10 @@ def sources_by_server(entries: Iterable[RegistryEntry], slot: str) -> dict[str, 
 
 
 def check_new_slot(entries: Iterable[RegistryEntry], base: SourceName, succession: Succession) -> None:
-    """Check that a slot which is to be created begins a source, rather than continue one without what came before.
+    """Check that a new slot begins a new source, rather than continue one with a gap.
 
-    Otherwise only its position would tell, and that of a server that was restored from a copy may be below the last
-    ack. ``base`` is the server's name for a source that begins now.
+    Otherwise only the slot's position would reveal the gap, and on a restored server it may be below the last ack.
+    ``base`` is the server's name for a source that begins now.
 
     Raises:
         SlotError: it would continue a source, or the slot has a source of another server.
@@ -169,8 +169,7 @@ def _current_source(entries: Iterable[RegistryEntry], base: SourceName, successi
 def last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
     """The last entry of each key, as after compaction, and trimmed.
 
-    A source's has the greatest ``published_lsn`` of those that are left: a claim that was made without knowing of
-    another one may have replaced that.
+    A source's entry gets the greatest ``published_lsn`` found: concurrent claims may have replaced one another.
     """
     entries: dict[str, RegistryEntry] = {}
     for value in values:
@@ -178,7 +177,7 @@ def last_entries(values: Iterable[bytes]) -> list[RegistryEntry]:
         if isinstance(entry, SourceEntry):
             entry = _with_published(entry, entries.get(record_of(entry).key))
         if isinstance(entry, ShapeEntry):
-            # At once: there may be very many.
+            # At once, because there may be very many.
             entry = trimmed(entry)
         entries[record_of(entry).key] = entry
     return list(entries.values())
@@ -191,16 +190,16 @@ def _with_published(entry: SourceEntry, before: RegistryEntry | None) -> SourceE
 
 
 def _ends(reader: Reader, topic: str) -> tuple[int, ...]:
-    """The Kafka offset after the last record of each partition, by its number."""
+    """The Kafka offset after the last record of each partition, in partition order."""
     return tuple(end for _, end in sorted(reader.ends(topic).items()))
 
 
 def _published_lsn(reader: Reader, topics: Topics, entry: SourceEntry) -> int:
-    """The greatest LSN in the topics, which within a connection rises in each partition.
+    """The greatest LSN in the topics. Within a connection, LSNs rise in each partition.
 
-    The claim of the last connection has the greatest LSN of all before, and where the topics ended then. What a capture
-    before may have sent since is not above that LSN. So above it, the last record of each partition has the greatest of
-    the last connection. Without a claim, all fragments are read.
+    The claim of the last connection has the greatest LSN of all earlier ones, and the ends of the topics at that time.
+    Later records of an earlier capture are not above that LSN. So above it, the last record of each partition has the
+    greatest LSN of the last connection. Without a claim, all fragments are read.
     """
     key, prefix = fragment_key(entry.source).encode(), shape_keys_prefix(entry.source)
     fragment_ends, change_ends = entry.ends or ((), ())

@@ -1,30 +1,29 @@
-"""``PublishFence``: stops a capture that another one has replaced.
+"""``PublishFence``: stops a capture that was replaced by another.
 
-On one server the slot itself keeps two captures apart. After a failover it does not: the old primary may live on, with
-a capture that still reads it. So a capture *claims* the source, on each connection, in the source's entry in the
-registry: with a token of its process. A claim that follows another one fences it.
+On one server, the slot itself excludes a second capture. After a failover it does not: the old primary may still run,
+with a capture that still reads it. So on each connection, a capture *claims* the source in its registry entry with a
+token of the process. A later claim fences the earlier one.
 
-A thread reads the registry every ``CHECK_S``. Capture queues a record only as long as the last time that it found its
-claim to be the last one is less than ``LEASE_S`` ago: the publisher asks before each one. Another thread, which nothing
-delays, discards what is queued (``abandon``): at once when there is another claim, and ``retry_timeout`` after the end
-of a lease that was not renewed, whatever was confirmed meanwhile. Either ends capture. The fence lasts as long as
-something may be queued: at the end of a connection that is awaited, or discarded (``source_opening``).
+A thread reads the registry every ``CHECK_S``. Capture queues a record only if its claim was last found to be the latest
+less than ``LEASE_S`` ago; the publisher checks that before each record. Another thread, which nothing blocks, discards
+queued records (``abandon``): at once when there is another claim, and ``retry_timeout`` after the end of a lease that
+was not renewed, whatever was confirmed meanwhile. Either ends capture. The fence lasts as long as records may be
+queued: at the end of a connection they are awaited or discarded (``source_opening``).
 
-A claim replaces the entry that its capture has read, and the brokers may confirm it much later. Of two that cross, only
-the first one holds: whoever publishes one looks at the registry once more after its confirmation, and ends if another
-one came in between. But the later one has put back what the first one has changed. So a claim that was not confirmed
-is discarded ``CLAIM_S`` after that first look (``claiming``), and a capture that changes more than the holder, or
-clears the token of a seal, goes on only ``CLAIM_WAIT_S`` after its own claim was confirmed: by then it sees any that
-was made without knowing of it.
+A claim replaces the entry that its capture has read, and the brokers may confirm it much later. Of two concurrent
+claims, only the first one holds: each capture rereads the registry after its claim is confirmed, and ends if another
+one came in between. But the later claim has reverted the changes of the first. So an unconfirmed claim is discarded
+``CLAIM_S`` after the registry was first read (``claiming``), and a capture that changes more than the holder, or clears
+the token of a seal, continues only ``CLAIM_WAIT_S`` after its own claim was confirmed: by then it sees any concurrent
+claim.
 
-A capture that takes a source over to another timeline also waits until the one before must have ended (``wait_s``).
-Only then does it prove that the server continues what was published.
+A capture that takes a source over to another timeline also waits until the previous one must have ended (``wait_s``).
+Only then does it check that the server continues what was published.
 
-That goes by clocks, and by what a client can discard. A request that is in a broker's socket may still be executed, if
-late. And a process that was frozen between asking and queuing, or with records in its queue, may send them once it goes
-on. They are a danger only if its server had sent it WAL that the promoted standby lacks: not if
-``synchronized_standby_slots`` names that standby's slot, as the server then sends nothing that the standby has not
-confirmed.
+This relies on clocks, and on what a client can discard. A request in a broker's socket may still be executed late. And
+a process that was suspended between the check and queuing, or with records in its queue, may send them when it resumes.
+They do harm only if its server had sent it WAL that the promoted standby lacks: not if ``synchronized_standby_slots``
+names that standby's slot, because the server then sends nothing that the standby has not confirmed.
 """
 
 import logging
@@ -44,12 +43,12 @@ logger = logging.getLogger(__name__)
 CHECK_S: Final = 1.0
 LEASE_S: Final = 5.0
 CLAIM_S: Final = 15.0
-"""How long after the look before it a claim may be unconfirmed: longer than the lease, as capture ends then."""
+"""How long after the preceding read a claim may be unconfirmed; longer than the lease, at whose end capture ends."""
 CLAIM_WAIT_S: Final = CLAIM_S + CHECK_S
-"""How long after its own claim a capture may still find one that was made without knowing of it."""
+"""How long after its own claim a capture may still find a concurrent one."""
 _JOIN_S: Final = 1.0
 _ENFORCE_S: Final = 0.2
-"""How late it may be discarded; less than ``CHECK_S``, which ``wait_s`` has for that."""
+"""The maximum delay of discarding; less than ``CHECK_S``, which ``wait_s`` includes for it."""
 
 
 class EntryReader(Protocol):
@@ -61,16 +60,16 @@ class EntryReader(Protocol):
 
 
 def wait_s(retry_timeout_ms: int) -> float:
-    """How long a capture that was fenced may still publish, in seconds."""
+    """How long a fenced capture may still publish, in seconds."""
     return LEASE_S + CHECK_S + retry_timeout_ms / 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A capture's claim of ``source`` as ``holder``, in place of the entry ``before``, if there was one.
+    """A capture's claim of ``source`` as ``holder``, which replaces the entry ``before``, if any.
 
     ``starts`` are the Kafka offsets of the registry's topic before that entry was read, at ``read_s``, monotonic.
-    ``retry_timeout_s``: for how long a record may stay queued after the lease.
+    ``retry_timeout_s`` is how long a record may stay queued after the lease.
     """
 
     source: str
@@ -84,7 +83,7 @@ class Claim:
 class PublishFence:
     """The fence of one connection; a context manager. ``topic`` is the registry's.
 
-    ``abandon`` discards what is queued, and makes the publisher raise what it is given.
+    ``abandon`` discards queued records and makes the publisher raise the given error.
     """
 
     def __init__(
@@ -128,20 +127,21 @@ class PublishFence:
 
     @contextmanager
     def claiming(self) -> Iterator[None]:
-        """Unless this ends before, the claim is discarded ``CLAIM_S`` after the last look; later looks do not count.
+        """Unless the body ends before, the claim is discarded ``CLAIM_S`` after the last read; reads during the body do
+        not count.
 
-        They may be at a broker that was cut off from the others, and does not know of another claim.
+        They may come from a broker that is partitioned from the others and does not know another claim.
         """
         self._claim_until_s = self._checked_s + CLAIM_S
         yield
         self._claim_until_s = math.inf
 
     def is_open(self) -> bool:
-        """Whether capture may publish now; if not, ask again soon.
+        """Whether capture may publish now; if not, retry soon.
 
         Raises:
             FencedError: another capture has claimed the source.
-            BrokerUnavailableError: it may not publish, and is to stop; or for longer than ``retry_timeout``.
+            BrokerUnavailableError: it may not publish and is to stop, or may not for longer than ``retry_timeout``.
             BrokerError: the registry has a claim that cannot be read.
         """
         self.enforce()
@@ -158,7 +158,7 @@ class PublishFence:
         return is_open
 
     def enforce(self) -> None:
-        """Discard what is queued if the source was claimed, or this was not seen to be excluded for too long."""
+        """Discard queued records if the source was claimed, or if that could not be excluded for too long."""
         with self._lock:
             if self._abandoned is None:
                 self._abandoned = self._reason()
@@ -166,7 +166,7 @@ class PublishFence:
                     self._abandon(self._abandoned)
 
     def _reason(self) -> FlushtrackerError | None:
-        """Why what is queued must be discarded now, if it must."""
+        """Why queued records must be discarded now; ``None`` if they need not."""
         now_s = self._now_s()
         silent_s = now_s - self._checked_s
         if self._is_fenced:
@@ -191,18 +191,18 @@ class PublishFence:
         """Read the claims since the last check; raises ``BrokerError`` or ``DecodeError``."""
         started_s = self._now_s()
         values, starts = reader.since(self._topic, self._starts)
-        # Also one from before this claim: it was not known when this capture read how far the source is.
+        # Also one from before this claim: it was not known when this capture read the source's positions.
         if any(entry.holder != self._claim.holder for entry in self._entries(values)):
             self._is_fenced = True
         elif not self._is_fenced:
             self._checked_s = max(self._checked_s, started_s)
-        # Last, since another thread that looks from there on must know what was found before.
+        # Last, because a thread that reads from there on must know earlier findings.
         self._starts = starts
 
     def _entries(self, values: Iterable[bytes]) -> Iterable[SourceEntry]:
-        """The entries of the source, but for that which was read before it was claimed."""
+        """The entries of the source, except the one that was read before the claim."""
         for value in values:
-            # Any other entry may be of a newer release.
+            # Other entries may be of a newer release.
             entry = parse_registry_entry(value) if is_source_entry(value, self._claim.source) else None
             if isinstance(entry, SourceEntry) and entry != self._claim.before:
                 yield entry

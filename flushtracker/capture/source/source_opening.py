@@ -1,18 +1,18 @@
-"""``SourceOpening``: determines the source of each connection, proves that its server continues it, and claims it.
+"""``SourceOpening``: determines the source of each connection, checks that the server continues it, and claims it.
 
 In this order, once the slot is held:
 
-1. what the topics have of the source is read (``prior_state``);
+1. the source's state in the topics is read (``prior_state``);
 2. the server's timeline is compared with the source's (``continuity``);
 3. the source is claimed, which fences other captures (``publish_fence``);
-4. on a later timeline, it waits for claims that were made at the same time, and for another capture that may still
-   publish, and 1 and 2 are repeated. So nobody is fenced by a server that is behind what was published, and nothing is
-   published between the proof and what follows. Meanwhile the claim has the new timeline, and a server that is not on
-   it is refused. A capture that is stopped, or has no proof the second time, retracts that. So does one that clears the
-   token of a seal, but it waits for claims only.
+4. on a later timeline, it waits for concurrent claims, and for another capture that may still publish, and 1 and 2 are
+   repeated. So a server that lacks published WAL fences nobody, and nothing is published between the check and the next
+   steps. Meanwhile the claim has the new timeline, and a server that is not on it is refused. A capture that is
+   stopped, or fails the second check, retracts that. The same applies to a capture that clears the token of a seal, but
+   it waits for claims only.
 
 The source's entry gets the new timeline only after that, with its shapes (``CapturedSource.begin``), and before the
-first fragment. A process that dies in between leaves a source that is claimed, and otherwise as it was.
+first fragment. A process that dies in between leaves the source claimed but otherwise unchanged.
 """
 
 import logging
@@ -57,9 +57,9 @@ class OpenedSource(NamedTuple):
 
 
 class SourceOpening:
-    """One for the life of the process; by ``succession`` it begins a new epoch, once.
+    """One per process; if ``succession`` says so, it begins a new epoch, once.
 
-    ``source_of`` captures a source from what the topics have of it.
+    ``source_of`` creates a captured source from its state in the topics.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class SourceOpening:
         self._open_reader = open_reader
         self._succession = succession
         self._claims_until_s = 0.0
-        """Until then a claim may follow that was made without knowing of the last one."""
+        """Until then, a concurrent claim may follow the last one."""
         self._others_until_s = 0.0
-        """Until then a capture that was fenced may still publish."""
+        """Until then, a fenced capture may still publish."""
         self.holder = uuid.uuid4().hex
         self.source: CapturedSource | None = None
 
@@ -99,8 +99,8 @@ class SourceOpening:
     ) -> OpenedSource | None:
         """Open the source over a connection that holds the slot; ``None`` if capture is to stop.
 
-        ``base`` is the server's name for a source that begins now, or before that if it is to be a new epoch.
-        ``history`` is that of its timeline. The fence lasts as long as ``connections``.
+        ``base`` is the server's name for a source that begins now, without a new epoch. ``history`` is that of its
+        timeline. The fence lasts as long as ``connections``.
 
         Raises:
             SlotError: the server does not continue the source, or the registry's topic has lost its beginning.
@@ -149,7 +149,7 @@ class SourceOpening:
         """Claim the source; raises ``FencedError`` if another capture has claimed it since the registry was read."""
         has_others = source.may_be_published_by_another(self.holder)
         with closing(self._open_reader()) as reader:
-            # The topics may take long to read. A claim from what was read before another one would undo that.
+            # Reading the topics may take long. A claim based on state from before another claim would undo that one.
             fence.check(reader)
             fence.is_open()
             connections.enter_context(fence)
@@ -159,25 +159,25 @@ class SourceOpening:
             with fence.claiming():
                 source.claim(self.holder, wal_end)
             claimed_s = time.monotonic()
-            # It may have come after another one that was made at the same time.
+            # Another claim may have been made concurrently, before this one.
             fence.check(reader)
         fence.is_open()
-        # Only from its confirmation on does it fence anybody, which may take long.
+        # It fences others only once confirmed, which may take long.
         self._claims_until_s = claimed_s + publish_fence.CLAIM_WAIT_S
         if has_others:
             self._others_until_s = claimed_s + publish_fence.wait_s(self._kafka.retry_timeout_ms)
 
     def _settle(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
-        """Leave nothing queued at the end of a connection: later nobody would watch whether it may still be sent."""
+        """Leave nothing queued at the end of a connection: later nothing checks whether it may still be sent."""
         if self.source is not None and (error is None or isinstance(error, PostgresUnavailableError)):
             self.source.outbox.wait_until_confirmed()
         else:
             self._publisher.abandon(BrokerError("capture has ended, and what was not confirmed is discarded"))
 
     def _wait(self, fence: PublishFence, source: str, *, has_others: bool) -> bool:
-        """Wait until no claim can follow that was made without knowing of this one; returns whether it is not to stop.
+        """Wait until no concurrent claim can follow; return false if capture is to stop.
 
-        With ``has_others``, also until a capture that was fenced can publish nothing more.
+        With ``has_others``, also until a fenced capture can no longer publish.
         """
         until_s = max(self._claims_until_s, self._others_until_s if has_others else 0.0)
         logger.warning(
@@ -189,7 +189,7 @@ class SourceOpening:
         return not self._stop.is_set()
 
     def _read(self, base: SourceName, seal: UpgradeSeal | None) -> tuple[dict[int, int], PriorState]:
-        """The Kafka offsets up to which the registry is there, and the source as the topics have it from there on."""
+        """The Kafka offsets up to which the registry was read, and the source's state in the topics."""
         known, topics = self.source, self._kafka.topics
         is_known = known is not None and (known.server_id, known.source.slot) == (base.system_id, base.slot)
         with closing(self._open_reader()) as reader:
@@ -197,15 +197,15 @@ class SourceOpening:
             least = known.source if known is not None and is_known else None
             succession = replace(self._succession, sealed_from=None if seal is None else seal.system_id)
             prior = read_prior_state(reader, topics, base, succession, least=least)
-            # Afterwards: what is deleted from now on was read.
+            # Afterwards: anything deleted from now on was read.
             if deleted := deleted_beginning(reader.begins(topics.shapes)):
                 raise SlotError(f"topic {topics.shapes} {deleted}, maybe also what shapes there are: {_REPLACE}")
-        # From which server this one was made is kept until the source is registered.
+        # The server that this one was upgraded from is kept until the source is registered.
         self._succession = replace(self._succession, new_epoch=False)
         return starts, prior
 
     def _resumed(self, prior: PriorState) -> CapturedSource:
-        """This process's state of the source, with what the topics have of it now."""
+        """This process's state of the source, updated from the topics."""
         if self.source is not None and self.source.source == prior.source:
             self.source.resume(prior)
             return self.source

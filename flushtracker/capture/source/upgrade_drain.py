@@ -1,9 +1,9 @@
 """``UpgradeDrain``: ends capture once everything is confirmed, and seals the slot (``--before-upgrade``).
 
-pg_upgrade keeps a slot if nothing has committed past what it has confirmed. So capture goes on until that is the whole
-WAL of the server, and nothing is open that could still commit. Then it compares the tables of the shapes with the
-catalog once more, and makes the seal (:mod:`flushtracker.postgres.upgrade_seal`), which must be at the same place: what
-commits after it makes pg_upgrade refuse, and what committed before the comparison was confirmed. The token of the seal
+pg_upgrade keeps a slot if nothing has committed past its confirmed position. So capture continues until the whole WAL
+of the server is confirmed, and no open transaction could still commit. Then it compares the tables of the shapes with
+the catalog once more, and creates the seal (:mod:`flushtracker.postgres.upgrade_seal`), which must be at the same
+position: later commits make pg_upgrade refuse, and commits before the comparison were confirmed. The token of the seal
 is recorded in the registry, where the next capture of this server clears it.
 """
 
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 _LOG_S: Final = 10.0
 _LEFT: Final = frozenset({"upgrade_other_slots", "upgrade_not_sealed"})
-"""What capture need not wait for."""
+"""Problems that capture need not wait for."""
 
 
 class UpgradeDrain:
-    """One connection's.
+    """The drain of one connection.
 
     ``check_tables`` compares the tables of the shapes with the catalog. ``record`` publishes a seal's token with the
     source, and returns once that is confirmed.
@@ -51,10 +51,10 @@ class UpgradeDrain:
         self._next_log_s = 0.0
 
     def is_done(self) -> bool:
-        """Whether everything is confirmed, and the slot is sealed now; if not, it logs why, now and then.
+        """Whether everything is confirmed and the slot is sealed; if not, the reason is logged now and then.
 
         Raises:
-            PostgresError: pg_upgrade keeps no slots of this server, or it has no free slot for the seal.
+            PostgresError: pg_upgrade does not keep slots of this server version, or there is no free slot for the seal.
         """
         facts = read_upgrade_facts(self._connection, self._slot)
         if facts.is_standby or facts.version < KEEPS_SLOTS_SINCE:

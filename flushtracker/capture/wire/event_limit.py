@@ -1,9 +1,9 @@
 """The largest event that the topics accept, and the shapes that a row is too large for.
 
-An event of several changes that is over the limit is published as several (``capture.wire.outbox``). A single change
-cannot be split: it can never be published to the shapes whose event of it is over the limit, and without it they would
-be wrong, so they are ended. The others continue. A shape whose definition is over the limit is refused, and the shapes
-of a table that its owner alters until its description is over the limit are ended.
+An event of several changes that is over the limit is published in several parts (``capture.outbox``). A single change
+cannot be split: shapes whose event for it is over the limit can never get it and would be wrong without it, so they are
+ended. The others continue. A shape whose definition is over the limit is refused. If a table's description grows over
+the limit, its shapes are ended.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,13 +25,13 @@ from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.value import value
 
 _KEY_BYTES: Final = 4_096
-"""For the record's key and Kafka's framing, which count as well."""
+"""Allowance for the record's key and Kafka's framing."""
 
 _ITEMS_FOR_CHANGES: Final = 8
-"""Bytes in memory for the shapes' items, for each byte of changes: fewer would make many small events."""
+"""Bytes of items in memory per byte of changes; a lower limit would make many small events."""
 
 _LONGEST_LINK: Final = LogOffset(MAX_BIGINT, MAX_BIGINT)
-"""What the event follows is not known yet."""
+"""A bound for the event's ``follows``, which is not known yet."""
 
 
 @value(frozen=True, slots=True)
@@ -43,18 +43,17 @@ class EventLimit:
 
     @property
     def max_event_bytes(self) -> int:
-        """The limit of an event's JSON."""
         return self.max_record_bytes - _KEY_BYTES
 
     @property
     def max_items_bytes(self) -> int:
-        """The limit of what a fragment becomes for all shapes together, unless that is of one change."""
+        """The limit of all shapes' items of a fragment together, unless it has a single change."""
         return _ITEMS_FOR_CHANGES * self.max_batch_bytes
 
     def require_entries(self, source: str, shapes: Iterable[tuple[ShapeDefinition, TableBinding]]) -> None:
         """Raise ``ShapeError`` if the registry's entries of new shapes, or of their tables, are over the limit.
 
-        It has the errors of all these shapes.
+        The error includes those of all these shapes.
         """
         errors: dict[str, FlushtrackerError] = {}
         tables: dict[int, str | None] = {}
@@ -68,7 +67,7 @@ class EventLimit:
             raise first_of(errors)
 
     def size_reason(self, entry: ShapeEntry | TableEntry) -> str | None:
-        """Why the registry cannot have this entry; ``None`` if it can."""
+        """Why the registry cannot hold this entry; ``None`` if it can."""
         if isinstance(entry, TableEntry) and are_cut_off(entry.binding.types):
             return f"table {dotted(entry.binding.table)} has a type that is nested in more than {MOST_LEVELS} levels"
         size = len(entry.to_json().encode())
@@ -83,7 +82,7 @@ class EventLimit:
         )
 
     def check_of(self, source: str, fragment: TransactionFragment) -> Callable[[RoutedFragment], None]:
-        """The check of the fragment's parts, to be used however often the fragment is routed.
+        """The check of the fragment's parts; reuse it if the fragment is routed again.
 
         It raises ``ShapeError`` if the event of a single change is over the limit.
         """
@@ -95,7 +94,7 @@ class EventLimit:
 
 
 class _Check:
-    """A part that fits is measured once."""
+    """Measures each part that fits only once."""
 
     def __init__(self, limit: EventLimit, source: str, fragment: TransactionFragment, large: list[Change]) -> None:
         self._limit = limit
@@ -109,7 +108,7 @@ class _Check:
             return
         items: dict[int, list[LogItem]] = {}
         for item in part.items:
-            # The second item of an update that splits has the odd number after its change's.
+            # The second item of a split update has the odd number after its change's.
             items.setdefault(item.offset.op_offset & ~1, []).append(item)
         for op, change in self._large.items():
             size = self._least_event_bytes(part, items.get(op, []))
@@ -118,9 +117,9 @@ class _Check:
         self._fit.add(part.shape_id)
 
     def _least_event_bytes(self, part: RoutedFragment, items: Sequence[LogItem]) -> int:
-        """The size of the event with these items, or just of their values if those alone are over the limit.
+        """The size of the event with these items, or only of their values if these are over the limit.
 
-        The values of a row can have a gigabyte, and the event several: it is not built only to be measured.
+        A row can have a gigabyte of values, and its event several, so it is not built just to be measured.
         """
         rows = (row for item in items for row in (item.value, item.old_value) if row is not None)
         values = sum(utf8_bytes(text) for row in rows for text in row.values() if text is not None)
@@ -139,4 +138,4 @@ class _Check:
 
 
 def _accept(_part: RoutedFragment) -> None:
-    """No change can be over the limit."""
+    """Used when no change can be over the limit."""

@@ -1,10 +1,10 @@
-"""Check that the server's WAL continues the published history; otherwise acks of one history would confirm another.
+"""Checks that the server's WAL continues the published history; otherwise acks of one history would confirm another.
 
-Three things can go wrong. Another client advanced the slot: the changes in between are in no shape. The server was
-restored from a copy, and its WAL ends before what was published. Or it was restored and its WAL has grown past that
-since: the positions look right, but belong to other transactions. A resend reveals the last case: the transaction that
-was published last must arrive at the same LSN, with the same id and timestamp, and after it none up to the last ack,
-which says that there was none. Otherwise the history is a different one.
+Three things can go wrong. Another client advanced the slot, so the changes in between are in no shape. The server was
+restored from a backup, and its WAL ends before the published position. Or it was restored and its WAL has grown past
+that position since: the positions look right, but belong to other transactions. A resend reveals the last case: the
+last published transaction must arrive at the same LSN, with the same id and timestamp, and none may follow it up to the
+last ack. Otherwise the history is a different one.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ _NEW_EPOCH = (
 def check_positions(source: str, *, wal_lsn: int, confirmed_lsn: int, safe_lsn: int, published_lsn: int | None) -> None:
     """Check a server's positions before the stream is read.
 
-    ``safe_lsn``: the greatest LSN up to which everything was acknowledged, or committed before the source began.
-    ``published_lsn``: the commit LSN of the last published fragment, if any.
+    ``safe_lsn`` is the greatest LSN up to which everything was acknowledged, or committed before the source began.
+    ``published_lsn`` is the commit LSN of the last published fragment, if any.
 
     Raises:
         SlotError: the server was restored, or another client advanced the slot.
@@ -56,10 +56,10 @@ class TransactionIdentity:
 class ResendCheck:
     """Checks that ``last``, the last transaction published, is resent unchanged, unless the slot was confirmed past it.
 
-    None may come between it and ``acknowledged_lsn``, up to which all transactions were published.
+    No transaction may come between it and ``acknowledged_lsn``, up to which all were published.
 
-    A transaction that has nothing but messages is not sent without them. So where ``last`` does not come on a
-    connection that does not have messages (``has_messages``), it is looked for on one that has them.
+    A transaction that only has logical messages is not sent on a connection without them (``has_messages``). So if
+    ``last`` does not arrive on one, a connection with messages is tried.
     """
 
     def __init__(
@@ -79,19 +79,19 @@ class ResendCheck:
 
     @property
     def is_pending(self) -> bool:
-        """Whether the transaction has yet to be resent."""
+        """Whether the transaction has not been resent yet."""
         return self._expected
 
     def is_due(self, transaction: TransactionIdentity) -> bool:
-        """Whether this is the transaction that has yet to be resent."""
+        """Whether this is the transaction that must still be resent."""
         return self._expected and transaction == self.last
 
     def handle_transaction(self, transaction: TransactionIdentity) -> None:
-        """A transaction begins.
+        """Handle the start of a transaction.
 
         Raises:
-            SlotError: it was not in the history that was published.
-            ReconnectError: that is not known without messages.
+            SlotError: it was not in the published history.
+            ReconnectError: this cannot be decided without messages.
         """
         if self.last.lsn < transaction.lsn <= self._acknowledged_lsn:
             acknowledged = format_lsn(self._acknowledged_lsn)
@@ -105,7 +105,9 @@ class ResendCheck:
         self._expected = False
 
     def handle_keepalive(self, wal_end: int) -> None:
-        """Everything up to ``wal_end`` has been sent; raises as :meth:`handle_transaction` if ``last`` was not."""
+        """Handle that everything up to ``wal_end`` was sent; raises as :meth:`handle_transaction` if ``last``
+        was not.
+        """
         if self._expected and wal_end > self.last.lsn:
             raise self._missing(f"has sent everything up to {format_lsn(wal_end)} without it")
 

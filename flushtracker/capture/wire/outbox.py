@@ -1,13 +1,13 @@
 """``Outbox``: publishes everything that capture sends, in an order that is safe whenever capture is killed.
 
-A shape's changes have one key, hence one partition, which the publisher fills without a gap. So a writer always has a
-prefix of its shape's changes, and after a restart everything from the confirmed LSN on is sent again. Topics need no
-order among them: the tracker accepts a flush before its fragment, and keeps a fragment pending until its changes are
-flushed. Only registry entries must come first: each is confirmed before anything is routed by it, or, where a later
-process finds it out again, before anything that is routed by it may be confirmed to the server.
+A shape's changes have one key, hence one partition, which the publisher fills without gaps. So a writer always has a
+prefix of its shape's changes, and after a restart everything from the confirmed LSN on is resent. No order between
+topics is needed: the tracker accepts a flush before its fragment, and keeps a fragment pending until its changes are
+flushed. Only registry entries must come first: each is confirmed before anything is routed by it, or, if a later
+process can rediscover it, before anything routed by it may be confirmed to the server.
 
 A fragment is published in layers: if a shape depends on another shape in the same fragment, its changes are published
-after those of the other are confirmed.
+after the other's are confirmed.
 
 The brokers confirm events of different topics in any order. A fragment counts as published once all of its events are
 confirmed *and* all fragments before it are published. Only then may its transaction be confirmed to the server.
@@ -34,7 +34,7 @@ _NO_TIMEOUT_S: Final = 1e9
 
 
 class Publisher(Protocol):
-    """The part of ``KafkaPublisher`` that capture uses, by one thread but for ``abandon``; it runs the callbacks."""
+    """The part of ``KafkaPublisher`` that capture uses, from one thread except ``abandon``; it calls the callbacks."""
 
     gate: Callable[[], bool] | None
 
@@ -52,7 +52,7 @@ class Publisher(Protocol):
 class Outbox:
     """Publishes to ``topics``; calls ``on_published`` with each commit LSN up to which everything is confirmed.
 
-    An event of several changes that is over the ``limit`` is published as several events.
+    An event of several changes over the ``limit`` is published as several events.
 
     While the brokers are unavailable every method blocks, and raises ``BrokerError`` when the publisher gives up.
     """
@@ -65,17 +65,16 @@ class Outbox:
         self._topics = topics.by_role()
         self._window = DeliveryWindow(on_published)
         self.last_lsn = -1
-        """The greatest LSN of what was published."""
         self.layers: Mapping[str, int] = {}
-        """The layer of each shape that depends on another; all others are in layer 0."""
+        """The layer of each shape that depends on others; all other shapes are in layer 0."""
 
     @property
     def pending_fragments(self) -> int:
-        """The number of fragments, and entries between them, that are not published yet."""
+        """The number of unpublished fragments, and of entries between them."""
         return self._window.pending_fragments
 
     def require_unfenced(self) -> None:
-        """Raise what the publisher's gate raises, also while there is nothing to publish."""
+        """Raise what the publisher's gate raises, even if there is nothing to publish."""
         if self._publisher.gate is not None:
             self._publisher.gate()
 
@@ -120,15 +119,14 @@ class Outbox:
         self.wait_until_confirmed()
 
     def publish_entry(self, entry: RegistryEntry) -> None:
-        """Queue a registry entry: no fragment from here on counts as published before it is confirmed."""
+        """Queue a registry entry; no later fragment counts as published before it is confirmed."""
         self._publish(entry, self._window.begin(1, None))
 
     def publish_removal(self, removal: FlushNotification) -> None:
-        """Publish that a shape was removed."""
         self._publish(removal)
 
     def delete_flushes(self, source: str, writers: Mapping[str, Iterable[str]]) -> None:
-        """Have compaction delete the flushes and removals of shapes, given their writers; wait for confirmation."""
+        """Tombstone the flushes and removals of shapes, given their writers; wait for confirmation."""
         for shape_id, names in writers.items():
             for key in (key for writer in names for key in flush_keys(source, shape_id, writer)):
                 self._publisher.publish(self._topics[FLUSHES], key, None)
@@ -157,12 +155,12 @@ class Outbox:
             yield from self._pieces(part)
 
     def _fits(self, text: str) -> bool:
-        """Whether a topic accepts the size of this JSON. The character count, a cheap bound, is checked first."""
+        """Whether the topics accept this size of JSON. The character count, a cheap bound, is checked first."""
         limit = self.limit.max_event_bytes
         return 4 * len(text) <= limit or len(text.encode()) <= limit
 
     def _check(self, event: FragmentEvent | ShapeChangesEvent, text: str) -> None:
-        """Raise ``BrokerError`` if no topic accepts the event: an error of capture, which splits what is too large."""
+        """Raise ``BrokerError`` if the event is too large: a bug in capture, which should have split it."""
         if not self._fits(text):
             raise BrokerError(
                 f"an event of transaction {event.xid} has {len(text.encode())} bytes, over the limit of "
@@ -172,17 +170,17 @@ class Outbox:
 
 @dataclass(slots=True)
 class _Fragment:
-    """How many of a fragment's events are unconfirmed, and the commit LSN that it ends with, if any."""
+    """The number of a fragment's unconfirmed events, and the commit LSN that it ends with, if any."""
 
     unconfirmed: int
     commit_lsn: int | None
 
 
 class DeliveryWindow:
-    """The fragments in flight, oldest first; ``on_published`` gets each commit LSN that is published now.
+    """The fragments in flight, oldest first; ``on_published`` is called with each commit LSN once published.
 
-    :meth:`begin` and what it returns may be called by two threads, one each: a fragment is added with its number of
-    events before the first of them goes to the publisher.
+    :meth:`begin` may be called by one thread, and its results by another: a fragment is added with its number of events
+    before the first of them is passed to the publisher.
     """
 
     def __init__(self, on_published: Callable[[int], None]) -> None:
@@ -191,11 +189,10 @@ class DeliveryWindow:
 
     @property
     def pending_fragments(self) -> int:
-        """The number of fragments that are not published yet."""
         return len(self._fragments)
 
     def begin(self, events: int, commit_lsn: int | None) -> Callable[[], None]:
-        """Add a fragment before its events, at least one, go to the publisher.
+        """Add a fragment before its events, at least one, are passed to the publisher.
 
         ``commit_lsn`` is ``None`` if it does not end its transaction. Call the result once for each of its events, when
         the broker has confirmed it.
@@ -205,7 +202,7 @@ class DeliveryWindow:
         return partial(self._confirm, fragment)
 
     def expect(self, events: int) -> None:
-        """The newest fragment, which is not published yet, has so many more events."""
+        """Add ``events`` to the newest fragment, which must not be published yet."""
         self._fragments[-1].unconfirmed += events
 
     def _confirm(self, fragment: _Fragment) -> None:

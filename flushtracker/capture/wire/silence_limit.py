@@ -1,15 +1,15 @@
-"""``SilenceLimit``: when to request a reply from a server that sends nothing, and when to give up the connection.
+"""``SilenceLimit``: when to request a reply from a silent server, and when to give up the connection.
 
 The server reads what capture sends, and replies, whenever it is idle or sends data. While it decodes a large
-transaction of which nothing is published, it does neither, and reads only every half ``wal_sender_timeout``: with
-5 minutes, it is silent for two and a half. So the limit is the whole of it, counted from the request. After a shorter
-one capture would connect again, the server would decode the transaction from its beginning, and so on forever.
+transaction without published changes, it does neither, and reads only every half ``wal_sender_timeout``: with 5
+minutes, it is silent for two and a half. So the limit is the whole timeout, counted from the request. With a shorter
+limit capture would reconnect, the server would decode the transaction from its beginning, and so on forever.
 
 With a ``wal_sender_timeout`` of 0 there is no limit. (PostgreSQL 15.18 and 18.6 then reply to a request at once while
 they decode, but that is not documented.) It is safe to wait:
 
 - an ack needs data that have arrived and been published, so silence acknowledges nothing; at worst the WAL grows;
-- a peer that has vanished is found by TCP, since status updates stay unacknowledged (``tcp_user_timeout``);
+- TCP detects a vanished peer, because status updates stay unacknowledged (``tcp_user_timeout``);
 - a server process that hangs keeps the slot, so a new connection could not read it anyway.
 """
 
@@ -21,7 +21,7 @@ REPLY_REQUEST_S: Final = 20.0
 """A reply is requested after this long without a frame."""
 
 SHORTEST_LIMIT_S: Final = 20.0
-"""A server with a shorter ``wal_sender_timeout`` has as long to reply: this end and the network may be slow too."""
+"""A server with a shorter ``wal_sender_timeout`` still has this long to reply: this end and the network may be slow."""
 
 
 class SilenceLimit:
@@ -43,7 +43,6 @@ it has 60 s for that, by its wal_sender_timeout of 60 s
         self._requested_s: float | None = None
 
     def handle_frames(self, now_s: float) -> None:
-        """Frames have arrived."""
         self._last_frame_s, self._requested_s = now_s, None
 
     def is_reply_due(self, now_s: float) -> bool:

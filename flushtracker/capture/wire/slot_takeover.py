@@ -1,8 +1,8 @@
 """``SlotTakeover``: starts the stream of a slot that another process may hold.
 
 PostgreSQL lets one connection read a slot. It may still be held by a capture that was just killed, whose connection the
-server has not missed yet, or by an earlier connection of this process, which the server drops by itself. Anyone else
-who holds it for longer is another capture: a second one must not wait unseen, and so ends, unless it is to wait.
+server has not noticed yet, or by an earlier connection of this process, which the server will drop. If another process
+holds it for longer, it is another capture, and this one ends, unless it is configured to wait.
 """
 
 import logging
@@ -21,7 +21,7 @@ PATIENCE_S: Final = 10.0
 
 
 class SlotTakeover:
-    """One for the life of the process. With ``waits``, it waits for the slot as long as it takes."""
+    """One per process. With ``waits``, it waits for the slot as long as it takes."""
 
     def __init__(self, slot: str, *, waits: bool, now_s: Callable[[], float] = time.monotonic) -> None:
         self._slot = slot
@@ -48,7 +48,7 @@ class SlotTakeover:
         self._own_pid, self._holder = pid, None
 
     def _handle_held(self, holder: SlotHolder, error: PostgresUnavailableError) -> None:
-        """Raise the error that another process holds the slot: to be retried, or final."""
+        """Raise the error for a slot held by another process, which may be retryable or final."""
         now_s = self._now_s()
         if holder != self._holder:
             self._holder, self._held_since_s = holder, now_s

@@ -1,4 +1,4 @@
-"""``SourceAcks``: the acks of one source, for one connection; and a warning as long as there is no ack table."""
+"""``SourceAcks``: the acks of one source, for one connection; warns while there is no ack table."""
 
 import logging
 import time
@@ -25,10 +25,11 @@ class LastAcks(Protocol):
 
 
 class MissingTableLog:
-    """Warns that there is no ack table at ``uri``: at once, then at growing intervals, until there is one.
+    """Warns at once, then at growing intervals, while there is no ack table at ``uri``.
 
     A new system has none until its first ack. A wrong path looks the same, but then the slot is never confirmed, and
-    the server keeps its WAL until the disk is full. Kept across connections, so that reconnects do not repeat it.
+    the server keeps its WAL until the disk is full. Kept across connections, so that reconnects do not repeat the
+    warning.
     """
 
     def __init__(self, uri: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,7 +59,7 @@ class MissingTableLog:
 
 
 def _has_files(location: str) -> bool:
-    """Whether this is a folder on this machine that is not empty, and so is not that of a new table."""
+    """Whether this is a non-empty local folder, and so not that of a new table."""
     try:
         folder = local_folder(location)
         return folder is not None and any(Path(folder).iterdir())
@@ -67,9 +68,9 @@ def _has_files(location: str) -> bool:
 
 
 class SourceAcks:
-    """The acks of ``source``, and of no other: those of an earlier epoch, say, mean nothing to the slot of a later one.
+    """The acks of ``source`` only: those of an earlier epoch, for example, do not apply to the slot of a later one.
 
-    For one thread at a time. ``on_read`` is called after each read that has found a table.
+    For one thread at a time. ``on_read`` is called after each read that found a table.
     """
 
     def __init__(
@@ -85,7 +86,6 @@ class SourceAcks:
         self._on_read = on_read
 
     def last_ack(self) -> int | None:
-        """The source's current last ack, or ``None``; raises ``SinkError``."""
         ack_lsn = self._table.last_ack(self._source)
         self._missing_table_log.record(exists=self._table.exists)
         if self._table.exists:

@@ -2,20 +2,21 @@
 
 Four positions, none of which ever decreases:
 
-- ``received_lsn``: the server has sent, hence written, its WAL up to here;
+- ``received_lsn``: the server has sent, and so written, its WAL up to here;
 - ``published_lsn``: every transaction with a commit LSN at or below it was published by this process, all of its
   fragments and shape changes confirmed by the broker, or was confirmed to the server before the process began;
-- ``acknowledged_lsn``: the greatest ack of this source in the ack table: every shape has flushed what is at or below;
+- ``acknowledged_lsn``: the greatest ack of this source in the ack table: every shape has flushed everything at or below
+  it;
 - ``flushed_lsn``: the flush position last reported to the server, its ``confirmed_flush_lsn``.
 
 An ack means "up to and including this commit LSN"; the server resends what commits at or above the reported position.
-So that position is the ack plus one, and this is the only place where one is added to an ack. The written position of
-an update is that of what is published: snapshots wait for it (``postgres.published_wait``).
+So that position is the ack plus one, and this is the only place where one is added to an ack. An update's written
+position is the published one: snapshots wait for it (``postgres.published_wait``).
 
-``StatusSender`` reports it from separate threads, even while capture is blocked. One thread sends the status updates,
-well within the server's ``wal_sender_timeout``, as soon as the slot is held. The other reads the acks, which may take
-long if their storage is slow. It starts once the connection's source is known and checked: the ack of another source,
-such as that of an earlier epoch, would confirm what no shape has. Neither changes what is published.
+``StatusSender`` reports the positions from separate threads, even while capture is blocked. One thread sends the status
+updates, well within the server's ``wal_sender_timeout``, as soon as the slot is held. The other reads the acks, which
+may take long if their storage is slow. It starts once the connection's source is known and checked: the ack of another
+source, such as an earlier epoch's, would confirm WAL that no shape has flushed. Neither affects what is published.
 """
 
 import logging
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 class StandbyStatus:
     """The positions of one connection; each may have its own writer thread.
 
-    ``confirmed_lsn`` is the slot's ``confirmed_flush_lsn`` as the server has it.
+    ``confirmed_lsn`` is the slot's ``confirmed_flush_lsn`` on the server.
     """
 
     def __init__(self, confirmed_lsn: int, *, published_lsn: int = -1, acknowledged_lsn: int = -1) -> None:
@@ -43,23 +44,23 @@ class StandbyStatus:
         self.acknowledged_lsn = acknowledged_lsn
         self.flushed_lsn = confirmed_lsn
         self.is_held = False
-        """While it holds, no progress is reported: whether the server continues what was published is not known."""
+        """While set, no progress is reported, because it is unknown whether the server continues what was published."""
 
     def handle_received(self, wal_lsn: int) -> None:
-        """The server has sent a message at ``wal_lsn``, or states that it has sent everything up to there."""
+        """Note that the server has sent a message at ``wal_lsn``, or states that it has sent everything up to there."""
         self.received_lsn = max(self.received_lsn, wal_lsn)
 
     def handle_published(self, commit_lsn: int) -> None:
-        """The broker has confirmed everything up to and including the transaction at ``commit_lsn``."""
+        """Note that the broker has confirmed everything up to and including the transaction at ``commit_lsn``."""
         self.published_lsn = max(self.published_lsn, commit_lsn)
 
     def handle_ack(self, ack_lsn: int) -> None:
-        """Every transaction up to and including ``ack_lsn`` is flushed."""
+        """Note that every transaction up to and including ``ack_lsn`` is flushed."""
         self.acknowledged_lsn = max(self.acknowledged_lsn, ack_lsn)
 
     def status_update(self, now_us: int, *, reply_requested: bool = False) -> bytes:
         """The standby status update to send now; sets ``flushed_lsn`` to the position it reports."""
-        # A position past the end of the server's WAL would make it skip changes that it has not written yet.
+        # A position past the end of the server's WAL would make it skip changes that are not written yet.
         published = -1 if self.is_held else min(self.published_lsn + 1, self.received_lsn)
         self.flushed_lsn = max(self.flushed_lsn, min(self.acknowledged_lsn + 1, published))
         return encode_status_update(
@@ -71,13 +72,13 @@ class StandbyStatus:
 
 
 class StatusStream(Protocol):
-    """The connection that updates are sent over. If it is lost, its reader notices as well."""
+    """The connection for updates. If it is lost, the thread that reads it notices as well."""
 
     def send(self, status_update: bytes) -> None: ...
 
 
 class Acks(Protocol):
-    """The acks of the source that this connection captures."""
+    """The acks of this connection's source."""
 
     def last_ack(self) -> int | None:
         """The last ack, or ``None``; raises ``SinkError`` if it cannot be read."""
@@ -86,7 +87,7 @@ class Acks(Protocol):
 class StatusSender:
     """Sends ``status`` over ``stream`` every ``status_s`` seconds; :meth:`follow_acks` updates it every ``acks_s``.
 
-    A context manager: after it, no update is sent, and an ack that is still being read is discarded.
+    A context manager: after its end, no update is sent, and an ack that is still being read is discarded.
     """
 
     def __init__(self, stream: StatusStream, status: StandbyStatus, *, status_s: float, acks_s: float) -> None:
@@ -111,7 +112,7 @@ class StatusSender:
         self._ack_thread.start()
 
     def send_soon(self, *, request_reply: bool = False) -> None:
-        """Send an update at once; with ``request_reply``, the server replies to it. For any thread."""
+        """Send an update at once; with ``request_reply``, the server must reply. For any thread."""
         if request_reply:
             self._reply_requested.set()
         self._wake.set()
@@ -131,7 +132,7 @@ class StatusSender:
     def _send_updates(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
-            # Cleared only if it was set, and before sending: every request is in this update or in the next one.
+            # Cleared only if it was set, and before sending, so that every request is in this update or the next one.
             request_reply = self._reply_requested.is_set()
             if request_reply:
                 self._reply_requested.clear()

@@ -1,22 +1,24 @@
-"""``StuckAck``: when to warn about an ack that does not move although much was published past it.
+"""``StuckAck``: when to warn that an ack does not move although much was published past it.
 
-While the tracking job is down, or a shape holds the ack, capture publishes on without an error, and the server keeps
-all WAL from the ack on. Capture knows both positions, also where nobody watches its status.
+While the tracking job is down, or a shape holds the ack, capture continues to publish without an error, and the server
+keeps all WAL from the ack on. Capture knows both positions, even if its status is not monitored.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 FIRST_S: Final = 60.0
-"""How long the ack stays where it is before the first warning; the next ones follow at twice this, four times, …"""
+"""How long the ack must be stuck before the first warning; the next ones follow at twice this, four times, …"""
 LEAST_BYTES: Final = 16 * 2**20
-"""How much must have been published past it: a segment of WAL, which a slot may retain at any time."""
+"""How much must have been published past it: a WAL segment, which a slot may retain at any time."""
 _LONGEST_INTERVAL_S: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
 class StuckAckNotice:
-    """What to log: the ack has been at ``ack_lsn`` for so long; or, if ``is_over``, it has just moved there."""
+    """What to log: the ack has been stuck at ``ack_lsn`` for ``seconds``; or, if ``is_over``, it has just moved
+    there.
+    """
 
     ack_lsn: int
     published_lsn: int
@@ -49,7 +51,7 @@ class StuckAck:
 
     def check(self, ack_lsn: int, published_lsn: int, now_s: float) -> StuckAckNotice | None:
         """What to log at ``now_s``, if anything; the time counts from when nothing was published past the ack."""
-        # A new connection begins with what the slot has confirmed, which may be less.
+        # A new connection starts with the slot's confirmed position, which may be less.
         ack_lsn = ack_lsn if self._ack_lsn is None else max(ack_lsn, self._ack_lsn)
         if ack_lsn != self._ack_lsn or published_lsn <= ack_lsn:
             has_warned, since_s = self._warnings > 0, self._since_s

@@ -1,1 +1,1 @@
-"""The snapshots' job: the rows that a table already has, into the logs of its shapes."""
+"""The snapshots' job: copies the existing rows of tables into the logs of their shapes."""

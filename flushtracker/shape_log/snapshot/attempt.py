@@ -1,7 +1,7 @@
 """``take_snapshot``: one attempt for some shapes of one table, from its lock to its commit in the shape log.
 
 The transaction that exports the snapshot stays open, and is checked, until the rows are appended. A failure before the
-commit leaves nothing behind. A shape that cannot be read is left out.
+commit leaves nothing behind. A shape that cannot be read is skipped.
 """
 
 import time
@@ -59,7 +59,7 @@ def take_snapshot(
         outcome.failed |= reading.failed
         outcome.taken = [shape.shape_id for shape in reading.plan.shapes]
         if outcome.taken:
-            # Those of the first steps may be hours old.
+            # Files of the first steps may be hours old.
             files.require(written)
             written = log.without(written, reading.incomplete)
             outcome.rows = sum(file.rows for file in written)

@@ -1,4 +1,4 @@
-"""How long an attempt may take, and how it ends early."""
+"""Limits the duration of an attempt."""
 
 from typing import Final
 
@@ -7,11 +7,11 @@ from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.shape_log.snapshot.read_plan import ReadPlan
 
 _TRIED_SHARE: Final = 0.1
-"""How much of its time an attempt gets before it is judged by its rate."""
+"""The share of its time after which an attempt is judged by its rate."""
 
 
 class SnapshotStoppedError(FlushtrackerError):
-    """The job was told to stop during an attempt, of which nothing counts."""
+    """The job was stopped during an attempt, whose results are discarded."""
 
     exit_code = 0
 
@@ -20,20 +20,20 @@ class SnapshotStoppedError(FlushtrackerError):
 
 
 class TooLargeError(ConfigError):
-    """The attempt takes, or would take, longer than it may."""
+    """The attempt takes, or would take, longer than allowed."""
 
 
 def require_fitting(plan: ReadPlan, done: int, seconds: float, most_s: float) -> None:
-    """Raise ``TooLargeError`` if the attempt, at its rate, would take too long, and can be divided.
+    """Raise ``TooLargeError`` if the attempt would take too long at its rate and can be divided.
 
-    The ``done`` first ranges have taken so many ``seconds``.
+    The first ``done`` ranges took ``seconds``.
     """
     if len(plan.shapes) > 1 and seconds > _TRIED_SHARE * most_s and seconds * len(plan.ranges) > most_s * done:
         raise too_large(plan, done, seconds, most_s)
 
 
 def too_large(plan: ReadPlan, done: int, seconds: float, most_s: float) -> TooLargeError:
-    """The error of an attempt that has read so much of its plan."""
+    """The error of an attempt that has read ``done`` ranges of its plan."""
     return TooLargeError(
         f"{done} of {len(plan.ranges)} ranges were read for {len(plan.shapes)} shapes after "
         f"{seconds_text(seconds)}, so the snapshot takes longer than postgres.max_attempt, "

@@ -14,7 +14,9 @@ from flushtracker.wal.names import LOG_WRITER
 from flushtracker.wal.source_name import SourceName, successors
 
 SHAPES_PER_ATTEMPT: Final = 500
-"""Beyond that, one pass over the table instead of two saves little: each row is compared with all their conditions."""
+"""With more shapes, one pass over the table instead of two saves little, because each row is tested against all
+conditions.
+"""
 
 _CHARACTERS_PER_ATTEMPT: Final = 500_000
 """Limits the conditions, which the server parses again for each range."""
@@ -24,9 +26,9 @@ _CHARACTERS_PER_ATTEMPT: Final = 500_000
 class TableShapes:
     """Shapes of one source on one table; ``table`` is the registry's entry.
 
-    Shapes with subqueries are together with those that read the same ``inner`` tables.
-    ``server``: the system identifier and the timeline on which the source is captured, if not those of its name; and
-    ``earlier_timelines`` as the source's entry has it.
+    Shapes with subqueries are grouped with those that read the same ``inner`` tables. ``server`` is the system
+    identifier and timeline on which the source is captured, if they differ from its name; ``earlier_timelines`` is from
+    the source's entry.
     """
 
     source: str
@@ -38,21 +40,20 @@ class TableShapes:
 
     @property
     def slot(self) -> str:
-        """The slot from which the source is captured; empty if its name does not tell it."""
+        """The slot from which the source is captured; empty if its name does not have it."""
         name = SourceName.parse(self.source)
         return "" if name is None else name.slot
 
     @property
     def source_now(self) -> str:
-        """The source, named by the timeline on which it is captured now."""
+        """The source, named by the timeline on which it is now captured."""
         return self.source if self.server is None else f"{self.server}/{self.slot}"
 
     def without(self, is_left_out: Callable[[str], bool]) -> "TableShapes":
-        """The other shapes."""
         return replace(self, shapes=tuple(each for each in self.shapes if not is_left_out(each.definition.id)))
 
     def divided(self, most: int) -> tuple["TableShapes", "TableShapes"]:
-        """The first shapes, which are read in one attempt, at least one and at most ``most``; and the others."""
+        """The first shapes, to be read in one attempt, at least one and at most ``most``; and the others."""
         count = characters = 0
         for entry in self.shapes[:most]:
             characters += len(entry.definition.where or "")
@@ -66,7 +67,7 @@ class TableShapes:
 class DueShapes:
     """``tables`` has each table, or set of tables, once.
 
-    ``waiting``: the shapes that capture has not yet declared ``starts_visible``.
+    ``waiting`` are the shapes that capture has not yet declared ``starts_visible``.
     """
 
     tables: tuple[TableShapes, ...]
@@ -81,9 +82,9 @@ def due_shapes(
     again: Collection[str] = (),
     takes: Callable[[str], bool] = LOG_WRITER.__eq__,
 ) -> DueShapes:
-    """The shapes of this server whose incarnation has no snapshot, or should get another one ``again``.
+    """The shapes of this server whose incarnation has no snapshot, or should get one ``again``.
 
-    Only those of writers whose snapshots the store ``takes``; with ``shape_ids``, only these shapes.
+    Only shapes of writers whose snapshots the store ``takes``; with ``shape_ids``, only these shapes.
     """
     tables, waiting = defaultdict[tuple[str, tuple[int, ...]], list[ShapeEntry]](list), list[str]()
     for entry in _shapes(registry, server):
@@ -104,12 +105,10 @@ def due_shapes(
 def require_known(
     registry: Registry, server: str, shape_ids: Sequence[str], takes: Callable[[str], bool] = LOG_WRITER.__eq__
 ) -> None:
-    """Check the shapes that a user names.
+    """Check the shapes named by a user.
 
     Raises:
         ShapeEndedError: one was removed or has ended.
-        ConfigError: the server has no shape of that name, or it is defined without a snapshot; or only a source has it
-            that another has replaced; or its snapshots go elsewhere, because it is another writer's.
     """
     replaced = successors({source for source, _, _ in registry.entries})
     known = {entry.definition.id: entry.definition.writer for entry in _shapes(registry, server)}

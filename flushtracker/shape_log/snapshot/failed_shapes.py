@@ -1,7 +1,7 @@
-"""``FailedShapes``: which shapes have failed, how often in a row, and when each may be tried again.
+"""``FailedShapes``: the shapes that failed, how often in a row, and when each may be retried.
 
 A shape waits twice as long after each failure in a row, up to an hour, and at least as long as the attempt took. So a
-table that is too large is not read, and vacuum not held back, for more than half of the time.
+table that is too large is read, and vacuum held back, at most half of the time.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ MOST_WAIT_MS: Final = 3_600_000
 
 
 class FailedShapes:
-    """Times are milliseconds since 1970, as arguments."""
+    """Times are arguments, in milliseconds since 1970."""
 
     def __init__(self) -> None:
         self._failures: dict[ShapeKey, ShapeFailure] = {}
@@ -27,7 +27,7 @@ class FailedShapes:
     def add(
         self, source: str, table: str, failed: Mapping[str, FlushtrackerError], at_ms: int, took_ms: int
     ) -> list[ShapeFailure]:
-        """Shapes have failed at ``at_ms``, in an attempt that took so long."""
+        """Record that shapes failed at ``at_ms``, in an attempt that took ``took_ms``."""
         added = []
         for shape_id, error in failed.items():
             last = self._failures.get((source, shape_id))
@@ -39,7 +39,7 @@ class FailedShapes:
         return added
 
     def forget(self, keys: Iterable[ShapeKey]) -> None:
-        """These shapes have a snapshot now, or need none any more."""
+        """Forget shapes that have a snapshot now, or no longer need one."""
         for key in keys:
             self._failures.pop(key, None)
 
@@ -48,21 +48,21 @@ class FailedShapes:
         self.forget([key for key in self._failures if key not in keys])
 
     def is_postponed(self, key: ShapeKey, at_ms: int) -> bool:
-        """Whether the shape has failed and may not be tried again yet."""
+        """Whether the shape has failed and may not be retried yet."""
         failure = self._failures.get(key)
         return failure is not None and failure.retry_at_ms > at_ms
 
     def is_any_due(self, at_ms: int) -> bool:
-        """Whether one may be tried again."""
+        """Whether one may be retried."""
         return any(failure.retry_at_ms <= at_ms for failure in self._failures.values())
 
     def all(self) -> list[ShapeFailure]:
-        """Those that are tried first, first."""
+        """All failures, in retry order."""
         return sorted(self._failures.values(), key=lambda failure: (failure.retry_at_ms, failure.shape_id))
 
 
 def wait_ms_after(tries: int) -> int:
-    """How long to wait after so many failures in a row.
+    """How long to wait after ``tries`` failures in a row.
 
     >>> [wait_ms_after(tries) // 1000 for tries in (1, 2, 3, 10, 11, 5000)]
     [5, 10, 20, 2560, 3600, 3600]

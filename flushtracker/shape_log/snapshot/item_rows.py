@@ -1,4 +1,4 @@
-"""Runs on executors: makes rows of the shape log of the lines that COPY writes, for all shapes of a plan."""
+"""Runs on executors: converts lines written by COPY to rows of the shape log, for all shapes of a plan."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,9 +24,9 @@ _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class ItemTexts:
-    """Key and value of inserts, as :mod:`flushtracker.shapes.log_items` makes them of the stream's rows.
+    """Keys and values of inserts, the same as :mod:`flushtracker.shapes.log_items` creates from the stream's rows.
 
-    A faster way to the same texts: no change, item or mapping for each row. The rows have the columns ``selected``.
+    Faster, because it creates no change, item or mapping per row. The rows have the columns ``selected``.
     """
 
     def __init__(self, columns: ItemColumns, selected: Sequence[str]) -> None:
@@ -60,10 +60,10 @@ class ItemTexts:
 
 
 class ItemRows:
-    """The rows of the log for shapes on one table; ``selection`` is what must be read.
+    """The log rows for shapes on one table; ``selection`` is what must be read.
 
-    Shapes with the same columns and keys have the same texts, which are made once for each row. ``failures`` has the
-    shapes for which a condition that is evaluated here has no outcome for a row.
+    Shapes with the same columns and keys share their texts, which are created once per row. ``failures`` has the shapes
+    whose condition, if evaluated here, has no outcome for some row.
     """
 
     def __init__(self, shapes: Sequence[ShapeReads], table: int) -> None:
@@ -77,23 +77,25 @@ class ItemRows:
         numbers = {each: str(number) for number, each in enumerate([*conditions, *filters])}
         self._filters = {numbers[each]: where.bind(each.relation) for each, where in filters.items()}
         self._forms: dict[ItemColumns, dict[str | None, list[str]]] = {}
-        """The shapes of each form, by the number of their condition; of ``None``, all rows."""
+        """The shapes of each form, by the number of their condition; ``None`` for all rows."""
         for shape_id, each in reads:
             condition = each.filter or (each.where if self.selection.is_numbered else None)
-            # Rows that are not numbered are wanted by all.
+            # Unnumbered rows are wanted by all shapes.
             number = None if condition is None else numbers[condition]
             self._forms.setdefault(each.items, {}).setdefault(number, []).append(shape_id)
         self._texts = {form: ItemTexts(form, columns) for form in self._forms}
         self.failures: dict[str | None, FlushtrackerError] = {}
 
     def batches(self, lines: Sequence[str], op_offset: int) -> Iterator[pa.RecordBatch]:
-        """The rows of lines, the first of which is at ``op_offset``; of limited size if ``lines`` are."""
+        """The rows for ``lines``, the first of which is at ``op_offset``; their size is limited if that of ``lines``
+        is.
+        """
         rows, found = self._split(lines)
         for form, shapes in self._forms.items():
             yield from self._form_batches(form, shapes, rows, found, op_offset)
 
     def _split(self, lines: Sequence[str]) -> tuple[Sequence[str], dict[str, list[int]]]:
-        """The rows of lines, and their indices by the numbers of the conditions that are true for them."""
+        """The rows of the lines, and their indices by the numbers of the conditions that they satisfy."""
         if not self.selection.is_numbered and not self._filters:
             return lines, {"": list(range(len(lines)))}
         rows, found = list[str](), dict[str, list[int]]()
@@ -106,7 +108,7 @@ class ItemRows:
         return rows, found
 
     def _filtered(self, line: str) -> Iterator[str]:
-        """The numbers of the conditions evaluated here that are true for a row."""
+        """The numbers of the conditions evaluated here that a row satisfies."""
         row = dict(zip(self.selection.columns, values_of(line), strict=False))
         return (number for number in self._filters if self._matches(number, row))
 
@@ -149,7 +151,7 @@ def _matching(shapes: dict[str | None, list[str]], every: list[str], matches: st
 
 
 class _Made:
-    """Collects rows for shapes, as spans of the texts that were made, into batches of limited size."""
+    """Collects rows for shapes, as spans of the created texts, into batches of limited size."""
 
     def __init__(self, keys: list[str], values: list[str], op_offsets: list[int]) -> None:
         self._columns = [pa.array(op_offsets, pa.int64()), pa.array(keys, pa.string()), pa.array(values, pa.string())]

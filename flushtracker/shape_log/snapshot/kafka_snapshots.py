@@ -1,7 +1,7 @@
-"""``KafkaSnapshots``: snapshots as events of Kafka, for writers of other storages, without Spark.
+"""``KafkaSnapshots``: snapshots as Kafka events, for writers with other storages, without Spark.
 
-The attempt is the xid of 64 bits that the export gets, above which is the server's timeline. It rises with each export,
-also if the clock is set back: of an attempt that was killed, nothing but its events is known.
+The attempt is the export's 64-bit xid, with the server's timeline in higher bits. It rises with each export, even if
+the clock is set back: only its events are known of a killed attempt.
 """
 
 import time
@@ -69,7 +69,7 @@ class KafkaSnapshots:
     def take(self, group: TableShapes, stop: Event, live: LiveSnapshotStatus) -> Outcome:
         """Publish the group's snapshots.
 
-        A shape that fails while rows are read leaves the others incomplete; these are read again without it.
+        If a shape fails while rows are read, the others are incomplete and are read again without it.
         """
         started, outcome = time.monotonic(), Outcome()
         rest = group
@@ -83,7 +83,6 @@ class KafkaSnapshots:
         return outcome
 
     def close(self) -> None:
-        """Close the connections to the brokers."""
         self._reader.close()
 
     def _try_to_take(self, group: TableShapes, outcome: Outcome, stop: Event, live: LiveSnapshotStatus) -> None:
@@ -117,9 +116,9 @@ class KafkaSnapshots:
 
 
 class _Reading:
-    """Reads the ranges of a plan in their order, over one connection, and publishes their rows.
+    """Reads the ranges of a plan in order, over one connection, and publishes their rows.
 
-    After each step the connection is another, so that a session that waits for the table gets it, and ends the attempt.
+    It reconnects after each step, so that a session waiting for the table gets its lock, and ends the attempt.
     """
 
     def __init__(
@@ -141,9 +140,10 @@ class _Reading:
         contained: ContainedTransactions,
         wait_until_published: Callable[[Callable[[], None]], None],
     ) -> None:
-        """Publish everything, and at last that the attempt is complete; ``incarnations`` are those of its shapes.
+        """Publish everything, and finally that the attempt is complete; ``incarnations`` are those of its shapes.
 
-        ``wait_until_published`` waits until capture has published past the snapshot; it gets a check to call meanwhile.
+        ``wait_until_published`` waits until capture has published past the snapshot; it is passed a check to call
+        meanwhile.
         """
         ranges = len(self._plan.ranges)
         self._published.begin(incarnations)
@@ -170,7 +170,7 @@ class _Reading:
 
 
 def _batches(plan: ReadPlan, numbers: range) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of these ranges, over their own connection; raises ``ShapeReadError``, or an error of all shapes."""
+    """The rows of these ranges, over a new connection; raises ``ShapeReadError``, or an error of all shapes."""
     ranges = pa.RecordBatch.from_pydict({"id": list(numbers)})
     try:
         yield from read_function(plan)(iter([ranges]))

@@ -1,4 +1,4 @@
-"""``LiveSnapshotStatus``: the status of the snapshots' job, which any thread may read at any time, without a lock."""
+"""``LiveSnapshotStatus``: the status of the snapshots' job, readable from any thread without a lock."""
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import nlargest
@@ -17,38 +17,38 @@ from flushtracker.status.snapshot_status import (
 )
 
 _MOST_TAKEN: Final = 1_000
-"""The most tables that are kept although they need no snapshot now."""
+"""The maximum number of tables kept although they need no snapshot now."""
 
 TableKey = tuple[str, str]
-"""Source and table, as documents name it."""
+"""Source and table, as named in documents."""
 
 
 class LiveSnapshotStatus:
-    """One thread notes; its notes are replaced, never changed, so that any thread may read."""
+    """One thread records; values are replaced, never modified, so that any thread may read."""
 
     def __init__(self, clock_ms: Callable[[], int] = now_ms) -> None:
         self._clock_ms = clock_ms
         at_ms = clock_ms()
         self._last = SnapshotStatus(at_ms, at_ms)
         self._tables: dict[TableKey, TableStatus] = {}
-        """The tables that need snapshots, and those that have got some last; for the thread that notes."""
+        """The tables that need snapshots, and those that got some last; used only by the recording thread."""
         self._gone: dict[str, SnapshotSource] = {}
         """The sums of other tables."""
 
     def note_looking(self) -> None:
-        """Note that the job looks for what is due, or takes it."""
+        """Record that the job checks what is due, or is taking it."""
         self._last = replace(self._last, next_look_at_ms=None)
 
     def note_looked(self) -> None:
-        """Note that the server and the tables have answered."""
+        """Record that the server and the tables have responded."""
         self._last = replace(self._last, server_error=None, progress_at_ms=self._clock_ms())
 
     def note_pause(self, next_look_at_ms: int) -> None:
-        """Note that the job waits until then."""
+        """Record that the job waits until ``next_look_at_ms``."""
         self._last = replace(self._last, next_look_at_ms=next_look_at_ms)
 
     def note_due(self, left: Mapping[TableKey, int], waiting: int) -> None:
-        """Note how many shapes of each table need a snapshot, and how many are ``waiting`` for capture."""
+        """Record how many shapes of each table need a snapshot, and how many are ``waiting`` for capture."""
         taken = [key for key, table in self._tables.items() if table.shapes_taken and key not in left]
         for key in taken[_MOST_TAKEN:]:
             _add(self._gone, replace(self._tables[key], shapes_left=0))
@@ -61,7 +61,7 @@ class LiveSnapshotStatus:
         self.note_looked()
 
     def note_attempt(self, attempt: AttemptStatus | None) -> None:
-        """Note what is read now."""
+        """Record the current attempt."""
         last = self._last
         if attempt is not None and attempt != last.attempt:
             before = last.attempt
@@ -70,7 +70,7 @@ class LiveSnapshotStatus:
         self._last = replace(last, attempt=attempt)
 
     def note_taken(self, key: TableKey, shapes: int, rows: int) -> None:
-        """Note that shapes of a table have a snapshot now."""
+        """Record that shapes of a table now have a snapshot."""
         before = self._tables.get(key)
         if before is None:
             return
@@ -81,7 +81,7 @@ class LiveSnapshotStatus:
             rows=before.rows + rows,
         )
         self._tables[key] = table
-        # Not all tables are gone through again: there may be as many attempts as tables.
+        # The tables are not all summed again, because there may be as many attempts as tables.
         source = SnapshotSource(key[0], table.shapes_left - before.shapes_left, shapes, rows)
         sources = (each.with_more(source) if each.source == source.source else each for each in self._last.sources)
         tables = (table if (each.source, each.table) == key else each for each in self._last.tables)
@@ -96,16 +96,15 @@ class LiveSnapshotStatus:
         self._last = replace(self._last, sources=tuple(sources.values()), tables=tuple(listed))
 
     def note_failures(self, failures: Sequence[ShapeFailure]) -> None:
-        """Note which shapes have failed."""
+        """Record the failed shapes."""
         listed = (replace(failure, reason=bounded(failure.reason)) for failure in failures[:MOST_SHAPES])
         self._last = replace(self._last, failed_shapes=len(failures), failures=tuple(listed))
 
     def note_server_error(self, error: Exception) -> None:
-        """Note why it is not known what is due."""
+        """Record why it is unknown what is due."""
         self._last = replace(self._last, attempt=None, server_error=bounded(str(error)))
 
     def read(self) -> SnapshotStatus:
-        """The job's status now."""
         return replace(self._last, at_ms=self._clock_ms())
 
 

@@ -36,11 +36,11 @@ _WAITING: Final = "capture has not said yet that all transactions before the sha
 
 
 class SnapshotLoop:
-    """Takes the snapshots of ``store``'s shapes, as ``config`` says: once, if that has no trigger.
+    """Takes the snapshots of ``store``'s shapes, as configured: once, if there is no trigger.
 
-    ``shape_ids``: only these shapes; empty for all. ``again``: replace the snapshots that they have, once.
+    ``shape_ids``: only these shapes; empty for all. ``again``: replace their existing snapshots, once.
 
-    ``live`` is what any thread may read meanwhile, by default one of its own.
+    ``live`` is the status, readable from any thread; by default a new one.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class SnapshotLoop:
         self._again = set(shape_ids) if again else set[str]()
         self._waiting: tuple[str, ...] = ()
         self._is_unknown = True
-        """Whether the last look at the server and the tables failed."""
+        """Whether the last check of the server and the tables failed."""
         self._failed = FailedShapes()
         self._most_shapes: dict[tuple[str, int], int] = {}
-        """How many shapes of a table fit into one attempt, where it is known."""
+        """How many shapes of a table fit into one attempt, if known."""
 
     def run(self) -> None:
         """Take the snapshots that are due: once, or with an interval as trigger until the stop, with retries.
@@ -90,7 +90,7 @@ class SnapshotLoop:
             self._stop.wait(interval_ms / 1000)
 
     def _take_due(self, *, is_first: bool) -> dict[str, FlushtrackerError]:
-        """Take each table's snapshots; returns the shapes that could get none, with the reasons."""
+        """Take each table's snapshots; return the shapes that got none, with the reasons."""
         if not (self._is_unknown or self._store.has_changed() or self._failed.is_any_due(now_ms())):
             self.live.note_looked()
             return {}
@@ -125,9 +125,9 @@ class SnapshotLoop:
         self.live.note_failures(self._failed.all())
 
     def _take_table(self, group: TableShapes) -> dict[str, FlushtrackerError]:
-        """Take the snapshots of all shapes on one table, in as many attempts as are needed.
+        """Take the snapshots of all shapes on one table, in as many attempts as needed.
 
-        An attempt that is too large is made again for half of its shapes.
+        An attempt that is too large is repeated for half of its shapes.
         """
         failed: dict[str, FlushtrackerError] = {}
         table, at_ms = (group.source, group.table.oid), now_ms()
@@ -180,7 +180,7 @@ class SnapshotLoop:
         return self._try_to_take(group, tries - 1)
 
     def _record(self, group: TableShapes, outcome: Outcome) -> None:
-        """Remember and log what has failed, and until when it waits."""
+        """Record and log failures, and when they are retried."""
         table = _name(group)
         self._again -= set(outcome.taken)
         self._failed.forget((group.source, shape_id) for shape_id in outcome.taken)
@@ -189,7 +189,7 @@ class SnapshotLoop:
         for failure in added:
             alike.setdefault((failure.reason, failure.tries), []).append(failure)
         for (reason, tries), failures in alike.items():
-            # A server that is away for a while, as at a promotion, is nothing that somebody has to correct.
+            # A server that is temporarily unavailable, for example during a promotion, needs no correction by anyone.
             is_away = isinstance(outcome.failed[failures[0].shape_id], PostgresUnavailableError)
             will_retry = self._config.trigger_ms is not None
             wait = (

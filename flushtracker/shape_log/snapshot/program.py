@@ -18,7 +18,7 @@ STOP_TIMEOUT_S: Final = 60.0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Take the snapshots that are missing, or take them at an interval until SIGTERM or Ctrl-C."""
+    """Take the missing snapshots, once or at an interval until SIGTERM or Ctrl-C."""
     publish = load_publish_config(arguments.config)
     return _write_to_log(arguments) if publish is None else _publish(arguments, publish)
 

@@ -1,7 +1,7 @@
-"""``Progress``: how far an attempt is, for the log and the status.
+"""``Progress``: the progress of an attempt, for the log and the status.
 
-The connections of a step report how far they are as their application names, which are read over the connection that
-exports the snapshot.
+The connections of a step report progress in their application names, which are read over the connection that exports
+the snapshot.
 """
 
 import logging
@@ -19,7 +19,7 @@ from flushtracker.status.snapshot_status import AttemptStatus
 logger = logging.getLogger(__name__)
 
 _EVERY_S: Final = 5.0
-# A transaction sees the activity of one moment, unless it discards that.
+# A transaction sees the activity of one moment, unless it discards its snapshot of that.
 _DISCARD_ACTIVITY: Final = "SELECT pg_stat_clear_snapshot()"
 _REPORT: Final = re.compile(r"([0-9]{1,18}) ([0-9]{1,18})")
 _REPORTS: Final = "SELECT pid, application_name FROM pg_stat_activity WHERE application_name LIKE %s"
@@ -34,16 +34,16 @@ class Progress:
         self._started_s = self._logged_s = time.monotonic()
         self._done = self._rows = 0
         self._reports: dict[int, tuple[int, int]] = {}
-        """The present step's reports by connection; a connection that has ended keeps its last one."""
+        """The current step's reports by connection; a connection that has ended keeps its last one."""
         self._earlier: set[int] = set()
 
     @property
     def seconds(self) -> float:
-        """How long the attempt has run."""
+        """How long the attempt has been running."""
         return time.monotonic() - self._started_s
 
     def step_done(self, plan: ReadPlan, done: int, rows: int) -> None:
-        """The first ``done`` ranges are durable, with so many rows."""
+        """Record that the first ``done`` ranges are durable, with this number of rows."""
         self._done, self._rows = done, rows
         self._earlier |= self._reports.keys()
         self._reports = {}

@@ -1,4 +1,4 @@
-"""The configuration of snapshots for writers of other storages: with ``kafka`` instead of ``sink``."""
+"""The configuration of snapshots for writers with other storages: ``kafka`` instead of ``sink``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ def load_publish_config(path: Path) -> PublishConfig | None:
     if "kafka" not in root:
         return None
     root.allow("postgres", "kafka", "trigger", "status")
-    # Both topics are there if one is.
+    # Either both topics are set or neither.
     root.mapping("kafka").mapping("topics").text(SNAPSHOTS)
     return PublishConfig(
         read_tables(root.mapping("postgres")),

@@ -1,7 +1,7 @@
-"""``PublishedAttempt``: publishes the rows of an attempt as events of ``snapshots``, and then that it is complete.
+"""``PublishedAttempt``: publishes the rows of an attempt as events of ``snapshots``, and then its completion.
 
-An attempt that ends in between leaves events without an end, which readers discard once the next attempt begins. In
-memory are the rows of one batch, and the records that the client has queued.
+An attempt that ends in between leaves events without an end, which readers discard once the next attempt begins. Only
+the rows of one batch and the client's queued records are in memory.
 """
 
 import json
@@ -18,16 +18,14 @@ from flushtracker.shape_log.snapshot.read_ranges import ShapeReadError
 from flushtracker.wal.contained_transactions import ContainedTransactions
 
 CHARACTERS_PER_EVENT: Final = 500_000
-"""Keys and values in one event: few enough for any reader, and enough that the event itself costs little."""
+"""Keys and values in one event: few enough for any reader, and enough to amortize the event."""
 
 
 class Publisher(Protocol):
-    """What is needed of a ``KafkaPublisher``."""
+    """The part of ``KafkaPublisher`` that is used here."""
 
     @property
-    def pending(self) -> int:
-        """The number of records that are not confirmed yet."""
-        ...
+    def pending(self) -> int: ...
 
     def publish(self, topic: str, key: str, value: str) -> None: ...
 
@@ -50,11 +48,10 @@ class PublishedAttempt:
 
     @property
     def rows(self) -> int:
-        """How many rows were published."""
         return sum(self._rows.values())
 
     def begin(self, incarnations: Mapping[str, int]) -> None:
-        """Publish the first event of each shape, without rows, so that readers delete what they have of others."""
+        """Publish the first event of each shape, without rows, so that readers delete rows of other attempts."""
         self._incarnations = incarnations
         for shape_id in incarnations:
             self._publish(shape_id, ())
@@ -78,10 +75,10 @@ class PublishedAttempt:
                 self._publish(shape_id, held)
 
     def end(self, shape_ids: Iterable[str], contained: ContainedTransactions, wait: Callable[[], None]) -> None:
-        """Publish that the attempt of these shapes is complete.
+        """Publish that the attempt for these shapes is complete.
 
-        ``wait`` is called until everything is confirmed, before each of the steps; what it raises is raised. That a
-        snapshot was taken is published only once its readers have it.
+        ``wait`` is called until everything is confirmed, before each of the steps; its exceptions are passed on. The
+        completion is published only once readers have the rows.
         """
         self._confirmed(wait)
         last = [

@@ -1,4 +1,4 @@
-"""``ReadJob``: the Spark job of one step of an attempt, which reads some ranges of a plan into files.
+"""``ReadJob``: the Spark job for one step of an attempt, which reads some ranges of a plan into files.
 
 The files are complete once the job has ended, and are part of the log once a commit adds them.
 """
@@ -21,7 +21,7 @@ from flushtracker.wal.log_offset import LogOffset
 
 
 class ReadJob:
-    """Runs in a thread of its own, with one connection for each of ``connections`` tasks."""
+    """Runs in its own thread, with one connection for each of ``connections`` tasks."""
 
     def __init__(self, spark: SparkSession, files: RowFiles, plan: ReadPlan, numbers: range, connections: int) -> None:
         self._spark, self._files, self._plan = spark, files, plan
@@ -35,22 +35,21 @@ class ReadJob:
         self._thread.start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the job has ended within this time."""
+        """Whether the job has ended within ``timeout_s``."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def cancel(self) -> None:
-        """End the job."""
         while not self.wait(0.5):
             self._spark.sparkContext.cancelJobGroup(self._group)
 
     def written(self) -> list[WrittenFile]:
-        """The files of a job that has ended, with all rows of its ranges.
+        """The files of an ended job, with all rows of its ranges.
 
         Raises:
             ShapeReadError: ranges cannot be read, for some shapes.
             FlushtrackerError: ranges cannot be read for any shape, or files cannot be written.
-            Exception: any other, such as py4j's, if the JVM has gone.
+            Exception: any other, such as py4j's, if the JVM has exited.
         """
         if self._failure is None:
             return self._written
@@ -68,7 +67,7 @@ class ReadJob:
             self._failure = error
 
     def _rows(self) -> DataFrame:
-        """The rows of all ranges; a connection reads neighbouring ranges, so that rows of a shape stay together."""
+        """The rows of all ranges; a connection reads adjacent ranges, so that rows of a shape stay together."""
         numbers = self._spark.range(
             self._numbers.start, self._numbers.stop, 1, min(self._connections, len(self._numbers))
         )
@@ -80,7 +79,7 @@ class ReadJob:
 
 
 def log_rows(source: str, attempt: int) -> Callable[[pa.RecordBatch], pa.Table]:
-    """The function that makes rows of the shape log of rows that were read; columns that both lack are null."""
+    """Returns the function that converts read rows to rows of the shape log; columns missing in both are null."""
 
     def rows_of(read: pa.RecordBatch) -> pa.Table:
         tx_offset, _ = LogOffset.last_before_real_offsets()

@@ -8,10 +8,10 @@ from flushtracker.postgres.range_query import PageRange, page_ranges
 from flushtracker.wal.changes import Relation, TableName
 
 PAGES_PER_RANGE: Final = 512
-"""Usually 4 MiB, which is read in a second or a few, so that the progress is visible."""
+"""Usually 4 MiB, which takes a second or a few to read, so that progress is visible."""
 
 STEP_S: Final = 30.0
-"""About how long one step reads: what a lost connection costs, and how long a waiting ALTER TABLE waits."""
+"""About how long one step reads: the cost of a lost connection, and how long a waiting ALTER TABLE waits."""
 
 _FIRST_RANGES: Final = 4
 _MOST_GROWTH: Final = 8
@@ -20,7 +20,7 @@ _RANGE_BITS: Final = 39
 
 @dataclass(frozen=True, slots=True)
 class ItemColumns:
-    """The columns of a shape's items, in the order of the table's; those of its key; and the start of its keys."""
+    """The columns of a shape's items, in table order; those of its key; and the prefix of its keys."""
 
     columns: tuple[str, ...]
     key_columns: tuple[str, ...]
@@ -29,7 +29,7 @@ class ItemColumns:
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """A condition that is evaluated here, as capture evaluates it; it must be possible to bind it to ``relation``."""
+    """A condition evaluated here as capture evaluates it; it must be bindable to ``relation``."""
 
     where: str
     relation: Relation
@@ -39,7 +39,7 @@ class RowFilter:
 class TableReads:
     """How the rows of one of the plan's tables become items of a shape.
 
-    ``where`` is in the server's SQL. ``filter`` is set instead if the server may have an error for a row.
+    ``where`` is in the server's SQL. ``filter`` is set instead if the server may raise an error for a row.
     """
 
     items: ItemColumns
@@ -66,7 +66,7 @@ class ReadRange:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """All that is read in the snapshot ``snapshot_id`` for one attempt. The ``options`` may hold a password.
+    """Everything to read in the snapshot ``snapshot_id`` for one attempt. The ``options`` may hold a password.
 
     Each of the ``ranges``, which has its table's index in ``tables``, is read once, for all ``shapes``.
     """
@@ -81,12 +81,12 @@ class ReadPlan:
     statement_timeout_ms: int | None = None
 
     def range(self, number: int) -> ReadRange:
-        """The range with this number. A row of it has the same offset for each shape."""
+        """The range with this number. A row of it has the same offset for every shape."""
         table, pages = self.ranges[number]
         return ReadRange(table, pages, number << _RANGE_BITS)
 
     def without(self, shape_ids: Collection[str]) -> "ReadPlan":
-        """The plan for the other shapes."""
+        """The plan without these shapes."""
         return replace(self, shapes=tuple(shape for shape in self.shapes if shape.shape_id not in shape_ids))
 
 
@@ -100,9 +100,9 @@ def plan_ranges(pages: Iterable[int], server_version: int) -> tuple[tuple[int, P
 
 
 def next_step(done: int, ranges: int, seconds: float, connections: int) -> range:
-    """The ranges to read next, so many that ``connections`` need about :data:`STEP_S`.
+    """The ranges to read next, which should take ``connections`` about :data:`STEP_S`.
 
-    ``seconds`` is how long the ``done`` first ranges took. Without any, the first step is short, to find out.
+    ``seconds`` is how long the first ``done`` ranges took. If there are none, the step is short, to measure the rate.
 
     >>> next_step(0, 1000, 0.0, 2), next_step(8, 1000, 2.0, 2), next_step(900, 1000, 900.0, 2)
     (range(0, 8), range(8, 72), range(900, 930))

@@ -1,6 +1,6 @@
-"""Runs on executors: reads the ranges of a plan, each once for all shapes, and makes rows of the shape log of them.
+"""Runs on executors: reads each range of a plan once for all shapes, and converts it to rows of the shape log.
 
-A Spark task has one connection, on which it reads one range after another. It holds one batch of lines in memory.
+A Spark task has one connection, over which it reads its ranges in turn. It holds one batch of lines in memory.
 """
 
 import json
@@ -21,10 +21,10 @@ APPLICATION_NAME: Final = "flushtracker_snapshot"
 _REPORT_EVERY_S: Final = 1.0
 _MARK: Final = "a range could not be read: "
 _FIND_S: Final = 60.0
-"""How long to look for shapes that fail in one range, each by some twenty queries; later ones are found in turn."""
+"""How long to search one range for failing shapes, at some twenty queries each; others are found later."""
 
 Failures: TypeAlias = dict[str | None, FlushtrackerError]
-"""The errors of shapes by their ids; that of ``None`` concerns all of them."""
+"""The errors of shapes by their ids; ``None`` is for an error of all of them."""
 
 
 class RangeError(FlushtrackerError):
@@ -43,7 +43,7 @@ def range_failures(text: str) -> Failures:
 
 
 class ShapeReadError(Exception):
-    """The rows of these shapes cannot be read, each for its reason; those of others may be."""
+    """The rows of these shapes cannot be read, each for its reason; those of other shapes may be readable."""
 
     def __init__(self, reasons: Mapping[str, FlushtrackerError]) -> None:
         super().__init__(f"shapes cannot be read: {', '.join(reasons)}")
@@ -51,14 +51,13 @@ class ShapeReadError(Exception):
 
 
 def failure_of(failures: Failures) -> FlushtrackerError | ShapeReadError:
-    """The error to raise for these."""
     if None in failures:
         return failures[None]
     return ShapeReadError({shape_id: error for shape_id, error in failures.items() if shape_id is not None})
 
 
 def read_function(plan: ReadPlan) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function for ``mapInArrow``: numbers of ranges in, rows out."""
+    """The function for ``mapInArrow``: takes numbers of ranges and returns rows."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = (number for batch in batches for number in batch.column(0).to_pylist())
@@ -90,7 +89,6 @@ class _Worker:
             raise RangeError({None: error}) from error
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
         found = self._plan.range(number)
         if (items := self._item_rows.get(found.table)) is None:
             items = self._item_rows[found.table] = ItemRows(self._plan.shapes, found.table)
@@ -111,7 +109,7 @@ class _Worker:
             raise RangeError(self._failures(found, error)) from error
 
     def _lines(self, found: ReadRange, selection: RowSelection) -> Iterator[list[str]]:
-        """The rows of a range as COPY writes them, in lists of limited size."""
+        """The rows of a range as written by COPY, in lists of limited size."""
         held, characters = list[str](), 0
         for lines in self._reader.read(self._plan.tables[found.table], selection, found.pages):
             held += lines
@@ -123,7 +121,7 @@ class _Worker:
             yield held
 
     def _failures(self, found: ReadRange, error: FlushtrackerError) -> Failures:
-        """Which shapes the range cannot be read for; ``error`` is that of all of them together."""
+        """The shapes for which the range cannot be read; ``error`` is that of all of them together."""
         failed, until_s = Failures(), time.monotonic() + _FIND_S
         try:
             for shape_id, reason in failing(self._plan.shapes, lambda shapes: self._probe(found, shapes)):
@@ -154,7 +152,7 @@ def failing(
 ) -> Iterator[tuple[str, FlushtrackerError]]:
     """The shapes for which ``probe`` raises, with its errors, by halving.
 
-    Raises ``PostgresUnavailableError`` as ``probe`` does: then it is not known.
+    If ``probe`` raises ``PostgresUnavailableError``, the shapes are unknown and it is passed on.
     """
     try:
         probe(shapes)

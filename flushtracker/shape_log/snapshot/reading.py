@@ -1,11 +1,11 @@
 """``Reading``: reads all ranges of a plan in one exported snapshot, step by step.
 
 The files of a step are complete before the next step begins. A step that fails, for example because a connection was
-lost, is read again while the exporting transaction is open; earlier ones are not. A shape that cannot be read is left
-out from then on; the rows that it already has must be taken out at the end.
+lost, is repeated while the exporting transaction is open; earlier ones are not. A shape that cannot be read is skipped
+from then on; its rows so far must be removed at the end.
 
-Nothing outlives the exporting transaction: without it, no other connection can see the same rows. What was read by then
-is deleted by upkeep.
+Nothing outlives the exporting transaction: without it, no other connection can see the same rows. Upkeep deletes the
+files read by then.
 """
 
 import logging
@@ -33,7 +33,7 @@ _RETRY_PAUSE_S: Final = 1.0
 
 
 class Reading:
-    """``plan`` is for the shapes that can be read; ``failed`` has the others, with the reasons."""
+    """``plan`` is for the readable shapes; ``failed`` has the others, with the reasons."""
 
     def __init__(
         self, spark: SparkSession, files: RowFiles, plan: ReadPlan, connection: Connection, progress: Progress
@@ -47,7 +47,7 @@ class Reading:
         """The shapes that failed after some of their rows were written."""
 
     def run(self, config: TablesConfig, stop: Event) -> list[WrittenFile]:
-        """Read everything; returns the files, with all rows of the shapes of ``plan``, and some of the incomplete.
+        """Read everything; return the files, with all rows of the shapes of ``plan``, and some of incomplete ones.
 
         Raises:
             SnapshotStoppedError: ``stop`` was set before the end.
@@ -61,7 +61,7 @@ class Reading:
         return self._files
 
     def _try_step(self, config: TablesConfig, stop: Event, tries: int = _TRIES) -> None:
-        """Read one step, again if that fails for a while: an ALTER TABLE that waits for its lock blocks all readers."""
+        """Read one step, with retries: an ALTER TABLE that waits for its lock blocks all readers."""
         try:
             self._step(config, stop)
         except (PostgresUnavailableError, SinkError) as error:
@@ -87,7 +87,7 @@ class Reading:
         self._done = numbers.stop
 
     def _await(self, job: ReadJob, most_s: float, stop: Event) -> None:
-        """Run the job to its end, and check meanwhile that the snapshot's transaction is open."""
+        """Run the job to its end; check meanwhile that the snapshot's transaction is open."""
         job.start()
         try:
             while not job.wait(_POLL_S):

@@ -1,4 +1,4 @@
-"""``SnapshotStore``: where the snapshots of shapes go, and what is known there of the shapes."""
+"""``SnapshotStore``: the destination of snapshots, and its state of the shapes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,24 +25,20 @@ class Outcome:
 class SnapshotStore(Protocol):
     """Every method raises a ``FlushtrackerError`` if the store cannot be reached."""
 
-    def takes(self, writer: str) -> bool:
-        """Whether snapshots of the writer's shapes go here."""
-        ...
+    def takes(self, writer: str) -> bool: ...
 
     def has_changed(self) -> bool:
-        """Whether there may be other entries than :meth:`registry` had last."""
+        """Whether the entries may have changed since the last call of :meth:`registry`."""
         ...
 
-    def registry(self) -> Registry:
-        """What capture has registered."""
-        ...
+    def registry(self) -> Registry: ...
 
     def taken(self) -> Mapping[ShapeKey, int]:
-        """The shapes that have a snapshot, and which incarnation the last one is of."""
+        """The shapes that have a snapshot, with the incarnation of the last one."""
         ...
 
     def take(self, group: TableShapes, stop: Event, live: LiveSnapshotStatus) -> Outcome:
-        """Take the snapshots of the group's shapes in one attempt: each is complete for its readers, or not there.
+        """Take the snapshots of the group's shapes in one attempt; readers see each completely or not at all.
 
         Raises:
             SnapshotStoppedError: ``stop`` was set before the end.

@@ -1,4 +1,4 @@
-"""How the shapes of a group are read from their table in an exported snapshot."""
+"""How to read the shapes of a group from their table in an exported snapshot."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
@@ -26,7 +26,7 @@ from flushtracker.shapes.where.server_text import server_text
 def readable_shapes(
     group: TableShapes, exported: ExportedTable, failed: dict[str, FlushtrackerError]
 ) -> tuple[ShapeReads, ...]:
-    """How to read each shape; a shape that its table no longer fits is added to those that ``failed``."""
+    """How to read each shape; shapes that no longer fit their table are added to ``failed``."""
     found = list[ShapeReads]()
     for entry in group.shapes:
         shape_id = entry.definition.id
@@ -42,7 +42,7 @@ def shape_reads(
 ) -> ShapeReads:
     """How to read one shape; raises ``ShapeError`` if its table, or one of the ``inner`` ones, no longer fits it.
 
-    These are all that it reads, in the order in which they were exported.
+    The ``inner`` ones are all that it reads, in the order of their export.
     """
     parts = {part.table: part for part in parts_of(entry.definition)}
     tables = [*_part_reads(parts[entry.definition.table], bound, exported.binding, exported.leaves)]
@@ -54,7 +54,7 @@ def shape_reads(
 def _part_reads(
     definition: ShapeDefinition, bound: TableBinding, now: TableBinding, leaves: Iterable[Leaf]
 ) -> Iterator[TableReads]:
-    """How to read what a shape has of one table."""
+    """How to read a shape's part of one table."""
     shape, key, where = Shape(definition), definition.primary_key, definition.where
     can_lose = definition.keys_have_partitions
     reason = reason_to_end(shape.used_columns, bound, now, key, shape.filter, can_lose_partitions=can_lose)

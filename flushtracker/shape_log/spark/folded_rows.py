@@ -1,7 +1,7 @@
 """Folds the logs of shapes with Spark, by the functions of :mod:`flushtracker.shape_log.table`, which run on executors.
 
-All items of a row are in one task, in the order of their offsets, so a task holds a few thousand items at a time. The
-truncates of a shape, and what its subqueries return, are collected when it is read, and each task has a copy.
+All items of a row are in one task, in offset order, so a task holds a few thousand items at a time. The truncates of a
+shape, and the results of its subqueries, are collected when it is read, and each task has a copy.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -31,14 +31,14 @@ _ROWS: Final = "tx_offset bigint, op_offset bigint, operation string, key string
 _CHANGES: Final = "key string, operation string, value string, old_value string"
 _PER_BATCH: Final = 10_000
 _AFTER_DELETES: Final = 1 << 61
-"""What is added to the offsets of updates and inserts, so that they follow all deletes."""
+"""Added to the offsets of updates and inserts, so that they follow all deletes."""
 
 _TYPES: Final = {"commit_timestamp": "timestamp", "written_at": "timestamp"}
 _BIGINTS: Final = ("tx_offset", "op_offset", "xid", "chunk")
 
 
 def folded_rows(log: DataFrame) -> DataFrame:
-    """The rows, as inserts with the columns of ``fold_items``, that folding the rows of a log gives.
+    """The result of folding the rows of a log: rows as inserts with the columns of ``fold_items``.
 
     The query fails with the ``DecodeError`` of ``fold_items``, if that raises one.
     """
@@ -57,7 +57,7 @@ def _folded(truncates: Truncates, batches: Iterable[pa.RecordBatch]) -> Iterator
 
 
 def joined_rows(rows: DataFrame, table: TableName, condition: JoinedCondition) -> DataFrame:
-    """Those rows of ``table`` that are in a shape with subqueries; ``rows`` are the folded ones of all tables.
+    """The rows of ``table`` that are in a shape with subqueries; ``rows`` are the folded rows of all tables.
 
     Raises ``DecodeError`` if the condition of a subquery has no outcome for a row; for a row of ``table`` it fails the
     query.
@@ -81,7 +81,7 @@ def _matching(condition: JoinedCondition, batches: Iterable[pa.RecordBatch]) -> 
 def difference_rows(
     before: DataFrame, after: DataFrame, difference: Difference, taken_at: datetime | None
 ) -> DataFrame:
-    """The rows of a difference, as :mod:`flushtracker.shape_log.table.difference` has them, without order.
+    """The rows of a difference, the same as by :mod:`flushtracker.shape_log.table.difference`, but unordered.
 
     ``before`` and ``after`` are folded rows.
     """

@@ -1,4 +1,4 @@
-"""``write_rows``: rows of a DataFrame as Parquet files of a table, which its executors write."""
+"""``write_rows``: writes rows of a DataFrame as Parquet files of a table, on executors."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -19,10 +19,10 @@ BlockOf = Callable[[pa.RecordBatch], pa.Table]
 
 
 def write_rows(rows: DataFrame, files: RowFiles, block_of: BlockOf) -> list[WrittenFile]:
-    """Write the rows; ``block_of`` makes a block of the table's rows of a batch of them, on executors.
+    """Write the rows; ``block_of`` converts a batch to a block of table rows, on executors.
 
     Raises:
-        SinkError: the storage fails, or the files do not have all rows. A Java error of the executors is its cause.
+        SinkError: the storage fails, or the files do not have all rows. Its cause may be the executors' Java error.
     """
     attempts = task_attempts(rows.sparkSession)
 

@@ -1,6 +1,6 @@
-"""Reads shape logs with Spark: what :mod:`flushtracker.shape_log.table.reader` returns, as DataFrames.
+"""Reads shape logs with Spark: the same as :mod:`flushtracker.shape_log.table.reader`, as DataFrames.
 
-The driver finds the version and the bound; Spark's executors read the rows of that version, which are not collected.
+The driver determines the version and the bound; executors read the rows of that version, which are not collected.
 Folding sorts by key (:mod:`flushtracker.shape_log.spark.folded_rows`), so a task holds a few thousand items at a time.
 """
 
@@ -37,7 +37,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SparkShapeRead:
-    """One shape: ``rows`` contain all of it up to ``bound``, and nothing after, in no order; see ``ShapeRead``.
+    """One shape: ``rows`` contain all of it up to ``bound``, and nothing after, unordered; see ``ShapeRead``.
 
     ``rows`` can be evaluated while the table keeps the files of the version that was read.
     """
@@ -51,14 +51,14 @@ class SparkShapeRead:
 
     @property
     def position(self) -> Position:
-        """From where a follower continues; raises ``PositionError`` as that of ``ShapeRead``."""
+        """Where a follower continues; raises ``PositionError`` as ``ShapeRead.position``."""
         if self.has_subqueries:
             raise not_followed(self.shape_id)
         return self.reached
 
 
 class SparkShapeLogReader:
-    """An open shape log with its registry table; see ``ShapeLogReader`` for the arguments, and the errors raised."""
+    """An open shape log with its registry table; see ``ShapeLogReader`` for the arguments and errors."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class SparkShapeLogReader:
         changes_only: bool = False,
         even_if_ended: bool = False,
     ) -> SparkShapeRead:
-        """The log of a shape, as :func:`~flushtracker.shape_log.table.reader.read_shape_log` but without order."""
+        """The log of a shape, as :func:`~flushtracker.shape_log.table.reader.read_shape_log` but unordered."""
         found = self._finder.find_log(shape_id, after, source, changes_only=changes_only, even_if_ended=even_if_ended)
         shape = found.shape
         if (difference := found.difference) is None:
@@ -99,11 +99,11 @@ class SparkShapeLogReader:
         typed: bool = False,
         even_if_ended: bool = False,
     ) -> SparkShapeRead:
-        """The rows of a shape, as :func:`~flushtracker.shape_log.table.reader.read_shape` but without order.
+        """The rows of a shape, as :func:`~flushtracker.shape_log.table.reader.read_shape` but unordered.
 
-        A log that cannot be folded, and a value that does not fit its type, fail the query when it is evaluated. Other
-        queries find the truncates of the log at once; the columns that it names, if the registry does not know them;
-        and of a shape with subqueries what these return.
+        If the log cannot be folded, or a value does not fit its type, the query fails when it is evaluated. Some
+        queries run at once: for the truncates of the log, for its columns if the registry does not have them, and for
+        the results of subqueries.
         """
         shape = self._finder.find_rows(shape_id, at, source, typed=typed, even_if_ended=even_if_ended)
         rows, types = self._folded(shape), shape.columns
@@ -136,20 +136,19 @@ class SparkShapeLogReader:
 
 
 def _of_one_table(rows: DataFrame) -> DataFrame:
-    """The same rows; the query fails for those of a shape with subqueries, whose definition is not known."""
+    """The same rows; the query fails for rows of a shape with subqueries, whose definition is unknown."""
     fact = F.raise_error(F.lit("the shape has subqueries: its log has rows of several tables, not joined here"))
     is_joined = F.col("key").rlike(JOINED_KEY)
     return rows.where(F.when(is_joined, fact.cast("boolean")).otherwise(F.lit(True)))  # noqa: FBT003
 
 
 def _names(cells: DataFrame) -> list[str]:
-    """The names of all columns in rows."""
     names = cells.select(F.explode(F.map_keys("cells")).alias("name")).distinct()
     return sorted(row["name"] for row in names.collect())
 
 
 def _typed(text: Column, column: ColumnBinding) -> Column:
-    """The column with the type that :mod:`flushtracker.shape_log.table.column_types` gives it."""
+    """The column with its type from :mod:`flushtracker.shape_log.table.column_types`."""
     if column.type_oid == 16:
         return F.when(text.isin("t", "f"), text == "t").when(text.isNotNull(), _unfit(column))
     if column.type_oid == 17:

@@ -1,4 +1,4 @@
-"""For the functions that write a task's rows to files of a table, in its Python worker."""
+"""Writes a task's rows to files of a table, in its Python worker."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,7 +11,7 @@ from flushtracker.spark.workers import is_last_attempt
 
 
 class Counted:
-    """Iterates over batches, and counts their ``rows``."""
+    """Iterates over batches and counts their ``rows``."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -24,10 +24,10 @@ class Counted:
 
 
 def written_in_task(files: RowFiles, blocks: Iterable[pa.Table], attempts: int) -> tuple[list[WrittenFile], str | None]:
-    """In a task: the files of all blocks, and why not all could be written.
+    """In a task: write all blocks; return the files, and the reason if not all could be written.
 
-    A task that cannot write fails, and Spark starts it again. The last of its ``attempts`` returns the reason instead,
-    with which the driver also gets what other tasks have written, to discard it.
+    A task that cannot write fails, and Spark restarts it. The last of its ``attempts`` returns the reason instead, so
+    that the driver also gets the other tasks' files, to discard them.
     """
     written = list[WrittenFile]()
     try:

@@ -1,1 +1,1 @@
-"""The writers' job: shape changes in, the shape log and flush notifications out. On Spark."""
+"""The writers' job: reads shape changes, and writes the shape log and flush notifications. On Spark."""

@@ -1,4 +1,4 @@
-"""The threads of the writers' job beside its query: upkeep of the shape log, snapshots, and what the status shows."""
+"""The background threads of the writers' job: upkeep of the shape log, snapshots, and figures for the status."""
 
 import logging
 import time
@@ -42,24 +42,24 @@ class PeriodicThread:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        # Work that is not committed by then is lost, and done again after the next start.
+        # Work not committed by then is lost, and done again after the next start.
         self._thread.join(self._stop_timeout_s)
 
     def _run(self) -> None:
-        # A job that reads what is available and ends may take less than a period.
+        # A job that reads what is available and ends may take less than one period.
         self.run_once()
         while not self._stop.wait(self._period_s):
             self.run_once()
 
     def run_once(self) -> None:
-        """Do the work that is due; raises nothing."""
+        """Do the work that is due; must not raise."""
         raise NotImplementedError
 
 
 class UpkeepThread(PeriodicThread):
-    """Runs the upkeep of ``sink``, whose tables exist; logs and notes a failure, and retries.
+    """Runs the upkeep of ``sink``, whose tables must exist; logs and records failures, and retries.
 
-    Only one writer at a time has the log, so only one process does this.
+    Only one writer at a time has claimed the log, so only one process does this.
     """
 
     def __init__(self, sink: LogConfig, status: LiveWriteStatus) -> None:
@@ -76,7 +76,6 @@ class UpkeepThread(PeriodicThread):
         )
 
     def run_once(self) -> None:
-        """See :class:`PeriodicThread`."""
         self._status.upkeep_started()
         try:
             done = self._upkeep.run(self._clock.to_judge())
@@ -105,9 +104,9 @@ def _retain(sink: LogConfig) -> Retain | None:
 
 
 class SnapshotThread(PeriodicThread):
-    """Calls ``take``, which takes the snapshots of new shapes until the event is set; logs and notes a failure.
+    """Calls ``take``, which takes the snapshots of new shapes until the event is set; logs and records failures.
 
-    The same failure is logged only once in a row. All are retried.
+    The same failure is logged only once in a row. Failures are retried.
     """
 
     thread_type = InheritableThread
@@ -119,7 +118,6 @@ class SnapshotThread(PeriodicThread):
         self._last_error = ""
 
     def run_once(self) -> None:
-        """See :class:`PeriodicThread`."""
         try:
             self._take(self._stop)
         except Exception as error:  # noqa: BLE001  it must not end the job, which also works without snapshots
@@ -130,10 +128,10 @@ class SnapshotThread(PeriodicThread):
 
 
 class ShapesThread(PeriodicThread):
-    """Counts the shapes of the registry that ``status`` has, for that status; logs and notes a failure, and retries.
+    """Counts the shapes of the registry for ``status``; logs and records failures, and retries.
 
-    A thread of its own, because upkeep may take minutes. Which shapes have a snapshot is a query of the whole log. It
-    is made only if one may have been taken, and takes at most a twentieth of the time.
+    A separate thread, because upkeep may take minutes. Finding the shapes with a snapshot takes a query of the whole
+    log. It runs only if one may have been taken, and at most a twentieth of the time.
     """
 
     def __init__(self, sink: LogConfig, status: LiveWriteStatus) -> None:
@@ -142,10 +140,9 @@ class ShapesThread(PeriodicThread):
         self._taken = SnapshotsTaken(sink.log, sink.storage_options)
         self._counted: Registry | None = None
         self._is_one_lacking = True
-        """Whether a shape lacked a snapshot at the last look. No incarnation loses the one that it has."""
+        """Whether a shape lacked a snapshot at the last check. An incarnation never loses its snapshot."""
 
     def run_once(self) -> None:
-        """See :class:`PeriodicThread`."""
         started_s = time.monotonic()
         try:
             self._count()

@@ -1,29 +1,30 @@
-"""``Cuts``: notes in the log up to which LSN it has all shapes of a source, for readers of several shapes.
+"""``Cuts``: records in the log up to which LSN it is complete for all shapes of a source, for readers of several
+shapes.
 
-The ack of a source looks like that LSN: every transaction up to it is durable in the log of each shape that it was
-routed to. But a removed shape is routed nothing more, and the ack passes its end without waiting for anybody to read
-the removal. So an ack is only a cut for readers who know of every removal that the ack has passed. Capture has each of
-them confirmed by Kafka in ``shapes`` *before* it publishes the first fragment without the shape. So whoever reads, in
+The ack of a source is nearly that LSN: every transaction up to it is durable in the log of each shape that it was
+routed to. But nothing more is routed to a removed shape, and the ack passes its end without waiting for anyone to read
+the removal. So an ack is only a cut for readers that know every removal that the ack has passed. Kafka has confirmed
+each removal in ``shapes`` *before* capture publishes the first fragment without the shape. So a program that reads, in
 this order,
 
 1. an ack A from the ack table,
 2. up to which Kafka offsets the registry table has the entries of ``shapes``,
 3. where ``shapes`` ends,
 
-and finds the last two equal, knows that the table has every removal that A has passed. Then A is noted as the cut, and
-stays one: neither the log nor the registry table ever goes back. A table that was made anew, or is an older copy, does,
-so the cut names the table and a row that it must have.
+and finds the last two equal, knows that the table has every removal that A has passed. A is then recorded as the cut,
+and stays valid, because neither the log nor the registry table ever goes back. A recreated table, or an older copy,
+would go back, so the cut names the table and a row that it must have.
 
-An ack may count what was notified of another log, or of a later state of this one, if that was restored with its
-checkpoint. So A waits until the job has appended all that ``shape_changes`` had after A was read, and is not noted if a
-shape of the source lacks changes.
+An ack may include notifications for another log, or for a later state of this one, if it was restored with its
+checkpoint. So A waits until the job has appended everything that ``shape_changes`` had after A was read, and is not
+recorded if a shape of the source lacks changes.
 
-*Equal*, not *at least up to where it ended before*: compaction may have deleted a removal that nobody has read, because
-a later entry of its key replaces it. If nothing is behind what was read, no such entry is.
+*Equal*, not *at least up to where it ended before*: compaction may have deleted an unread removal because a later entry
+with its key replaces it. If everything has been read, there is no such entry.
 
-All this is so if ``shapes`` was only ever compacted. If its beginning was deleted, by whatever was not prevented from
-that, a removal may have been among it that no batch has read, and Spark's offsets are past it all the same. Whether
-what was deleted had been read, nobody knows afterwards. So there are no new cuts from such a topic.
+All this holds only if ``shapes`` was only ever compacted. If its beginning was deleted in some other way, that may have
+included a removal that no batch has read, and Spark's offsets are past it anyway. Afterwards it is unknown whether the
+deleted records had been read. So there are no new cuts from such a topic.
 """
 
 import logging
@@ -53,19 +54,18 @@ logger = logging.getLogger(__name__)
 
 _PERIOD_S: Final = 1.0
 _LONGEST_PERIOD_S: Final = 16.0
-"""While there are failures in a row."""
+"""After repeated failures."""
 
 Ends: TypeAlias = Mapping[int, int]
-"""Kafka offsets by partition, before which there are all records that count; 0 for a partition that is not there."""
+"""Kafka offsets by partition, below which all relevant records are present; 0 for a missing partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What cuts are decided by. Each raises what its storage does.
+    """The inputs for cuts; each passes on its storage's errors.
 
-    ``acks`` are the current ones by source; ``read``: of each stream, up to where the tables have it, ``None`` if that
-    is not known; ``begins`` and ``ends``: where a stream begins and ends; ``gaps``: the sources of shapes that lack
-    changes.
+    ``acks`` returns the current ones by source; ``read`` how far the tables have each stream, ``None`` if unknown;
+    ``begins`` and ``ends`` where a stream begins and ends; ``gaps`` the sources with shapes that lack changes.
     """
 
     acks: Callable[[], Mapping[str, int]]
@@ -76,16 +76,16 @@ class Looks:
 
 
 class Cuts:
-    """``note`` commits cuts, and returns those that are new."""
+    """``note`` must commit cuts, and return the new ones."""
 
     def __init__(self, looks: Looks, note: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None:
         self._looks, self._note = looks, note
         self._noted: dict[str, int] = {}
         self._waiting: tuple[dict[str, int], Ends] | None = None
-        """Acks, and where ``shape_changes`` ended afterwards."""
+        """Acks, and the ends of ``shape_changes`` afterwards."""
 
     def advance(self) -> Mapping[str, int]:
-        """Note the cuts that can be proved now; returns those that are new.
+        """Record the cuts that can be proved now; return the new ones.
 
         Raises:
             StateError: the beginning of ``shapes`` was deleted.
@@ -103,7 +103,7 @@ class Cuts:
         entries, ends = read[SHAPES], looks.ends(SHAPES)
         if any(entries.get(partition, 0) != ends.get(partition, 0) for partition in {*entries, *ends}):
             return {}
-        # Last: what is deleted from now on was read.
+        # Last: anything deleted from now on was read.
         _require_whole(looks.begins(SHAPES))
         self._waiting, gaps = None, looks.gaps()
         whole = {source: ack for source, ack in acks.items() if source not in gaps}
@@ -121,7 +121,7 @@ def _require_whole(begins: Ends) -> None:
 
 
 class CutsThread(PeriodicThread):
-    """Calls :meth:`Cuts.advance`, and ``tell`` with new cuts; a failure is logged once in a row, and it retries."""
+    """Calls :meth:`Cuts.advance`, and ``tell`` with new cuts; the same failure is logged once in a row, and retried."""
 
     thread_type = InheritableThread
 
@@ -133,7 +133,6 @@ class CutsThread(PeriodicThread):
         self._last_error = ""
 
     def run_once(self) -> None:
-        """See :class:`PeriodicThread`."""
         try:
             if self._cuts is None:
                 self._cuts = self._open_cuts(self._stack)
@@ -167,9 +166,9 @@ def cuts_thread(
     topic_ids: Mapping[str, str],
     tell: Callable[[Mapping[str, int]], None],
 ) -> CutsThread:
-    """The thread for a job whose ``driver`` reads the topics of these ids by stream; ``config`` has ``acks``.
+    """The thread for a job whose ``driver`` reads the topics with these ids; ``config`` must have ``acks``.
 
-    ``tell`` is called with the cuts that it has noted.
+    ``tell`` is called with new cuts.
     """
 
     def open_cuts(stack: ExitStack) -> Cuts:

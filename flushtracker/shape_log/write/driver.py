@@ -1,6 +1,6 @@
 """The driver's side of the writers' micro-batch: rows appended in one commit, and only then the notifications.
 
-Where a shape has begun again, that is marked in the log before its first rows are appended.
+The resync of a shape is marked in the log before its first rows are appended.
 
 If anything fails, the batch is not committed. The next driver finds its rows in the log if they were appended
 (:mod:`flushtracker.shape_log.table.claim`), and the rerun of the batch notifies them.
@@ -42,7 +42,7 @@ REMEDIES: Final = Remedies(
 
 
 class LogTables(NamedTuple):
-    """Where a driver writes: rows by ``files``, in commits of ``claim``, marks to ``log``, entries to ``registry``."""
+    """The driver's outputs: rows by ``files``, in commits of ``claim``, marks to ``log``, entries to ``registry``."""
 
     files: RowFiles
     claim: LogClaim
@@ -53,7 +53,7 @@ class LogTables(NamedTuple):
 class WriteDriver(BatchDriver):
     """Appends the rows of batches to the log, from ``first_batch_id`` on.
 
-    ``status`` gets what is durable and notified.
+    ``status`` shows what is durable and notified.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class WriteDriver(BatchDriver):
 
     @property
     def done_batch_id(self) -> int:
-        """The last batch of which the tables have everything, by this driver or the one before; -1 if there is none."""
+        """The last batch that is completely in the tables, by this driver or an earlier one; -1 if there is none."""
         return self._first_batch_id - 1 if self.finished_batch_id is None else self.finished_batch_id
 
     @property
     def gap_sources(self) -> set[str]:
-        """The sources with a shape of which changes are missing, as far as this driver has met them."""
+        """The sources with a shape that lacks changes, as far as this driver knows."""
         return {source for source, _ in list(self._gaps)}
 
     def require_not_fenced(self) -> None:
@@ -126,7 +126,7 @@ class WriteDriver(BatchDriver):
         )
 
     def _announce(self, reports: Iterable[Row], entries: Sequence[str]) -> None:
-        """Append what readers must know before the rows: new entries, and the incarnations that begin."""
+        """Append what readers must know before the rows: new entries, and marks of new incarnations."""
         if entries:
             self._tables.registry.append(entries, datetime.now(timezone.utc))
         begun = {(row["source"], row["shape_id"]): int(row["value"]) for row in reports if row["kind"] == BEGUN}
@@ -134,10 +134,11 @@ class WriteDriver(BatchDriver):
             self._tables.log.mark_incarnations(begun, datetime.now(timezone.utc))
 
     def written(self, reports: Iterable[Row], by_executors: Sequence[WrittenFile], rows: int) -> list[WrittenFile]:
-        """The batch's files: those of executors, and one of the rows that they have left to the driver.
+        """The batch's files: those written by executors, and one with the rows that they have left to the driver.
 
         Raises:
-            SinkError: it cannot be written, or the files do not have so many rows, of which some would be notified.
+            SinkError: it cannot be written, or the files do not have this number of rows, some of which would be
+                notified.
         """
         storage = self._tables.files
         storage.require(by_executors)
@@ -151,7 +152,7 @@ class WriteDriver(BatchDriver):
         self._tables.claim.append(files, self._tables.claim.version_of(batch_id))
 
     def notify(self, shapes: Iterable[Row]) -> int:
-        """Notify what is durable now; returns the number of shapes. Raises ``BrokerError``."""
+        """Notify what is durable now; return the number of shapes. Raises ``BrokerError``."""
         durable = [row for row in shapes if row["tx_offset"] >= 0]
         for row in durable:
             self._notifier.flushed(row["source"], row["shape_id"], LogOffset(row["tx_offset"], row["op_offset"]))
@@ -164,7 +165,7 @@ class WriteDriver(BatchDriver):
             self._gaps.pop((row["source"], row["shape_id"]), None)
 
     def _log_gaps(self, shapes: Iterable[Row]) -> None:
-        """Warn of each new gap once, and log when it has been closed."""
+        """Log each new gap once, and when it has been closed."""
         for row in shapes:
             key, gap = (row["source"], row["shape_id"]), row["reason"]
             if gap is not None and key not in self._gaps:
@@ -179,7 +180,7 @@ class WriteDriver(BatchDriver):
 
 
 def written_batches(shapes: Iterable[Row]) -> dict[str, WrittenBatch]:
-    """What a batch has done for each source, from the rows of its shapes."""
+    """The results of a batch for each source, from the rows of its shapes."""
     rows, flushed, commits = Counter[str](), dict[str, int](), dict[str, tuple[int, str]]()
     for row in shapes:
         source, lsn, timestamp = row["source"], row["tx_offset"], row["commit_timestamp"]
@@ -195,7 +196,9 @@ def written_batches(shapes: Iterable[Row]) -> dict[str, WrittenBatch]:
 
 
 def _time_ms(timestamp: str) -> int | None:
-    """In milliseconds since 1970; ``None`` for another text than capture writes, which a producer may choose."""
+    """The time in milliseconds since 1970; ``None`` for a text that capture does not write, but another
+    producer may.
+    """
     try:
         return int(datetime.fromisoformat(timestamp.removesuffix("Z") + "+00:00").timestamp() * 1000)
     except (ValueError, OverflowError):

@@ -26,7 +26,7 @@ from flushtracker.wal.log_offset import LogOffset
 LOG_ROWS: Final = "log_rows"  # `packed` are rows of the log
 # A file with rows of the log, `value`, and their number; not of the state function, but of ``stored_rows``.
 FILE: Final = "file"
-# Of one shape: what is durable now (-1 if nothing is notified), the number of its rows, the time of its last commit.
+# For one shape: its durable offset (-1 if nothing is notified), its number of rows, and the time of its last commit.
 SHAPE: Final = "shape"
 ENTRY: Final = "entry"  # `value` is a registry entry
 ENDED: Final = "ended"  # a shape was removed, or another writer has taken it over
@@ -57,7 +57,7 @@ STATE_SCHEMA: Final = T.StructType(
 )
 _CLOCK: Final = AgeClock()
 _FRAME_ROWS: Final = 250
-"""The most rows of one frame."""
+"""The maximum number of rows in a frame."""
 
 _Row: TypeAlias = tuple[Any, ...]
 _Frames: TypeAlias = Iterable[pd.DataFrame]
@@ -92,7 +92,7 @@ def write_function(
         state.update((group.pack(), shape_groups))
         if settings.hold and (due_ms := group.next_due_ms()) is not None:
             state.setTimeoutDuration(max(1, due_ms - now_ms))
-        # After this, only frames are made: an error while the caller iterates would not be reported with its class.
+        # After this, only frames are created: an error while the caller iterates would be reported without its class.
         reports = [_shape_row(source, batch) for batch in batches]
         reports += [
             _row(BEGUN, source, batch.shape_id, value=str(batch.begun)) for batch in batches if batch.begun is not None
@@ -106,7 +106,7 @@ def write_function(
 def _read(frames: _Frames) -> tuple[list[ChangeColumns], list[tuple[str, Any]]]:
     """The events of all frames, entries in the order of their places.
 
-    Raises ``DecodeError`` for the malformed event that is first by place, ``NewerEventError`` if its version is newer.
+    Raises ``DecodeError`` for the first malformed event by place, ``NewerEventError`` if its version is newer.
     """
     changes: list[ChangeColumns] = []
     entries: list[tuple[str, str, Any]] = []
@@ -130,14 +130,14 @@ def _read(frames: _Frames) -> tuple[list[ChangeColumns], list[tuple[str, Any]]]:
         if isinstance(first, NewerEventError):
             raise NewerEventError(fact) from first
         raise DecodeError(f"{fact}; nothing from this batch on is written or notified") from first
-    # The last entry of a key is the current one, but Spark reads files in any order. In one file or partition, a later
-    # place has at least as many characters.
+    # The last entry of a key is the current one, but Spark reads files in any order. Within a file or partition, a
+    # later place has at least as many characters.
     entries.sort(key=lambda each: (len(each[0]), each[0]))
     return changes, [(text, entry) for _, text, entry in entries]
 
 
 def _handle_others(source: str, changes: list[ChangeColumns], entries: list[tuple[str, Any]]) -> Iterator[pd.DataFrame]:
-    """Return entries that concern no shape."""
+    """Return entries that do not concern a shape."""
     if changes or any(isinstance(entry, ShapeEntry) for _, entry in entries):
         raise _misread(source)
     return _frames(_entry_rows(source, entries))
@@ -161,7 +161,7 @@ def _shape_row(source: str, batch: ShapeBatch) -> _Row:
 
 
 def _log_rows(source: str, batches: Iterable[ShapeBatch]) -> Iterator[_Row]:
-    """The rows of all shapes, none of which becomes an object of its own."""
+    """The rows of all shapes, without creating an object per row."""
     pending, shape_ids = RowColumns.empty(), list[str]()
     for batch in batches:
         start = 0

@@ -1,7 +1,7 @@
-"""``LiveWriteStatus``: the writers' job's status, which any thread may read at any time, without a lock.
+"""``LiveWriteStatus``: the writers' job's status, readable from any thread without a lock.
 
-The driver notes each batch, upkeep's thread its runs, and another one what the tables say of the shapes. Each of these
-notes is replaced as a whole by its own thread, never changed.
+The driver records each batch, upkeep's thread its runs, and another thread the figures of the shapes. Each thread
+replaces its values as a whole and never modifies them.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ _RATE_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class WrittenBatch:
-    """What a batch has done for a source: ``rows`` are durable, and shapes notified up to ``flushed_lsn``.
+    """A batch's results for a source: ``rows`` are durable, and shapes notified up to ``flushed_lsn``.
 
     ``commit_at_ms`` is when its last transaction committed. Both are ``None`` if the batch has none.
     """
@@ -41,7 +41,7 @@ class WrittenBatch:
 
 
 class LiveWriteStatus(LiveQuery):
-    """``snapshots`` is what the job itself takes, ``None`` if it takes none."""
+    """``snapshots`` is the status of the job's own snapshots, ``None`` if it takes none."""
 
     def __init__(self, snapshots: LiveSnapshotStatus | None = None, clock_ms: Callable[[], int] = now_ms) -> None:
         super().__init__(clock_ms)
@@ -49,17 +49,17 @@ class LiveWriteStatus(LiveQuery):
         self._started_at_ms = clock_ms()
         self._sources: Mapping[str, WrittenSource] = {}
         self.registry = Registry({})
-        """The registry table as the driver has read it last."""
+        """The registry table as last read by the driver."""
         self._shapes: Mapping[str, SourceShapes] | None = None
         self._cuts: Mapping[str, tuple[int, int]] = {}
-        """The last cut that was noted of each source, and when."""
+        """The last cut of each source, and when it was recorded."""
         self._recent: tuple[tuple[int, int], ...] = ()
-        """When batches of the last minute were written, and their rows."""
+        """The times of batches in the last minute, and their rows."""
         self._failure: Failure | None = None
         self._upkeep = UpkeepStatus()
 
     def note_written(self, batch: Mapping[str, WrittenBatch]) -> None:
-        """Note what a batch has written and notified, or what was notified at the start."""
+        """Record what a batch has written and notified, or what was notified at the start."""
         at_ms, sources = self._clock_ms(), dict(self._sources)
         for name, written in batch.items():
             sources[name] = _with(sources.get(name, WrittenSource(name)), written, at_ms)
@@ -79,36 +79,34 @@ class LiveWriteStatus(LiveQuery):
         }
 
     def note_shapes(self, shapes: Mapping[str, SourceShapes]) -> None:
-        """Note the shapes of each source."""
         self._shapes = shapes
 
     def note_cuts(self, cuts: Mapping[str, int]) -> None:
-        """Note the cuts that the log has got."""
+        """Record new cuts in the log."""
         at_ms = self._clock_ms()
         self._cuts = {**self._cuts, **{source: (lsn, at_ms) for source, lsn in cuts.items()}}
 
     def note_failure(self, error: Exception) -> None:
-        """Note a failure after which the job goes on."""
+        """Record a failure after which the job continues."""
         self._failure = Failure(self._clock_ms(), bounded(str(error)))
 
     def upkeep_started(self) -> None:
-        """Upkeep runs now."""
+        """Record that upkeep is running."""
         self._upkeep = replace(self._upkeep, running_since_ms=self._clock_ms())
 
     def upkeep_done(self, done: UpkeepReport) -> None:
-        """Upkeep has ended without an error."""
+        """Record that upkeep has ended without an error."""
         last = self._upkeep
         sums = {name: getattr(last, name) + count for name, count in asdict(done).items()}
         self._upkeep = UpkeepStatus(done_at_ms=self._clock_ms(), **sums)
 
     def upkeep_failed(self, error: Exception) -> None:
-        """Upkeep has failed, and is tried again."""
+        """Record that upkeep has failed and will be retried."""
         last, at_ms = self._upkeep, self._clock_ms()
         since_ms = at_ms if last.failing_since_ms is None else last.failing_since_ms
         self._upkeep = replace(last, running_since_ms=None, failing_since_ms=since_ms, error=bounded(str(error)))
 
     def read(self) -> WriteStatus:
-        """The job's status now."""
         at_ms, sources, shapes, cuts = self._clock_ms(), self._sources, self._shapes, self._cuts
         names = sorted({*sources, *(shapes or {})})
         of_shapes = {name: None if shapes is None else shapes.get(name, SourceShapes()) for name in names}

@@ -1,7 +1,7 @@
-"""Where shapes' logs end past what the checkpoint's state knows: read from the log, and kept in the checkpoint.
+"""The ends of shapes' logs that are past the checkpoint's state: read from the log, and kept in the checkpoint.
 
-The state of a batch is committed after its rows are appended, so after a crash the log may have rows of one batch more.
-With a new checkpoint, the state knows of no rows at all.
+The state of a batch is committed after its rows are appended, so after a crash the log may be one batch ahead. A new
+checkpoint's state knows no rows at all.
 """
 
 import json
@@ -29,9 +29,9 @@ LogEnds: TypeAlias = dict[tuple[str, str], LogEnd]
 
 @dataclass(slots=True)
 class CommittedWriters:
-    """What the state of batch ``batch_id`` knows of all shapes: how far each is durable, and which were forgotten.
+    """The state of all shapes after batch ``batch_id``: how far each is durable, and which were forgotten.
 
-    ``group_of``: the name of the group that a shape is in.
+    ``group_of`` returns the name of a shape's group.
     """
 
     batch_id: int
@@ -40,19 +40,18 @@ class CommittedWriters:
     _forgotten: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, shape_group: str, group: WriterGroup) -> None:
-        """Add the state of a group."""
         self.durable |= {(group.source, shape_id): each for shape_id, each in group.durable().items()}
         self._forgotten[group.source, shape_group] = group.forgotten_lsn
 
     def has(self, key: tuple[str, str], end: LogOffset) -> bool:
-        """Whether a shape is durable up to ``end``, or was removed there, and has been forgotten."""
+        """Whether a shape is durable up to ``end``, or was removed there and forgotten."""
         if key in self.durable:
             return end <= self.durable[key].offset
         return end.tx_offset <= self._forgotten.get((key[0], self.group_of(key[1])), -1)
 
 
 def read_log_ends(spark: SparkSession, log: str) -> LogEnds:
-    """Where each shape's log ends; reads three columns of the whole log. Raises ``SinkError``."""
+    """The end of each shape's log; reads three columns of the whole log. Raises ``SinkError``."""
     offset = F.struct("tx_offset", "op_offset")
     try:
         rows = (
@@ -81,14 +80,14 @@ def read_log_ends(spark: SparkSession, log: str) -> LogEnds:
 
 
 def unknown_ends(ends: LogEnds, committed: CommittedWriters) -> LogEnds:
-    """The ends past what the state knows to be durable; of a removed shape, too, as it may have begun again."""
+    """The ends past the durable offsets in the state, including removed shapes, which may have been resynced."""
     return {key: end for key, end in ends.items() if not committed.has(key, end.last_offset)}
 
 
 def last_rows(durable: Mapping[tuple[str, str], Durable]) -> LogRows:
-    """For each source the last row that the state knows to be durable; an older copy of the log lacks it.
+    """For each source the last durable row in the state; an older copy of the log lacks it.
 
-    Those of removed shapes may have been deleted.
+    Rows of removed shapes do not count, because they may have been deleted.
     """
     last: dict[str, tuple[LogOffset, str]] = {}
     for (source, shape_id), (offset, is_removed) in durable.items():
@@ -98,7 +97,7 @@ def last_rows(durable: Mapping[tuple[str, str], Durable]) -> LogRows:
 
 
 def known_ends(ends: LogEnds, durable: Mapping[tuple[str, str], Durable]) -> dict[tuple[str, str], LogOffset]:
-    """How far each shape that is not removed, or whose log goes further than the state knows, is durable."""
+    """How far each shape is durable, if it is not removed or its log is ahead of the state."""
     known = {key: each.offset for key, each in durable.items() if not each.is_removed}
     known |= {key: end.last_offset for key, end in ends.items()}
     return {key: offset for key, offset in known.items() if offset.tx_offset >= 0}
@@ -133,7 +132,6 @@ class KeptEnds:
             raise self._error("it is malformed; remove it, and the log is read instead") from error
 
     def write(self, claim: int, ends: LogEnds) -> None:
-        """Replace the claim and the ends."""
         fields = {"claim": claim, "ends": [[*key, *end] for key, end in sorted(ends.items())]}
         try:
             is_written = self._files.write(_FILE, json.dumps(fields).encode())

@@ -1,4 +1,4 @@
-"""``Notifier``: publishes the job's flush notifications; its implementation for files."""
+"""``Notifier``: publishes the job's flush notifications; with an implementation for files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,19 +19,19 @@ class Notifier(Protocol):
     """Collects how far each shape is durable, and publishes it."""
 
     def start(self, durable: Mapping[tuple[str, str], LogOffset]) -> None:
-        """Publish again how far each shape is durable; called once, before the first batch."""
+        """Notify again how far each shape is durable; called once, before the first batch."""
 
     def flushed(self, source: str, shape_id: str, offset: LogOffset) -> None:
-        """Collect that everything sent to the shape up to ``offset`` is durable."""
+        """Record that everything sent to the shape up to ``offset`` is durable."""
 
     def flush(self) -> None:
-        """Publish what was collected; it is durable when this returns."""
+        """Publish what was recorded; it is durable when this returns."""
 
     def forget(self, source: str, shape_id: str) -> None:
-        """The shape was removed: nothing of it is collected, and nothing more will be of this incarnation."""
+        """Forget a removed shape; nothing is recorded for it, and nothing will be for this incarnation."""
 
     def close(self) -> None:
-        """Publish nothing more, and free what is held."""
+        """Stop publishing, and free resources."""
 
 
 class FilesNotifier:
@@ -42,16 +42,13 @@ class FilesNotifier:
         self._pending: dict[tuple[str, str], LogOffset] = {}
 
     def start(self, durable: Mapping[tuple[str, str], LogOffset]) -> None:
-        """See :class:`Notifier`."""
         self._pending.update(durable)
         self.flush()
 
     def flushed(self, source: str, shape_id: str, offset: LogOffset) -> None:
-        """See :class:`Notifier`."""
         self._pending[source, shape_id] = offset
 
     def flush(self) -> None:
-        """See :class:`Notifier`."""
         self._writer.publish(
             FlushNotification(source, "flushed", shape_id, offset, LOG_WRITER).to_json()
             for (source, shape_id), offset in sorted(self._pending.items())

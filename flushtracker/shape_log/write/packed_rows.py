@@ -1,6 +1,6 @@
-"""Rows of the shape log on their way from the state function to their files: as Arrow has them, in one binary value.
+"""Rows of the shape log between the state function and their files, as Arrow data in one binary value.
 
-Spark would make a row of its own of each, and turn it back.
+Otherwise Spark would convert each one to a row of its own, and back.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,13 +15,13 @@ from flushtracker.shape_log.table.columns import SCHEMA
 
 PACKED_ROWS: Final = 1_000
 PACKED_BYTES: Final = 256 << 10
-"""At most in one value, or a single row. A worker holds up to 500 values at a time."""
+"""The maximum size of a value, unless it is a single row. A worker holds up to 500 values at a time."""
 
 
 def pack_rows(source: str, shape_ids: list[str], rows: RowColumns, written_at: datetime) -> Iterator[bytes]:
-    """The rows of shapes, of each its ``shape_ids``, as values of limited size; commits have the time ``written_at``.
+    """The rows with their ``shape_ids``, as values of limited size; commits get the time ``written_at``.
 
-    History is kept by that time, because a replication origin sets the time of a commit freely.
+    Retention uses that time, because a replication origin may set any commit time.
     """
     tx_offsets, op_offsets, operations, keys, values, old_values, xids, timestamps, chunks = rows.columns
     columns = {
@@ -50,7 +50,6 @@ def pack(rows: pa.Table) -> bytes:
 
 
 def unpacked(values: Iterable[bytes | bytearray | pa.Buffer]) -> Iterator[pa.Table]:
-    """The rows of each value."""
     for value in values:
         with pa.ipc.open_stream(value) as stream:
             yield stream.read_all()

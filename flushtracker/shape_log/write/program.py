@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _folders(config: WriteConfig) -> dict[str, str]:
-    """The folders that the job writes, by their keys."""
+    """The folders that the job writes, by configuration key."""
     flushes = {"flushes.directory": config.flushes.name} if isinstance(config.transport, FilesTransport) else {}
     sink = {"sink.log": config.sink.log, "sink.shapes": config.sink.shapes}
     return {"state.checkpoint": config.state.checkpoint, **sink, **flushes}

@@ -55,9 +55,9 @@ from flushtracker.wal.log_offset import LogOffset
 logger = logging.getLogger(__name__)
 
 _KAFKA_OPTIONS: Final = {
-    # Each shape's events are a chain of their own: if the records of one have expired, only that one has a gap.
+    # Each shape's events form a separate chain: if some records have expired, only those shapes have a gap.
     "failOnDataLoss": "false",
-    # An event has a hundred rows or more.
+    # An event may have a hundred rows or more.
     "maxOffsetsPerTrigger": "20000",
 }
 _UNREADABLE_RECORD: Final = (
@@ -71,23 +71,23 @@ _UNREADABLE_RECORD: Final = (
 def write_shapes(spark: SparkSession, config: WriteConfig, stop: Event) -> None:
     """Run until ``stop`` is set, or with ``available_now`` until all available changes have been written.
 
-    An unavailable broker ends the query, which is restarted on its checkpoint once the broker answers.
+    An unavailable broker ends the query, which is restarted on its checkpoint once the broker responds.
 
     Raises:
         FlushtrackerError: the error that ended the query; nothing of the batch that failed is notified.
     """
     retry = BrokerRetry(config.transport.retry_timeout_ms, stop)
     status = LiveWriteStatus(None if config.tables is None else LiveSnapshotStatus())
-    # Spark's own timer flushes what shapes hold back, and needs batches without data.
+    # Spark's timer flushes what shapes hold back, which takes batches without data.
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(config.flush == "hold").lower())
-    # Of the state function's output a worker holds twice as many rows, each of which may be of `PACKED_BYTES`.
+    # A worker holds twice this many rows of the state function's output, each of up to `PACKED_BYTES`.
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "250")
     with serving(config.status, status.read):
         retry.call(lambda: _try(spark, config, stop, retry, status))
 
 
 def _try(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRetry, status: LiveWriteStatus) -> None:
-    """Run the query, and note a failure that is retried."""
+    """Run the query, and record a failure that is retried."""
     try:
         _run(spark, config, stop, retry, status)
     except BrokerError as error:
@@ -100,7 +100,7 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
     table = create_shape_log(config.sink.log, config.sink.storage_options)
     registry = RegistryTable(config.sink.shapes, config.sink.storage_options, create=True)
     streams = open_streams(spark, config.transport, _KAFKA_OPTIONS)
-    # The state has timers only with `flush: hold`, so Spark cannot read a state of one setting with the other.
+    # The state has timers only with `flush: hold`, so Spark cannot read a state written with the other setting.
     identity = {**streams.identity(), "log": f"{log} ({table.metadata().id})", "flush": config.flush}
     CheckpointOrigin(spark, checkpoint, REMEDIES).open(identity)
     with shuffling(spark, config.state.shuffle_partitions):
@@ -109,7 +109,7 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
     ends = _claim_log(spark, checkpoint, log, claim, committed)
     registry.fence_others()
     with closing(open_notifier(config)) as notifier:
-        # Notify again how far each shape is durable: the previous process may not have done so.
+        # Notify the durable offsets again: the previous process may not have done so.
         known = known_ends(ends, committed.durable)
         notifier.start({key: notifiable(offset) for key, offset in known.items()})
         status.note_written(_durable_now(known))
@@ -162,14 +162,14 @@ def _durable_now(known: Mapping[tuple[str, str], LogOffset]) -> dict[str, Writte
 
 
 def _shapes(config: WriteConfig, status: LiveWriteStatus) -> AbstractContextManager[object]:
-    """The thread that counts the shapes, for a status that is served."""
+    """The thread that counts the shapes, if the status is served."""
     return nullcontext() if config.status is None else ShapesThread(config.sink, status)
 
 
 def _cuts(
     spark: SparkSession, config: WriteConfig, driver: WriteDriver, streams: EventStreams, status: LiveWriteStatus
 ) -> AbstractContextManager[object]:
-    """The thread that notes cuts, if there is an ack table to note them from."""
+    """The thread that records cuts, if there is an ack table."""
     if config.acks is None or not isinstance(streams, KafkaEventStreams):
         return nullcontext()
     topic_ids = {role: streams.topic_id(role) for role in ROLES}
@@ -192,7 +192,7 @@ def _snapshots(spark: SparkSession, config: WriteConfig, status: LiveWriteStatus
     if config.tables is None or live is None:
         return nullcontext()
     try:
-        # Only this needs psycopg: a job that takes no snapshots works without it.
+        # Only this needs psycopg: a job without snapshots works without it.
         from flushtracker.shape_log.snapshot.delta_snapshots import log_snapshots  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(
@@ -203,7 +203,7 @@ def _snapshots(spark: SparkSession, config: WriteConfig, status: LiveWriteStatus
 
 
 def _committed_writers(spark: SparkSession, checkpoint: str, config: WriteConfig) -> CommittedWriters:
-    """What the state of the last committed batch knows of all shapes."""
+    """The last committed batch's state of all shapes."""
     batch_id, rows = read_state_rows(spark, checkpoint, config.state.shape_groups, ["packed"], REMEDIES)
     settings = WriterSettings(config.write_unit)
     shape_groups = config.state.shape_groups
@@ -221,7 +221,7 @@ def _claim_log(
     claim: LogClaim,
     committed: CommittedWriters,
 ) -> LogEnds:
-    """Claim the log; returns the ends of logs that go further than the state knows."""
+    """Claim the log; return the ends of logs that are ahead of the state."""
     kept = KeptEnds(spark, checkpoint)
     before, ends = kept.read()
     number = claim.take(before, last_rows(committed.durable))

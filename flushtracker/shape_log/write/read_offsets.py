@@ -1,4 +1,4 @@
-"""``ReadOffsets``: up to which Kafka offsets a query has read its topics, by the log of offsets in its checkpoint."""
+"""``ReadOffsets``: the Kafka offsets up to which a query has read its topics, from its checkpoint's offset log."""
 
 import json
 
@@ -10,14 +10,14 @@ from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 
 
 class ReadOffsets:
-    """What the query of ``checkpoint`` has read; it keeps the log of its last hundred batches."""
+    """The offsets read by the query of ``checkpoint``, whose log keeps the last hundred batches."""
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
         self._files = HadoopFiles(spark, checkpoint)
         self._last: tuple[int, dict[str, dict[int, int]]] | None = None
 
     def after(self, batch_id: int) -> dict[str, dict[int, int]] | None:
-        """By topic and partition, the Kafka offset before which a batch and those before it have read all, if known.
+        """By topic and partition, the Kafka offset up to which this batch and all earlier ones have read, if known.
 
         Raises ``StateError`` if the checkpoint cannot be read.
         """
@@ -32,7 +32,7 @@ class ReadOffsets:
 
 
 def parse_offsets(content: bytes) -> dict[str, dict[int, int]]:
-    """The offsets in a file of the log of a query of topics: a version, Spark's own values, and the topics' offsets.
+    """The offsets in a file of the offset log: a version, Spark's own values, and the topics' offsets.
 
     >>> parse_offsets(b'v1\\n{"batchWatermarkMs":0}\\n{"shapes":{"0":7},"changes":{"0":2}}')
     {'shapes': {0: 7}, 'changes': {0: 2}}

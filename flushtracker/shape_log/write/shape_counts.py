@@ -1,4 +1,4 @@
-"""What the registry says of shapes, for the status and the log: how many, which ended, which have no snapshot yet."""
+"""Counts the shapes in the registry for the status and the log: live, ended, and without a snapshot."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _REMOVED = "its owner removed it"
 
 
 def count_shapes(registry: Registry, snapshots: Mapping[ShapeKey, int]) -> dict[str, SourceShapes]:
-    """By source, without those of other writers. Takes time by their number.
+    """The counts by source, without other writers' shapes. O(shapes).
 
     ``snapshots`` has the incarnation of each shape's last snapshot.
     """
@@ -28,7 +28,7 @@ def count_shapes(registry: Registry, snapshots: Mapping[ShapeKey, int]) -> dict[
 
 
 def with_own_flushes(registry: Registry) -> list[str]:
-    """The ids of the live shapes that say when to flush by bytes or time, which ``flush: batch`` does not use."""
+    """The ids of live shapes with flush limits by bytes or time, which ``flush: batch`` does not use."""
     return sorted(
         entry.definition.id
         for entry in registry.entries.values()

@@ -1,6 +1,7 @@
-"""Stores the rows that the state function returns, in the same task, and leaves the rest of its output as it is.
+"""Stores the rows that the state function returns, in the same task, and passes the rest of its output on.
 
-The rows of a task become files of the shape log. If they are few, the driver writes one file of the rows of all tasks.
+The rows of a task become files of the shape log. If there are few, the driver writes one file with the rows of all
+tasks.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +21,7 @@ from flushtracker.shape_log.write.packed_rows import pack, unpacked
 from flushtracker.spark.workers import ERROR, spare_imports
 
 FEW_BYTES: Final = 1 << 20
-"""A task with no more than this hands its rows to the driver, which holds as much of each task."""
+"""A task with at most this many bytes of rows passes them to the driver, which holds as much for each task."""
 
 _Batches = Iterable[pa.RecordBatch]
 _Write = Callable[[Iterable[pa.Table]], tuple[list[WrittenFile], str | None]]
@@ -29,7 +30,7 @@ _Write = Callable[[Iterable[pa.Table]], tuple[list[WrittenFile], str | None]]
 def store_function(
     files: RowFiles, attempts: int, few_bytes: int = FEW_BYTES
 ) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:
-    """The function for ``mapInArrow``; its output has the columns of its input. Up to ``few_bytes`` are few.
+    """The function for ``mapInArrow``; its output has the columns of its input. At most ``few_bytes`` go to the driver.
 
     ``attempts``: see :func:`~flushtracker.shape_log.spark.task_files.written_in_task`.
     """
@@ -40,7 +41,7 @@ def store_function(
         reports = list[pa.RecordBatch]()
         blocks = _blocks(batches, reports)
         stored = list(_stored(write, blocks, few_bytes))
-        # All input is read, also after an error: the state function must have come to its end.
+        # All input is read, even after an error: the state function must run to its end.
         for _ in blocks:
             pass
         yield from reports
@@ -51,7 +52,7 @@ def store_function(
 
 
 def _blocks(batches: _Batches, reports: list[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows among the output of the state function; the rest of it is added to ``reports``."""
+    """The log rows in the output of the state function; the rest is added to ``reports``."""
     for batch in batches:
         packed = batch.column("packed")
         reports.append(batch.filter(pc.is_null(packed)))

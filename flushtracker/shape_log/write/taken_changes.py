@@ -1,11 +1,11 @@
-"""``TakenChanges``: up to which LSN the job has taken all changes of a source, so that it can forget removed shapes.
+"""``TakenChanges``: the LSN up to which the job has read all changes of a source, so that it can forget removed shapes.
 
 Capture condenses the entry of a removed shape once the slot is confirmed past the shape's end, and the slot is
 confirmed only past what Kafka has confirmed. So when such an entry has been read, the topic has all changes of the
-source up to there, of every shape, and none of them will be published again. Then the job looks where the topics end.
-Once its batches have read that far, they have taken these changes, and all entries of these shapes.
+source up to there, for every shape, and none of them will be published again. The job then gets the ends of the topics.
+Once its batches have read that far, they have read these changes, and all entries of these shapes.
 
-A thread asks, because Kafka may not answer for a while. The driver tells each batch's tasks what is known by then.
+A thread does this, because Kafka may not respond for a while. The driver passes the result to each batch's tasks.
 """
 
 import logging
@@ -26,10 +26,10 @@ PERIOD_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TopicLooks:
-    """What the topics and the checkpoint say. Each raises what Kafka or the storage does.
+    """The state of the topics and the checkpoint. Each function passes on errors of Kafka or the storage.
 
-    ``ends``: where each topic ends, by role and partition; ``read``: up to where committed batches have read them,
-    ``None`` if that is not known.
+    ``ends`` returns where each topic ends, by role and partition; ``read`` up to where committed batches have read
+    them, ``None`` if unknown.
     """
 
     ends: Callable[[], Mapping[str, Mapping[int, int]]]
@@ -41,14 +41,14 @@ class TakenChanges:
 
     def __init__(self) -> None:
         self.lsns: Mapping[str, int] = {}
-        """By source, the LSN up to which all changes have been taken."""
+        """By source, the LSN up to which all changes have been read."""
         self._confirmed: Mapping[str, int] = {}
         """By source, an LSN past which the slot is confirmed."""
         self._waiting: tuple[Mapping[str, int], Mapping[str, Mapping[int, int]]] | None = None
-        """What is taken once batches have read the topics up to these ends."""
+        """The LSNs that are reached once batches have read the topics up to these ends."""
 
     def note(self, entries: Iterable[RegistryEntry]) -> None:
-        """A batch has read these entries."""
+        """Record the entries that a batch has read."""
         found = dict(self._confirmed)
         for entry in entries:
             if isinstance(entry, ShapeEntry) and entry.is_condensed and entry.removed_at is not None:
@@ -57,13 +57,13 @@ class TakenChanges:
 
     @property
     def is_pending(self) -> bool:
-        """Whether more is confirmed than is known to have been taken."""
+        """Whether more is confirmed than is known to have been read."""
         return any(lsn > self.lsns.get(source, -1) for source, lsn in self._confirmed.items())
 
     def advance(self, looks: TopicLooks) -> None:
-        """Ask what is known to have been taken now."""
+        """Update ``lsns`` from the topics and the checkpoint."""
         if self._waiting is None:
-            # Before the look: the topics have everything up to there.
+            # Before getting the ends, because the topics have everything up to there.
             confirmed = self._confirmed
             self._waiting = confirmed, looks.ends()
         confirmed, ends = self._waiting
@@ -90,7 +90,6 @@ class TakenThread(PeriodicThread):
         self._last_error = ""
 
     def run_once(self) -> None:
-        """See :class:`PeriodicThread`."""
         if not self._taken.is_pending:
             return
         try:

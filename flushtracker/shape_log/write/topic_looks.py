@@ -1,4 +1,4 @@
-"""What Kafka and the checkpoint say of how far the writers' job has read its topics."""
+"""Finds out from Kafka and the checkpoint how far the writers' job has read its topics."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from flushtracker.spark.kafka_admin import KafkaAdmin
 def topic_looks(
     spark: SparkSession, config: WriteConfig, topic_ids: Mapping[str, str], done_batch_id: Callable[[], int]
 ) -> Iterator[TopicLooks]:
-    """Looks at the topics of these ids, by role, while the block lasts. Raises as :class:`KafkaAdmin`."""
+    """The state of the topics with these ids, by role; usable inside the block. Raises as :class:`KafkaAdmin`."""
     transport = config.transport
     if not isinstance(transport, KafkaTransport):
         raise TypeError("these are looks at topics")

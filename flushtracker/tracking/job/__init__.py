@@ -1,1 +1,1 @@
-"""The tracking job: fragments and flushes in, acks out."""
+"""The tracking job: reads fragments and flushes, and writes acks."""

@@ -1,6 +1,6 @@
-"""``DeadLetters``: refused flush notifications, which the driver appends to a Delta table.
+"""``DeadLetters``: appends refused flush notifications to a Delta table, from the driver.
 
-They cannot be read, or another program than the shape's writer has sent them.
+They are malformed, or were sent by another program than the shape's writer.
 """
 
 import logging
@@ -20,21 +20,19 @@ _MOST_PLACES: Final = 100
 
 
 class DeadLetters:
-    """The dead letters that go to the table at ``uri``."""
-
     def __init__(self, spark: SparkSession, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._spark = spark
         self._uri = spark_path(uri)
         self._table = DeadLetterTable(self._uri, storage_options)
 
     def require_writable(self) -> None:
-        """Raise ``SinkError`` if the folder cannot be written, or has something else than the table."""
+        """Raise ``SinkError`` if the folder cannot be written, or has something other than the table."""
         self._table.require_usable()
 
     def append(self, letters: Sequence[Row], batch_id: int, refused: int) -> None:
         """Append dead letters, of the ``refused`` notifications of a batch; a rerun of the batch adds nothing.
 
-        They delay nothing: if they cannot be stored, that is logged, and the next ones are tried again.
+        They never stop the job: a failure to store them is only logged.
         """
         written_at = datetime.now(timezone.utc)
         rows = [

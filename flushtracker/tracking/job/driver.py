@@ -1,10 +1,10 @@
-"""The driver's side of a micro-batch: the groups' rows in, one ack for each source out.
+"""The driver's side of a micro-batch: turns the groups' rows into one ack per source.
 
 Nothing is acknowledged before the whole batch is known to be free of errors. The trackers change before the ack table
 does: if writing it fails, they are discarded, and the next driver rebuilds them from the committed state
-(``AckDriver.restore``). After each batch the live status gets what holds each ack, whether or not it has advanced.
+(``AckDriver.restore``). After each batch the live status shows what holds each ack, whether or not it has advanced.
 
-A source with a gap is set aside: it gets no further ack, and the others go on. With the last one the job ends.
+A source with a gap is set aside: it gets no further ack, and the others continue. If all are set aside, the job ends.
 """
 
 import logging
@@ -65,7 +65,7 @@ def read_committed_reports(spark: SparkSession, checkpoint: str, shape_groups: i
 
 
 class AckDriver(BatchDriver):
-    """Keeps a tracker for each source; ``status`` gets what they know. ``resend`` is what to do about a gap."""
+    """Keeps a tracker for each source; ``status`` shows their state. ``resend`` is the remedy for a gap."""
 
     def __init__(
         self, ack_table: AckTable, dead_letters: DeadLetters, status: LiveJobStatus, resend: str = START_OVER
@@ -79,10 +79,10 @@ class AckDriver(BatchDriver):
         self._logged_gaps: set[str] = set()
 
     def restore(self, state: CommittedReports) -> None:
-        """Rebuild the trackers from the committed state, and append the acks that a lost or new table lacks.
+        """Rebuild the trackers from the committed state, and append acks missing from a lost or new table.
 
         Raises:
-            GapError: each source has one.
+            GapError: every source has a gap.
         """
         self.trackers.apply(state.reports)
         self._set_aside()
@@ -101,7 +101,7 @@ class AckDriver(BatchDriver):
             raise GapError(f"{gaps[min(gaps)]}: {self._resend}")
 
     def _set_aside(self) -> None:
-        """Log each new gap; raises ``GapError`` if each source has one."""
+        """Log each new gap; raises ``GapError`` if every source has one."""
         gaps = self.trackers.gaps()
         if self.trackers.all_set_aside:
             raise GapError(gaps[min(gaps)])
@@ -112,7 +112,7 @@ class AckDriver(BatchDriver):
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Acknowledge what the groups report, unless one reports an error."""
         started = time.monotonic()
-        # The groups forget what an ack has passed; also one that they do not know of, because their state is older.
+        # Groups forget what an ack has passed, even an ack that they do not know because their state is older.
         acked = {source: tracker.ack_lsn for source, tracker in self.trackers.items() if tracker.ack_lsn >= 0}
         batch.sparkSession.sparkContext.setLocalProperty(*as_property(acked))
         rows = batch.collect()
@@ -124,7 +124,7 @@ class AckDriver(BatchDriver):
         self._status.note_events(events, refused)
 
     def _apply(self, rows: list[Row], batch_id: int, started: float) -> Counter[str]:
-        """Acknowledge what the reports allow; returns the events of each source."""
+        """Acknowledge what the reports allow; return the number of events of each source."""
         reports = [row for row in rows if row["kind"] == REPORT]
         acks = self.trackers.apply(ReportRow(row["source"], row["shape_group"], row["report"]) for row in reports)
         self._set_aside()
@@ -137,7 +137,6 @@ class AckDriver(BatchDriver):
         return events
 
     def _acknowledge(self, acks: Mapping[str, int], batch_id: int) -> None:
-        """Append the acks of all sources in one commit."""
         rows = [self._ack_row(source, ack_lsn, batch_id) for source, ack_lsn in sorted(acks.items()) if ack_lsn >= 0]
         if rows:
             self._ack_table.append(*rows)
@@ -157,7 +156,7 @@ class AckDriver(BatchDriver):
         )
 
     def _log_batch(self, batch_id: int, events: Mapping[str, int], advanced: int, started: float) -> None:
-        """One line, whose numbers are those of all sources of the batch if there are several."""
+        """Log one line; with several sources its numbers are totals."""
         ms, count = int((time.monotonic() - started) * 1000), sum(events.values())
         if len(events) > 1:
             pending = sum(self.trackers[source].pending_shapes for source in events)

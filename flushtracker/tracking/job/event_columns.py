@@ -1,4 +1,4 @@
-"""``EventColumns``: the events that a task has read, as columns of numbers for each source, and their groups."""
+"""``EventColumns``: the events read by a task, as columns of numbers per source, split into groups."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -49,8 +49,8 @@ class EventColumns:
     def add_deleted_flush(self, key: str) -> None:
         """Read the key of a flush notification that capture has deleted; raises ``DecodeError``.
 
-        Capture does so once an ack has passed the removal of the shape. Then its group need not keep that any more, and
-        gets no other event to forget it by if its other shapes are quiet.
+        Capture deletes it once an ack has passed the removal of the shape. Its group then no longer needs the removal,
+        and may get no other event on which to forget it.
         """
         source, shape_id = read_flush_key(key)
         self._of(source).forgotten.add(shape_id)
@@ -71,7 +71,6 @@ class EventColumns:
         self.size += 1 + len(shapes)
 
     def parts(self, shape_groups: int) -> Iterator[GroupPart]:
-        """The events of each group."""
         for source, columns in self._sources.items():
             if columns.places:
                 yield GroupPart(source, CHAIN, columns.chain_links().pack())
@@ -89,7 +88,7 @@ class EventColumns:
 
 
 class _SourceColumns:
-    """The events of one source: its fragments and its flushes, each in one list of numbers."""
+    """The events of one source: its fragments and its flushes, as lists of numbers."""
 
     def __init__(self) -> None:
         self.links: list[int] = []
@@ -133,8 +132,8 @@ def _by_group(events: ShapeEvents, shape_groups: int) -> Iterator[tuple[str, Sha
 
 
 def _groups(labels: Sequence[str], shape_groups: int) -> tuple[Sequence[str], Ints]:
-    """The names of the groups, and for each label the index of its group: a shape has one, whoever notifies it."""
-    # Without a call for each: most are the ids of shapes.
+    """The names of the groups, and for each label the index of its group; a shape has one group for all writers."""
+    # Without a call per label: most are shape ids.
     shape_ids = {label: label.partition(SEPARATOR)[0] for label in dict.fromkeys(labels)}
     if shape_groups == 0:
         names: Sequence[str] = list(dict.fromkeys(shape_ids.values()))

@@ -34,9 +34,11 @@ DEAD_LETTER: Final = "dead_letter"
 REFUSED: Final = "refused"  # how many notifications, also those that are no dead letter because there are too many
 
 _MOST_LETTERS: Final = 1_000
-"""So many malformed flush notifications of a micro-batch are dead letters: the driver holds them."""
+"""At most this many malformed flush notifications of a micro-batch become dead letters, because the driver
+holds them.
+"""
 _MOST_STRAY: Final = 10
-"""So many flushes of others than the shapes' writers are dead letters, of each group and micro-batch."""
+"""At most this many stray flushes per group and micro-batch become dead letters."""
 
 OUTPUT_SCHEMA: Final = T.StructType(
     [
@@ -60,8 +62,6 @@ STATE_SCHEMA: Final = T.StructType(
 
 
 class OutputRow(NamedTuple):
-    """A row of :data:`OUTPUT_SCHEMA`."""
-
     kind: str
     source: str = ""
     shape_group: str = ""
@@ -79,9 +79,9 @@ _Frames = Iterable[pd.DataFrame]
 class GroupSettings:
     """Settings of all groups. ``last_acks`` has each source's last ack in the ack table when the job started.
 
-    Each group continues from there, or from the ack before the micro-batch, whatever its state: what was acknowledged
-    needs no flush, even if it is resent, and the flushes of removed shapes may have been deleted since. So a group
-    forgets what an ack has passed, also if its own shapes are quiet.
+    Each group continues from there, or from the ack before the micro-batch, whatever its state: acknowledged
+    transactions need no flush, even if resent, and the flushes of removed shapes may have been deleted. So a group
+    forgets what an ack has passed, even if its own shapes are quiet.
     """
 
     shape_groups: int
@@ -129,9 +129,9 @@ _Handled: TypeAlias = tuple[str, int, list[OutputRow]]
 
 
 def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> _Handled | None:
-    """Apply events to a shape group; the events are its flushes. There may be none: see ``add_deleted_flush``.
+    """Apply events to a shape group; the events counted are its flushes. There may be none: see ``add_deleted_flush``.
 
-    These alone make no state, as anybody may have deleted anything; then the result is ``None``.
+    Deleted flushes alone create no state, because any program may delete anything; then the result is ``None``.
     """
     parts: list[ShapeEvents] = []
     for frame in frames:
@@ -153,7 +153,9 @@ def _handle_shapes(source: str, frames: _Frames, state: GroupState, settings: Gr
 
 
 def _stray_letters(source: str, stray: Sequence[StrayFlush]) -> list[OutputRow]:
-    """Dead letters for flushes of others than the shapes' writers; the first says how many there are if not all are."""
+    """Dead letters for flushes by other writers than the shapes'; if there are too many, the first one has their
+    number.
+    """
     if not stray:
         return []
     letters = []
@@ -173,7 +175,7 @@ def _stray_letters(source: str, stray: Sequence[StrayFlush]) -> list[OutputRow]:
 
 
 def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: GroupSettings) -> _Handled:
-    """Apply fragments to a source's chain; the events are the fragments."""
+    """Apply fragments to a source's chain; the events counted are the fragments."""
     if state.exists:
         chain = FragmentChain.unpack(source, bytes(state.get[0]))
     else:
@@ -186,7 +188,9 @@ def _handle_chain(source: str, frames: _Frames, state: GroupState, settings: Gro
 
 
 def _handle_unreadable(frames: _Frames) -> Iterator[list[OutputRow]]:
-    """Turn malformed flush notifications into dead letters, and what must stop the job into an error. No state."""
+    """Turn malformed flush notifications into dead letters, and anything that must stop the job into an error.
+    Stateless.
+    """
     refused, letters = 0, list[OutputRow]()
     first_error: OutputRow | None = None
     for event in (Unreadable.unpack(packed) for frame in frames for packed in frame["packed"].tolist()):
@@ -204,7 +208,7 @@ def _handle_unreadable(frames: _Frames) -> Iterator[list[OutputRow]]:
 def _error_of(event: Unreadable) -> OutputRow | None:
     """The error that stops the job, ``None`` for a malformed flush notification, which can only delay an ack.
 
-    A flush notification of a newer version is right, and would be lost as a dead letter.
+    A flush notification of a newer version is valid, and would be lost as a dead letter.
     """
     if event.is_newer:
         return OutputRow(ERROR, report=NewerEventError.__name__, reason=f"{event.place}: {event.reason}")

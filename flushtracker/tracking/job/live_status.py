@@ -1,4 +1,4 @@
-"""``LiveJobStatus``: the tracking job's status, which any thread may read at any time. The driver notes each batch."""
+"""``LiveJobStatus``: the tracking job's status, readable from any thread. The driver records each batch."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ _MOST_REMOVED: Final = 1000
 class SourceView:
     """A source after its last batch. ``shapes`` are those of ``status.holders``.
 
-    ``since_ms`` has, for each shape that the groups list, since when it is pending; ``status.stalled_shapes`` is
-    counted from it. ``removed`` are the last shapes that were removed while a group listed them.
+    ``since_ms`` has, for each shape that the groups list, since when it is pending without progress;
+    ``status.stalled_shapes`` is counted from it. ``removed`` are the shapes last removed while a group listed them.
     """
 
     status: SourceStatus
@@ -33,7 +33,7 @@ class SourceView:
     def of(
         cls, source: str, tracker: SourceTracker, previous: "SourceView | None", at_ms: int, retired_by: str | None
     ) -> "SourceView":
-        """The view after a batch that ended ``at_ms``, given the one before."""
+        """The view after a batch that ended ``at_ms``, given the previous one."""
         removed = previous.removed if previous else ()
         if tracker.removed:
             removed = (*removed, *sorted(tracker.removed))[-_MOST_REMOVED:]
@@ -43,7 +43,6 @@ class SourceView:
         return cls(status, tracker.holders, tuple(tracker.pending_since_ms()), removed)
 
     def at(self, at_ms: int, grace_ms: int) -> SourceStatus:
-        """The status at a later time."""
         if self.status.retired_by is not None or self.status.gap is not None:
             return self.status
         return replace(self.status, stalled_shapes=sum(at_ms - since_ms >= grace_ms for since_ms in self.since_ms))
@@ -82,26 +81,26 @@ def _status(source: str, tracker: SourceTracker, previous: SourceView | None, at
 
 
 def _lsn(lsn: int | None) -> int | None:
-    """``None`` also for the -1 before the first."""
+    """``None`` for -1, which is before the first."""
     return None if lsn is None or lsn < 0 else lsn
 
 
 class LiveJobStatus(LiveQuery):
-    """``grace_ms`` is ``stall.grace``. One thread at a time notes; any thread may read."""
+    """``grace_ms`` is ``stall.grace``. One thread at a time records; any thread may read."""
 
     def __init__(self, grace_ms: int, clock_ms: Callable[[], int] = now_ms) -> None:
         super().__init__(clock_ms)
         self.grace_ms = grace_ms
         started_at_ms = clock_ms()
         self._last = JobStatus(started_at_ms, started_at_ms, is_ready=False)
-        """The sums, which include all drivers."""
+        """Sums over all drivers."""
         self._open_transactions: tuple[OpenTransaction, ...] = ()
         self._events: Mapping[str, int] = {}
         self.sources: Mapping[str, SourceView] = {}
-        """Each source after its last batch; ``stalled_shapes`` is not counted."""
+        """Each source after its last batch, without counting ``stalled_shapes``."""
 
     def note_sources(self, trackers: Mapping[str, SourceTracker]) -> None:
-        """Note the sources, once the acks of a batch are in the table, or the trackers are restored."""
+        """Record the sources, once the acks of a batch are in the table, or the trackers are restored."""
         at_ms, before = self._clock_ms(), self.sources
         retired = successors(name for name, each in trackers.items() if each.has_fragments)
         self.sources = {
@@ -110,7 +109,7 @@ class LiveJobStatus(LiveQuery):
         }
 
     def note_events(self, events: Mapping[str, int], dead_letters: int) -> None:
-        """Note what a batch has read: the events of each source, and refused flush notifications."""
+        """Record the events that a batch has read from each source, and its refused flush notifications."""
         before, last = self._events, self._last
         self._events = {**before, **{name: before.get(name, 0) + count for name, count in events.items()}}
         self._last = replace(
@@ -118,11 +117,10 @@ class LiveJobStatus(LiveQuery):
         )
 
     def note_open_transactions(self, found: Iterable[transaction_watch.OpenTransaction]) -> None:
-        """Note the transactions that hide records; the thread that looks for them is none of the driver's."""
+        """Record the transactions that hide records; called from the watching thread, not the driver's."""
         self._open_transactions = tuple(OpenTransaction(*each) for each in found)
 
     def read(self) -> JobStatus:
-        """The job's status now."""
         last, events, at_ms = self._last, self._events, self._clock_ms()
         sources = (view.at(at_ms, self.grace_ms) for view in self.sources.values())
         return replace(

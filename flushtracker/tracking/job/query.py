@@ -39,7 +39,7 @@ class Recovery:
 def track_flushes(spark: SparkSession, config: JobConfig, stop: Event, recovery: Recovery | None = None) -> None:
     """Run until ``stop`` is set, or with ``available_now`` until all available events have been read.
 
-    An unavailable broker ends the query, which is restarted on its checkpoint once the broker answers.
+    An unavailable broker ends the query, which is restarted on its checkpoint once the broker responds.
 
     Raises:
         FlushtrackerError: the error that ended the query; nothing of the batch that failed is acknowledged.
@@ -105,7 +105,7 @@ def _run(
     except (GapError, DecodeError) as error:
         raise type(error)(f"{error}: {streams.remedies[type(error).__name__]}") from error
     if config.trigger_ms is None and not stop.is_set():
-        # All that is available has been read; who waits for this program's end sees by its exit code that some is not.
+        # Everything available has been read; the exit code must show that a source has a gap.
         driver.require_no_gap()
     logger.info("query ended last_batch_id=%s", driver.last_batch_id)
 

@@ -1,4 +1,4 @@
-"""``--recover``: reads where the new checkpoint begins, and logs what it skips."""
+"""``--recover``: finds where the new checkpoint begins, and logs what it skips."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -84,7 +84,7 @@ def _source_records(rows: list[Row]) -> list[SourceRecords]:
 
 
 def log_abandoned(records: Collection[SourceRecords], last_acks: Mapping[str, int], abandoned: Collection[str]) -> None:
-    """Log what is given up with each abandoned source, all of which have records."""
+    """Log what is given up with each abandoned source; all of them have records."""
     retired = successors(record.source for record in records)
     for source in sorted(set(abandoned)):
         logger.warning(

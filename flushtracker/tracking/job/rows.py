@@ -1,9 +1,9 @@
 """Reads events in Python workers: into the rows of the stateful operator, or into heads for a recovery.
 
-Python workers parse the events before Spark groups them. Each row has what one task has read for one group, packed
-into columns (:mod:`flushtracker.tracking.job.event_columns`), so the JVM moves a few rows of bytes, however many events
-there are. A row's key is ``(source, shape_group)``: the shapes' group, or :data:`CHAIN` for the source's chain. A
-malformed event is a row of its own, with an empty source.
+Python workers parse the events before Spark groups them. Each row has the events that one task has read for one group,
+packed into columns (:mod:`flushtracker.tracking.job.event_columns`), so the JVM moves only a few rows of bytes. A row's
+key is ``(source, shape_group)``: the shapes' group, or :data:`CHAIN` for the source's chain. A malformed event is a row
+of its own, with an empty source.
 """
 
 import json
@@ -45,11 +45,11 @@ _ARROW_SCHEMA: Final = pa.schema(
 _HEAD_NAMES: Final = [field.split()[0] for field in HEAD_SCHEMA.split(", ")]
 _HEAD_TYPES: Final = (pa.string(), pa.int64(), pa.bool_(), pa.int64())
 _MAX_SIZE: Final = 200_000
-"""How many flushes and shapes of fragments a task keeps before it makes rows of them."""
+"""The number of flushes and shapes of fragments that a task collects before it creates rows."""
 _MAX_BYTES: Final = 64 << 20
-"""So many bytes of events are packed at once, also of events that cannot be read."""
+"""The number of bytes of events packed at once, including malformed events."""
 _MOST_TEXT_BYTES: Final = 10_000
-"""So much is kept of an event that cannot be read; Kafka has the rest."""
+"""The part of a malformed event that is kept; Kafka has the rest."""
 
 
 class Unreadable(NamedTuple):
@@ -65,27 +65,24 @@ class Unreadable(NamedTuple):
     is_newer: bool = False
 
     def part(self) -> GroupPart:
-        """Its row; the inverse of :meth:`unpack`."""
         return GroupPart("", "", json.dumps(self).encode())
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Unreadable":
-        """Read what :meth:`part` packed."""
         return cls(*json.loads(packed))
 
 
 def to_rows(raw: DataFrame, shape_groups: int) -> DataFrame:
     """Turn events ``(stream, value, place)`` into rows of :data:`ROW_SCHEMA`.
 
-    ``stream`` is ``fragments`` or ``flushes``, ``value`` the event's bytes, ``place`` names where it was read. Of a
-    deleted flush, ``value`` is null and ``place`` the key.
-    With 0 ``shape_groups`` every shape is its own group.
+    ``stream`` is ``fragments`` or ``flushes``, ``value`` the event's bytes, ``place`` names where it was read. For a
+    deleted flush, ``value`` is null and ``place`` is the key. With 0 ``shape_groups`` every shape is its own group.
     """
     return raw.select("stream", "value", "place").mapInArrow(event_parser(shape_groups), ROW_SCHEMA)
 
 
 def event_parser(shape_groups: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for ``mapInArrow``: batches of events into batches of rows."""
+    """The function for ``mapInArrow``: converts batches of events to batches of rows."""
 
     def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         spare_imports()
@@ -102,7 +99,7 @@ def event_parser(shape_groups: int) -> Callable[[Iterator[pa.RecordBatch]], Iter
 def read_parts(
     batches: Iterable[Iterable[tuple[str, bytes | None, str]]], shape_groups: int
 ) -> Iterator[list[GroupPart]]:
-    """The groups' parts of batches of events ``(stream, value, place)``, in lists that are not empty."""
+    """The groups' parts of batches of events ``(stream, value, place)``, in non-empty lists."""
     columns, unreadable, read_bytes = EventColumns(), list[GroupPart](), 0
     for event in chain.from_iterable(batches):
         read_bytes += len(event[1] or b"")
@@ -117,9 +114,10 @@ def read_parts(
 
 
 def _read(columns: EventColumns, stream: str, value: bytes | None, place: str) -> Unreadable | None:
-    """Add an event to the columns, or return it as malformed.
+    """Add an event to the columns, or return it if it is malformed.
 
-    A flush without a value is a tombstone, with which compaction removes the flushes of a shape; anybody's key will do.
+    A flush without a value is a tombstone, with which compaction removes the flushes of a shape; its key may be
+    arbitrary.
     """
     if value is None and stream == FRAGMENTS:
         return Unreadable(stream, None, place, "it has no value")
@@ -147,7 +145,7 @@ def _events(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes | None, str]]:
 
 
 def parse_heads(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The function for ``mapInArrow``: records ``(partition, offset, timestamp_ms, value)`` into their heads."""
+    """The function for ``mapInArrow``: converts records ``(partition, offset, timestamp_ms, value)`` to their heads."""
     for batch in batches:
         *place, values = batch.columns
         if len(values):

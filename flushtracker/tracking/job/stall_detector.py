@@ -18,18 +18,18 @@ _LONGEST_TICK_S: Final = 10.0
 
 
 class _Stall(NamedTuple):
-    """A shape that has not flushed past ``last_flushed`` for the grace period; ordered as holders are."""
+    """A shape that has not flushed past ``last_flushed`` for the grace period; ordered like holders."""
 
     last_flushed: LogOffset
     shape_id: str
 
 
 class StallDetector:
-    """A thread that logs which of the ten shapes that hold the ack have made no progress for the grace period.
+    """A thread that logs those of the first ten holders that have made no progress for the grace period.
 
-    Each stall is logged again whenever its time has doubled (grace, 2 × grace, 4 × grace, …), and once when it ends.
-    Of a retired source, only that it is one is logged, once, if something is pending. A source with a gap is left out.
-    The thread only reads ``status``. A context manager.
+    Each stall is logged again whenever its time has doubled (grace, 2 × grace, 4 × grace, …), and once when it ends. A
+    retired source is only logged once, if something is pending, and a source with a gap not at all. The thread only
+    reads ``status``. A context manager.
     """
 
     def __init__(self, status: LiveJobStatus, clock_ms: Callable[[], int] = now_ms) -> None:
@@ -40,7 +40,6 @@ class StallDetector:
         self._logged: dict[str, dict[_Stall, int]] = {}
         """By source, how often each stall was logged, or would have been if the job had run since its start."""
         self._retired: set[str] = set()
-        """The retired sources that were logged."""
         self._thread = Thread(target=self._run, name="stall-detector", daemon=True)
 
     def __enter__(self) -> "StallDetector":
@@ -56,7 +55,7 @@ class StallDetector:
             self.tick()
 
     def tick(self) -> None:
-        """Log what has changed since the last call."""
+        """Log changes since the last call."""
         for source, view in self._status.sources.items():
             if view.status.retired_by is not None:
                 self._log_retired(view.status)
@@ -80,7 +79,7 @@ class StallDetector:
         at_ms = self._clock_ms()
         for shape, holder in zip(view.shapes, view.status.holders, strict=True):
             stall, waited_ms = _Stall(shape.last_flushed, shape.shape_id), at_ms - shape.since_ms
-            # 1 from the grace period on, 2 from twice as long on, 3 from four times.
+            # 1 from the grace period on, 2 from twice that, 3 from four times that.
             times = (waited_ms // self._status.grace_ms).bit_length() if waited_ms > 0 else 0
             if times > logged.get(stall, 0):
                 logged[stall] = times
@@ -96,7 +95,7 @@ class StallDetector:
     def _log_ended(self, source: str, view: SourceView, logged: dict[_Stall, int]) -> None:
         listed = [_Stall(shape.last_flushed, shape.shape_id) for shape in view.shapes]
         for stall in sorted(logged.keys() - set(listed)):
-            # If the list is full, a shape after its end may still be stalled.
+            # If the list is full, a shape beyond its end may still be stalled.
             if len(listed) < HOLDERS or stall < listed[-1]:
                 del logged[stall]
                 logger.info(

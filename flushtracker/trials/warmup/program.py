@@ -1,6 +1,6 @@
 """``python -m flushtracker.trials.warmup.program``: writes the class archives of Spark and of the local broker.
 
-It writes those that do not exist. Only jobs that start Spark themselves use Spark's: under spark-submit the cluster
+It writes only missing archives. Only jobs that start Spark themselves use Spark's: under spark-submit the cluster
 configures the JVM.
 """
 
@@ -26,7 +26,7 @@ _WRITE_TIMEOUT_SECONDS: Final = 120
 
 
 def main() -> int:
-    """Write the archives that do not exist; returns the exit code."""
+    """Write missing archives; return the exit code."""
     try:
         java = check_java()
         broker, spark = broker_archive(BROKER_JARS.paths(), java), spark_archive(SPARK_JARS.paths(), java)
@@ -66,7 +66,7 @@ def _create(archive: Path, write: Callable[[Path, Path], None]) -> None:
 
 
 def _write_broker(folder: Path, archive: Path) -> None:
-    """Run a broker, with a record that is written and read; it writes the archive when it exits."""
+    """Run a broker and write and read a record; the broker writes the archive when it exits."""
     with LocalBroker(folder / "broker", jvm_options=shlex.split(write_archive(archive))) as broker:
         config = SampleStreams(broker.bootstrap_servers).config
         reader = TopicReader(config)
@@ -78,13 +78,12 @@ def _write_broker(folder: Path, archive: Path) -> None:
 
 
 def _write_spark(folder: Path, archive: Path) -> None:
-    """Run both jobs on a broker."""
     with LocalBroker(folder / "broker") as broker:
         _run_jobs(folder, broker.bootstrap_servers, archive)
 
 
 def _run_jobs(folder: Path, bootstrap_servers: str, archive: Path) -> None:
-    """Run both jobs, and wait until their JVM has written the archive, which it does after the program's end."""
+    """Run both jobs, and wait for their JVM to write the archive, which it does after the program's end."""
     options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {write_archive(archive)}"
     done = subprocess.run(  # noqa: S603  our own command
         [sys.executable, "-m", "flushtracker.trials.warmup.sample_run", str(folder), bootstrap_servers],

@@ -51,7 +51,6 @@ class SampleStreams:
         self._publish(ShapeEntry(_SOURCE, definition, 1, _START))
 
     def publish(self, lsn: int) -> None:
-        """Publish a transaction with this commit LSN."""
         last = LogOffset(lsn, 0)
         commit = Commit("2026-01-01T00:00:00.000000Z", lsn + 8)
         item = LogItem(last, "insert", '"public"."items"/"1"', {"id": "1"})
@@ -82,7 +81,7 @@ class SampleStreams:
 
 
 def run(folder: Path, bootstrap_servers: str) -> int:
-    """Run the jobs; returns the exit code of the first that fails, else 0."""
+    """Run the jobs; return the exit code of the first that fails, else 0."""
     os.chdir(folder)
     streams = SampleStreams(bootstrap_servers)
     jobs = {"write": _WRITE, "track": _TRACK}
