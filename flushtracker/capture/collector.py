@@ -27,7 +27,6 @@ from flushtracker.capture.shapes.subscriptions import Subscriptions
 from flushtracker.capture.wire.history_check import ResendCheck, TransactionIdentity
 from flushtracker.capture.wire.outbox import Outbox
 from flushtracker.errors import DecodeError, ShapeError, UnreadableTextError
-from flushtracker.events.fragment_sequencer import FragmentSequencer
 from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments
 from flushtracker.wal.changes import Commit, Relation, TransactionFragment
 from flushtracker.wal.fragment_converter import FragmentConverter
@@ -91,7 +90,6 @@ class Collector:
         self._outbox = outbox
         self._converter = converter
         self._source = source
-        self._sequencer = FragmentSequencer(source, confirmed_lsn, max_event_bytes=outbox.limit.max_event_bytes)
         self._resend_check = resend_check
         # A transaction whose begin only has arrived; and the last one that has changes or is published anyway.
         self._begun: TransactionIdentity | None = None
@@ -104,7 +102,7 @@ class Collector:
         # The relations whose columns to read in the open transaction the converter has.
         self._narrowed: set[int] = set()
         subscriptions.router.forget_open_transaction()
-        subscriptions.on_removed = self._sequencer.forget
+        outbox.begin_chain(source, confirmed_lsn)
 
     @property
     def is_resend_checked(self) -> bool:
@@ -240,7 +238,7 @@ class Collector:
         rest: TransactionFragment | None = fragment
         while rest is not None:
             routed = self._route(rest)
-            self._outbox.publish_fragment(self._sequencer.sequence(routed.fragment, routed.parts))
+            self._outbox.publish_fragment(routed)
             self.counts.handle_fragment(routed.parts)
             rest = routed.rest
         self._published_lsn = fragment.lsn

@@ -7,7 +7,9 @@ keys never have the same text, whatever the names contain.
 from typing import NamedTuple, TypeAlias
 
 from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES, SNAPSHOTS
+from flushtracker.errors import BrokerError
 from flushtracker.events.event_json import dump_json
+from flushtracker.events.event_size import halves
 from flushtracker.events.registry_events import PartitionEntry, RegistryEntry, ShapeEntry, SourceEntry, TableEntry
 from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
@@ -47,6 +49,25 @@ def record_of(event: Event) -> Record:
             return Record(FLUSHES, _flush_key(event.source, event.shape_id, event.type, event.writer), event.to_json())
         case ShapeEntry() | TableEntry() | PartitionEntry() | SourceEntry():
             return Record(SHAPES, _compound_key(event.source, *_entry_names(event)), event.to_json())
+
+
+def fitting_records(event: FragmentEvent | ShapeChangesEvent, max_bytes: int) -> tuple[Record, ...]:
+    """The event's record, or if its JSON has more than ``max_bytes``, those of its parts in order.
+
+    Raises:
+        BrokerError: an event is too large and cannot be split: a bug in capture.
+    """
+    record = record_of(event)
+    # The character count, a cheap bound, is checked first.
+    if 4 * len(record.value) <= max_bytes or (size := len(record.value.encode())) <= max_bytes:
+        return (record,)
+    parts = halves(event) if isinstance(event, ShapeChangesEvent) else None
+    if parts is None:
+        raise BrokerError(
+            f"an event of transaction {event.xid} has {size} bytes, over the limit of {max_bytes} (max_event_bytes, "
+            "less the key), and cannot be split"
+        )
+    return tuple(record for part in parts for record in fitting_records(part, max_bytes))
 
 
 def _entry_names(entry: RegistryEntry) -> tuple[str, ...]:

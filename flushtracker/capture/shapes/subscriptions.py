@@ -28,7 +28,7 @@ routes resent transactions to the same shapes as the first time.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -90,8 +90,6 @@ class Subscriptions:
         """The last shapes evicted from this source, by any process, oldest first; may be read from any thread."""
         self.ended: tuple[EndedShape, ...] = ()
         """The first, by id, of the shapes that are defined but have ended; may be read from any thread."""
-        self.on_removed: Callable[[str], object] = lambda _: None
-        """Called with the id of each shape once changes are no longer routed to it."""
         self._delayed = DelayedShapes() if delayed is None else delayed
         self.refused = self._delayed.refused
         for entry in self._registry.live:
@@ -365,7 +363,7 @@ class Subscriptions:
     def _remove(self, entries: Collection[ShapeEntry]) -> None:
         for entry in entries:
             self.router.remove_shape(entry.definition.id)
-            self.on_removed(entry.definition.id)
+            self._outbox.forget(entry.definition.id)
             self.starts.forget(entry.definition.id)
             self.removed.publish(entry)
         _log_changed("removed", entries)

@@ -14,20 +14,20 @@ confirmed *and* all fragments before it are published. Only then may its transac
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
 from flushtracker.capture.wire.event_limit import EventLimit
 from flushtracker.config.streams import FLUSHES
-from flushtracker.errors import BrokerError, FlushtrackerError
-from flushtracker.events.event_size import halves
-from flushtracker.events.fragment_sequencer import SequencedFragment
-from flushtracker.events.records import Event, Record, flush_keys, record_of
+from flushtracker.errors import FlushtrackerError
+from flushtracker.events.fragment_sequencer import FragmentSequencer
+from flushtracker.events.records import Event, Record, fitting_records, flush_keys, record_of
 from flushtracker.events.registry_events import RegistryEntry
-from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
+from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.events.topic_rules import Topics
+from flushtracker.shapes.routed_fragment import RoutedFragments
 
 _NO_TIMEOUT_S: Final = 1e9
 """The publisher applies its own ``retry_timeout`` to unavailable brokers."""
@@ -64,6 +64,7 @@ class Outbox:
         self.limit = limit
         self._topics = topics.by_role()
         self._window = DeliveryWindow(on_published)
+        self._sequencer: FragmentSequencer | None = None
         self.last_lsn = -1
         self.layers: Mapping[str, int] = {}
         """The layer of each shape that depends on others; all other shapes are in layer 0."""
@@ -82,35 +83,45 @@ class Outbox:
         """Process the confirmations that have arrived."""
         self._publisher.poll()
 
-    def publish_fragment(self, sequenced: SequencedFragment) -> None:
+    def begin_chain(self, source: str, confirmed_lsn: int) -> None:
+        """A new connection sends from ``confirmed_lsn`` on, and what :meth:`publish_fragment` gets begins there."""
+        self._sequencer = FragmentSequencer(source, confirmed_lsn, max_event_bytes=self.limit.max_event_bytes)
+
+    def forget(self, shape_id: str) -> None:
+        """A shape was removed: no changes are routed to it any more."""
+        if self._sequencer is not None:
+            self._sequencer.forget(shape_id)
+
+    def publish_fragment(self, routed: RoutedFragments) -> None:
         """Queue a fragment with its shape changes; blocks only while the queue is full, and between layers.
 
         Raises:
+            GapError: the fragment is not past the one before it.
             BrokerError: an event is larger than a topic accepts.
         """
-        events = sequenced.fragments
-        count = len(sequenced.shape_changes) + len(events)
+        if self._sequencer is None:
+            raise RuntimeError("a fragment is published before a chain has begun")
+        events = self._sequencer.sequence(routed.fragment, routed.parts)
+        count = len(events.shape_changes) + len(events.fragments)
         if not count:
             return
-        commit_lsn = events[-1].lsn if events and events[-1].commit is not None else None
-        confirmed = self._window.begin(count, commit_lsn)
-        lsn = events[-1].lsn if events else sequenced.shape_changes[-1].last_log_offset.tx_offset
-        self.last_lsn = max(self.last_lsn, lsn)
+        commit = events.fragments[-1].commit if events.fragments else None
+        confirmed = self._window.begin(count, None if commit is None else routed.fragment.lsn)
+        self.last_lsn = max(self.last_lsn, routed.fragment.lsn)
         layer = 0
-        parts = sorted(sequenced.shape_changes, key=self._layer) if self.layers else sequenced.shape_changes
+        parts = sorted(events.shape_changes, key=self._layer) if self.layers else events.shape_changes
         for index, part in enumerate(parts):
             if self._layer(part) > layer:
                 layer = self._layer(part)
                 if index:
                     self.wait_until_confirmed()
-            pieces = tuple(self._pieces(part))
+            pieces = fitting_records(part, self.limit.max_event_bytes)
             self._window.expect(len(pieces) - 1)
             for piece in pieces:
-                self._publisher.publish(self._topics[piece.stream], piece.key, piece.value, confirmed)
-        for event in events:
-            record = record_of(event)
-            self._check(event, record.value)
-            self._publisher.publish(self._topics[record.stream], record.key, record.value, confirmed)
+                self._send(piece, confirmed)
+        for event in events.fragments:
+            for record in fitting_records(event, self.limit.max_event_bytes):
+                self._send(record, confirmed)
 
     def publish_entries(self, entries: Iterable[RegistryEntry]) -> None:
         """Publish registry entries and wait until all are confirmed; only then may they take effect."""
@@ -137,35 +148,13 @@ class Outbox:
         self._publisher.flush(_NO_TIMEOUT_S)
 
     def _publish(self, event: Event, on_confirmed: Callable[[], None] | None = None) -> None:
-        record = record_of(event)
+        self._send(record_of(event), on_confirmed)
+
+    def _send(self, record: Record, on_confirmed: Callable[[], None] | None) -> None:
         self._publisher.publish(self._topics[record.stream], record.key, record.value, on_confirmed)
 
     def _layer(self, part: ShapeChangesEvent) -> int:
         return self.layers.get(part.shape_id, 0)
-
-    def _pieces(self, event: ShapeChangesEvent) -> Iterator[Record]:
-        """The event's record, or those of its parts."""
-        record = record_of(event)
-        parts = None if self._fits(record.value) else halves(event)
-        if parts is None:
-            self._check(event, record.value)
-            yield record
-            return
-        for part in parts:
-            yield from self._pieces(part)
-
-    def _fits(self, text: str) -> bool:
-        """Whether the topics accept this size of JSON. The character count, a cheap bound, is checked first."""
-        limit = self.limit.max_event_bytes
-        return 4 * len(text) <= limit or len(text.encode()) <= limit
-
-    def _check(self, event: FragmentEvent | ShapeChangesEvent, text: str) -> None:
-        """Raise ``BrokerError`` if the event is too large: a bug in capture, which should have split it."""
-        if not self._fits(text):
-            raise BrokerError(
-                f"an event of transaction {event.xid} has {len(text.encode())} bytes, over the limit of "
-                f"{self.limit.max_event_bytes} (max_event_bytes, less the key), and cannot be split"
-            )
 
 
 @dataclass(slots=True)

@@ -9,10 +9,10 @@ from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.wire.event_limit import EventLimit
 from flushtracker.capture.wire.outbox import Outbox
 from flushtracker.errors import BrokerError, ConfigError
-from flushtracker.events.fragment_sequencer import SequencedFragment
-from flushtracker.events.stream_events import FragmentEvent, FragmentShape, ShapeChangesEvent
+from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.events.topic_rules import MAX_EVENT_BYTES, Topics
-from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments
+from flushtracker.wal.changes import Commit, LogItem, TransactionFragment
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.fake_publisher import FakePublisher
@@ -22,22 +22,20 @@ AT = LogOffset(1000, 4)
 LIMIT = 10_000
 
 
-def fragment(*shape_ids: str, note: str = "") -> SequencedFragment:
-    shapes = tuple(FragmentShape(shape_id, AT, 1) for shape_id in shape_ids)
-    event = FragmentEvent("7/1/s", 42, 1000, LogOffset(900, 0), AT, False, True, COMMIT, shapes)  # noqa: FBT003  fields
+def fragment(*shape_ids: str, note: str = "") -> RoutedFragments:
     item = LogItem(AT, "insert", "k", {"note": note})
-    return SequencedFragment(
-        (event,),
-        tuple(
-            ShapeChangesEvent(*("7/1/s", key, 42, LogOffset(900, 0), AT, False, True, COMMIT, (item,)))
-            for key in shape_ids
-        ),
-    )
+    return routed(*(RoutedFragment(key, 42, 1000, AT, True, COMMIT, (item,), 1) for key in shape_ids))  # noqa: FBT003
+
+
+def routed(*parts: RoutedFragment, commit: Commit | None = COMMIT, at: LogOffset = AT) -> RoutedFragments:
+    return RoutedFragments(TransactionFragment(42, 1000, at, has_begin=True, commit=commit), parts)
 
 
 def outbox(publisher: FakePublisher, published: list[int]) -> Outbox:
     topics = Topics("fragments", "flushes", "shapes", "changes")
-    return Outbox(publisher, topics, published.append, EventLimit(LIMIT + 4_096, LIMIT))
+    box = Outbox(publisher, topics, published.append, EventLimit(LIMIT + 4_096, LIMIT))
+    box.begin_chain("7/1/s", 900)
+    return box
 
 
 def test_a_fragment_is_published_once_all_of_its_events_are_confirmed() -> None:
@@ -62,6 +60,7 @@ def test_a_shape_waits_until_those_it_depends_on_are_confirmed() -> None:
     keys = ['changes ["7/1/s","c"]', "confirmed", 'changes ["7/1/s","b"]', "confirmed", 'changes ["7/1/s","a"]']
     assert publisher.log == [*keys, "fragments 7/1/s"]
     publisher.log.clear()
+    box.begin_chain("7/1/s", 900)
     box.publish_fragment(fragment("a"))
     assert "confirmed" not in publisher.log
 
@@ -71,7 +70,7 @@ def test_an_event_over_the_limit_that_cannot_be_split_is_refused() -> None:
     with pytest.raises(BrokerError) as raised:
         outbox(FakePublisher(), []).publish_fragment(fragment("a", note="secret" * (LIMIT // 6)))
     assert str(raised.value) == (
-        f"an event of transaction 42 has {LIMIT // 6 * 6 + 352} bytes, over the limit of {LIMIT} (max_event_bytes, "
+        f"an event of transaction 42 has {LIMIT // 6 * 6 + 351} bytes, over the limit of {LIMIT} (max_event_bytes, "
         "less the key), and cannot be split"
     )
 
@@ -86,9 +85,9 @@ def test_changes_over_the_limit_are_several_events_and_published_once_all_are_co
     items = tuple(LogItem(LogOffset(1000, op), "insert", "k", {"note": "x" * (LIMIT // 3)}) for op in ops)
     whole = fragment("a", "b")
     last = LogOffset(1000, 10)
-    changes = replace(whole.shape_changes[0], items=items, last_log_offset=last, start=True, has_begin=True)
+    changes = replace(whole.parts[0], items=items, last_log_offset=last)
     publisher, published = FakePublisher(), list[int]()
-    outbox(publisher, published).publish_fragment(replace(whole, shape_changes=(changes, *whole.shape_changes[1:])))
+    outbox(publisher, published).publish_fragment(routed(changes, *whole.parts[1:], at=last))
     values = [str(value) for topic, value in publisher.values if topic == "changes"][:-1]
     parts = [ShapeChangesEvent.from_json(value) for value in values]
     assert max(map(len, values)) <= LIMIT
@@ -111,7 +110,8 @@ def test_a_fragment_without_events_is_published_with_the_next_one() -> None:
     """Its shape was removed, and the commit names it; nothing waits for the fragment."""
     publisher, published = FakePublisher(), list[int]()
     box = outbox(publisher, published)
-    box.publish_fragment(SequencedFragment((), ()))
+    removed = (RoutedFragment(f"{n:0200}", 42, 1000, AT, True, None, removed=True) for n in range(LIMIT // 200))  # noqa: FBT003
+    box.publish_fragment(routed(*removed, commit=None, at=LogOffset(1000, 2)))
     assert publisher.log == []
     box.publish_fragment(fragment("a"))
     publisher.confirm()
