@@ -1,7 +1,7 @@
 """What the documents of ``/status.json`` have in common.
 
 Each object of a document is a struct. A field says in ``Annotated`` what it means and which metric shows it: from that
-come its JSON (:meth:`StatusObject.to_json`), the metrics (:mod:`flushtracker.status.http.field_metrics`),
+come its JSON (:meth:`StatusObject.to_json`), the metrics (:mod:`flushtracker.status.http.metrics`),
 ``docs/schemas`` and the tables of ``docs/status.md``. LSNs are text in JSON and numbers here, times are milliseconds
 since 1970, and ``None`` means not known yet unless the field says otherwise.
 """

@@ -14,7 +14,6 @@ from typing import Final, Protocol
 
 from flushtracker.capture.shapes.partly_sent import PartlySent, PublishedTables
 from flushtracker.capture.shapes.refused_shapes import RefusedShapes
-from flushtracker.capture.shapes.slow_wait import SlowWait
 from flushtracker.errors import listed
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding, dotted
@@ -22,6 +21,31 @@ from flushtracker.shapes.unpublished import Unpublished, is_unpublished
 from flushtracker.status.capture_status import WaitingShapes
 
 logger = logging.getLogger(__name__)
+
+SLOW_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class SlowWait:
+    """A wait that starts with its first check; times are monotonic, in seconds.
+
+    >>> wait = SlowWait()
+    >>> [wait.is_due(now_s) for now_s in (100.0, 110.0, 110.5, 111.0)]
+    [False, False, True, False]
+    """
+
+    since_s: float | None = None
+    is_logged: bool = False
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it has lasted longer than :data:`SLOW_S`; true only once."""
+        if self.since_s is None:
+            self.since_s = now_s
+        if self.is_logged or now_s - self.since_s <= SLOW_S:
+            return False
+        self.is_logged = True
+        return True
+
 
 _UNNOTICED: Final = Unpublished(
     "PostgreSQL may not send all of its changes, because a partition was published after the slot's position; capture "

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from flushtracker.capture.shapes.slow_wait import SlowWait
+from flushtracker.capture.shapes.delayed_shapes import SlowWait
 from flushtracker.errors import listed
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot

@@ -1,6 +1,6 @@
 """The largest event that the topics accept, and the shapes that a row is too large for.
 
-An event of several changes that is over the limit is published in several parts (``capture.outbox``). A single change
+An event of several changes that is over the limit is published in several parts (``outbox``). A single change
 cannot be split: shapes whose event for it is over the limit can never get it and would be wrong without it, so they are
 ended. The others continue. A shape whose definition is over the limit is refused. If a table's description grows over
 the limit, its shapes are ended.

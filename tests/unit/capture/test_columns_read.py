@@ -13,11 +13,11 @@ from flushtracker.capture.wire.event_limit import EventLimit
 from flushtracker.capture.wire.outbox import Outbox
 from flushtracker.errors import DecodeError
 from flushtracker.events.topic_rules import Topics
-from flushtracker.shapes.column_use import ColumnUse
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
+from flushtracker.shapes.table_shapes import ColumnUse
 from flushtracker.wal.changes import Change, Relation, Row, change_bytes
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset

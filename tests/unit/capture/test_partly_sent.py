@@ -7,9 +7,8 @@ from typing import Final
 
 import pytest
 
-from flushtracker.capture.shapes.delayed_shapes import DelayedShapes
+from flushtracker.capture.shapes.delayed_shapes import SLOW_S, DelayedShapes
 from flushtracker.capture.shapes.partly_sent import MAX_HORIZONS, PartlySent
-from flushtracker.capture.shapes.slow_wait import SLOW_S
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from flushtracker.capture.shapes.slow_wait import SLOW_S
+from flushtracker.capture.shapes.delayed_shapes import SLOW_S
 from flushtracker.capture.shapes.start_visibility import CHECKS, PRUNE_TRANSACTIONS, StartVisibility
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.seeded_histories import played

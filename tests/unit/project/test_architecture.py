@@ -257,10 +257,11 @@ def test_the_product_imports_no_trial() -> None:
 
 def test_unit_tests_mirror_the_wings() -> None:
     """Whoever opens a wing knows where its tests are; those of the checkout as a whole are in ``project``."""
-    folders = {path.name for path in (CHECKOUT / "tests" / "unit").iterdir() if (path / "__init__.py").exists()}
-    assert folders == {room.partition(".")[0] for room in MAY_IMPORT if (ROOT / room.partition(".")[0]).is_dir()} | {
-        "project"
-    }
+    unit = CHECKOUT / "tests" / "unit"
+    wings = {room.partition(".")[0] for room in MAY_IMPORT}
+    folders = {wing for wing in wings if (ROOT / wing).is_dir()}
+    assert {path.parent.name for path in unit.glob("*/__init__.py")} == {*folders, "project"}
+    assert {path.stem.removeprefix("test_") for path in unit.glob("test_*.py")} <= wings - folders
 
 
 def test_rooms_form_few_layers() -> None:

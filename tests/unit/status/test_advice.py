@@ -10,8 +10,7 @@ from flushtracker.operate.status.overview_text import overview_lines
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.advice import advice
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
-from flushtracker.status.http.runbook import RUNBOOK
-from flushtracker.status.http.status_app import PAGE
+from flushtracker.status.http.status_app import PAGE, RUNBOOK
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from tests.support.sample_status import snapshotting, writing
 from tests.support.slot_overviews import overview, slot, source

@@ -14,7 +14,7 @@ from flushtracker.operate.status.overview_text import overview_lines
 from flushtracker.operate.status.question import Answer
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.capture_status import CaptureStatus, EndedShape
-from flushtracker.status.http.runbook import RUNBOOK
+from flushtracker.status.http.status_app import RUNBOOK
 from flushtracker.status.program_findings import MOST_ERRORS, STALLED_MS, program_findings
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.snapshot_status import SnapshotStatus

@@ -27,7 +27,7 @@ from flushtracker.status.capture_status import CaptureStatus, EndedShape, Evicti
 from flushtracker.status.document import StatusObject
 from flushtracker.status.http.metrics import metrics
 from flushtracker.status.http.page_data import PageData
-from flushtracker.status.http.runbook import RUNBOOK
+from flushtracker.status.http.status_app import RUNBOOK
 from flushtracker.status.program_findings import program_findings
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.snapshot_status import ShapeFailure
