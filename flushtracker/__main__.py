@@ -1,4 +1,4 @@
-"""``python -m flushtracker``, and the command: from wherever the package is."""
+"""``python -m flushtracker``, and the command, wherever the package is installed."""
 
 from flushtracker.process.early_interrupt import end_at_interrupt
 

@@ -1,7 +1,7 @@
-"""Making files and names on this machine's disks durable: what a power failure leaves behind.
+"""Makes files and names on local disks durable, so that they survive a power failure.
 
-A file's content is durable once the file has been synced, and its name once its folder has been. Neither brings the
-other with it, and the kernel may write either first.
+A file's content is durable once the file has been synced, and its name once its folder has been. Neither implies the
+other, and the kernel may write either first.
 """
 
 import errno
@@ -16,7 +16,7 @@ def sync(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems cannot sync folders: their names are durable otherwise, or never.
+        # Some file systems cannot sync folders: names are then durable in other ways, or never.
         if error.errno != errno.EINVAL or not path.is_dir():
             raise
     finally:
@@ -33,7 +33,7 @@ def sync_files(folder: Path, names: Iterable[str]) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder, and those above it that are missing, durably; raises ``OSError``."""
+    """Create a folder and missing parents, durably; raises ``OSError``."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:

@@ -36,7 +36,7 @@ from types import MappingProxyType
 from typing import Final
 
 START_ANEW: Final = "start with new topics, tables and checkpoints"
-"""What to do about data from before the first release."""
+"""The remedy for data from before the first release."""
 
 
 class FlushtrackerError(Exception):
@@ -46,7 +46,7 @@ class FlushtrackerError(Exception):
     shape_id: str | None = None
     """The shape that caused the error, if there is exactly one."""
     shape_errors: "Mapping[str, FlushtrackerError]" = MappingProxyType({})
-    """The error of each shape that the same operation has failed for, this one included; see :func:`first_of`."""
+    """The error of each shape for which the same operation failed, including this one; see :func:`first_of`."""
     also: "tuple[FlushtrackerError, ...]" = ()
     """What else is wrong with the same shape."""
 
@@ -173,10 +173,10 @@ class StatusError(FlushtrackerError):
 
 
 def first_of(shape_errors: Mapping[str, FlushtrackerError]) -> FlushtrackerError:
-    """The first of the errors that an operation on many shapes ends with, which refers to all of them."""
+    """The first of the errors of an operation on many shapes, with a reference to all of them."""
     for shape_id, error in shape_errors.items():
         error.shape_id = shape_id
-        # Its frames would refer to all the errors, and each error to its frames.
+        # Its frames would reference all the errors, and each error its frames.
         error.__traceback__ = None
     first = next(iter(shape_errors.values()))
     first.shape_errors = shape_errors
@@ -184,7 +184,7 @@ def first_of(shape_errors: Mapping[str, FlushtrackerError]) -> FlushtrackerError
 
 
 def combined(errors: Sequence[FlushtrackerError]) -> FlushtrackerError:
-    """The first of the errors of one shape, which has the others as :attr:`~FlushtrackerError.also`."""
+    """The first error of one shape, with the others as :attr:`~FlushtrackerError.also`."""
     errors[0].also = tuple(errors[1:])
     return errors[0]
 
@@ -200,7 +200,7 @@ def listed(names: Sequence[str], most: int = 3, others: str = "more") -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], typed: Callable[[str], str] = str) -> str:
-    """The end of a message about a name that is not known: the known ones that it may stand for, if any, as ``typed``.
+    """The end of a message about an unknown name: the known names that may have been meant, if any, as ``typed``.
 
     >>> did_you_mean("Regoin", ["id", "region", "REGION"]), did_you_mean("x", ["id"])
     ('; did you mean region or REGION?', '')
@@ -213,7 +213,7 @@ def did_you_mean(name: str, known: Iterable[str], typed: Callable[[str], str] = 
 
 
 def printable(text: str) -> str:
-    """The text on one line, with every character escaped that is not printable, so that no name can forge a message.
+    """The text on one line, with unprintable characters escaped, so that no name can forge a message.
 
     These are the characters that ``str.isprintable`` excludes: control and format characters, such as a line break, a
     byte order mark or a change of the writing direction, all spaces except U+0020, and unpaired surrogates.

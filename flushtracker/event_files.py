@@ -1,4 +1,4 @@
-"""Streams as directories of JSON-lines files, one event per line: the transport that needs no broker.
+"""Streams as directories of JSON-lines files, one event per line: a transport without a broker.
 
 Spark's file source reads a directory as a stream. It reads files in the order of their modification times, in
 milliseconds, ignores names that start with a dot, and never reads a path twice. So a file is complete and durable
@@ -35,7 +35,7 @@ def require_empty(directories: Iterable[Path], remedy: str) -> None:
 
 
 def read_lines(file: Path) -> Iterator[str]:
-    """The lines of a file without line ends. Only a line feed ends a line: JSON may contain Unicode's other breaks."""
+    """The lines of a file, without line ends. Only a line feed ends a line: JSON may contain Unicode's other breaks."""
     with file.open(encoding="utf-8", newline="\n") as lines:
         for line in lines:
             yield line.removesuffix("\n")
@@ -45,7 +45,7 @@ class StreamWriter:
     """Publishes one stream in ``directory``, which it creates if missing; it must be the only writer there.
 
     It continues after existing files. When you archive files, leave the newest: in an empty directory names and times
-    start over, and a reader that remembers the old ones would skip the new files. ``now_ns`` is the clock.
+    start over, and a reader that knows the old ones would skip the new files. ``now_ns`` is the clock.
 
     Raises:
         ConfigError: the directory cannot be created or read.
@@ -99,11 +99,11 @@ class StreamWriter:
             os.utime(hidden, ns=(mtime_ns, mtime_ns))
             os.fsync(stream.fileno())
         hidden.rename(file)
-        # The name is durable only when the directory is.
+        # The name is durable only once the directory is synced.
         sync(self.directory)
 
 
 def _number(file: Path) -> int:
-    """The number in a file name that a writer chose, -1 for any other name."""
+    """The number in a file name of a writer, -1 for any other name."""
     named = _NAME.fullmatch(file.name)
     return -1 if named is None else int(named["number"])

@@ -1,7 +1,7 @@
 """Finds out why a client has not accepted a server's certificate.
 
 librdkafka and libpq only report that the verification failed. So after such a failure, and only then, another
-connection is opened with Python's own TLS, whose error names the reason; nothing else is sent over it.
+connection is opened with Python's TLS, whose error has the reason; nothing else is sent over it.
 """
 
 import os
@@ -25,8 +25,8 @@ def certificate_fault(
     """Why the certificate of the server is not accepted, and what to do, for an error message.
 
     ``ca`` has the trusted authorities: a file, a directory or PEM text, from the option ``ca_option``; ``None`` for the
-    system's. ``crl`` is a file of revoked certificates. ``request`` asks the server to begin TLS, which it answers by
-    one byte.
+    system's. ``crl`` is a file of revoked certificates. ``request`` asks the server to start TLS; it replies with one
+    byte.
     """
     check_ca = f"check that {ca_option} has the authority that signed it"
     try:

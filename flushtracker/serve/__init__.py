@@ -1,6 +1,6 @@
 """Serves shape logs over HTTP to clients of Electric's shape protocol: ``docs/http.md`` has the contract.
 
-A server owns nothing. It looks at the tables all the time, once for all clients (``watch``), and what it keeps are
-copies of what the tables have: parts of logs (``kept_pages``) and the rows of shapes (``kept_states``), which any other
-server makes in the same way. ``shape_answers`` decides what a request gets, ``reads`` alone reads the tables.
+A server owns no data. It polls the tables, once for all clients (``watch``), and only caches what they have: parts of
+logs and the rows of shapes (``kept``), which any other server computes in the same way. ``shape_answers`` decides what
+a request gets; only ``reads`` reads the tables.
 """

@@ -1,4 +1,4 @@
-"""``Answer``: a part of a shape, of its rows or of its log, with what it says of how far the client has come."""
+"""``Answer``: a part of a shape's rows or log, with the client's new offset."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from flushtracker.serve.state_rows import StateRows
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A part of a shape, as far as ``place``; ``is_fixed`` if it is the same whenever it is asked for."""
+    """A part of a shape, up to ``place``; ``is_fixed`` if the same request always gets the same answer."""
 
     handle: Handle
     place: Place
@@ -22,11 +22,11 @@ class Answer:
     is_up_to_date: bool
     is_fixed: bool = False
     lsn: int | None = None
-    """See ``SeenShape.lsn``; only an answer that is up to date has it."""
+    """See ``SeenShape.lsn``; only in an up-to-date answer."""
 
 
 def is_newest(tx: int, version: int, seen: SeenShape) -> bool:
-    """Whether a look found nothing after what a page or rows have: up to ``tx``, and all of a version of the log."""
+    """Whether nothing was found after a page or rows that reach ``tx`` and all of a ``version`` of the log."""
     return version >= seen.found.version or tx >= seen.tx
 
 
@@ -36,7 +36,7 @@ def place_after(tx: int, lsn: int | None, request: ShapeRequest) -> Place:
 
 
 async def state_answer(request: ShapeRequest, state: StateRows, handle: Handle, rows: int, seen: SeenShape) -> Answer:
-    """The page of a shape's rows that begins after so many; raises ``RefetchError`` if none does."""
+    """The page that begins after ``rows`` of a shape's rows; raises ``RefetchError`` if there is none."""
     page = await state.page(rows)
     if page is None:
         raise RefetchError
@@ -46,13 +46,12 @@ async def state_answer(request: ShapeRequest, state: StateRows, handle: Handle, 
         return Answer(handle, Place(page.tx, page.rows), schema, page.body, is_up_to_date=False, is_fixed=is_fixed)
     lsn = seen.lsn(page.tx)
     if lsn is not None and state.handle.attempt != seen.handle.attempt:
-        # Of a later snapshot than the last look has found, so it is not known as of when these rows are.
+        # The rows are of a later snapshot than the last poll found, so their LSN is not known.
         lsn = -1
     return Answer(handle, place_after(page.tx, lsn, request), schema, page.body, is_up_to_date=True, lsn=lsn)
 
 
 def log_answer(request: ShapeRequest, follower: Follower, page: Page, *, is_up_to_date: bool) -> Answer:
-    """A page of a shape's log."""
     seen, tx, lsn = follower.seen, max(page.tx, follower.told), None
     place = Place(tx)
     if is_up_to_date:

@@ -1,7 +1,7 @@
-"""``ServeApp``: the server as an ASGI application: paths, methods, access, and an answer for whatever happens.
+"""``ServeApp``: the server as an ASGI application: paths, methods, access, and an answer for every case.
 
-A path counts as it was sent, byte by byte: nothing is decoded, no slash is dropped, and nothing is redirected. So a
-gatekeeper in front that compares paths sees what this compares.
+Paths are compared as sent, byte by byte: nothing is decoded, no slash is dropped, and nothing is redirected. So a
+gatekeeper in front compares the same paths.
 """
 
 import hmac
@@ -51,9 +51,9 @@ _METHODS: Final = ("GET", "HEAD")
 
 
 class ServeApp:
-    """``answers`` has what shapes' clients get, ``watch`` whether the server is ready.
+    """``answers`` answers shapes' clients; ``watch`` tells whether the server is ready.
 
-    Files of answers that are being sent have at most ``most_sent_bytes``, or are one alone.
+    The files of answers being sent have at most ``most_sent_bytes`` together, unless there is only one.
     """
 
     def __init__(self, config: HttpConfig, answers: ShapeAnswers, watch: Watch, most_sent_bytes: int) -> None:
@@ -67,7 +67,7 @@ class ServeApp:
         self.files = SentFiles(most_sent_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, whatever it is."""
+        """Answer any request."""
         if scope["type"] != "http":
             return
         exchange = Exchange(scope, receive, send, self)
@@ -84,7 +84,7 @@ class ServeApp:
             refusal = refusal_of(error)
             await exchange.whole(refusal.status, headers | refusal_headers(refusal), message_body(refusal.message))
         except Exception:  # noqa: BLE001  it is logged
-            # What the client has sent is not logged: it may have the secret.
+            # What the client sent is not logged, because it may contain the secret.
             _log(logging.ERROR, "request failed", exc_info=True)
             refusal = RefusalError(500, "unexpected error; the server's log has it")
             await exchange.whole(500, headers | refusal_headers(refusal), message_body(refusal.message))
@@ -108,7 +108,7 @@ class ServeApp:
             await self._events(exchange, headers, request)
             return
         answering = self._answers.answer(request, exchange.gone)
-        # Whoever waits for a change costs no task; what it waits for then watches for its end.
+        # A client that waits for a change costs no task: the wait itself watches for the end of the connection.
         answer = await (answering if request.live else until_gone(answering, exchange.gone))
         found = headers | answer_headers(answer, request, wall_s())
         if is_known(exchange.headers, found):
@@ -118,7 +118,7 @@ class ServeApp:
         await exchange.answer(found, answer)
 
     def _checked(self, exchange: Exchange) -> tuple[bytes, str]:
-        """The path and the method of a request that is well-formed and meant for this server."""
+        """The host-checked path and the method of a well-formed request."""
         host, path, method = *exchange.target, exchange.scope["method"]
         if not self._is_meant(host):
             raise RefusalError(421, "this host's name is not served here; see http.hosts")
@@ -152,7 +152,7 @@ class ServeApp:
     async def _health(self, exchange: Exchange, headers: Headers, *, is_ready_asked: bool) -> None:
         reason = self.not_ready_because if is_ready_asked else None
         text = "Not ready" if reason else "Ready" if is_ready_asked else "Alive"
-        # The reason may name the storage, and anybody can ask here; the status has it.
+        # The reason may name the storage, and anyone can ask here; the status has it.
         plain = {"content-type": "text/plain; charset=utf-8", "cache-control": "no-store"}
         await exchange.whole(503 if reason else 200, headers | plain, f"{text}\n".encode())
 

@@ -1,7 +1,7 @@
-"""``Body``: messages of an answer, in memory or in a temporary file, for any number of clients at once.
+"""``Body``: the messages of an answer, in memory or in a temporary file, for any number of clients at once.
 
-Small ones are in memory. Others are in files without names, so what waits for slow clients takes no memory, and nothing
-is left of it however the process ends.
+Small ones are in memory. Others are in unnamed files, so slow clients take no memory, and nothing is left however the
+process ends.
 """
 
 import os
@@ -15,19 +15,19 @@ from flushtracker.errors import SinkError
 from flushtracker.serve.messages import SEPARATOR
 
 PAGE_BYTES: Final = 10 << 20
-"""The most of one answer, except for a single transaction or row that is larger."""
+"""The maximum size of an answer, unless a single transaction or row is larger."""
 
 SMALL_BYTES: Final = 64 << 10
-"""The most of a body that is kept in memory."""
+"""The maximum size of a body kept in memory."""
 
 SLICE_BYTES: Final = 24 << 10
-"""What is read and sent at once, and so the most that the process keeps for a client that does not take it."""
+"""The size of one read and send, and so the most that the process keeps for a slow client."""
 
 
 class PageFile:
-    """A temporary file that one appends to and many read; it is deleted with this object.
+    """A temporary file with one appender and many readers; it is deleted with this object.
 
-    So nothing may keep it in a cycle of references: the disk is free when the last one to use it has gone.
+    So it must not be part of a reference cycle: its disk space is freed with the last reference.
     """
 
     def __init__(self) -> None:
@@ -45,14 +45,14 @@ class PageFile:
         self.length += len(data)
 
     def flush(self) -> None:
-        """Let what was appended be read."""
+        """Make appended data readable."""
         try:
             self._file.flush()
         except OSError as error:
             raise _failed(error) from error
 
     def read(self, start: int, length: int) -> bytes:
-        """Some bytes that were flushed; raises ``SinkError``."""
+        """Flushed bytes; raises ``SinkError``."""
         try:
             return os.pread(self._file.fileno(), length, start)
         except OSError as error:
@@ -61,7 +61,7 @@ class PageFile:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Messages with separators between them: ``data``, or a part of ``file``."""
+    """Messages with separators: ``data``, or a part of ``file``."""
 
     data: bytes = b""
     file: PageFile | None = None
@@ -81,7 +81,7 @@ class Body:
         return 0 if self.file is None else self.length
 
     def slices(self) -> Iterator[bytes]:
-        """The body, some at a time; raises ``SinkError``."""
+        """The body in slices; raises ``SinkError``."""
         if self.file is None:
             for start in range(0, len(self.data), SLICE_BYTES):
                 yield self.data[start : start + SLICE_BYTES]
@@ -93,14 +93,14 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a log or of a shape's rows: from where it goes on, and whether that was the end when it was read."""
+    """A part of a log or of a shape's rows: where it ends, and whether that was the end when it was read."""
 
     body: Body
     tx: int
     rows: int = 0
     is_end: bool = False
     version: int = -1
-    """The version of the shape log whose end this is."""
+    """The version of the shape log that ends here."""
 
 
 def join(messages: Sequence[bytes]) -> bytes:

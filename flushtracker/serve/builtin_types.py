@@ -1,4 +1,4 @@
-"""The names of PostgreSQL's own types, by their OIDs, which are the same in every version that has them.
+"""The names of PostgreSQL's built-in types by OID; both are the same in every version that has the type.
 
 A test compares them with the catalogs of the supported versions.
 """
@@ -90,8 +90,8 @@ _TYPES: Final[Mapping[int, tuple[str, int]]] = {
     5038: ("pg_snapshot", 5039),
     5069: ("xid8", 271),
 }
-"""The name, and the OID of the type of its arrays; 0 if there are none."""
+"""The name, and the OID of the array type; 0 if there is none."""
 
 NAMES: Final[Mapping[int, str]] = {oid: name for oid, (name, _) in _TYPES.items()}
 ITEMS: Final[Mapping[int, int]] = {array: oid for oid, (_, array) in _TYPES.items() if array}
-"""The type of an array's items by the OID of the array's type."""
+"""The element type by array type."""

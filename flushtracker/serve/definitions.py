@@ -1,7 +1,7 @@
-"""``Definitions``: which shape a client means that defines one, rather than naming it by its id.
+"""``Definitions``: finds the shape that a client requests by definition instead of by id.
 
-Compared is what the definitions mean, not their texts: tables and columns by their names in the catalog, conditions by
-their canonical forms (:mod:`flushtracker.shapes.where.canonical`).
+Definitions are compared by meaning, not by text: tables and columns by their catalog names, conditions by their
+canonical forms (:mod:`flushtracker.shapes.where.canonical`).
 """
 
 import re
@@ -29,16 +29,16 @@ _WORD: Final = re.compile(r"[\w$]")
 _TOUCHING: Final = "where has a placeholder beside a word, a quote or another placeholder"
 _MOST_CONDITION: Final = 8_000
 _SCHEMA: Final = "public"
-"""The schema of a table that a client names without one, as for Electric."""
+"""The schema of unqualified tables, as for Electric."""
 
 _Form = tuple[Any, ...]
 _Made = tuple[ShapeEntry, TableBinding | None, _Form | None]
 
 
 class Definitions:
-    """The shapes of one registry that can be read. For one thread.
+    """The readable shapes of one registry. For one thread.
 
-    The form of an entry is made when its table is first asked for; the unchanged entries' come from ``before``.
+    An entry's form is computed when its table is first requested; forms of unchanged entries come from ``before``.
     """
 
     def __init__(self, registry: Registry, source: str | None, before: "Definitions | None" = None) -> None:
@@ -53,16 +53,16 @@ class Definitions:
         self._made: dict[tuple[str, str], _Made] = {key: made for key, made in known.items() if key in ids}
 
     def shape_id(self, asked: AskedDefinition) -> str | None:
-        """The id of the shape that is defined so; ``None`` if there is none.
+        """The id of the shape with this definition; ``None`` if there is none.
 
         Raises:
-            BadRequestError: the definition cannot be read, or shapes of several sources are defined so.
+            BadRequestError: the definition cannot be read, or shapes of several sources have it.
         """
         table = _table(asked.table)
         where, columns = _parsed(_where(asked), _SCHEMA), _columns(asked.columns)
         found = list[ShapeEntry]()
         for group in self._groups_of(table):
-            # The key is always among the columns, whether it is named or not.
+            # The columns always include the key, whether or not it is named.
             chosen = None if columns is None else columns | set(group.key)
             found += group.entries.get(_form(where, group.relation, chosen, asked.replica), ())
         live = [entry for entry in found if entry.removed_at is None]
@@ -86,7 +86,7 @@ class Definitions:
         return self._groups[table]
 
     def _form_of(self, entry: ShapeEntry, group: "_Group") -> _Form | None:
-        """``None`` for a condition that an earlier release has accepted and this one refuses."""
+        """The form of an entry; ``None`` for a condition that an earlier release accepted and this one refuses."""
         made = self._made.get(_id(entry))
         if made is None or made[:2] != (entry, group.binding):
             definition, form = entry.definition, None
@@ -99,7 +99,7 @@ class Definitions:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Shapes of a table that have its columns and its key in common, by their forms."""
+    """Shapes of a table with the same columns and key, by form."""
 
     binding: TableBinding | None
     key: tuple[str, ...]
@@ -135,7 +135,7 @@ def _relation(table: TableBinding | None) -> Relation | None:
 
 
 def _table(text: str) -> TableName:
-    """A table as SQL names it; without a schema it is in ``public``, as for Electric.
+    """A table name in SQL; unqualified it is in ``public``, as for Electric.
 
     >>> _table("Items"), _table('"My.Schema"."T"')
     (('public', 'items'), ('My.Schema', 'T'))
@@ -148,7 +148,7 @@ def _table(text: str) -> TableName:
 
 
 def _columns(text: str | None) -> frozenset[str] | None:
-    """Names of columns, separated by commas, each as SQL writes it.
+    """Comma-separated SQL column names.
 
     >>> sorted(_columns('id, Name,"Na,me"'))
     ['Na,me', 'id', 'name']
@@ -166,14 +166,14 @@ def _columns(text: str | None) -> frozenset[str] | None:
 
 
 def _name(quoted: str | None, plain: str | None) -> str:
-    """PostgreSQL maps the case of ASCII letters alone in a name without quotes."""
+    """PostgreSQL folds only ASCII letters of an unquoted name."""
     if quoted is not None:
         return quoted.replace('""', '"')
     return re.sub("[A-Z]", lambda found: found[0].lower(), plain or "")
 
 
 def _where(asked: AskedDefinition) -> str | None:
-    """The condition with the values of its placeholders as literals."""
+    """The condition, with the placeholders' values as literals."""
     where, values = asked.where, dict(asked.params)
     if where is None:
         if values:
@@ -190,7 +190,7 @@ def _where(asked: AskedDefinition) -> str | None:
 
 
 def _filled(where: str, values: Mapping[int, str]) -> tuple[str, set[int]]:
-    """The condition with literals for its placeholders, and the numbers of these."""
+    """The condition with literals for its placeholders, and the placeholders' numbers."""
     parts, used, end, size = list[str](), set[int](), 0, 0
     before = ""
     while end < len(where):

@@ -1,7 +1,7 @@
-"""Server-sent events: a client that keeps its connection gets each message as an event, for a minute.
+"""Server-sent events: a client that keeps its connection open gets each message as an event, for a minute.
 
-A client takes what it got only with an ``up-to-date``, which is sent once it has all that the last look has found. The
-connection ends only after one, however long that takes, or when the server stops, and the client makes another.
+A client applies messages only with an ``up-to-date``, which is sent once it has everything found by the last poll. The
+connection ends only after one, however long that takes, or when the server stops; the client then reconnects.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from flushtracker.status.http.asgi import Send
 
 STREAM_S: Final = 60.0
 ALIVE_S: Final = 20.0
-"""A comment is sent at least this often, so that nothing in between takes the connection for dead."""
+"""A comment is sent at least this often, so that no proxy considers the connection dead."""
 
 
 async def send_events(
@@ -36,10 +36,11 @@ async def send_events(
     gone: "asyncio.Future[None]",
     sending: Callable[[Body], AbstractContextManager[None]],
 ) -> None:
-    """Send the first part and what follows; ``begun`` gives the headers, and ``sending`` lasts as a body is sent.
+    """Send the first part and later ones; ``begun`` returns the headers, and ``sending`` is entered while a body is
+    sent.
 
     Raises:
-        GoneError, StalledError: nobody takes it.
+        GoneError, StalledError: the client does not read it.
         BeginAgainError, RefusalError, FlushtrackerError: as ``ShapeAnswers.answer``, before anything is sent.
     """
     end_s = time.monotonic() + STREAM_S
@@ -49,7 +50,8 @@ async def send_events(
         await start_stream(send, headers)
         lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
     tx = page.tx
-    # The status has been sent. A client whose log cannot be continued, or is not there now, asks again, and is told.
+    # The status has been sent. A client whose log cannot be continued, or is not there, reconnects and gets the error
+    # then.
     with suppress(RefetchError, RefusalError, FlushtrackerError):
         while not answers.is_closing and (time.monotonic() < end_s or lsn is None):
             # Its file is not kept while the client waits.
@@ -69,15 +71,15 @@ async def send_events(
 
 
 async def _send_page(send: Send, page: Page, follower: Follower, *, is_end: bool) -> int | None:
-    """Send a page, and if it ``is_end``, up to which LSN the client has everything, which is returned.
+    """Send a page; if it ``is_end``, also send and return the LSN up to which the client has everything.
 
-    The client goes on there, so it is never below the page's last transaction, as it may be in other answers.
+    The client continues there, so it is never below the page's last transaction, unlike in other answers.
     """
     lsn = max(page.tx, follower.told, follower.seen.lsn(page.tx) or 0) if is_end else None
     held = b""
     for part in chain(_events(page.body), [] if lsn is None else _events(Body.of(up_to_date(lsn)))):
         held += part
-        # While a client takes nothing, there is one copy of what it is to take.
+        # While the client is not reading, keep only one copy of the data.
         del part
         if len(held) >= SLICE_BYTES:
             await send_part(send, held, more=True)
@@ -88,11 +90,11 @@ async def _send_page(send: Send, page: Page, follower: Follower, *, is_end: bool
 
 
 def _events(body: Body) -> Iterator[bytes]:
-    """Messages as events, in parts of which none is much longer than a slice, however long a message is."""
+    """Messages as events, in parts not much longer than a slice, however long a message is."""
     before, rest = b"data: ", b""
     for data in body.slices():
         data = rest + data  # noqa: PLW2901  one copy
-        # A separator may be cut in two.
+        # A separator may be split in two.
         rest = data[-1:] if data.endswith(SEPARATOR[:1]) else b""
         data = before + data.removesuffix(rest).replace(SEPARATOR, b"\n\ndata: ")  # noqa: PLW2901  likewise
         yield data

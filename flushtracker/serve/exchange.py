@@ -1,4 +1,4 @@
-"""``Exchange``: a request, and what is sent for it."""
+"""``Exchange``: a request and its response."""
 
 import asyncio
 import logging
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
 _log = RareLog(logging.getLogger(__name__))
 
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#@]+)(/.*)", re.IGNORECASE)
-"""A request's target that names its host, as those for proxies do, and which every server must take."""
+"""A request target with a host, as sent to proxies, which every server must accept."""
 
 
 class Exchange:
-    """A request, and what is sent for it."""
-
     def __init__(self, scope: Scope, receive: Receive, send: Send, app: "ServeApp") -> None:
         self.scope = scope
         self.headers = headers_of(scope)
@@ -36,18 +34,18 @@ class Exchange:
 
     @property
     def size(self) -> int:
-        """Bytes of the address and the headers; uvicorn limits only those of a request that arrives in parts."""
+        """The size of the address and the headers; uvicorn limits it only for a request that arrives in parts."""
         headers = sum(len(name) + len(value) + 4 for name, value in self.scope["headers"])
         return len(self.scope["raw_path"]) + len(self.scope["query_string"]) + headers
 
     @property
     def has_body(self) -> bool:
-        """Whether something follows the headers, which could be read as another request."""
+        """Whether data follows the headers, which could be read as another request."""
         return b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
 
     @property
     def target(self) -> tuple[str | None, bytes]:
-        """The host and the path: of a whole address in the request line, in which case the header does not count."""
+        """The host and the path; an absolute target in the request line takes precedence over the header."""
         path: bytes = self.scope["raw_path"]
         if (whole := _ABSOLUTE.fullmatch(path)) is not None:
             return whole[1].decode("latin-1"), whole[2]
@@ -73,13 +71,13 @@ class Exchange:
         return connection is not None and connection.is_over_limit
 
     async def send(self, message: Message) -> None:
-        """Send a part of an answer that is counted already."""
+        """Send a part of an answer that is already counted."""
         self._is_begun = True
         self._app.sent_bytes += len(message.get("body", b""))
         await self._send(message)
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send a small answer; if one has begun already, the connection is cut, so that the client sees an error."""
+        """Send a small answer. If one has already begun, cut the connection, so that the client sees an error."""
         self.count(status)
         if self._is_begun:
             if status >= FIRST_ERROR:
@@ -97,7 +95,7 @@ class Exchange:
             await send_answer(self.send, headers, answer, is_head=self.scope["method"] == "HEAD")
 
     def sending(self, body: Body) -> AbstractContextManager[None]:
-        """While a body is sent; raises ``UnavailableError`` for too many files."""
+        """Enter this while a body is sent; raises ``UnavailableError`` if there are too many files."""
         return self._app.files.sending(body, self.abort)
 
     def count(self, status: int) -> None:
@@ -105,7 +103,6 @@ class Exchange:
         self._app.recent.note(status)
 
     def abort(self) -> None:
-        """Cut the connection."""
         connection = self.scope.get("state", {}).get("connection")
         if connection is not None:
             connection.abort()

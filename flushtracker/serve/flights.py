@@ -1,7 +1,8 @@
-"""``Flights``: single-flight reads in threads: requests for the same share one, and only so many may wait.
+"""``Flights``: single-flight reads in threads: concurrent requests for the same key share one, and the queue is
+bounded.
 
-A read may show its result before it is complete. Whoever waits gets that, and the read goes on to its end, even if
-nobody waits any more: what it shows is for others, too.
+A read may show its result before it is complete. Waiting requests get that, and the read continues to its end even
+without them, because its result is cached for others.
 """
 
 import asyncio
@@ -19,14 +20,14 @@ WAITING_PER_THREAD: Final = 32
 
 
 class AbandonedError(Exception):
-    """Nobody waits for the read any more."""
+    """No request waits for the read any more."""
 
 
 class Flight(Generic[T]):
-    """A read that runs; :meth:`check` and :meth:`show` are for its thread.
+    """A running read; :meth:`check` and :meth:`show` are for its thread.
 
-    It is part of no cycle of references, and a failed one keeps nothing that was read: what is read may be a file,
-    whose place on the disk is free when nobody uses it.
+    It is never part of a reference cycle, and a failed one keeps no data: that may be a file, whose disk space is freed
+    with the last reference.
     """
 
     def __init__(self) -> None:
@@ -38,12 +39,12 @@ class Flight(Generic[T]):
         self.future: asyncio.Future[T] = self._loop.create_future()
 
     def check(self) -> None:
-        """Raise ``AbandonedError`` if the read is to end."""
+        """Raise ``AbandonedError`` if the read must end."""
         if self.abandoned.is_set():
             raise AbandonedError
 
     def show(self, result: T) -> None:
-        """Give the result to those who wait, or say that there is more of it."""
+        """Give the result to waiting requests, or announce that there is more of it."""
         self.check()
         self.is_shown = True
         with suppress(RuntimeError):  # The loop is closed.
@@ -52,14 +53,14 @@ class Flight(Generic[T]):
     # On the event loop.
 
     def begin(self, take: Callable[[T], None]) -> None:
-        """Call ``take`` with what is shown, until the end."""
+        """Call ``take`` with each shown result, until the end."""
         self._take = take
 
     def end(self, error: BaseException | None) -> None:
-        """Nothing is shown any more."""
+        """End; nothing is shown any more."""
         self._take = None
         while error is not None:
-            # Its frames have what was read until then.
+            # Its frames reference what was read so far.
             clear_frames(error.__traceback__)
             error = error.__cause__ or error.__context__
 
@@ -69,7 +70,9 @@ class Flight(Generic[T]):
 
 
 class Flights:
-    """``threads`` read at once, and ``waiting`` may wait for each; :meth:`share` is for the event loop."""
+    """Runs ``threads`` reads at once, with up to ``waiting`` more per thread queued; :meth:`share` is for the event
+    loop.
+    """
 
     def __init__(self, name: str, threads: int, waiting: int = WAITING_PER_THREAD) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -82,17 +85,17 @@ class Flights:
 
     @property
     def running(self) -> int:
-        """Reads that run or wait for a thread."""
+        """Reads that are running or queued."""
         return self._running
 
     async def share(self, key: Hashable, read: Callable[[Flight[T]], T], done: Callable[[T], None]) -> T:
-        """The result of ``read``, for those who ask for ``key`` before it has any.
+        """The result of ``read``, shared by all requests for ``key`` until it shows one.
 
-        ``done`` is called on the event loop: each time that it is shown, and at the end, also of a read that has failed
-        after it has shown it.
+        ``done`` is called on the event loop each time that a result is shown, and at the end, even of a read that
+        failed after showing one.
 
         Raises:
-            UnavailableError: too many reads wait already.
+            UnavailableError: too many reads are queued.
         """
         flight = self._flights.get(key)
         if flight is None:
@@ -107,7 +110,7 @@ class Flights:
                 self._forget(key, flight)
 
     def close(self) -> None:
-        """Run nothing more; what runs is abandoned."""
+        """Start nothing more, and abandon running reads."""
         for flight in self._open:
             flight.abandoned.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -122,7 +125,7 @@ class Flights:
             raise UnavailableError("too many reads wait; try again")
 
         def take(result: T) -> None:
-            # Who asks from now on is given what was kept of it.
+            # Later requests get what was cached of it.
             self._forget(key, flight)
             done(result)
             if not flight.future.done():
@@ -149,7 +152,7 @@ class Flights:
                 done(flight.future.result())
             elif error is not None:
                 flight.future.set_exception(error)
-                # It is not an error of the program if nobody waits for it any more.
+                # It is not a program error if nothing waits for it any more.
                 flight.future.exception()
             else:
                 flight.future.cancel()

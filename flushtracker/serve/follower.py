@@ -1,4 +1,4 @@
-"""``Follower``: a client that has the rows of a shape, and goes on with its log."""
+"""``Follower``: a client that has the rows of a shape and continues with its log."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ from flushtracker.shape_log.position import Position
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """A client that has a handle of the shape's log as it is now, and all up to the transaction ``tx``.
+    """A client with a handle of the shape's current log, and everything up to the transaction ``tx``.
 
-    ``told``: the LSN after which it goes on, if that is later. ``cuts``: it waits for a later one, too.
+    ``told`` is the LSN after which it continues, if that is later. With ``cuts`` it also waits for a later LSN.
     """
 
     seen: SeenShape
@@ -25,7 +25,7 @@ class Follower:
 
     @classmethod
     def of(cls, request: ShapeRequest, seen: SeenShape, handle: Handle, place: Place) -> "Follower":
-        # Nothing is between the last transaction and a place after it, and what follows either is read once.
+        # There is nothing between the last transaction and a later place, and reads from either are shared.
         return cls(seen, handle, min(place.tx, seen.tx), place.tx, request.cuts)
 
     @property
@@ -38,18 +38,20 @@ class Follower:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is what it waits for."""
+        """Whether there is something that it waits for."""
         return self.has_more or (self.cuts and (self.seen.lsn(self.tx) or 0) > self.told)
 
 
 def followed(follower: Follower) -> Follower:
-    """The follower, if its shape is still the one that its handle is of; raises ``RefetchError``."""
+    """The follower, if its handle still matches the shape; raises ``RefetchError`` otherwise."""
     require_followed(follower.seen, follower.handle, max(follower.tx, follower.told))
     return follower
 
 
 def require_followed(seen: SeenShape, handle: Handle, tx: int) -> None:
-    """Raise ``RefetchError`` if a client with this handle, and all up to ``tx``, cannot go on with the shape's log."""
+    """Raise ``RefetchError`` if a client with this handle, and everything up to ``tx``, cannot continue with the
+    shape's log.
+    """
     if handle.digest != seen.facts.digest:
         raise RefetchError
     try:

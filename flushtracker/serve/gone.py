@@ -1,4 +1,4 @@
-"""``until_gone``: work for a client, as long as it has not closed the connection."""
+"""``until_gone``: work for a client until it closes the connection."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -21,7 +21,7 @@ async def until_gone(work: Coroutine[Any, Any, T], gone: "asyncio.Future[None]")
             raise GoneError
         return task.result()
     finally:
-        # What it raises at that moment is told to nobody, nor is it an error of the program.
+        # An exception at that moment is dropped, and is not a program error.
         task.add_done_callback(_drop)
         task.cancel()
 

@@ -1,7 +1,7 @@
-"""``Handle`` and ``Place``: what a client keeps of a shape, and sends with each request.
+"""``Handle`` and ``Place``: what a client stores for a shape, and sends with each request.
 
-A handle tells which log the client follows, and the snapshot with which it began. So any server can continue for it,
-and no server has to remember clients.
+A handle identifies the log that the client follows, and the snapshot that it started from. So any server can continue
+for it, and no server has to remember clients.
 """
 
 import re
@@ -18,10 +18,10 @@ _MOST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """``digest`` stands for the log, the shape and its columns, ``attempt`` for the snapshot that the client has begun.
+    """``digest`` identifies the log, the shape and its columns, ``attempt`` the snapshot that the client started from.
 
-    ``turn`` alone differs where a client must begin again and nothing else has changed: a client takes an answer with
-    the handle that it was told to drop for one out of an outdated cache.
+    Only ``turn`` differs if a client must start over and nothing else has changed: a client treats an answer with a
+    handle that it was told to drop as one from an outdated cache.
 
     >>> str(Handle("0123456789abcdef", 3))
     '0123456789abcdef-3-0'
@@ -35,7 +35,6 @@ class Handle:
 
     @classmethod
     def parse(cls, text: str) -> "Handle":
-        """Read the text of a handle; raises ``DecodeError``."""
         found = _HANDLE.fullmatch(text)
         if found is None or int(found[2]) > _MOST:
             raise DecodeError("handle is none of this server's")
@@ -45,12 +44,12 @@ class Handle:
         return f"{self.digest}-{self.attempt}-{self.turn}"
 
     def is_turn_of(self, other: "Handle") -> bool:
-        """Whether the two differ in nothing but the turn."""
+        """Whether the two differ only in the turn."""
         return replace(self, turn=other.turn) == other
 
 
 def parsed(text: str | None) -> Handle | None:
-    """A handle that a client has sent; ``None`` for none, and for one that no server of this kind has made."""
+    """A handle sent by a client; ``None`` for none, and for one that no server of this kind has created."""
     try:
         return None if text is None else Handle.parse(text)
     except DecodeError:
@@ -58,7 +57,7 @@ def parsed(text: str | None) -> Handle | None:
 
 
 def following(current: Handle, *used: Handle | None) -> Handle:
-    """The current handle, or the next turn of it, if the client has been told to drop some turn.
+    """The current handle, or its next turn if the client has been told to drop some turn.
 
     >>> following(Handle("0123456789abcdef", 3), Handle("0123456789abcdef", 3, 1), None).turn
     2
@@ -71,9 +70,9 @@ def following(current: Handle, *used: Handle | None) -> Handle:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An offset: all of the shape up to the end of the transaction at ``tx`` if ``rows`` is 0.
+    """An offset: everything up to the end of the transaction at ``tx`` if ``rows`` is 0.
 
-    Otherwise so many of the rows that the shape has there, in the order of their inserts.
+    Otherwise the first ``rows`` rows that the shape has there, in the order of their inserts.
 
     >>> str(Place.parse("23997288_0"))
     '23997288_0'
@@ -86,7 +85,7 @@ class Place:
     def parse(cls, text: str) -> "Place":
         """Read an offset of this server; raises ``BadRequestError``.
 
-        Those of Electric are read, too, also after all rows, as in ``0_inf``: their clients are to begin again here.
+        Electric's offsets are accepted, too, even ``0_inf``: its clients must start over here.
         """
         found = _PLACE.fullmatch(text)
         numbers = [] if found is None else [_MOST if each == "inf" else int(each) for each in found.groups()]

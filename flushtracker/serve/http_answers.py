@@ -1,4 +1,4 @@
-"""Answers as HTTP: their status, headers and cache rules, and how a body is sent to a client that may be slow."""
+"""Answers over HTTP: status, headers and cache rules, and sending a body to a client that may be slow."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.status.http.asgi import Message, Scope, Send
 
 STALLED_S: Final = 30.0
-"""A client that takes nothing of an answer for this long is cut off."""
+"""A client that reads nothing for this long is disconnected."""
 
 EXPOSED: Final = "electric-handle, electric-offset, electric-schema, electric-cursor, electric-up-to-date, retry-after"
 _JSON: Final = "application/json"
@@ -30,7 +30,6 @@ Headers = dict[str, str]
 
 
 def answer_headers(answer: Answer, request: ShapeRequest, now_s: float) -> Headers:
-    """The headers of a part of a shape."""
     headers = {
         "content-type": _JSON,
         "cache-control": _cache_rule(answer, request),
@@ -50,14 +49,14 @@ def answer_headers(answer: Answer, request: ShapeRequest, now_s: float) -> Heade
 
 def _cache_rule(answer: Answer, request: ShapeRequest) -> str:
     if request.is_told and not isinstance(request.start, Place):
-        # A cache would give it to a client that was told to begin again since, maybe with the same handle.
+        # A cache would give it to a client that was since told to start over, perhaps with the same handle.
         return _NO_STORE
     return _FIXED if answer.is_fixed and not request.live else _NEWEST
 
 
 def next_cursor(cursor: int | None, now_s: float, *, has_moved: bool) -> int:
-    """Equal for all clients within a time, so that they share a cached answer; another one than was sent if the next
-    address would be the same without it. It never goes back.
+    """Equal for all clients within a period, so that they share a cached answer, but different from the one sent if the
+    next address would otherwise be the same. It never goes back.
 
     >>> [next_cursor(sent, 100.0, has_moved=False) for sent in (None, 5, 7)]
     [5, 6, 8]
@@ -71,14 +70,14 @@ def next_cursor(cursor: int | None, now_s: float, *, has_moved: bool) -> int:
 
 
 def refusal_headers(error: RefusalError) -> Headers:
-    # An ended shape stays so, and all who wait for it in a cache are told at once.
+    # An ended shape stays ended, and all clients that wait in a cache are answered at once.
     headers = {"content-type": _JSON, "cache-control": _TOLD if error.status == 410 else _NO_STORE}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
     if error.status == 405:
         headers["allow"] = _ALLOWED
     if error.status == 401:
-        # HTTP wants to know how; no browser asks its user for this.
+        # HTTP requires a scheme; no browser prompts its user for this one.
         headers["www-authenticate"] = 'secret realm="shapes"'
     return headers
 
@@ -88,31 +87,29 @@ def message_body(message: str) -> bytes:
 
 
 def begin_again_headers(handle: Handle) -> Headers:
-    # It stays true for its address, and all who wait for it in a cache are told at once.
+    # It stays valid for its address, and all clients that wait in a cache are answered at once.
     return {"content-type": _JSON, "cache-control": _TOLD, "electric-handle": str(handle)}
 
 
 def is_known(request_headers: Mapping[bytes, bytes], headers: Headers) -> bool:
-    """Whether the client has this answer already; ``*`` stands for any."""
+    """Whether the client already has this answer; ``*`` stands for any."""
     given = request_headers.get(b"if-none-match", b"").decode("latin-1")
     known = {each.strip().removeprefix("W/") for each in given.split(",")}
     return "etag" in headers and not known.isdisjoint({headers["etag"], "*"})
 
 
 class StalledError(Exception):
-    """The client takes nothing."""
+    """The client is not reading."""
 
 
 async def send_whole(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    """Send a small answer."""
-    # Neither has a body, and the length of a 304 would be that of the answer which is not sent.
+    # These have no body, and the length of a 304 would be that of the answer not sent.
     length = {} if status in {204, 304} else {"content-length": str(len(body))}
     await _start_answer(send, status, headers | length)
     await send_part(send, body, more=False)
 
 
 async def send_answer(send: Send, headers: Headers, answer: Answer, *, is_head: bool) -> None:
-    """Send a part of a shape as one JSON array."""
     length = answer.body.length
     end = b""
     if answer.is_up_to_date:
@@ -135,12 +132,12 @@ async def _start_answer(send: Send, status: int, headers: Headers) -> None:
 
 
 async def start_stream(send: Send, headers: Headers) -> None:
-    """Begin an answer that has no length."""
+    """Start an answer without a length."""
     await _start_answer(send, 200, headers)
 
 
 async def send_part(send: Send, data: bytes, *, more: bool) -> None:
-    """Send some of a body; raises ``StalledError``."""
+    """Send a part of a body; raises ``StalledError``."""
     await _sent(send, {"type": "http.response.body", "body": data, "more_body": more})
 
 
@@ -165,9 +162,9 @@ def cors_headers(allowed: Iterable[str], origin: str | None) -> Headers:
 
 
 def preflight_headers(allowed: Iterable[str]) -> Headers:
-    """What a browser asks before it sends a request of another origin with headers of its own.
+    """The answer to a browser's preflight request for a cross-origin request with custom headers.
 
-    ``*`` stands for all but ``authorization``, which is listed beside it.
+    ``*`` stands for all headers except ``authorization``, which is listed explicitly.
     """
     return {
         "access-control-allow-methods": _ALLOWED,
@@ -178,7 +175,7 @@ def preflight_headers(allowed: Iterable[str]) -> Headers:
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    """A request's headers by name; several of one name as a list."""
+    """A request's headers by name; repeated ones are joined as a list."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         found[name] = found[name] + b", " + value if name in found else value
@@ -186,5 +183,5 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
 
 
 def wall_s() -> float:
-    """Seconds since 1970, which all servers agree on."""
+    """Seconds since 1970, on which all servers agree."""
     return time.time()

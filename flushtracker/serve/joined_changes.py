@@ -1,8 +1,8 @@
 """``joined_transactions``: the transactions of a shape with subqueries, as the changes of its query.
 
-A row that enters because of another table's row is an insert at that transaction's offset, one that leaves a delete.
-What a transaction has does not depend on when a server looks, nor on where a client begins
-(:mod:`flushtracker.shape_log.table.joined_changes`). It costs a fold of the shape for each read of its log.
+A row that enters because of another table's row is an insert at that transaction's offset, one that leaves a delete. A
+transaction's content does not depend on when a server polls, nor on where a client starts
+(:mod:`flushtracker.shape_log.table.joined_changes`). Each read of the log costs a fold of the shape.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,11 +28,11 @@ _COLUMNS = ("tx_offset", "operation", "key", "value", "old_value")
 def joined_transactions(
     reader: ShapeLogReader, shape: FoundShape, after_tx: int, rendering: Rendering, most_bytes: int, check: Check
 ) -> Iterator[Transaction]:
-    """The transactions after ``after_tx`` that have changes of the query.
+    """The transactions after ``after_tx`` with changes of the query.
 
     Raises:
-        RefetchError: one has more than ``most_bytes`` of keys and values, or what the rows were between cannot be
-            known, because the condition has no outcome for one.
+        RefetchError: one has more than ``most_bytes`` of keys and values, or the rows in between cannot be determined
+            because the condition has no outcome for one.
         FlushtrackerError: as for any read of the shape's rows, for which it needs its snapshot.
     """
     if shape.last_commit is None or not shape.has_more(after_tx):
@@ -51,7 +51,7 @@ def joined_transactions(
             xid = next(xid for commit, xid in xids if commit == tx)
             yield Transaction(tx, item_messages(tx, xid, items, rendering))
     except DecodeError as error:
-        # The rows that the shape has now may be known; else they are refused.
+        # The shape's current rows may be known; otherwise they are refused.
         raise RefetchError(shape.last_commit) from error
 
 
@@ -62,7 +62,7 @@ def _rows(reader: ShapeLogReader, shape: FoundShape, after_tx: int, check: Check
 
 
 def _xids(reader: ShapeLogReader, shape: FoundShape, after_tx: int) -> Iterator[tuple[int, int]]:
-    """The xid of each transaction of any of its tables since, in their order."""
+    """The xid of each later transaction of any of its tables, in order."""
     condition = f"{shape.condition} AND operation = {literal(COMMIT)} AND {shape.counted(after_tx)}"
     query = f"SELECT tx_offset, xid FROM rows WHERE {condition}"  # noqa: S608  literals alone
     for table in sort_tables(query_batches(reader.finder.table, query), ["tx_offset"]):

@@ -1,8 +1,8 @@
-"""What the server keeps of its reads, for clients that ask for the same: within its limits, the least used goes first.
+"""The cache of the server's reads: within its limits, the least recently used entries are evicted first.
 
-Everything here is immutable in what it says: a page of a log goes from one offset to another, and a shape's rows are
-those after one transaction. Whether that is the end can change, and is compared with the last look by who answers.
-For the thread of the event loop.
+All entries are immutable: a page of a log goes from one offset to another, and a shape's rows are those after one
+transaction. Whether that is the end may change, and is checked against the last poll when answering. For the event
+loop's thread.
 """
 
 from collections import Counter, OrderedDict
@@ -15,17 +15,17 @@ from flushtracker.serve.handle import Handle
 from flushtracker.serve.state_rows import StateRows
 
 _ENTRY_BYTES: Final = 1_000
-"""What an entry takes besides its data."""
+"""The overhead of an entry besides its data."""
 
 MOST_KEPT_FILES: Final = 200
-"""Open files of pages; as many more have rows."""
+"""Open files of pages; rows may have as many more."""
 
 _MOST_BOUNDS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class PageKey:
-    """A page of a shape's log, for clients that began with an attempt."""
+    """A page of a shape's log, for clients that started from an attempt."""
 
     digest: str
     attempt: int
@@ -33,7 +33,7 @@ class PageKey:
 
 
 class KeptPages:
-    """Pages of logs by where they begin."""
+    """Pages of logs, by where they begin."""
 
     def __init__(self, memory_bytes: int, disk_bytes: int) -> None:
         self._memory_limit, self._disk_limit = memory_bytes, disk_bytes
@@ -52,7 +52,7 @@ class KeptPages:
         return page
 
     def add(self, key: PageKey, pages: Iterable[Page]) -> None:
-        """Keep the pages of one read, which follow each other."""
+        """Cache the consecutive pages of one read."""
         for page in pages:
             self._drop(key)
             self._pages[key] = page
@@ -64,7 +64,7 @@ class KeptPages:
             self._drop(next(iter(self._pages)))
 
     def drop(self, key: PageKey) -> None:
-        """Forget a page that is outdated."""
+        """Drop an outdated page."""
         self._drop(key)
 
     def _is_over(self) -> bool:
@@ -81,7 +81,7 @@ class KeptPages:
         file = page.body.file
         if file is None:
             return
-        # A file takes its place until the last of its pages is dropped.
+        # A file takes disk space until the last of its pages is dropped.
         self.disk_bytes += file.length if self._files[file] == 0 else 0
         self._files[file] += sign
         if not self._files[file]:
@@ -92,8 +92,8 @@ class KeptPages:
 class KeptStates:
     """The rows of shapes for new clients, by handle and transaction, and the newest of each shape.
 
-    Those used last are kept even if they are larger than the limit: they are taken page by page, each of which would
-    have to be made from the shape's beginning.
+    The last used entry is kept even if it is larger than the limit: clients fetch it page by page, and each page would
+    have to be computed from the shape's beginning.
     """
 
     def __init__(self, disk_bytes: int, keep_s: float) -> None:
@@ -107,16 +107,16 @@ class KeptStates:
         return len(self._states)
 
     def at(self, handle: Handle, tx: int) -> StateRows | None:
-        """The rows after a transaction, for clients with this handle."""
         found = self._states.get((handle.digest, handle.attempt, tx))
         if found is not None:
             self._states.move_to_end((handle.digest, handle.attempt, tx))
         return None if found is None else found[0]
 
     def newest(self, handle: Handle, now_s: float) -> StateRows | None:
-        """The newest rows of a shape that are kept, if they are not too old for a new client.
+        """The newest cached rows of a shape, if they are not too old for a new client.
 
-        Any are right to begin with: the log goes on from them. Old ones only cost the client more of the log.
+        Any rows are a correct start, because the log continues from them. With old ones, the client only reads more of
+        the log.
         """
         key = self._newest.get(handle.digest)
         found = None if key is None else self._states.get(key)
@@ -132,16 +132,16 @@ class KeptStates:
         return state.tx >= self._least.get(state.handle.digest, -1)
 
     def begin_after(self, handle: Handle, tx: int) -> None:
-        """No messages are sent for the transaction ``tx``: a client that begins with rows from before begins again."""
+        """Note that no messages are sent for the transaction ``tx``: clients with earlier rows must start over."""
         self._least[handle.digest] = max(tx, self._least.get(handle.digest, -1))
         self._least.move_to_end(handle.digest)
         if len(self._least) > _MOST_BOUNDS:
             self._least.popitem(last=False)
 
     def add(self, state: StateRows, now_s: float) -> None:
-        """Keep rows, as many as there are by now, or forget those that are broken.
+        """Cache the rows available so far, or drop them if they are broken.
 
-        Those that were made again for an old offset are none for new clients.
+        Rows recomputed for an old offset are not given to new clients.
         """
         key = state.handle.digest, state.handle.attempt, state.tx
         found = self._states.get(key)

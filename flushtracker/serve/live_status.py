@@ -1,4 +1,4 @@
-"""``LiveStatus``: what the running server says about itself, for its status."""
+"""``LiveStatus``: the status of the running server."""
 
 from flushtracker.process.clock import now_ms
 from flushtracker.serve.server import Served
@@ -6,14 +6,14 @@ from flushtracker.status.serve_status import AnswerCount, ServeStatus
 
 
 class LiveStatus:
-    """Reads counters of the event loop's thread from another; each is right, if not of the same moment."""
+    """Reads the event loop's counters from another thread; each is correct, but not all are of the same moment."""
 
     def __init__(self, served: Served, started_at_ms: int) -> None:
         self._served = served
         self._started_at_ms = started_at_ms
 
     def read(self) -> ServeStatus:
-        """The server's status now; it waits for nothing."""
+        """The server's current status; never blocks."""
         served, parts, at_ms = self._served, self._served.parts, now_ms()
         watch = parts.watch
         age_s, recent = watch.age_s, served.app.recent.last_minute()

@@ -1,6 +1,7 @@
-"""``Matching``: the shape that a definition means, found in a thread, and remembered until the registry changes.
+"""``Matching``: finds the shape for a definition, in a thread, and caches it until the registry changes.
 
-Conditions are parsed one at a time, and only so many may wait: a long one delays nobody whose definition is known.
+Conditions are parsed one at a time, and the queue is bounded: a long one does not delay requests with known
+definitions.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ _MOST_KNOWN: Final = 10_000
 
 
 class Matching:
-    """``source``: whose shapes are served; ``flights`` have one thread. For the event loop."""
+    """``source``: whose shapes are served; ``flights`` must have one thread. For the event loop."""
 
     def __init__(self, source: str | None, flights: Flights) -> None:
         self._source = source
@@ -24,18 +25,18 @@ class Matching:
         self._registry: Registry | None = None
         self._known: OrderedDict[bytes, str | None] = OrderedDict()
         self._definitions: tuple[Registry, Definitions] | None = None
-        """Only the thread reads or writes it."""
+        """Used only by that thread."""
 
     async def shape_id(self, registry: Registry, asked: AskedDefinition) -> str | None:
-        """The id of the shape that is defined so; ``None`` if there is none.
+        """The id of the shape with this definition; ``None`` if there is none.
 
         Raises:
-            RefusalError: as ``Definitions.shape_id``, or too many definitions wait to be read.
+            RefusalError: as ``Definitions.shape_id``, or too many definitions are queued.
         """
         if registry is not self._registry:
             self._registry, self._known = registry, OrderedDict()
         known = self._known
-        # Texts of clients are not kept: they may be long.
+        # Clients' texts are not kept, because they may be long.
         key = hashlib.sha256(repr(asked).encode()).digest()
         if key in known:
             known.move_to_end(key)

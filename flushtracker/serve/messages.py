@@ -1,6 +1,6 @@
 """The messages of the protocol, as JSON, from rows of a shape's log: byte strings, each on one line.
 
-The values of a row are JSON objects of texts in the log, and are passed on as they are, but for intervals.
+The values of a row are JSON objects of texts in the log, and are passed on unchanged, except for intervals.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from flushtracker.shape_log.shape_snapshot import SNAPSHOT
 from flushtracker.shapes.item_key import JOINED_KEY
 
 SEPARATOR: Final = b",\n"
-"""Between messages; none has a line break."""
+"""Between messages; these have no line breaks."""
 
 MUST_REFETCH: Final = b'[{"headers":{"control":"must-refetch"}}]'
 
@@ -28,16 +28,16 @@ _ITEMS: Final = frozenset({"insert", "update", "delete"})
 
 
 class Transaction(NamedTuple):
-    """The messages of a whole transaction; ``None`` for one that empties the shape, which no message can say."""
+    """The messages of a whole transaction; ``None`` for one that empties the shape, which no message can express."""
 
     tx_offset: int
     messages: list[bytes] | None
 
 
 def up_to_date(lsn: int | None) -> bytes:
-    """The message after which a client has all of the shape up to an LSN, if one is known: ``SeenShape.lsn``.
+    """The message after which a client has all of the shape up to an LSN, if known: ``SeenShape.lsn``.
 
-    A client that keeps the connection makes its next offset of it.
+    A client that keeps its connection open uses it as its next offset.
     """
     if lsn is None:
         return b'{"headers":{"control":"up-to-date"}}'
@@ -55,11 +55,11 @@ def row_messages(rows: pa.Table, rendering: Rendering) -> list[bytes]:
 
 
 def transactions(tables: Iterable[pa.Table], rendering: Rendering, most_bytes: int) -> Iterator[Transaction]:
-    """The transactions of a log in its order.
+    """The transactions of a log, in order.
 
     Raises:
-        RefetchError: a transaction has more than ``most_bytes`` of keys and values.
-        DecodeError: the log does not end with the end of a transaction, or has rows of several tables.
+        RefetchError: a transaction has more than ``most_bytes`` of keys and values. DecodeError: the log does not end
+            with the end of a transaction, or has rows of several tables.
     """
     items: list[tuple[Any, ...]] = []
     size = 0
@@ -83,7 +83,6 @@ def transactions(tables: Iterable[pa.Table], rendering: Rendering, most_bytes: i
 def item_messages(
     tx_offset: int, xid: int, items: Iterable[tuple[str, str, str | None, str | None]], rendering: Rendering
 ) -> list[bytes]:
-    """The messages of one transaction, from the operation, key, value and old value of each item."""
     rows = [(tx_offset, number, *item, xid) for number, item in enumerate(items)]
     return _messages(rows, rendering) or []
 

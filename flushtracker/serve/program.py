@@ -22,9 +22,9 @@ def run(arguments: argparse.Namespace) -> int:
     log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO, arguments.log_format)
     config = load_serve_config(arguments.config)
     served = Served(config)
-    # A wrong path is an error at once, where a storage that fails later is only waited for.
+    # A wrong path is an error at once; a storage that fails later is retried.
     served.parts.reads.open()
-    # A thread that hangs in a storage would keep the process.
+    # A thread that hangs in a storage would keep the process alive.
     exit_if_hung("flushtracker serve", lambda: served.parts.watch.is_closed, STOP_TIMEOUT_S, arguments.log_format)
     live = LiveStatus(served, now_ms())
     with serving(config.status, live.read):

@@ -1,8 +1,8 @@
 """The parameters of a request, from its query string: each once, percent-encoded UTF-8, or the request is refused.
 
-A gatekeeper in front reads the same text, perhaps by other rules. So what could be read in two ways is refused rather
-than interpreted: a parameter that is repeated, also in another encoding, one without a value, an encoding that is
-incomplete or not UTF-8, and control characters.
+A gatekeeper in front parses the same text, perhaps by other rules. So anything ambiguous is refused: a repeated
+parameter, even in another encoding, one without a value, an encoding that is incomplete or not UTF-8, and control
+characters.
 """
 
 import re

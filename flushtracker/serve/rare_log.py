@@ -1,4 +1,4 @@
-"""``RareLog``: a logger for what clients cause, so that none of them can fill the log."""
+"""``RareLog``: a rate-limited logger for events that clients can cause, so that they cannot fill the log."""
 
 import logging
 import time
@@ -8,20 +8,20 @@ from typing import Any, Final
 
 _SPAN_S: Final = 60.0
 _MOST: Final = 10
-"""Lines of one event within a span."""
+"""The maximum number of lines per event within a span."""
 
 
 @dataclass(slots=True)
 class RareLog:
-    """Logs of each event at most ten lines a minute; the next one says how many were left out since.
+    """Logs at most ten lines a minute per event; the next one says how many were suppressed.
 
-    An event is the text of a line without its fields. The events must be few: each is remembered.
+    An event is the text of a line without its fields. There must be few, because each is remembered.
     """
 
     logger: logging.Logger
     now_s: Callable[[], float] = time.monotonic
     _spans: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """By event: when its span began, and how many lines it has had."""
+    """By event: the start of its span, and its number of lines."""
 
     def __call__(self, level: int, event: str, *fields: object, exc_info: Any = None) -> None:
         now_s = self.now_s()

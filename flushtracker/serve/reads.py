@@ -1,7 +1,7 @@
-"""``LogReads``: everything that the server reads from the tables. No other module uses the reader of shape logs.
+"""``LogReads``: reads the tables for the server. No other module here uses the reader of shape logs.
 
-Each thread has a reader of its own. A reader that has failed is not used again: the next read opens the tables anew, so
-a log that was replaced, or a storage that failed for a moment, is not remembered.
+Each thread has its own reader. A failed reader is discarded: the next read reopens the tables, so a replaced log or a
+temporary storage failure has no lasting effect.
 """
 
 import threading
@@ -28,21 +28,19 @@ from flushtracker.shape_log.table.reader import ShapeLogReader
 from flushtracker.wal.log_offset import LogOffset
 
 _MOST_PAGES: Final = 32
-"""Kept of one read of a log for the next requests."""
+"""The number of pages of one read kept for later requests."""
 
 _MOST_FACTS: Final = 100
-"""Kept for shapes that nobody asks for any more."""
+"""The number kept for shapes that are no longer requested."""
 
 MOST_TRANSACTION: Final = 64 << 20
-"""A transaction with more keys and values than that is not sent: its client takes the rows again."""
+"""A transaction with more keys and values is not sent; its client fetches the rows again."""
 
 Check = Callable[[], None]
-"""Called between steps of a read; raises if nobody waits for it any more."""
+"""Called between steps of a read; raises if no request waits for it any more."""
 
 
 class Tables:
-    """The open tables, for one thread. Raises ``SinkError`` and ``DecodeError``."""
-
     def __init__(self, config: LogConfig, source: str | None) -> None:
         self.reader = ShapeLogReader(config.log, config.shapes, config.storage_options)
         self._finder = self.reader.finder
@@ -51,7 +49,7 @@ class Tables:
         self._facts: dict[str, tuple[FoundShape, ShapeFacts]] = {}
 
     def look(self) -> Registry:
-        """Open the newest version; the registry is another object only if it has changed."""
+        """Open the newest version; the registry is a new object only if it has changed."""
         return self._finder.refresh()
 
     @property
@@ -59,22 +57,22 @@ class Tables:
         return self._finder.table.version()
 
     def look_up(self, shape_ids: Collection[str]) -> None:
-        """Find some shapes at once, before each is :meth:`seen`; also raises for what is wrong with one of them."""
+        """Find several shapes at once, before each is :meth:`seen`; also raises for an error of a single one."""
         self._finder.look_up(shape_ids, self._source)
 
     def seen(self, shape_id: str) -> SeenShape:
-        """The shape as of the last look; raises as ``ShapeFinder.seen``."""
+        """The shape as of the last poll; raises as ``ShapeFinder.seen``."""
         seen = self._with_facts(self._finder.seen(shape_id, self._source))
         is_known = seen.found.entry is not None
         return replace(seen, cut=seen_cut(self._finder, seen.found.source) if is_known else None)
 
     def log(self, shape_id: str, position: Position) -> tuple[SeenShape, FollowedLog]:
-        """The shape in the newest version, and what follows a position in its log."""
+        """The shape in the newest version, and its log after a position."""
         found = self._finder.find_log(shape_id, position, None, changes_only=False, even_if_ended=False)
         return self._with_facts(found.shape), found
 
     def rows(self, shape_id: str, source: str | None, at: LogOffset | None) -> tuple[SeenShape, FoundShape]:
-        """The shape in the newest version, whose rows can be made."""
+        """The shape in the newest version, for reading its rows."""
         chosen = source or self._source
         found = self._finder.find_rows(shape_id, at, chosen, typed=False, even_if_ended=False)
         return self._with_facts(found), found
@@ -86,14 +84,14 @@ class Tables:
         return SeenShape(found, known[1])
 
     def forget(self, kept: Collection[str]) -> None:
-        """Drop what is remembered of shapes that are not among ``kept``, if that is much."""
+        """Drop cached facts of shapes that are not among ``kept``, if there are many."""
         if len(self._facts) > len(kept) + _MOST_FACTS:
             self._facts = {shape_id: self._facts[shape_id] for shape_id in kept if shape_id in self._facts}
             self._finder.forget(kept)
 
 
 class LogReads:
-    """Reads for clients, in any threads."""
+    """Reads for clients, in any thread."""
 
     def __init__(self, config: LogConfig, source: str | None) -> None:
         self._config = config
@@ -101,11 +99,11 @@ class LogReads:
         self._threads = threading.local()
 
     def open(self) -> Tables:
-        """The tables, opened anew."""
+        """The tables, newly opened."""
         return Tables(self._config, self._source)
 
     def log_pages(self, seen: SeenShape, position: Position, check: Check) -> list[Page]:
-        """What follows a position, as pages of whole transactions; at least one, which may be empty.
+        """The log after a position, as pages of whole transactions; at least one, which may be empty.
 
         Raises:
             RefetchError: the log cannot be continued from there, or not by messages.
@@ -116,7 +114,7 @@ class LogReads:
                 now, found = tables.log(seen.shape_id, position)
             except PositionError as error:
                 raise RefetchError from error
-            # A difference is a transaction that was none of the source's, and goes on with another attempt.
+            # A difference is not a transaction of the source, and continues with another attempt.
             if found.difference is not None or now.facts.digest != seen.facts.digest:
                 raise RefetchError
             reached = max(now.tx, position.tx_offset)
@@ -131,12 +129,13 @@ class LogReads:
     def state(
         self, seen: SeenShape, begun: Handle | None, at: int | None, check: Check, show: Callable[[StateRows], None]
     ) -> StateRows:
-        """The rows of a shape after the last transaction, or those of a client that has ``begun`` with them at ``at``.
+        """The rows of a shape after the last transaction, or the rows at ``at`` for a client that has ``begun`` to
+        fetch them.
 
-        They are given to ``show`` whenever another page of them is there.
+        ``show`` is called whenever another page is complete.
 
         Raises:
-            RefetchError: the rows at ``at`` are not known any more, or have another order than those of ``begun``.
+            RefetchError: the rows at ``at`` are no longer known, or are ordered differently from those of ``begun``.
             FlushtrackerError: as for any read.
         """
         with self._tables(seen) as tables:
@@ -144,7 +143,7 @@ class LogReads:
             try:
                 now, found = tables.rows(seen.shape_id, seen.found.source, place)
             except ConfigError as error:
-                # Of another subclass is what concerns the shape, whatever its rows were.
+                # Other subclasses are about the shape itself, whatever its rows were.
                 if at is None or type(error) is not ConfigError:
                     raise
                 raise RefetchError from error
@@ -163,7 +162,7 @@ class LogReads:
 
     @contextmanager
     def _tables(self, seen: SeenShape) -> Iterator[Tables]:
-        """This thread's tables; the shape log is opened anew if it is not the one that ``seen`` is in."""
+        """This thread's tables; the shape log is reopened if it is not the one that ``seen`` is from."""
         tables: Tables | None = getattr(self._threads, "tables", None)
         self._threads.tables = None
         if tables is None or tables.table_id != seen.facts.table_id:
@@ -182,7 +181,9 @@ class LogReads:
 def _transactions(
     tables: Tables, now: SeenShape, found: FollowedLog, after_tx: int, check: Check
 ) -> Iterator[Transaction]:
-    """What follows the transaction ``after_tx``: the log's transactions, or the changes of a query with subqueries."""
+    """The content after the transaction ``after_tx``: the log's transactions, or the changes of a query with
+    subqueries.
+    """
     shape, rendering = found.shape, now.facts.rendering
     if shape.has_subqueries:
         yield from joined_transactions(tables.reader, shape, after_tx, rendering, MOST_TRANSACTION, check)
@@ -195,7 +196,7 @@ def _is_defined_alike(one: FoundShape, other: FoundShape) -> bool:
 
 
 class _LogPages:
-    """Collects transactions into pages, of which each ends with the end of one."""
+    """Collects transactions into pages, each of which ends with the end of one."""
 
     def __init__(self, tx: int, check: Check) -> None:
         self._tx = tx
@@ -206,7 +207,7 @@ class _LogPages:
         self._pages: list[Page] = []
 
     def add(self, tx: int, messages: list[bytes]) -> bool:
-        """Add a transaction; false if there are pages enough, and it is not added."""
+        """Add a transaction; false if there are enough pages and it was not added."""
         self._check()
         size = sum(map(len, messages)) + len(messages) * len(SEPARATOR)
         if self._held and self._size + size > PAGE_BYTES:
@@ -219,7 +220,7 @@ class _LogPages:
         return True
 
     def cut(self) -> list[Page]:
-        """The pages of a log that goes on."""
+        """The pages of a log that continues."""
         self._flush()
         self._finish()
         return self._pages

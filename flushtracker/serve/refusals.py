@@ -1,4 +1,4 @@
-"""Why a request gets no rows: each reason with its status, and whether a client is to try again."""
+"""The reasons why a request gets no rows, each with its status, and whether the client should retry."""
 
 import logging
 from typing import Final
@@ -20,7 +20,7 @@ RETRY_AFTER_S: Final = 2
 
 
 class RefusalError(Exception):
-    """A request is answered with ``status`` and this message; ``retry_after_s`` if it may succeed later."""
+    """A request is answered with ``status`` and this message; with ``retry_after_s`` it may succeed later."""
 
     def __init__(self, status: int, message: str, *, retry_after_s: int | None = None) -> None:
         super().__init__(message)
@@ -30,24 +30,24 @@ class RefusalError(Exception):
 
 
 class BadRequestError(RefusalError):
-    """The request is malformed, or asks for something that is not served; clients stop."""
+    """The request is malformed or not supported; clients stop."""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, message)
 
 
 class UnavailableError(RefusalError):
-    """The server cannot answer now; clients try again."""
+    """The server cannot answer now; clients retry."""
 
     def __init__(self, message: str, retry_after_s: int = RETRY_AFTER_S) -> None:
         super().__init__(503, message, retry_after_s=retry_after_s)
 
 
 class RefetchError(Exception):
-    """The log cannot be continued from the client's offset: it gets a 409 and another handle.
+    """The log cannot be continued from the client's offset: the client gets a 409 and another handle.
 
-    ``unsent_tx``, if that is why, is the transaction for which no messages are sent, because it empties the shape or is
-    too large: rows from before it are none to begin with.
+    ``unsent_tx``, if that is the reason, is a transaction without messages, because it empties the shape or is too
+    large: clients cannot start with earlier rows.
     """
 
     def __init__(self, unsent_tx: int | None = None) -> None:
@@ -56,7 +56,7 @@ class RefetchError(Exception):
 
 
 def refusal_of(error: FlushtrackerError) -> RefusalError:
-    """What a client is told; messages name sources and paths, and are logged instead."""
+    """The client's error; messages that name sources and paths are logged instead."""
     if not isinstance(error, _ORDINARY):
         _log(logging.WARNING, "request refused reason=%s", error)
     for kind, refusal in _REFUSALS:

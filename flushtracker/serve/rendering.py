@@ -1,6 +1,6 @@
-"""``Rendering``: what messages of a shape have besides what is in its log: the table's name, and intervals in ISO 8601.
+"""``Rendering``: the parts of a shape's messages that are not in its log: the table's name, and intervals in ISO 8601.
 
-Electric's clients get intervals in ISO 8601, where capture reads them in PostgreSQL's own style.
+Electric's clients get intervals in ISO 8601, while capture reads them in PostgreSQL's own style.
 """
 
 import json
@@ -18,19 +18,21 @@ from flushtracker.shapes.where.time_values import INTERVAL
 from flushtracker.wal.changes import TableName
 
 _ITEM: Final = re.compile(r'"([^"\\]*)"|[^{},"\s]+')
-"""An item of an array of intervals, which has no quotes itself."""
+"""An item of an array of intervals; items have no quotes themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """``relation``: the part of a message's headers that names the table; ``intervals``: columns of these."""
+    """``relation`` is the part of a message's headers that names the table; ``intervals`` are the columns with
+    intervals.
+    """
 
     relation: str = ""
     intervals: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: TableName | None, columns: Iterable[ColumnBinding], table: TableBinding | None) -> "Rendering":
-        """That of a shape of the table ``name``; the types of its columns are known if ``table`` is."""
+        """The rendering for a shape of the table ``name``; its columns' types are known only with ``table``."""
         relation = "" if name is None else f',"relation":[{",".join(map(encode_basestring, name))}]'
         if table is None:
             return cls(relation)
@@ -39,7 +41,9 @@ class Rendering:
         return cls(relation, tuple(found))
 
     def value(self, text: str) -> str:
-        """A row as it is in the log, but for its intervals. One that could break the message is refused."""
+        """A row's value for a message, with converted intervals; raises ``DecodeError`` if it could break the
+        message.
+        """
         if not text.startswith("{") or not text.endswith("}") or "\n" in text:
             raise DecodeError("value of an item in a shape's log is not a JSON object on one line")
         if not self.intervals:
@@ -55,7 +59,7 @@ class Rendering:
 
 
 def iso_interval(text: str) -> str:
-    """An interval in ISO 8601, as PostgreSQL writes it; what is none, as infinity, stays as it is.
+    """An interval in ISO 8601, as PostgreSQL writes it; other texts, such as infinity, are unchanged.
 
     >>> iso_interval("1 year 2 mons -3 days +04:05:06.70"), iso_interval("00:00:00")
     ('P1Y2M-3DT4H5M6.7S', 'PT0S')
@@ -78,7 +82,7 @@ def _part(found: re.Match[str], sign: str, **units: str) -> str:
 
 
 def _converted(text: str) -> str:
-    """The text of an interval, or of an array of these."""
+    """The text of an interval, or of an array of intervals, converted."""
     if text[:1] not in ("{", "["):
         return iso_interval(text)
     return _ITEM.sub(lambda item: item[0] if item[1] == "" else iso_interval(item[1] or item[0]), text)

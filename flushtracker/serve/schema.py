@@ -1,4 +1,4 @@
-"""``electric-schema``: the types of a shape's columns, as the clients' parsers know them."""
+"""``electric-schema``: the types of a shape's columns, by the names that clients' parsers use."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _WITH_PRECISION: Final = frozenset({1083, 1114, 1184, 1266})
 
 
 def schema_json(columns: Iterable[ColumnBinding], table: TableBinding | None) -> str:
-    """The header's value: an object with an object for each column; ``{}`` if the table is not known."""
+    """The header's value: an object with an object per column; ``{}`` if the table is unknown."""
     if table is None:
         return "{}"
     types = {each.oid: each for each in table.types}
@@ -28,19 +28,19 @@ def _column(column: ColumnBinding, table: TableBinding, types: Mapping[int, Type
     oid, is_array = item_type(column.type_oid, types)
     type_name = NAMES.get(oid) or (types[oid].name if oid in types else f"oid:{oid}")
     if is_array and (domain := _domain_of_items(column.type_oid, types)) is not None:
-        # As Electric has it, whose clients may have a parser by this name.
+        # As in Electric, whose clients may have a parser with this name.
         type_name = domain
     found: dict[str, object] = {"type": type_name}
     if is_array:
         found["dims"] = 1
     if column.name in table.key:
-        # A parser refuses NULLs of a column that has none, so only what is certain is said: a key has none.
+        # A parser refuses NULLs in a not-null column, so only what is certain is stated: key columns have none.
         found |= {"not_null": True, "pk_index": table.key.index(column.name)}
     return found | _modified(oid, column.type_modifier)
 
 
 def item_type(oid: int, types: Mapping[int, TypeBinding]) -> tuple[int, bool]:
-    """The type whose texts are parsed, and whether the column has arrays of it; a domain's is what it is over."""
+    """The type whose texts are parsed (a domain's base type), and whether the column has arrays of it."""
     is_array = False
     for _ in range(10):
         if oid in ITEMS:
@@ -54,14 +54,14 @@ def item_type(oid: int, types: Mapping[int, TypeBinding]) -> tuple[int, bool]:
 
 
 def _domain_of_items(oid: int, types: Mapping[int, TypeBinding]) -> str | None:
-    """The name of the domain of which a column has arrays."""
+    """The name of the domain whose arrays a column has."""
     array = types.get(oid)
     items = None if array is None or array.kind != "array" else types.get(array.parts[0])
     return None if items is None or items.kind != "domain" else items.name
 
 
 def _modified(oid: int, modifier: int) -> dict[str, object]:
-    """What a type modifier says, as in ``varchar(20)``."""
+    """The meaning of a type modifier, as in ``varchar(20)``."""
     name = NAMES.get(oid)
     found: dict[str, object] = {}
     if modifier < 0:

@@ -1,4 +1,4 @@
-"""``SeenShape``: a shape as the last look at the tables found it, with what answers say about it."""
+"""``SeenShape``: a shape as found by the last poll of the tables, with its facts for answers."""
 
 import hashlib
 import json
@@ -14,9 +14,9 @@ from flushtracker.shape_log.table.found_shape import FoundShape
 
 @dataclass(frozen=True, slots=True)
 class ShapeFacts:
-    """What of a shape is the same for all of its rows: ``digest`` differs if a client's copy must begin again.
+    """The facts common to all rows of a shape; ``digest`` changes if clients must start over.
 
-    That is for another log, source or incarnation, and for other columns or types, which a client learns only once.
+    It does for another log, source or incarnation, and for other columns or types, which a client gets only once.
     """
 
     digest: str
@@ -38,7 +38,9 @@ class ShapeFacts:
 
 @dataclass(frozen=True, slots=True)
 class SeenShape:
-    """A shape in one version of the tables, which have all of it up to the ``cut`` of its source, if there is one."""
+    """A shape in one version of the tables, which are complete for it up to the ``cut`` of its source, if there
+    is one.
+    """
 
     found: FoundShape
     facts: ShapeFacts
@@ -50,19 +52,19 @@ class SeenShape:
 
     @property
     def tx(self) -> int:
-        """The last transaction that can be read; 0 before the first."""
+        """The last readable transaction; 0 before the first."""
         return 0 if self.found.bound is None else self.found.bound.tx_offset
 
     @property
     def handle(self) -> Handle:
-        """That of a client that begins now."""
+        """The handle of a client that starts now."""
         return Handle(self.facts.digest, self.found.attempt)
 
     def lsn(self, tx: int) -> int | None:
-        """Up to which LSN a client has all of the shape that has its transactions up to ``tx``, the last one.
+        """The LSN up to which a client with the transactions up to ``tx``, the last one, has all of the shape.
 
-        That is the cut, or the transaction if it is later. -1 as long as the rows of a snapshot are ahead of it: there
-        is no LSN yet as of which these are. ``None`` without a cut.
+        That is the cut, or the transaction if later. -1 while the rows of a snapshot are ahead of the cut, because
+        their LSN is not known yet. ``None`` without a cut.
         """
         if self.cut is None:
             return None
@@ -70,16 +72,16 @@ class SeenShape:
         return reached if reached >= known_from(self.found) else -1
 
     def position(self, handle: Handle, tx: int) -> Position:
-        """That of a client with this handle, which is of this shape."""
+        """The position of a client with this handle, which must be of this shape."""
         return Position(self.found.source, tx, handle.attempt)
 
     def require_followed(self, handle: Handle, tx: int) -> None:
-        """Raise ``PositionError`` if the log cannot be continued as it is for a client with this handle.
+        """Raise ``PositionError`` if the log cannot be continued directly for a client with this handle.
 
-        Whether a snapshot that was taken since has later transactions, only a read can tell.
+        Whether a later snapshot contains later transactions can only be determined by a read.
         """
         after, found = self.position(handle, tx), self.found
-        # The cut may be past the last transaction, and then nothing is missing between the two.
+        # The cut may be past the last transaction; nothing is missing between the two.
         if self.cut is None or tx > self.cut or after.attempt > found.attempt:
             found.require_reached(after)
         if found.snapshot is None or after.attempt == found.attempt:
@@ -89,7 +91,7 @@ class SeenShape:
         found.require_followed(after)
 
     def is_as(self, other: "SeenShape") -> bool:
-        """Whether nothing that a client could be told has changed."""
+        """Whether nothing relevant to clients has changed."""
         mine, theirs = self.found, other.found
         is_same = (mine.last_commit, mine.snapshot) == (theirs.last_commit, theirs.snapshot)
         return is_same and self.facts == other.facts

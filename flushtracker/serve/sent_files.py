@@ -1,7 +1,7 @@
-"""``SentFiles``: the files of answers and events that are being sent, of which only so many may be open.
+"""``SentFiles``: limits the open files of answers and events that are being sent.
 
-A file that is dropped from what is kept takes its place on the disk until it has been sent, however slow its clients.
-So whoever has been sent one for long is cut off once another client needs the room.
+A file dropped from the cache takes disk space until it has been sent, however slow its clients are. So slow clients are
+disconnected once another client needs the space.
 """
 
 import time
@@ -15,10 +15,10 @@ from flushtracker.serve.body import Body, PageFile
 from flushtracker.serve.refusals import UnavailableError
 
 MOST_FILES: Final = 400
-"""Each for any number of clients."""
+"""Each may be sent to any number of clients."""
 
 LATE_S: Final = 30.0
-"""Nobody is cut off earlier."""
+"""No client is disconnected earlier."""
 
 
 @dataclass(eq=False, slots=True)
@@ -29,21 +29,22 @@ class _Sending:
 
 
 class SentFiles:
-    """At most :data:`MOST_FILES` of ``most_bytes`` in all, or one alone. For the event loop."""
+    """At most :data:`MOST_FILES`, of ``most_bytes`` in total unless there is only one. For the event loop."""
 
     def __init__(self, most_bytes: int, now_s: Callable[[], float] = time.monotonic) -> None:
         self._most_bytes = most_bytes
         self._now_s = now_s
         self._files: Counter[PageFile] = Counter()
         self._sendings: dict[_Sending, None] = {}
-        """In the order in which they began."""
+        """In the order of their start."""
 
     def __len__(self) -> int:
         return len(self._files)
 
     @contextmanager
     def sending(self, body: Body, abort: Callable[[], None]) -> Iterator[None]:
-        """While a body is sent: its file is open that long, or until ``abort`` is called, which cuts off its client.
+        """Enter this while a body is sent. Its file is open that long, or until ``abort`` is called to disconnect the
+        client.
 
         Raises:
             UnavailableError: too many files are being sent to others, none of them for long.
@@ -72,7 +73,7 @@ class SentFiles:
             raise UnavailableError("too many answers are being sent; try again", 5)
 
     def _end(self, sending: _Sending) -> None:
-        # One that was cut off has ended already.
+        # One that was disconnected has already ended.
         if sending in self._sendings:
             del self._sendings[sending]
             self._files[sending.file] -= 1

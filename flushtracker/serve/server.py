@@ -30,20 +30,22 @@ logger = logging.getLogger(__name__)
 _log = RareLog(logger)
 
 _BACKLOG: Final = 2048
-"""Connections that the kernel keeps until they are accepted."""
+"""Connections queued by the kernel until they are accepted."""
 _AT_ONCE: Final = 100
-"""Connections accepted in one turn of the event loop; it takes four turns until one is known, and may be closed."""
+"""Connections accepted in one turn of the event loop; it takes four turns until one is known and may be closed."""
 _UNSENT_BYTES: Final = 16 << 10
-"""What the kernel takes of an answer beyond what is on its way; a client that takes nothing has no more there."""
+"""The part of an answer that the kernel buffers beyond what is in flight; a client that is not reading takes no
+more.
+"""
 _KEEP_ALIVE_S: Final = 75
-"""Longer than proxies keep their connections, so that they close them first."""
+"""Longer than proxies keep connections, so that they close them first."""
 _STOP_S: Final = 10
 _OTHER_FILES: Final = SPARE + 5 * _AT_ONCE + MOST_FILES + 2 * MOST_KEPT_FILES + 100
-"""What the process opens besides connections that are served: others, answers, tables, libraries."""
+"""File descriptors besides those of served connections: other connections, answers, tables, libraries."""
 _MOST_DEFINITIONS: Final = 200
-"""Definitions that wait to be read, each in some milliseconds."""
+"""Definitions queued for parsing, each of which takes some milliseconds."""
 _STATES_S: Final = 30.0
-"""New clients begin with rows that were made up to this long ago, and go on with the log."""
+"""New clients start with rows up to this old, and continue with the log."""
 
 
 class Served:
@@ -67,14 +69,14 @@ class Served:
         self.connections: Callable[[], int] = int
 
     def close(self) -> None:
-        """End all waits; what runs in threads is abandoned."""
+        """End all waits; running threads are abandoned."""
         self.parts.watch.close()
         for flights in self.parts.flights:
             flights.close()
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the program."""
+    """Leaves signal handling to the program."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -87,7 +89,7 @@ def run_server(config: ServeConfig, served: Served, started: Callable[[str], Non
     Raises:
         ConfigError: nothing can listen at ``http.listen``.
     """
-    # Its warnings are about clients, and its errors are logged by the application.
+    # Its warnings are about clients, and the application logs its errors.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     address = StatusConfig(config.http.listen_host, config.http.listen_port)
     listener = open_listener(address, "http.listen", backlog=_BACKLOG, stalled_s=STALLED_S)
@@ -122,12 +124,12 @@ async def _serve(config: ServeConfig, served: Served, listener: socket.socket, s
     loop.set_exception_handler(_log_error)
 
     def stop() -> None:
-        # Whoever waits is answered now, and asks another server next.
+        # Waiting clients are answered now, and contact another server next.
         served.parts.watch.close()
         server.should_exit = True
 
     for number in STOP_SIGNALS:
-        # A handler of the loop would take the signal from what ends a process that hangs (exit_if_hung).
+        # A handler of the loop would replace the one that ends a hung process (exit_if_hung).
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
     served.parts.watch.start()
     watcher = asyncio.create_task(_call_when_started(server, listener, started))
@@ -143,13 +145,13 @@ async def _serve(config: ServeConfig, served: Served, listener: socket.socket, s
 async def _call_when_started(server: uvicorn.Server, listener: socket.socket, started: Callable[[], None]) -> None:
     while not server.started:
         await asyncio.sleep(0.01)
-    # asyncio has set it to what it accepts at once.
+    # asyncio has set it to the number that it accepts at once.
     listener.listen(_BACKLOG)
     started()
 
 
 def _log_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log an error that no request gets; clients may cause some, such as those for too many open files."""
+    """Log an error outside of requests; clients may cause some, for example with too many open files."""
     error = context.get("exception")
     is_of_system = isinstance(error, OSError)
     reason = f"{context['message']}: {error}" if is_of_system else context["message"]
@@ -157,7 +159,7 @@ def _log_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
 
 
 def _connection_limit(wanted: int) -> int:
-    """Raise the limit of open files as far as it goes; fewer connections if that is not enough."""
+    """Raise the limit of open files as far as possible; allow fewer connections if that is not enough."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:

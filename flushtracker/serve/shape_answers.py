@@ -1,14 +1,14 @@
-"""``ShapeAnswers``: what a client of a shape gets.
+"""``ShapeAnswers``: answers the clients of shapes.
 
 Each answer goes from the client's offset to a later one, or to the same, and both are ends of whole transactions. It
-says that the client is up to date only if that was so in a look that the client need not doubt: the last one, or if it
-has seen answers of other servers that may be ahead, one that began after its request.
+says that the client is up to date only if a sufficiently recent poll found so: the last one, or, if the client may have
+seen answers of another server that is ahead, one that began after its request.
 
-1. A new client gets the rows that the shape had at some transaction: its newest, or one for which rows are kept. It
-   goes on with the log from there, so which one it is decides only how soon it is up to date.
-2. A client that comes back gets what follows its offset, if the log still has it. Before it is told to begin again,
-   the tables are looked at once more: another server may have shown it more than this one has seen.
-3. A client that waits is told as soon as a look finds more.
+1. A new client gets the rows that the shape had at some transaction: the newest, or one with cached rows. It continues
+   with the log from there, so the choice only affects how soon it is up to date.
+2. A returning client gets what follows its offset, if the log still has it. Before it is told to start over, the tables
+   are polled once more, because another server may be ahead of this one.
+3. A waiting client is answered as soon as a poll finds more.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _TRIES: Final = 3
 
 
 class BeginAgainError(Exception):
-    """The client gets a 409 with the handle to begin again with."""
+    """The client gets a 409 with the handle to start over with."""
 
     def __init__(self, handle: Handle) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class BeginAgainError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What answers are made of."""
+    """The components used for answers."""
 
     watch: Watch
     reads: LogReads
@@ -61,12 +61,12 @@ class Parts:
 
     @property
     def flights(self) -> tuple[Flights, ...]:
-        """All that runs in threads."""
+        """All work in threads."""
         return self.log_flights, self.row_flights, self.definition_flights
 
 
 class ShapeAnswers:
-    """Answers requests; ``source`` is the one whose shapes are served. For the event loop."""
+    """Answers requests for the shapes of ``source``. For the event loop."""
 
     def __init__(
         self, parts: Parts, source: str | None, live_s: float = LIVE_S, now_s: Callable[[], float] = time.monotonic
@@ -79,15 +79,15 @@ class ShapeAnswers:
 
     @property
     def is_closing(self) -> bool:
-        """Whether the server stops, and nobody is to wait."""
+        """Whether the server is stopping, so that clients must not wait."""
         return self._watch.is_closed
 
     async def answer(self, request: ShapeRequest, gone: "asyncio.Future[None]") -> Answer:
         """The answer to a request, whose client is ``gone`` when that is done.
 
         Raises:
-            BeginAgainError: the client must begin again.
-            GoneError: nobody waits for the answer.
+            BeginAgainError: the client must start over.
+            GoneError: the client has closed the connection.
             RefusalError, FlushtrackerError: there is none.
         """
         if not isinstance(request.start, Place):
@@ -106,7 +106,7 @@ class ShapeAnswers:
         return log_answer(request, follower, page, is_up_to_date=self.is_up_to_date(page, follower))
 
     async def follow(self, request: ShapeRequest) -> Follower:
-        """The client of a request whose offset is the end of a transaction; raises as :meth:`answer`."""
+        """The follower for a request whose offset is the end of a transaction; raises as :meth:`answer`."""
         place = request.start
         if not isinstance(place, Place):
             raise TypeError("a follower has an offset")
@@ -120,13 +120,13 @@ class ShapeAnswers:
         return Follower.of(request, seen, handle, place)
 
     async def stream(self, request: ShapeRequest) -> tuple[Follower, Page]:
-        """A client that keeps its connection, and the first part that it gets; raises as :meth:`answer`."""
+        """A follower that keeps its connection open, and its first page; raises as :meth:`answer`."""
         follower = await self.follow(request)
         with _told(request, follower.seen):
             return follower, await self.page(follower)
 
     async def more(self, follower: Follower, gone: "asyncio.Future[None]", end_s: float) -> Follower:
-        """The client once there is what it waits for, or at the time ``end_s``.
+        """The follower once there is something that it waits for, or at ``end_s``.
 
         Raises:
             RefetchError: the log cannot be continued for it.
@@ -134,7 +134,7 @@ class ShapeAnswers:
         """
         shape_id, is_late = follower.seen.shape_id, False
         while True:
-            # The wait begins before the shape is looked up, so no change is between the two.
+            # The wait begins before the shape is looked up, so that no change in between is missed.
             changed = self._watch.changed(shape_id, or_cut=follower.cuts)
             try:
                 follower = followed(replace(follower, seen=await self._watch.shape(shape_id)))
@@ -150,7 +150,7 @@ class ShapeAnswers:
             is_late = self._now_s() >= end_s or self._watch.is_closed
 
     async def page(self, follower: Follower) -> Page:
-        """What follows for a client, as much as fits in one answer; raises as :meth:`more`."""
+        """The next content for a follower, as much as fits in one answer; raises as :meth:`more`."""
         if not follower.has_more:
             return Page(Body(), follower.tx, 0, is_end=True, version=follower.seen.found.version)
         parts, seen, position = self._parts, follower.seen, follower.position
@@ -174,7 +174,7 @@ class ShapeAnswers:
         return pages[0]
 
     def is_up_to_date(self, page: Page, follower: Follower) -> bool:
-        """Whether a client that has the page has all that the shape had in the look that it was found in."""
+        """Whether a client with the page has everything that the poll found."""
         return page.is_end and is_newest(page.tx, page.version, follower.seen)
 
     async def _seen(self, request: ShapeRequest, *, fresh: bool) -> SeenShape:
@@ -182,7 +182,7 @@ class ShapeAnswers:
         return await self._watch.shape(shape_id, fresh=fresh)
 
     async def _shape_id(self, asked: str | AskedDefinition) -> str:
-        """The id of the shape that is meant; before there is none, the tables are looked at."""
+        """The id of the requested shape; the tables are polled before there is said to be none."""
         for fresh in (False, True):
             view = await self._watch.current(fresh=fresh)
             if isinstance(asked, str):
@@ -195,7 +195,7 @@ class ShapeAnswers:
         raise RefusalError(404, f"there is no shape {what}")
 
     async def _of_handle(self, request: ShapeRequest) -> tuple[SeenShape, Handle]:
-        """The shape of a client that has a handle, which is one of the shape as it is now."""
+        """The shape of a client with a handle, and a current handle for it."""
         handle = request.handle
         seen = await self._seen(request, fresh=False)
         if handle is None or handle.digest != seen.facts.digest:
@@ -210,7 +210,7 @@ class ShapeAnswers:
             raise RefetchError
         if request.start == NOW or request.changes_only:
             if seen.found.has_subqueries:
-                # Without all rows of its tables it is not known which changes are those of the query.
+                # Without all rows of its tables, the changes of the query cannot be determined.
                 seen.found.require_snapshot()
             handle, lsn = _begun(request, seen.handle), seen.lsn(seen.tx)
             place = place_after(seen.tx, lsn, request)
@@ -220,17 +220,17 @@ class ShapeAnswers:
         return await state_answer(request, state, _begun(request, state.handle), 0, seen)
 
     async def _rows(self, request: ShapeRequest, seen: SeenShape, handle: Handle, place: Place) -> Answer:
-        """What follows in the rows that a client has begun to take."""
+        """The next of the rows that a client has begun to fetch."""
         state = self._parts.states.at(handle, place.tx) or await self._state(seen, handle, place.tx)
         return await state_answer(request, state, handle, place.rows, seen)
 
     async def _newest_state(self, seen: SeenShape, least: int) -> StateRows:
-        """Rows to begin with, after the transaction ``least`` or a later one."""
+        """Rows for a new client, after the transaction ``least`` or a later one."""
         states = self._parts.states
         for _ in range(_TRIES):
             kept = states.newest(seen.handle, self._now_s())
             state = kept if kept is not None and kept.tx >= least else await self._state(seen, None, None)
-            # One that others have waited for already may be too old to begin with.
+            # One that others have waited for may be too old by now.
             if states.can_begin(state) and state.tx >= least:
                 return state
         raise UnavailableError("the shape must be begun again and again")
@@ -245,13 +245,13 @@ class ShapeAnswers:
             parts.states.add(state, self._now_s())
             state.wake()
 
-        # Rows that another client waits for are right for this one too, even if the log has got longer since.
+        # Rows that another client waits for are correct for this one too, even if the log has grown since.
         key = seen.handle if begun is None else replace(begun, turn=0)
         return await parts.row_flights.share((key, at), read, keep)
 
 
 class _told:  # noqa: N801  it reads as a statement
-    """Turns ``RefetchError`` into the 409 with the handle with which the client of a request begins again."""
+    """Turns ``RefetchError`` into the 409 with the handle with which the client starts over."""
 
     def __init__(self, request: ShapeRequest, seen: SeenShape) -> None:
         self._handle = following(seen.handle, request.handle, request.expired)
@@ -265,7 +265,7 @@ class _told:  # noqa: N801  it reads as a statement
 
 
 def _begun(request: ShapeRequest, current: Handle) -> Handle:
-    """The handle of a client that begins: the one that it was given to begin with, if that is still right."""
+    """The handle of a new client: the one that it was given to start with, if that is still valid."""
     handle, expired = request.handle, request.expired
     if handle is not None and handle.is_turn_of(current) and handle != expired:
         return handle

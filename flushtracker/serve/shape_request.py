@@ -26,7 +26,7 @@ _MOST_TEXT: Final = 8_000
 
 @dataclass(frozen=True, slots=True)
 class AskedDefinition:
-    """A shape by what it is: the texts of a request, not read yet. ``params`` are the values of ``$1`` and so on."""
+    """A shape by definition: the unparsed texts of a request. ``params`` are the values of ``$1`` and so on."""
 
     table: str
     where: str | None
@@ -37,7 +37,7 @@ class AskedDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ShapeRequest:
-    """``shape`` is an id, or a definition. ``live``: wait for changes, and with ``cuts`` for the next cut, too.
+    """``shape`` is an id or a definition. ``live``: wait for changes, and with ``cuts`` for the next cut, too.
 
     ``sse``: keep sending them.
     """
@@ -63,12 +63,14 @@ class ShapeRequest:
 
     @property
     def is_told(self) -> bool:
-        """Whether the client has seen an answer before, maybe of another server: this one must not be behind it."""
+        """Whether the client has seen an answer before, perhaps of another server, which this one must not be
+        behind.
+        """
         return self.handle_text is not None or self.expired_text is not None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "ShapeRequest":
-        """Check the parameters of a request; raises ``BadRequestError``, which does not show their values."""
+        """Check the parameters of a request; raises ``BadRequestError`` without their values."""
         _refuse_unsupported(given)
         start = _start(given)
         live, sse, experimental, cuts = (_flag(given, name) for name in _FLAGS)
@@ -154,7 +156,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _params(given: Mapping[str, str]) -> tuple[tuple[int, str], ...]:
-    """The values of placeholders, which clients send as ``params[1]=…``, or all as one JSON object."""
+    """The values of placeholders, sent as ``params[1]=…``, or all as one JSON object."""
     pairs = [(found[1], value) for name, value in given.items() if (found := _PARAM.fullmatch(name))]
     if "params" in given:
         try:

@@ -1,9 +1,9 @@
 """``StateRows``: the rows that a shape had after some transaction, as pages in a temporary file.
 
-A thread adds them, and each page can be sent once the next one has begun, while the rest is made.
+A thread adds them, and each page can be sent once the next one has begun, while the rest is computed.
 
-A page begins after so many rows, in the order of their inserts, and a client goes on there with any server: the order
-is the same wherever the rows are made, as long as the shape has the same snapshot.
+A page begins after a number of rows, in the order of their inserts, and a client can continue there with any server:
+the order is the same on all servers, as long as the shape has the same snapshot.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from flushtracker.serve.seen_shape import ShapeFacts
 
 
 class StateRows:
-    """``handle`` is that of a client that begins with these rows, which are those after the transaction ``tx``.
+    """``handle`` is for clients that start with these rows, which are those after the transaction ``tx``.
 
-    ``version`` is that of the shape log in which they were the newest; -1 for rows of an earlier transaction.
+    ``version`` is the version of the shape log in which they were the newest; -1 for rows of an earlier transaction.
     """
 
     def __init__(self, handle: Handle, facts: ShapeFacts, tx: int, file: PageFile, version: int) -> None:
@@ -34,7 +34,7 @@ class StateRows:
         self._first = self._start = self._rows = self._held = 0
         self._is_complete = False
         self.is_broken = False
-        """Whether it has failed after it was shown: it gets no more pages."""
+        """Whether it failed after it was shown, so that it gets no more pages."""
         self._waiting = list[asyncio.Future[None]]()
 
     @property
@@ -49,7 +49,7 @@ class StateRows:
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """While rows are added; then there are no more."""
+        """Enter this while rows are added; at its end, the rows are complete."""
         try:
             yield
             self._end_page(is_end=True)
@@ -59,7 +59,7 @@ class StateRows:
             raise
 
     def add(self, messages: list[bytes]) -> bool:
-        """Add rows, and say whether a page has ended: before the row that would make it too large."""
+        """Add rows, and return whether a page has ended: before the row that would make it too large."""
         pages = len(self._pages)
         parts = list[bytes]()
         for message in messages:
@@ -87,7 +87,7 @@ class StateRows:
     # On the event loop.
 
     async def page(self, rows: int) -> Page | None:
-        """The page that begins after so many rows, once it is there; ``None`` if none does.
+        """The page that begins after ``rows`` rows, once it is complete; ``None`` if there is none.
 
         Raises:
             UnavailableError: the rows could not be made.
@@ -101,7 +101,7 @@ class StateRows:
         return self._pages.get(rows)
 
     def wake(self) -> None:
-        """Let all who wait for a page look again."""
+        """Wake all clients that wait for a page."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():

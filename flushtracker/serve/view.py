@@ -1,6 +1,6 @@
-"""``View``: what a look at the tables found.
+"""``View``: the result of a poll of the tables.
 
-Errors of the storage are never part of it. What is wrong with a shape is: it has ended, or its snapshot is missing.
+Storage errors are never part of it. Errors of a shape are: it has ended, or its snapshot is missing.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,9 @@ from flushtracker.serve.seen_shape import SeenShape
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a shape cannot be read: what an error says, without its traceback, which would grow with each request."""
+    """Why a shape cannot be read: an error's type and message, without its traceback, which would grow with each
+    request.
+    """
 
     kind: type[FlushtrackerError]
     message: str
@@ -24,7 +26,7 @@ class Trouble:
 
     @property
     def is_final(self) -> bool:
-        """Whether clients stop at it, so that it must not be outdated: the shape may have begun again since."""
+        """Whether clients give up at it, so that it must not be outdated: the shape may have been resynced since."""
         return not issubclass(self.kind, SnapshotMissingError)
 
 
@@ -33,7 +35,7 @@ Outcome = SeenShape | Trouble
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a look found that began at ``began_s``. ``shape_ids``: all that the registry has."""
+    """The result of a poll that began at ``began_s``. ``shape_ids``: all that the registry has."""
 
     registry: Registry = field(default_factory=Registry)
     shape_ids: frozenset[str] = frozenset()
@@ -42,7 +44,7 @@ class View:
     began_s: float = -float("inf")
 
     def ended(self, shape_id: str, source: str | None) -> str:
-        """Why a shape is not served any more, as far as its owner may know: without the source."""
+        """Why a shape is no longer served, worded for its owner, without the source."""
         sources = sorted(self.registry.sources_of(shape_id)) if source is None else [source]
         entries = (self.registry.shape(each, shape_id) for each in sources)
         reasons = [entry.ended_because for entry in entries if entry is not None and entry.removed_at is not None]
@@ -52,7 +54,7 @@ class View:
 
 
 def is_same(before: Outcome | None, now: Outcome, *, or_cut: bool) -> bool:
-    """Whether clients need not be told."""
+    """Whether clients need not be woken."""
     if isinstance(now, Trouble) or not isinstance(before, SeenShape):
         return before == now
     return now.is_as(before) and not (or_cut and now.cut != before.cut)

@@ -1,13 +1,13 @@
-"""``Watch``: looks at the tables in a thread of its own, once for all clients, and wakes those whose shape has changed.
+"""``Watch``: polls the tables in its own thread, once for all clients, and wakes those whose shape has changed.
 
-A look opens the newest version of both tables, and finds the shapes that clients ask for. What it found is a ``View``,
-which replaces the one before as a whole, on the event loop: a look that fails changes nothing, so the next one finds
-everything that this one would have.
+A poll (a *look*) opens the newest version of both tables, and finds the shapes that clients request. Its result is a
+``View``, which replaces the previous one as a whole, on the event loop: a failed look changes nothing, so the next one
+finds everything.
 
-- *Fresh*: whoever must not be behind what a client has seen waits for a look that begins after the request.
-- *Bounded*: a look goes on with the next one after ``_LOOK_S``, and one that cannot read what the log has of a shape
-  leaves that out. So the others are served, whatever there is to find, and whatever file of a shape is lost.
-- *Old*: without a look within ``MOST_AGE_S`` nothing is answered, because the last one may be outdated by any time.
+- *Fresh*: a request that must not be behind what its client has seen waits for a look that begins after it.
+- *Bounded*: after ``_LOOK_S`` a look leaves the rest to the next one, and it skips a shape that it cannot read. So the
+  others are served, however much there is to find, and even if a file of some shape is lost.
+- *Old*: without a look within ``MOST_AGE_S`` nothing is answered, because the last one may be arbitrarily outdated.
 """
 
 import asyncio
@@ -30,28 +30,28 @@ _log = RareLog(logger)
 
 MOST_AGE_S: Final = 30.0
 _REOPEN_S: Final = 30.0
-"""How often the tables are opened anew, to see whether they have been replaced."""
+"""How often the tables are reopened, to find out whether they were replaced."""
 
 _FRESH_S: Final = 10.0
 """How long a request waits for a look."""
 
 _FORGET_S: Final = 120.0
-"""A shape is looked for that long after the last request for it."""
+"""A shape is polled for this long after the last request for it."""
 
 _LEAST_S: Final = 0.05
-"""Between two looks, whoever waits for one."""
+"""The minimum interval between looks, even if requests wait for one."""
 
 _LOOK_S: Final = 4.0
-"""A look finds no more shapes after this time: a request that waits for the next one is still answered in time."""
+"""A look finds no more shapes after this time, so that a request that waits for the next one is answered in time."""
 _AT_ONCE: Final = 20
-"""Shapes found by one query. By the ids of more, the query engine leaves out no files."""
+"""Shapes found by one query. With more ids, the query engine does not skip files."""
 
 _STOPS: Final = "the server stops"
 _LOG_AGAIN_S: Final = 60.0
 
 
 class Watch:
-    """Looks every ``poll_s``, and at once where a request waits for a look; ``open_tables`` opens them anew.
+    """Looks every ``poll_s``, and at once if a request waits for a look; ``open_tables`` reopens the tables.
 
     ``source``: whose shapes are served; ``None`` for any.
     """
@@ -73,7 +73,7 @@ class Watch:
         self._wanted: dict[str, float] = {}
         self._fresh: list[tuple[float, asyncio.Future[None]]] = []
         self._changes: dict[tuple[str, bool], set[asyncio.Future[None]]] = {}
-        """Who waits for a shape's changes; and if true, for its cut, too."""
+        """The waiters for a shape's changes; if true, also for changes of its cut."""
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
@@ -81,13 +81,13 @@ class Watch:
         self._logged_s = -_LOG_AGAIN_S
 
     def start(self) -> None:
-        """Begin to look; called on the event loop."""
+        """Start polling; called on the event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Wake everybody, and look no more."""
+        """Wake all clients, and stop polling."""
         self._stopped = True
         self._wake.set()
         for futures in self._changes.values():
@@ -98,7 +98,7 @@ class Watch:
 
     @property
     def age_s(self) -> float:
-        """Since the last look that found everything began."""
+        """The time since the start of the last complete look."""
         return self._now_s() - self.view.began_s
 
     @property
@@ -112,7 +112,7 @@ class Watch:
 
     @property
     def watched(self) -> int:
-        """Shapes that are looked for."""
+        """The number of polled shapes."""
         return len(self._wanted)
 
     async def current(self, *, fresh: bool = False) -> View:
@@ -124,10 +124,10 @@ class Watch:
         return self.view
 
     async def shape(self, shape_id: str, *, fresh: bool = False) -> SeenShape:
-        """A shape that the registry has.
+        """A shape of the registry.
 
         Raises:
-            RefusalError: the tables cannot be looked at, or the shape has ended.
+            RefusalError: the tables cannot be polled, or the shape has ended.
             FlushtrackerError: why the shape cannot be read, as ``ShapeFinder.seen``.
         """
         self._wanted[shape_id] = self._now_s()
@@ -145,9 +145,9 @@ class Watch:
         return found
 
     def changed(self, shape_id: str, *, or_cut: bool = False) -> "asyncio.Future[None]":
-        """Done when the shape has changed since the last view, or the watch is closed; to be dropped in the end.
+        """Done when the shape has changed since the last view, or the watch is closed; call :meth:`drop` in the end.
 
-        With ``or_cut`` also when its cut has changed.
+        With ``or_cut``, also when its cut has changed.
         """
         future = asyncio.get_running_loop().create_future()
         self._wanted[shape_id] = self._now_s()
@@ -157,7 +157,7 @@ class Watch:
         return future
 
     def drop(self, shape_id: str, future: "asyncio.Future[None]", *, or_cut: bool = False) -> None:
-        """Nobody waits for this any more."""
+        """Stop waiting with this future."""
         waiting = self._changes.get((shape_id, or_cut))
         if waiting is not None:
             waiting.discard(future)
@@ -187,7 +187,7 @@ class Watch:
         began_s = -_LEAST_S
         while not self._stopped:
             self._wake.wait(max(next_s - self._now_s(), 0))
-            # Requests that force looks share one, however many there are.
+            # Requests that force a look share one, however many there are.
             time.sleep(min(max(began_s + _LEAST_S - self._now_s(), 0), _LEAST_S))
             self._wake.clear()
             began_s = self._now_s()
@@ -203,7 +203,7 @@ class Watch:
                 self._call(self._publish, view)
 
     def _reopened(self, tables: Tables | None) -> Tables:
-        """The tables as they are now, or those that are open, if they are the same."""
+        """The newly opened tables, or the open ones if they are the same."""
         found = self._open()
         is_same = tables is not None and tables.table_id == found.table_id and tables.version <= found.version
         return tables if is_same and tables is not None else found
@@ -214,7 +214,7 @@ class Watch:
         registry = tables.look()
         is_new = registry is not before.registry or tables.version != before.version
         shapes = {} if is_new else {name: found for name, found in before.shapes.items() if name in wanted}
-        # What the look before has left out comes first.
+        # Shapes skipped by the previous look come first.
         missing = sorted(wanted - shapes.keys(), key=before.shapes.__contains__)
         for start in range(0, len(missing), _AT_ONCE):
             if start and self._now_s() - began_s > _LOOK_S:
@@ -225,8 +225,8 @@ class Watch:
         return View(registry, shape_ids, tables.version, shapes, began_s)
 
     def _found(self, tables: Tables, names: list[str]) -> dict[str, Outcome]:
-        """What there is of some shapes, as far as it can be read."""
-        # If one of them cannot be read, each is looked for by itself.
+        """The state of some shapes, as far as it can be read."""
+        # If one of them cannot be read, each is looked up separately.
         with suppress(FlushtrackerError):
             tables.look_up(names)
         found = {name: self._find(tables, name) for name in names}

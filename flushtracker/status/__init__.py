@@ -1,1 +1,1 @@
-"""What a running program reports about itself, as documents. Page, metrics and commands derive from them."""
+"""The status documents of running programs. Page, metrics and commands derive from them."""

@@ -1,4 +1,4 @@
-"""What is wrong by the documents of capture and the tracking job, and what to do about it."""
+"""Findings from the documents of capture and the tracking job, with remedies."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,12 +11,12 @@ from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.wal.lsn import format_lsn
 
 _LARGE_BYTES: Final = 1_000_000_000
-"""Without a limit, this much retained WAL is reported with its cause."""
+"""Without a configured limit, this much retained WAL is reported with its cause."""
 _MB: Final = 1 << 20
 
 
 def slot_findings(slot: SlotStatus) -> Iterator[Finding]:
-    """What is wrong with a slot that there is."""
+    """Findings about an existing slot."""
     if slot.wal_status == "lost":
         yield Finding(
             "postgres",
@@ -47,7 +47,7 @@ def slot_findings(slot: SlotStatus) -> Iterator[Finding]:
 
 
 def long_batch(job: JobStatus, limit_ms: int | None = None) -> Finding | None:
-    """Whether the current batch has run for so long that the job's answer is stale; over the limit, a failure."""
+    """A finding if the current batch has run for so long that the job's answer is stale; over the limit, a failure."""
     running_ms = job.age_ms(job.batch_running_since_ms)
     limit_ms = BATCH_MS if limit_ms is None else limit_ms
     if running_ms is None or running_ms <= min(limit_ms, BATCH_MS):
@@ -63,13 +63,13 @@ def long_batch(job: JobStatus, limit_ms: int | None = None) -> Finding | None:
 
 
 def job_finding(job: JobStatus, source: SourceStatus | None, limit_ms: int | None = None) -> Finding | None:
-    """What keeps the job from acknowledging what has been flushed; the first of what may be several."""
+    """Why the job does not acknowledge what has been flushed; the first of possibly several findings."""
     found = long_batch(job, limit_ms) or (None if source is None else _set_aside(source))
     return found or _open_transactions(job) or _records_behind(job)
 
 
 def _records_behind(job: JobStatus) -> Finding | None:
-    """What is wrong if the job has not read much of what its topics have."""
+    """A finding if the job has not read much of what its topics have."""
     behind, age_ms = job.records_behind or 0, job.age_ms(job.batch_at_ms)
     if not behind or (behind < RECORDS_BEHIND and (age_ms or 0) <= BATCH_MS):
         return None
@@ -79,7 +79,7 @@ def _records_behind(job: JobStatus) -> Finding | None:
 
 
 def _set_aside(source: SourceStatus) -> Finding | None:
-    """What is wrong if fragments of the source are missing, so that the job acknowledges nothing more of it."""
+    """A finding if fragments of the source are missing, so that the job acknowledges nothing more of it."""
     if source.gap is None:
         return None
     text = f"the job acknowledges nothing more of this source: {printable(source.gap)}"
@@ -88,7 +88,7 @@ def _set_aside(source: SourceStatus) -> Finding | None:
 
 
 def _open_transactions(job: JobStatus) -> Finding | None:
-    """What is wrong if a transaction has hidden records of the job's topics for longer than writers need."""
+    """A finding if a transaction has hidden records of the job's topics for longer than writers need."""
     if not job.open_transactions:
         return None
     first, *others = sorted(job.open_transactions, key=lambda each: each.since_ms)

@@ -1,4 +1,4 @@
-"""What to do about each source, by the documents of the job and of capture, as ``flushtracker status`` advises, too."""
+"""Advice for each source, from the documents of the job and of capture; the same as in ``flushtracker status``."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -15,9 +15,9 @@ from flushtracker.wal.names import LOG_WRITER
 
 
 def advice(statuses: Iterable[ProgramStatus]) -> dict[str, list[Finding]]:
-    """Source → what to do; of a capture that does not know its source yet, the name is empty.
+    """The findings by source; the name is empty for a capture that does not know its source yet.
 
-    The documents must be current. What one program shows counts also without the other, but shapes are judged only by
+    The documents must be current. One program's document is enough for its own findings, but shapes are judged only by
     both together.
     """
     jobs, captures, writing = list[JobStatus](), dict[str, CaptureStatus](), list[WriteStatus]()
@@ -44,7 +44,7 @@ def _advice(
     idle = None if slot is None or source is None or is_stale else idle_cause(slot, source)
     findings = [*(() if slot is None else slot_findings(slot)), *filter(None, (busy, idle))]
     if job is not None and source is not None and slot is not None:
-        # What the writers' job says of itself explains why its shapes wait.
+        # The writers' job's own document explains why its shapes wait.
         of_write = any(holder.writer == LOG_WRITER for holder in source.holders[:1])
         is_explained = of_write and any(each.holds_shapes for status in writing for each in program_findings(status))
         is_judged = is_waiting_long(source, job.at_ms) and are_holders_true(findings) and not is_explained

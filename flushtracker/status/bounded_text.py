@@ -1,4 +1,4 @@
-"""Texts of errors in the documents, of bounded length."""
+"""Error texts in the documents, truncated."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ _MOST: Final = 500
 
 
 def bounded(text: str) -> str:
-    """The text, cut off after 500 characters: a library's error may have a whole response in it.
+    """The text, truncated to 500 characters: a library's error may contain a whole response.
 
     >>> bounded("x" * 501) == "x" * 499 + "…", bounded("x" * 500) == "x" * 500
     (True, True)

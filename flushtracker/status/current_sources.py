@@ -1,4 +1,4 @@
-"""Which sources a document is about, for the labels of its metrics."""
+"""The sources that a document is about, for the labels of its metrics."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from flushtracker.wal.source_name import SourceName, successors
 
 
 def current(names: Iterable[str]) -> set[str]:
-    """The sources among these whose place no other one has taken.
+    """The sources among these that are not retired by another one.
 
     >>> sorted(current(["7/1/s", "7/2/s", "8/1/s", "mine"]))
     ['7/2/s', '8/1/s', 'mine']
@@ -20,7 +20,7 @@ def current(names: Iterable[str]) -> set[str]:
 
 
 def current_sources(status: ProgramStatus) -> set[str]:
-    """The sources of a program whose place no other one has taken."""
+    """The sources of a program that are not retired by another one."""
     if isinstance(status, CaptureStatus | ServeStatus):
         return set() if status.source is None else {status.source}
     if isinstance(status, JobStatus):
@@ -29,13 +29,13 @@ def current_sources(status: ProgramStatus) -> set[str]:
 
 
 def only_source(status: ProgramStatus) -> str | None:
-    """The source that a program has, ``None`` while it has several or knows of none."""
+    """The source of a program, ``None`` while it has several or none."""
     found = current_sources(status)
     return found.pop() if len(found) == 1 else None
 
 
 def slot_of(source: str) -> str | None:
-    """The slot in a source's name, ``None`` for a name that another producer has chosen.
+    """The slot in a source's name; ``None`` for a name chosen by another producer.
 
     >>> slot_of("7301/1/shapes"), slot_of("mine")
     ('shapes', None)

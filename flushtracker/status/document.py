@@ -1,9 +1,9 @@
-"""What the documents of ``/status.json`` have in common.
+"""The base of all documents of ``/status.json``.
 
-Each object of a document is a struct. A field says in ``Annotated`` what it means and which metric shows it: from that
-come its JSON (:meth:`StatusObject.to_json`), the metrics (:mod:`flushtracker.status.http.metrics`),
-``docs/schemas`` and the tables of ``docs/status.md``. LSNs are text in JSON and numbers here, times are milliseconds
-since 1970, and ``None`` means not known yet unless the field says otherwise.
+Each object of a document is a struct. A field's ``Annotated`` has its meaning and its metric: its JSON
+(:meth:`StatusObject.to_json`), the metrics (:mod:`flushtracker.status.http.metrics`), ``docs/schemas`` and the
+tables of ``docs/status.md`` are derived from that. LSNs are text in JSON and numbers here, times are milliseconds since
+1970, and ``None`` means not known yet unless the field says otherwise.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +26,6 @@ from msgspec import Meta, Struct, structs
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 
 VERSION: Final = 1
-"""The ``version`` of the documents."""
 
 if TYPE_CHECKING:
     Lsn: TypeAlias = int
@@ -37,12 +36,12 @@ else:
 
 
 Natural: TypeAlias = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
-"""What is never negative, by the schema. A reader takes what comes: a clock may be set back."""
+"""Never negative, by the schema. Readers do not enforce it, because a clock may be set back."""
 Sample: TypeAlias = int | float | None
 
 
 class FieldMetric(NamedTuple):
-    """The metric of a field; ``sample`` makes its value of the field's value and the present time in milliseconds.
+    """The metric of a field; ``sample`` computes its value from the field's value and the current time in milliseconds.
 
     A value of ``None`` gives no sample. Fields with the same ``name`` are one family, and have different ``labels``.
     """
@@ -55,16 +54,16 @@ class FieldMetric(NamedTuple):
 
 
 def about(text: str, *, most: int | None = None) -> Meta:
-    """What a field means, as in docs/status.md; of a list, the ``most`` items that it has."""
+    """The meaning of a field, as in docs/status.md; ``most`` limits the items of a list."""
     return Meta(description=text, extra_json_schema=None if most is None else {"maxItems": most})
 
 
 def gauge(
     name: str, text: str, metric_text: str = "", *, value: Callable[[Any], Sample] | None = None, **labels: str
 ) -> Meta:
-    """A field that is a gauge, in seconds if its name ends so; ``metric_text`` if the metric means something else.
+    """A field that is a gauge, in seconds if its name says so; ``metric_text`` if the metric means something else.
 
-    ``value`` makes the metric's value of that of the field, if that is no number.
+    ``value`` computes the metric's value from the field's, if that is not a number.
     """
 
     def sample(found: Any, _: int) -> Sample:
@@ -81,7 +80,7 @@ def counter(name: str, text: str, metric_text: str = "", **labels: str) -> Meta:
 
 
 def age(name: str, text: str, metric_text: str = "") -> Meta:
-    """A time since when something lasts; its metric is for how long it does, 0 for ``None``."""
+    """A time since which something lasts; its metric is the duration, 0 for ``None``."""
 
     def sample(since_ms: int | None, now_ms: int) -> Sample:
         return 0 if since_ms is None else max(now_ms - since_ms, 0) / 1_000
@@ -98,7 +97,7 @@ class StatusObject(Struct, frozen=True):
     """An object of a document."""
 
     def to_json(self) -> dict[str, Any]:
-        """The object; a described property is in it, too."""
+        """The object, including described properties."""
         return {each.key: _json(getattr(self, each.name), is_lsn=each.is_lsn) for each in described(type(self))}
 
 
@@ -183,4 +182,4 @@ def lsn_from_json(kind: Any, text: Any) -> Any:
 
 
 replace: Final = structs.replace
-"""A copy with other values, for those who fill a document."""
+"""A copy with other values."""

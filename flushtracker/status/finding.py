@@ -1,18 +1,18 @@
-"""``Finding``: something that is wrong, for the command, the page and the log; and when it is."""
+"""``Finding``: something that is wrong, for the command, the page and the log; with the thresholds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 Part: TypeAlias = Literal["postgres", "capture", "job", "acks", "others", "limits", "upgrade"]
-"""What a finding is about."""
+"""The subject of a finding."""
 
 WRONG: Final = 1
-"""The exit code of what somebody has to act on."""
+"""The exit code for something that an operator must act on."""
 RECORDS_BEHIND: Final = 10_000
-"""A job that keeps up is less than this behind."""
+"""A job that keeps up is less far behind."""
 BATCH_MS: Final = 120_000
-"""A normal batch takes less."""
+"""A normal batch takes less time."""
 
 _SEE: Final = "what-you-see-and-what-to-do"
 _SECTIONS: Final[Mapping[str, str]] = {
@@ -45,11 +45,11 @@ _UNSOUND: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Its ``kind`` for programs, its ``text`` for people, and the ``remedy``, empty if there is none.
+    """``kind`` is for programs, ``text`` for people; ``remedy`` is empty if there is none.
 
-    The text does not begin with a name: the page capitalises it. ``exit_code`` is that of ``flushtracker status``, 0 if
-    it only explains a figure. ``holds_shapes``: it may be why shapes are pending, whichever they are. ``is_failure``:
-    it does not pass by itself.
+    The text does not begin with a name, because the page capitalises it. ``exit_code`` is that of ``flushtracker
+    status``, 0 if it only explains a figure. ``holds_shapes``: it may be why shapes are pending, whichever they are.
+    ``is_failure``: it does not pass by itself.
     """
 
     part: Part
@@ -62,11 +62,10 @@ class Finding:
 
     @property
     def section(self) -> str | None:
-        """The section of the runbook that has more about it."""
         return _SECTIONS.get(self.kind)
 
     def to_json(self) -> dict[str, str | bool | None]:
-        """As the page reads it."""
+        """The finding as JSON for the page."""
         return {
             "kind": self.kind,
             "text": self.text,
@@ -78,8 +77,9 @@ class Finding:
 
 
 def are_holders_true(findings: Iterable[Finding]) -> bool:
-    """Whether capture runs and the job's answer is current, given all findings: what is pending is really not flushed.
+    """Whether capture runs and the job's answer is current, given all findings, so that pending shapes are really not
+    flushed.
 
-    Otherwise it may have been flushed, or will be once what is found is solved.
+    Otherwise they may have been flushed, or will be once the findings are resolved.
     """
     return not any(each.kind in _UNSOUND for each in findings)

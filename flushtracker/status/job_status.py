@@ -103,7 +103,7 @@ class SourceStatus(StatusObject, frozen=True):
     def unacknowledged_bytes(
         self,
     ) -> Annotated[Natural, gauge("unacknowledged_bytes", "WAL from the ack to the last commit seen")]:
-        """A reader computes it anew."""
+        """Readers compute it themselves."""
         if self.last_seen_lsn is None:
             return 0
         return max(self.last_seen_lsn - (self.ack_lsn or 0), 0)
@@ -150,5 +150,5 @@ class JobStatus(QueryStatus, frozen=True, tag="track"):
     ] = ()
 
     def age_ms(self, since_ms: int | None) -> int | None:
-        """How long before the document a time in it was, by the job's clock; ``None`` for ``None``."""
+        """The time between ``since_ms`` and the document, by the job's clock; ``None`` for ``None``."""
         return None if since_ms is None else max(0, self.at_ms - since_ms)

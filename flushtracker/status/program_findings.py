@@ -1,6 +1,6 @@
-"""``program_findings``: what the document of a program says is wrong, in words, and what to do.
+"""``program_findings``: findings from the document of a single program, with remedies.
 
-The page and ``flushtracker status`` show them. Ages are as of the document, by the job's own clock.
+The page and ``flushtracker status`` show them. Ages are as of the document, by the program's clock.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,12 +23,12 @@ _LONG_BATCH: Final = (
     "again, it continues from its checkpoint"
 )
 MOST_ERRORS: Final = 0.05
-"""The share of answers that may be errors before it is said: clients repeat a request that got a 503."""
+"""The share of errors among the answers above which it is reported: clients retry a request that got a 503."""
 _NAMED: Final = 3
 
 
 def program_findings(status: ProgramStatus, config_arguments: Sequence[str] = ()) -> Iterator[Finding]:
-    """Those of one document; of the tracking job there are none here.
+    """The findings of one document; there are none here for the tracking job.
 
     ``config_arguments`` name capture's configuration for the commands in remedies, if it is not the default one.
     """
@@ -49,7 +49,7 @@ def program_findings(status: ProgramStatus, config_arguments: Sequence[str] = ()
 
 
 def _ended(status: CaptureStatus, config_arguments: Sequence[str]) -> Iterator[Finding]:
-    """Shapes that are defined and get no changes: ended, evicted, refused; each with the first reason."""
+    """Shapes that are defined and get no changes: ended, evicted or refused; each with the first reason."""
     ended = [each for each in status.ended if each.evicted_at_ms is None]
     if ended:
         text = _with_reason(ended)
@@ -71,7 +71,7 @@ def _ended(status: CaptureStatus, config_arguments: Sequence[str]) -> Iterator[F
 
 
 def _waiting(status: CaptureStatus) -> Iterator[Finding]:
-    """Shapes that are defined and not added yet. With a statement they wait for whoever may run it."""
+    """Shapes that are defined but not added yet. With a statement, they wait for someone to run it."""
     for each in sorted(status.waiting, key=lambda found: found.statement is None):
         names = listed(each.shape_ids, _NAMED) if each.count <= _NAMED else f"{each.count:,} shapes"
         text = f"not added yet: {names}, on table {each.table}: {each.reason}"
@@ -92,7 +92,7 @@ def _with_reason(shapes: Sequence[EndedShape], how: str = "ended") -> str:
 
 
 def _resync(shapes: Sequence[EndedShape], config_arguments: Sequence[str]) -> str:
-    """The command that begins them again, complete if they are few."""
+    """The command to resync them, complete if there are few."""
     command = shapes_command("resync", config_arguments, [each.shape_id for each in shapes[:_NAMED]])
     return f"{command} …" if len(shapes) > _NAMED else command
 

@@ -36,7 +36,7 @@ def parse_status(data: bytes) -> ProgramStatus:
 
 
 def _is_whole(found: Any, written: Any) -> bool:
-    """Whether a document has every key with which it is written, so that nothing is missing, and fits in 64 bits."""
+    """Whether a document has every key that is written, and its integers fit in 64 bits."""
     if isinstance(written, dict):
         return all(key in found and _is_whole(found[key], value) for key, value in written.items())
     if isinstance(written, list):

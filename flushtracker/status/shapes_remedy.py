@@ -1,4 +1,4 @@
-"""What to do about the shapes that hold the ack: start their writer, or remove one, where that is worth it."""
+"""The remedy for the shapes that hold the ack: start their writer, or remove one if that is worth it."""
 
 import shlex
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ def shapes_remedy(
 ) -> str | None:
     """The remedy, for shapes that have held the ack for too long; ``config_arguments`` are those of its command.
 
-    ``working`` says which ``flushtracker write`` is known to work.
+    ``working`` names the ``flushtracker write`` that is known to work.
 
-    A removal is final, so it is offered only where it frees most of what the slot retains, and never for a writer that
-    is down.
+    A removal is final, so it is offered only if it frees most of what the slot retains, and never for a writer that is
+    down.
     """
     if not source.holders:
         return None
@@ -51,18 +51,18 @@ def shapes_remedy(
 
 
 def _writer(holders: Sequence[Holder]) -> str:
-    """The writer of the shapes, or the writers, by name."""
+    """The writer, or writers, of the shapes, by name."""
     names = sorted({printable(holder.writer) for holder in holders})
     return f"writer{'s' if len(names) > 1 else ''} ({', '.join(names)})"
 
 
 def would_move(source: SourceStatus, holder: Holder) -> bool:
-    """Whether the ack would move if the shape alone were removed."""
+    """Whether the ack would move if only this shape were removed."""
     return holder.ack_if_removed > (source.ack_lsn or 0)
 
 
 def _together(source: SourceStatus, retained_bytes: int) -> str:
-    """Which of the first holders, who hold the same LSN, must be removed for the ack to move, if that frees much."""
+    """Which of the first holders, which hold the same LSN, must be removed for the ack to move, if that frees much."""
     for number, holder in enumerate(source.holders, 1):
         ack_lsn = holder.ack_if_all_removed
         if ack_lsn is not None and (source.ack_lsn is None or ack_lsn > source.ack_lsn):
@@ -75,21 +75,21 @@ def _together(source: SourceStatus, retained_bytes: int) -> str:
 
 
 def shapes_command(command: str, config_arguments: Sequence[str], shape_ids: Sequence[str]) -> str:
-    """The line for a shell that runs a command of ``flushtracker`` on these shapes."""
+    """The shell command line that runs a ``flushtracker`` command on these shapes."""
     # An id may look like an option.
     separator = ["--"] if any(each.startswith("-") for each in shape_ids) else []
     return " ".join(["flushtracker", command, *map(shell_word, [*config_arguments, *separator, *shape_ids])])
 
 
 def shell_word(text: str) -> str:
-    """The text quoted for a shell; with characters that are not printable, for bash and zsh."""
+    """The text quoted for a shell; with unprintable characters, for bash and zsh."""
     if text.isprintable():
         return shlex.quote(text)
     return f"$'{''.join(map(_escaped, text))}'"
 
 
 def _escaped(character: str) -> str:
-    """A character between ``$'`` and ``'``; above 127, ``\\x`` would be one byte and no character."""
+    """A character between ``$'`` and ``'``; above 127, ``\\x`` would be a byte and not a character."""
     if character in "\\'":
         return f"\\{character}"
     if "\x80" <= character <= "\xff" and not character.isprintable():

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from flushtracker.status.document import Document, Natural, StatusObject, about, age, counter, gauge
 
 MOST_SHAPES: Final = 100
-"""The most failures, and the most tables; a hundred thousand shapes may have as many."""
+"""The maximum number of failures, and of tables, that are listed; a hundred thousand shapes may have as many."""
 
 
 class AttemptStatus(StatusObject, frozen=True):

@@ -1,20 +1,23 @@
-"""What a source's holders show: whether one shape is stuck, or the writer of several is down."""
+"""Decides from a source's holders whether one shape is stuck, or the writer of several is down."""
 
 from typing import Final
 
 from flushtracker.status.job_status import Holder, SourceStatus
 
 _PATIENCE_MS: Final = 60_000
-"""A shape that has been pending for less time is normal."""
+"""It is normal for a shape to be pending for less time."""
 _TOGETHER_MS: Final = 30_000
-"""Longer than the job's batches and the writers' flushes, which set when a shape was last seen to make progress."""
+"""Longer than the job's batches and the writers' flushes, which determine when a shape was last seen to make
+progress.
+"""
 
 
 def stopped_together(source: SourceStatus) -> tuple[Holder, ...]:
-    """The first holder, and those of the same writer that stopped at the same moment: with any, no shape is stuck.
+    """The first holder, and those of the same writer that stopped at the same moment: if there are any, no shape is
+    stuck.
 
-    Most likely their writer is down. Shapes of other writers say nothing about that, whenever they stopped. While
-    nothing is stuck, most holders are of the same moment, too.
+    Most likely their writer is down. Shapes of other writers are irrelevant, whenever they stopped. While nothing is
+    stuck, most holders have the same time, too.
     """
     first = next(iter(source.holders), None)
     return tuple(
@@ -25,7 +28,7 @@ def stopped_together(source: SourceStatus) -> tuple[Holder, ...]:
 
 
 def is_waiting_long(source: SourceStatus, at_ms: int) -> bool:
-    """Whether the ack has waited for so long at ``at_ms``, by the job's clock, that somebody should look."""
+    """Whether the ack has waited for so long at ``at_ms``, by the job's clock, that an operator should look."""
     waiting_ms = 0 if source.waiting_since_ms is None else at_ms - source.waiting_since_ms
     return waiting_ms >= _PATIENCE_MS or source.stalled_shapes > 0
 

@@ -1,4 +1,4 @@
-"""``UpgradeFacts``: what decides whether pg_upgrade keeps a slot, and what is missing for that."""
+"""``UpgradeFacts``: the facts that decide whether pg_upgrade keeps a slot, and what is missing for that."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ _NOT_YET: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class UpgradeFacts:
-    """The server's major ``version``, and what may not be confirmed.
+    """The server's major ``version``, and WAL that may be unconfirmed.
 
     ``written_lsn`` is the end of its WAL, flushed or not; ``None`` on a standby. ``free_slots`` is how many more slots
-    it may have. ``other_slots`` are logical slots of the whole server that are not confirmed to there, or are lost,
-    and neither seals nor sealed.
-    ``sealed_lsn``: where the slot is sealed (:mod:`flushtracker.postgres.upgrade_seal`), if it is.
+    it may have. ``other_slots`` are logical slots of the whole server that are not confirmed up to there, or are lost,
+    and are neither seals nor sealed. ``sealed_lsn`` is where the slot is sealed
+    (:mod:`flushtracker.postgres.upgrade_seal`), if it is.
     """
 
     version: int
@@ -49,7 +49,7 @@ class UpgradeFacts:
 
 
 def upgrade_findings(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Finding]:
-    """What keeps pg_upgrade from being safe, in the order in which it is to be dealt with."""
+    """What keeps pg_upgrade from being safe, in the order in which to resolve it."""
     if facts.is_standby or facts.written_lsn is None:
         text = "the server is a standby, and pg_upgrade is run on its primary"
         yield _finding("upgrade_on_standby", text, "name the primary in postgres.connection", PostgresError.exit_code)
@@ -72,7 +72,8 @@ def upgrade_findings(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Finding]
             "backend_xid IS NOT NULL; SELECT * FROM pg_prepared_xacts",
         )
     confirmed_lsn = -1 if slot.confirmed_lsn is None else slot.confirmed_lsn
-    # What a sealed server writes by itself, as at a checkpoint, is not confirmed, and a capture would drop the seal.
+    # WAL that a sealed server writes by itself, for example at a checkpoint, is not confirmed, and a capture would drop
+    # the seal.
     if facts.sealed_lsn is None and confirmed_lsn < facts.written_lsn:
         yield _finding(
             "upgrade_unconfirmed",

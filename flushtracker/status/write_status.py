@@ -7,7 +7,7 @@ from flushtracker.status.query_status import QueryStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 
 MOST_LISTED: Final = 10
-"""The most shapes in one list. There may be a hundred thousand, and a document is read every few seconds."""
+"""The maximum number of shapes in a list. There may be a hundred thousand, and a document is read every few seconds."""
 
 
 class ShapeNote(StatusObject, frozen=True, rename={"shape_id": "shape"}):

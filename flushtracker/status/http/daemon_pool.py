@@ -1,7 +1,7 @@
-"""``DaemonPool``: threads that make answers, and that the end of the process does not wait for.
+"""``DaemonPool``: threads for answers, which the end of the process does not wait for.
 
 Python joins the threads of a ``ThreadPoolExecutor`` when the interpreter ends, daemons or not. A status read that waits
-for a storage would so keep a program that has done all of its work.
+for a storage would keep a finished program alive.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,12 @@ class DaemonPool(Executor):
             thread.start()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """See ``Executor``."""
         future = Future[T]()
         self._calls.put((future, partial(fn, *args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002  as ``Executor``
-        """Run nothing more, and wait for nothing."""
+        """Start nothing more, without waiting."""
         with suppress(Empty):
             while waiting := self._calls.get_nowait():
                 waiting[0].cancel()
@@ -45,5 +44,5 @@ class DaemonPool(Executor):
                 continue
             try:
                 future.set_result(call())
-            except BaseException as error:  # noqa: BLE001  it is for whoever waits for the result
+            except BaseException as error:  # noqa: BLE001  it is passed to the caller that waits for the result
                 future.set_exception(error)

@@ -1,7 +1,7 @@
 """``Connection``: uvicorn's HTTP protocol, with limits for clients that are slow, many, or ahead of their answers.
 
-A connection keeps at most :data:`HEADER_BYTES` and one read of requests that wait for the answer before theirs, and one
-part of an answer that its client does not take, so what all of them keep is bounded by their number.
+A connection buffers at most :data:`HEADER_BYTES` and one read of pipelined requests, and one part of an answer that its
+client is not reading, so the number of connections bounds the total.
 """
 
 import asyncio
@@ -12,32 +12,34 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_BYTES: Final = 32 << 10
-"""The most of an address and headers."""
+"""The maximum size of an address and headers."""
 
 REQUEST_S: Final = 15.0
 """A connection is closed if no complete request line and headers arrive within this time."""
 
 SPARE: Final = 100
-"""Connections over the limit that are answered with a 503; more are closed."""
+"""Connections over the limit that are answered with a 503; further ones are closed."""
 
 _READ_BYTES: Final = 16 << 10
 
 
 class Client:
-    """What an application may know and do of a connection. It has no reference to it, so nothing keeps that alive."""
+    """What an application may know and do with a connection. It does not reference the connection, so it does not keep
+    it alive.
+    """
 
     def __init__(self, transport: asyncio.Transport, *, is_over_limit: bool) -> None:
         self._transport = transport
         self.is_over_limit = is_over_limit
-        """Whether more connections were open than are served when this one was opened."""
+        """Whether the limit of connections was exceeded when this one was opened."""
 
     def abort(self) -> None:
-        """Close it at once, whatever has been written and not been sent."""
+        """Close it at once, discarding unsent data."""
         self._transport.abort()
 
 
 class _Flow(FlowControl):
-    """Reads nothing more as long as ``is_ahead``: uvicorn resumes after each answer, whatever it has read by then."""
+    """Pauses reading while ``is_ahead``: uvicorn resumes after each answer, whatever it has read by then."""
 
     def __init__(self, transport: asyncio.Transport, is_ahead: Callable[[], bool]) -> None:
         super().__init__(transport)
@@ -49,17 +51,17 @@ class _Flow(FlowControl):
 
 
 class Connection(H11Protocol, asyncio.BufferedProtocol):
-    """One client's connection; ``limit`` is set for a server's own class."""
+    """One client's connection; ``limit`` is set in a server's subclass."""
 
     limit = 10_000
     _buffer = memoryview(bytearray(_READ_BYTES))
-    """Shared by all connections: what is read into it is passed on at once."""
+    """Shared by all connections: data read into it is processed at once."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         conn = self.conn
         self.flow = _Flow(transport, lambda: len(conn.trailing_data[0]) > HEADER_BYTES)
-        # A part of an answer is written once the one before has been.
+        # The next part of an answer is written once the previous one has been sent.
         transport.set_write_buffer_limits(high=0)
         self._late: asyncio.TimerHandle | None = None
         client = Client(transport, is_over_limit=len(self.connections) > self.limit)
@@ -82,7 +84,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self._stop_expecting()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request; what follows one that ends the connection is in the place of no answer."""
+        """Refuse a malformed request; if a previous request is still being answered, only close the connection."""
         if self._is_answering:
             self.transport.abort()
         else:
@@ -91,7 +93,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_expecting()
         super().connection_lost(exc)
-        # uvicorn leaves it after a reset, and with it all that this connection has read.
+        # uvicorn leaves it after a reset, and with it everything that this connection has read.
         self._unset_keepalive_if_required()
 
     @property
@@ -100,7 +102,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         return cycle is not None and not cycle.response_complete
 
     def _expect_request(self) -> None:
-        """From the first byte on: an idle connection is closed by uvicorn's own timeout, which each byte resets."""
+        """Starts with the first byte: uvicorn's own timeout, which each byte resets, closes idle connections."""
         if self._late is None and not self._is_answering:
             self._late = self.loop.call_later(REQUEST_S, self._close_if_late)
 

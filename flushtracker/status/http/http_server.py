@@ -1,9 +1,9 @@
-"""``HttpServer``: a small HTTP server in threads of its own. No client can use it to delay the program.
+"""``HttpServer``: a small HTTP server in its own threads. No client can use it to delay the program.
 
-One thread reads requests and sends answers with uvicorn's protocol, and two others make the answers. All that clients
-can occupy is limited: the number of connections, the size of a request, the time until it has arrived, and the time
-until its answer has been taken. After each answer its thread sleeps, so that a client which asks in a tight loop leaves
-the interpreter to the program.
+One thread reads requests and sends answers with uvicorn's protocol, and two others compute the answers. Everything that
+clients can occupy is limited: the number of connections, the size of a request, and the time until it has arrived and
+until its answer has been read. After each answer its thread sleeps, so that a client in a tight loop leaves the
+interpreter to the program.
 
 :func:`is_meant_for` is the check of the ``Host`` header.
 """
@@ -30,19 +30,19 @@ from flushtracker.status.http.listener import open_listener
 
 _THREADS: Final = 2
 _CONNECTIONS: Final = 256
-"""Each has a file descriptor, and a process often may have no more than 1024. More wait in the kernel."""
+"""Each takes a file descriptor, and a process may often have only 1024. Others wait in the kernel."""
 _BACKLOG: Final = 512
 _REQUEST_BYTES: Final = 16_384
 _IDLE_S: Final = 10
 """A connection is closed this long after its last answer."""
 _ANSWER_S: Final = 15.0
-"""A connection is closed if its client has not taken the whole answer this long after it was made."""
+"""A connection is closed if its client has not read the whole answer within this time."""
 _STALLED_S: Final = 10.0
-"""The kernel closes a connection whose client takes nothing for this long."""
+"""The kernel closes a connection whose client reads nothing for this long."""
 _SLEEP_FACTOR: Final = 4
 _SHORTEST_SLEEP_S: Final = 0.005
 _LONGEST_SLEEP_S: Final = 0.05
-"""A thread sleeps four times as long as it took for an answer, within these limits."""
+"""A thread sleeps four times as long as an answer took, up to this."""
 _RETRY_S: Final = 0.1
 _STOP_S: Final = 2.0
 _HOST: Final = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?")
@@ -50,7 +50,7 @@ _HOST: Final = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?")
 
 
 class Response(NamedTuple):
-    """What is sent to a client; ``headers`` have the body's length, also for HEAD, where the body is empty."""
+    """A response; ``headers`` include the body's length, even for HEAD, where the body is empty."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -58,7 +58,7 @@ class Response(NamedTuple):
 
 
 App: TypeAlias = Callable[[str, str, Mapping[str, str]], Response]
-"""Makes the response to a method, a path and headers with names in lower case. Several threads call it at once."""
+"""Computes the response for a method, a path and headers with lower-case names. Called from several threads at once."""
 
 
 class HttpServer:
@@ -69,7 +69,7 @@ class HttpServer:
     """
 
     def __init__(self, config: StatusConfig, app: App) -> None:
-        # Its warnings are about clients, such as a cut connection. They do not belong in the program's log.
+        # Its warnings are about clients, for example cut connections, and do not belong in the program's log.
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
         self._app = app
         self._listener = open_listener(config, "status.listen", backlog=_BACKLOG, stalled_s=_STALLED_S)
@@ -77,7 +77,7 @@ class HttpServer:
         self.port = int(self._listener.getsockname()[1])
         self._answering = DaemonPool(_THREADS, "status-answer")
         self._loop = asyncio.new_event_loop()
-        # Nor do its errors: a client may send what the protocol cannot decode.
+        # Nor do its errors: a client may send data that the protocol cannot decode.
         self._loop.set_exception_handler(lambda *_: None)
         self._serving = self._loop.create_task(self._serve())
         self._thread = Thread(target=self._run, name="status", daemon=True)
@@ -85,7 +85,7 @@ class HttpServer:
 
     def close(self) -> None:
         """Close every connection and stop the threads, whatever the clients do."""
-        # The loop is closed if this is called again.
+        # The loop is already closed if this is called again.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._serving.cancel)
         self._thread.join(_STOP_S)
@@ -113,7 +113,7 @@ class HttpServer:
         )
         try:
             while True:
-                # An answer is made also for a client that has gone.
+                # Answers are computed even for clients that are gone.
                 if max(len(state.connections), len(state.tasks)) < _CONNECTIONS:
                     await self._accept(lambda: protocol(config, state, {}, self._loop))
                 else:
@@ -124,7 +124,7 @@ class HttpServer:
             for task in state.tasks:
                 task.cancel()
             await asyncio.gather(*state.tasks, return_exceptions=True)
-            # What was aborted is closed in the next turn of the loop.
+            # Aborted connections are closed in the next turn of the loop.
             await asyncio.sleep(0)
 
     async def _accept(self, connection: Callable[[], asyncio.Protocol]) -> None:
@@ -132,7 +132,7 @@ class HttpServer:
             client, _ = await self._loop.sock_accept(self._listener)
             await self._loop.connect_accepted_socket(connection, client)
         except OSError:
-            # Such as too many open files.
+            # For example too many open files.
             await asyncio.sleep(_RETRY_S)
 
     async def _answer(self, scope: Scope, _receive: Receive, send: Send) -> None:
@@ -141,7 +141,7 @@ class HttpServer:
             self._answering, self._throttled, scope["method"], scope["path"], headers
         )
         if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
-            # Nobody reads the body, which may have no end.
+            # The body is not read, and may be endless.
             response = response._replace(headers=(*response.headers, ("Connection", "close")))
         try:
             await asyncio.wait_for(_send(send, response), _ANSWER_S)
@@ -158,22 +158,22 @@ class HttpServer:
 
 
 async def _send(send: Send, response: Response) -> None:
-    """Return when the kernel has taken all of it."""
+    """Return once the kernel has taken all of it."""
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
     date = (b"Date", formatdate(usegmt=True).encode())
     await send({"type": "http.response.start", "status": response.status, "headers": [*headers, date]})
     await send({"type": "http.response.body", "body": response.body, "more_body": True})
-    # Each part waits until the one before has been written.
+    # Each part waits until the previous one has been written.
     await send({"type": "http.response.body"})
 
 
 def is_meant_for(listen_host: str, host: str | None) -> bool:
     """Whether a server that listens on ``listen_host`` answers a request with this ``Host`` header.
 
-    This protects against DNS rebinding. A page of any site may let its own name resolve to 127.0.0.1. For the browser
-    that is still the page's site, so it may read what a server on the loopback address returns; but the browser sends
-    the site's name as ``Host``. So a server on the loopback address answers only to ``localhost``, to addresses, and to
-    the name under which it listens. No browser omits the header.
+    This protects against DNS rebinding. Any site may let its name resolve to 127.0.0.1. The browser still considers
+    that the same site and lets its page read the response of a server on the loopback address; but it sends the site's
+    name as ``Host``. So a server on the loopback address answers only to ``localhost``, to addresses, and to the name
+    under which it listens. No browser omits the header.
 
     >>> [is_meant_for("127.0.0.1", host) for host in ("localhost:9464", "[::1]:9464", "site.example:9464")]
     [True, True, False]

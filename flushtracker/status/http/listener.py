@@ -1,4 +1,4 @@
-"""``open_listener``: the socket on which a program of ours serves HTTP."""
+"""``open_listener``: the socket on which a program serves HTTP."""
 
 import socket
 
@@ -7,9 +7,9 @@ from flushtracker.errors import ConfigError
 
 
 def open_listener(config: StatusConfig, key: str, *, backlog: int, stalled_s: float) -> socket.socket:
-    """Listen at the address of ``config``, which the configuration has at ``key``.
+    """Listen at the address of ``config``, which is configured as ``key``.
 
-    A client that takes nothing of what it is sent for ``stalled_s`` is cut off.
+    A client that reads nothing for ``stalled_s`` is disconnected.
 
     Raises:
         ConfigError: nothing can listen there.

@@ -1,8 +1,8 @@
 """``/metrics``: a program's document as metrics, in the exposition format that the client accepts.
 
-A field names its metric (:mod:`flushtracker.status.document`); ``_Families`` adds those few that no single field has. A
-family whose value is unknown has no sample, but is always there. Every sample gets the labels ``program``, and
-``source`` and ``slot`` where there is one.
+A field names its metric (:mod:`flushtracker.status.document`); ``_Families`` adds the few that no single field has. A
+family with unknown values is present without samples. Every sample gets the label ``program``, and ``source`` and
+``slot`` if known.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -73,7 +73,7 @@ _WAL_STATUSES: Final = ("reserved", "extended", "unreserved", "lost")
 
 
 def metrics(status: ProgramStatus, now_ms: int, accept: str = "") -> tuple[str, bytes]:
-    """The content type and the text: OpenMetrics if ``accept`` allows it, otherwise Prometheus' own format."""
+    """The content type and the text: OpenMetrics if ``accept`` allows it, otherwise the Prometheus text format."""
     try:
         encoder, content_type = choose_encoder(accept)
     except (TypeError, ValueError):  # It asks for a version that is not a number.
@@ -82,7 +82,7 @@ def metrics(status: ProgramStatus, now_ms: int, accept: str = "") -> tuple[str, 
 
 
 class _Families(Collector):
-    """One collector for each response, so that nothing is registered for the whole process."""
+    """One collector per response, so that nothing is registered globally."""
 
     def __init__(self, status: ProgramStatus, now_ms: int) -> None:
         self._status = status
@@ -95,7 +95,7 @@ class _Families(Collector):
             yield family
 
     def _labels(self, labels: Mapping[str, str]) -> dict[str, str]:
-        """The labels of a sample, with the program, and with the source and its slot where there is one.
+        """The labels of a sample, with the program, the source and its slot, if known.
 
         Without them, a sum over the programs of two databases would mix the two.
         """
@@ -105,7 +105,7 @@ class _Families(Collector):
 
 
 def metric_families(status: ProgramStatus, now_ms: int) -> Iterator[Metric]:
-    """The families of a document, with ages as of ``now_ms``; their samples have only the labels of their own."""
+    """The families of a document, with ages as of ``now_ms``; samples have only their own labels."""
     families = _of_fields(status, now_ms)
     if isinstance(status, QueryStatus):
         text = "How long the micro-batches took since the job's start, and how many have ended: `_sum` and `_count`."
@@ -128,7 +128,7 @@ def metric_families(status: ProgramStatus, now_ms: int) -> Iterator[Metric]:
 
 
 def _of_fields(status: ProgramStatus, now_ms: int) -> dict[str, Metric]:
-    """Without sources whose place another one has taken: they would keep an alert firing that nobody can clear."""
+    """The metrics of fields, without retired sources: these would keep an alert firing that no one can clear."""
     families, known = field_metrics(status, now_ms), {None, *current_sources(status)}
     for name, family in families.items():
         if name != "source_retired":

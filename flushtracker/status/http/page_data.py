@@ -1,7 +1,7 @@
-"""``PageData``: what the page shows besides the program's own document: its peers' documents and the last hour.
+"""``PageData``: the page's data besides the program's own document: its peers' documents and the last hour.
 
-The history is kept in memory only: one point for each source and moment, from the documents of the job and of capture
-together. What is unknown at that moment is ``None``.
+The history is kept in memory only: one point per source and time, from the documents of the job and of capture
+together. Unknown values are ``None``.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ _STOP_S: Final = 1.0
 
 
 class PageData:
-    """From :meth:`start` to :meth:`close`, threads ask the peers and add a point to the history every ten seconds.
+    """From :meth:`start` to :meth:`close`, threads poll the peers and add a point to the history every ten seconds.
 
     ``read`` returns the program's own document.
     """
@@ -40,7 +40,6 @@ class PageData:
         self._thread = Thread(target=self._run, name="status-history", daemon=True)
 
     def start(self) -> None:
-        """Start the threads."""
         for peer in self._peers:
             peer.start()
         self._thread.start()
@@ -53,7 +52,7 @@ class PageData:
         self._thread.join(_STOP_S)
 
     def add_point(self) -> None:
-        """Add the present moment to the history, without the program itself if its document cannot be read."""
+        """Add a point to the history, without the program itself if its document cannot be read."""
         at_ms = now_ms()
         statuses = [status for peer in self._peers if (status := peer.answer.fresh(at_ms)) is not None]
         with suppress(Exception):  # /healthz reports it, and the next point may succeed.
@@ -61,7 +60,7 @@ class PageData:
         self._history.add(at_ms, statuses)
 
     def to_json(self) -> dict[str, Any]:
-        """The peers and the history, as the page reads them, and what is concluded from the documents."""
+        """The peers, the history and the findings, as JSON for the page."""
         at_ms = now_ms()
         answers = [peer.answer_at(at_ms) for peer in self._peers]
         current = [status for answer in answers if (status := answer.fresh(at_ms)) is not None]
@@ -82,18 +81,17 @@ class PageData:
 
 
 class LsnHistory:
-    """How far the WAL was written, seen, acknowledged and confirmed: the last 360 points of at most eight sources.
+    """The LSNs written, seen, acknowledged and confirmed over time: the last 360 points of at most eight sources.
 
     Any thread may add and read.
     """
 
     def __init__(self) -> None:
-        # Kept as they are sent: they are sent more often than they are added.
+        # Kept as sent, because they are sent more often than they are added.
         self._points: dict[str, deque[list[Any]]] = {}
         self._lock = Lock()
 
     def add(self, at_ms: int, statuses: Iterable[ProgramStatus]) -> None:
-        """Add a point at ``at_ms`` for each source of these documents."""
         new: dict[str, _Point] = {}
         for status in statuses:
             _merge(new, at_ms, status)
@@ -105,7 +103,7 @@ class LsnHistory:
                 del self._points[source]
 
     def to_json(self) -> dict[str, Any]:
-        """Source → points, the oldest first: the time, then the LSNs written, seen, acknowledged and confirmed."""
+        """The points by source, the oldest first: the time, then the LSNs written, seen, acknowledged and confirmed."""
         with self._lock:
             return {source: list(points) for source, points in self._points.items()}
 

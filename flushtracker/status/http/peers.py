@@ -1,6 +1,6 @@
 """``StatusPeer``: the last status of another program, requested again every two seconds by its own thread.
 
-``fetch`` is the HTTP client: the server at the other end may return anything, slowly, or nothing.
+``fetch`` is the HTTP client; the server may return anything, slowly, or nothing.
 """
 
 import time
@@ -23,7 +23,7 @@ _CHUNK_BYTES: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """The last ``status`` of a peer, and its time; ``error`` says why the last request returned none."""
+    """The last ``status`` of a peer, and its time; ``error`` is why the last request failed."""
 
     url: str
     status: ProgramStatus | None = None
@@ -38,7 +38,7 @@ class PeerAnswer:
 class StatusPeer:
     """The program at the base URL ``url``, from :meth:`start` to :meth:`close`.
 
-    ``answer`` is replaced as a whole, so any thread may read it. A peer that is silent, slow or wrong only lets it age.
+    ``answer`` is replaced as a whole, so any thread may read it. With an unresponsive, slow or wrong peer it only ages.
     """
 
     def __init__(self, url: str) -> None:
@@ -48,15 +48,14 @@ class StatusPeer:
         self._thread = Thread(target=self._run, name="status-peer", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop asking. A request that is under way ends by itself, at the latest with its timeout."""
+        """Stop polling. A request in progress ends by itself, at the latest with its timeout."""
         self._stopping.set()
 
     def ask(self) -> None:
-        """Ask once, and keep the answer."""
+        """Request the status once, and keep it."""
         last, self._asked_at_ms = self.answer, now_ms()
         try:
             status = parse_status(fetch(f"{last.url}/status.json", _TIMEOUT_S))
@@ -67,7 +66,7 @@ class StatusPeer:
         self._asked_at_ms = None
 
     def answer_at(self, at_ms: int) -> PeerAnswer:
-        """The last answer; it has an error, too, if the present request has taken longer than ten seconds."""
+        """The last answer, with an error if the current request has taken longer than ten seconds."""
         asked_at_ms = self._asked_at_ms
         if asked_at_ms is None or at_ms - asked_at_ms < _FRESH_MS:
             return self.answer
@@ -82,12 +81,12 @@ class StatusPeer:
 def fetch(url: str, timeout_s: float) -> bytes:
     """The body of the response. Each step may take ``timeout_s``, and so may the body as a whole.
 
-    A header that arrives byte by byte is not limited; a caller that must not wait for it asks in a thread.
+    A header that arrives byte by byte is not limited; a caller that must not wait for it must use a thread.
 
     HTTP and HTTPS only. It ignores the environment's proxies and follows no redirects.
 
     Raises:
-        OSError: no answer in time, or the response is an HTTP error.
+        OSError: no response in time, or the response is an HTTP error.
         HTTPException: the server does not speak HTTP.
         ValueError: the body is too large.
     """

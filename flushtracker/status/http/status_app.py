@@ -64,7 +64,7 @@ class _Answer(NamedTuple):
 
 
 class StatusApp:
-    """``read`` returns the document, ``page_data`` what the page shows besides it; it is served on ``listen_host``."""
+    """``read`` returns the document, ``page_data`` the page's other data; it is served on ``listen_host``."""
 
     def __init__(
         self,

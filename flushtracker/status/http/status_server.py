@@ -13,9 +13,8 @@ from flushtracker.status.program_status import ProgramStatus
 class StatusServer:
     """Serves what ``read`` returns, from the start of the ``with`` block to its end.
 
-    Several threads of the server call ``read`` at any time, also at once. It must return without waiting for the
-    program, such as for a lock that a batch holds. If it raises, the program counts as unhealthy, and nobody sees the
-    exception.
+    Several threads of the server may call ``read`` at once. It must not wait for the program, for example for a lock
+    held during a batch. If it raises, the program counts as unhealthy, and the exception is dropped.
 
     Entering raises ``ConfigError`` if nothing can listen at ``status.listen``.
     """
@@ -38,12 +37,11 @@ class StatusServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on, which ``status.listen`` may have left open."""
+        """The port that it listens on; ``status.listen`` may leave it open."""
         return self._config.listen_port if self._http is None else self._http.port
 
     @property
     def url(self) -> str:
-        """The page's address, as seen from this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._config.listen_host, self._config.listen_host)  # noqa: S104
         return f"http://{StatusConfig(host, self.port).listen}/"
 
