@@ -1,7 +1,7 @@
 """The command ``flushtracker``: its subcommands, their arguments, and the exit codes of each.
 
-A subcommand's program is imported only when it runs. So ``--help`` needs no Spark, and each program only its own extra.
-A process calls :func:`run`; ``jobs/*.py`` with the name of their subcommand.
+A subcommand's program is imported only when it runs. So ``--help`` needs no Spark, and each program needs only its own
+extra. A process calls :func:`run`; ``jobs/*.py`` do so with the name of their subcommand.
 """
 
 import argparse
@@ -22,7 +22,7 @@ writers flush at their own pace.
 
 
 def run(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run :func:`main`, and end the process with its exit code."""
+    """Run :func:`main`, and exit with its exit code."""
     end_process(main(argv))
 
 
@@ -52,7 +52,7 @@ def command_line() -> argparse.ArgumentParser:
             epilog=f"exit codes: {command.exit_codes}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        # The default action of an argument: argparse would silently use the last of several values.
+        # The default action of an argument; argparse would silently use the last of several values.
         subparser.register("action", None, StoreOnce)
         command.add_arguments(subparser)
         subparser.set_defaults(command=command, parser=subparser)

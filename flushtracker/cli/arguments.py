@@ -16,7 +16,6 @@ Parser: TypeAlias = argparse.ArgumentParser
 
 
 def add_track(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker track``."""
     _add_config(parser, "track_flushes.yaml")
     parser.add_argument(
         "--recover",
@@ -35,18 +34,15 @@ def add_track(parser: Parser) -> None:
 
 
 def check_track(arguments: argparse.Namespace) -> str | None:
-    """The error in the combination of arguments of ``flushtracker track``, if any."""
     return "--abandon is only valid with --recover" if arguments.abandon and not arguments.recover else None
 
 
 def add_write(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker write``."""
     _add_config(parser, "write_shapes.yaml")
     _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
 
 
 def add_capture(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker capture``."""
     _add_config(parser, "capture.yaml")
     parser.add_argument("--create", action="store_true", help="create missing topics, publication and slot")
     parser.add_argument(
@@ -69,21 +65,18 @@ def add_capture(parser: Parser) -> None:
 
 
 def add_remove_shape(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker remove-shape``."""
     parser.add_argument("shape", type=_name, metavar="SHAPE", help="the shape's id")
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation; required without a terminal")
     _add_edit(parser)
 
 
 def add_resync(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker resync``."""
     parser.add_argument("shapes", type=_name, nargs="+", metavar="SHAPE", help="the ids of shapes")
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation; required without a terminal")
     _add_edit(parser)
 
 
 def add_add_shape(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker add-shape``."""
     parser.add_argument(
         "file", type=Path, metavar="FILE", help="YAML: a shape, alone or as a list 'shapes' of one; - for stdin"
     )
@@ -93,7 +86,6 @@ def add_add_shape(parser: Parser) -> None:
 
 
 def add_check(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker check``."""
     add = parser.add_argument
     add("--shapes", type=Path, required=True, metavar="PATH", help="such as conf/shapes.yaml, or a folder of files")
     add(
@@ -106,7 +98,6 @@ def add_check(parser: Parser) -> None:
 
 
 def check_check(arguments: argparse.Namespace) -> str | None:
-    """The error in the combination of arguments of ``flushtracker check``, if any."""
     is_alone = arguments.publication is not None and arguments.connection is None
     return "--publication is only valid with --connection" if is_alone else None
 
@@ -122,7 +113,6 @@ def _add_edit(parser: Parser) -> None:
 
 
 def add_snapshot(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker snapshot``."""
     _add_config(parser, "snapshot_shapes.yaml")
     parser.add_argument("shapes", nargs="*", type=_name, metavar="SHAPE", help="only these; default: all without one")
     parser.add_argument("--again", action="store_true", help="replace the snapshots that these shapes have")
@@ -130,19 +120,16 @@ def add_snapshot(parser: Parser) -> None:
 
 
 def check_snapshot(arguments: argparse.Namespace) -> str | None:
-    """The error in the combination of arguments of ``flushtracker snapshot``, if any."""
     return "--again needs the ids of the shapes" if arguments.again and not arguments.shapes else None
 
 
 def add_topics(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker topics``."""
     _add_config(parser, "kafka.yaml")
     parser.add_argument("--create", action="store_true", help="create missing topics")
     _add_verbose(parser)
 
 
 def add_replay(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker replay``."""
     add = parser.add_argument
     add(
         "--recording",
@@ -170,7 +157,6 @@ def add_replay(parser: Parser) -> None:
 
 
 def add_report(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker report``."""
     add = parser.add_argument
     add("--config", type=Path, required=True, metavar="FILE", help="the configuration of `flushtracker track`")
     add("--source", metavar="NAME", help="the source to report on, if the table has several")
@@ -179,7 +165,6 @@ def add_report(parser: Parser) -> None:
 
 
 def add_status(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker status``."""
     add = parser.add_argument
     _add_capture_config(parser)
     add("--job", metavar="URL", help="the job's status, such as http://127.0.0.1:9464; default: status.peers")
@@ -208,7 +193,6 @@ def add_status(parser: Parser) -> None:
 
 
 def add_read(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker read``."""
     add = parser.add_argument
     add("shape", type=_name, nargs="+", metavar="SHAPE", help="the shape's id; several are read as of one moment")
     add("--log", required=True, metavar="PATH", help="the shape log: sink.log of the writer")
@@ -230,7 +214,6 @@ def add_read(parser: Parser) -> None:
 
 
 def check_read(arguments: argparse.Namespace) -> str | None:
-    """The error in the combination of arguments of ``flushtracker read``, if any."""
     if len(arguments.shape) > 1:
         single = ("log_rows", "at", "after", "changes", "follow", "even_if_ended")
         if arguments.format == "csv" or any(getattr(arguments, name) for name in single):
@@ -245,13 +228,11 @@ def check_read(arguments: argparse.Namespace) -> str | None:
 
 
 def add_serve(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker serve``."""
     _add_config(parser, "serve.yaml")
     _add_verbose(parser, "log in more detail, and print tracebacks of errors")
 
 
 def add_verify(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker verify``."""
     add = parser.add_argument
     add("--log", required=True, metavar="PATH", help="the shape log: sink.log of the writer")
     add("--recording", type=Path, required=True, metavar="DIR", help="the recording that was replayed")
@@ -260,7 +241,6 @@ def add_verify(parser: Parser) -> None:
 
 
 def add_conformance(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker conformance``."""
     add = parser.add_argument
     add("--writer", required=True, metavar="COMMAND", help="runs the writer until it is killed")
     add(
@@ -306,7 +286,6 @@ def add_conformance(parser: Parser) -> None:
 
 
 def add_conformance_loop(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker conformance-loop``."""
     _add_config(parser, "conformance_loop.yaml")
     add = parser.add_argument
     add("--kills", type=_limit, default=50, metavar="N", help="kills at random moments (default: %(default)s)")
@@ -323,7 +302,6 @@ def add_conformance_loop(parser: Parser) -> None:
 
 
 def add_demo(parser: Parser) -> None:
-    """Add the arguments of ``flushtracker demo``."""
     parser.add_argument(
         "--data",
         type=Path,

@@ -37,7 +37,7 @@ from flushtracker.process.early_interrupt import end_at_interrupt, raise_at_inte
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A subcommand: ``run(arguments)`` of the module ``program``, which needs ``extra``, returns the exit code."""
+    """A subcommand. ``run(arguments)`` of the module ``program``, which needs ``extra``, returns the exit code."""
 
     name: str
     program: str
@@ -54,7 +54,7 @@ class Command:
         return " ".join(self.description.partition("\n\n")[0].split())
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Import the program and run it; raises ``ConfigError`` if one of its packages is not installed."""
+        """Import the program and run it; raises ``ConfigError`` if one of its packages is missing."""
         end_at_interrupt()
         try:
             program = import_module(self.program)

@@ -1,4 +1,4 @@
-"""``PrintExample``: an option that prints an example of a command's file, and ends the program."""
+"""``PrintExample``: an option that prints an example of a command's file, and exits."""
 
 import argparse
 import sys
@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 _CONF: Final = Path(__file__).parents[1] / "conf"
-"""In the repository a link to ``conf``; in a wheel a folder with the examples."""
+"""A link to ``conf`` in the repository; a folder with the examples in a wheel."""
 
 
 class PrintExample(argparse.Action):
-    """Prints the file of this name as it is. The other arguments, required ones too, may be absent."""
+    """Prints the file of this name unchanged. Other arguments, even required ones, may be absent."""
 
     def __init__(self, option_strings: list[str], dest: str, *, file: str, **settings: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **settings)

@@ -6,8 +6,6 @@ from typing import Any
 
 
 class StoreOnce(argparse.Action):
-    """Stores the value, and refuses a second one."""
-
     def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
         super().__init__(option_strings, dest, **settings)
         self._is_given_to: argparse.Namespace | None = None

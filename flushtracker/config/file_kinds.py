@@ -1,6 +1,6 @@
 """The kinds of configuration files, recognized by their keys.
 
-Otherwise a file that was given to the wrong program would be refused for its first unknown key, which does not help.
+Otherwise a file passed to the wrong program would be refused for its first unknown key, which does not help.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from flushtracker.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """``marks``: a file is of the first kind whose dotted keys it has all of."""
+    """``marks``: a file is of the first kind all of whose dotted keys it has."""
 
     name: str
     marks: tuple[str, ...]
@@ -31,7 +31,7 @@ KINDS: Final = (TRACK, WRITE, CAPTURE, SNAPSHOT, SERVE, KAFKA, SHAPES, LOOP)
 
 
 def read_kind(path: Path, kind: FileKind, content: bytes | None = None) -> YamlMapping:
-    """Read a file that should be of this kind, or ``content`` as that file; its keys are not checked yet.
+    """Read a file that should be of this kind, or ``content`` as that file, without checking its keys.
 
     Raises:
         ConfigError: the file cannot be read as YAML, or is of another kind.

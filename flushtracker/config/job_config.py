@@ -1,4 +1,4 @@
-"""The tracking job's configuration: ``conf/track_flushes.yaml`` → frozen dataclasses.
+"""The tracking job's configuration: ``conf/track_flushes.yaml`` as frozen dataclasses.
 
 Paths are kept as written. Relative ones start at the current directory; URIs such as ``s3://…`` are paths too.
 """
@@ -21,12 +21,11 @@ from flushtracker.config.units import DURATION_FORM, parse_duration_ms
 AVAILABLE_NOW: Final = "available_now"
 _DEFAULT_GRACE_MS: Final = 60_000
 ROLES: Final = (FRAGMENTS, FLUSHES)
-"""The streams that the tracking job reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateConfig:
-    """Spark's state. A checkpoint fixes ``shape_groups`` (0: one for each shape) and ``shuffle_partitions``."""
+    """Spark's state. A checkpoint fixes ``shape_groups`` (0: one per shape) and ``shuffle_partitions``."""
 
     checkpoint: str
     shape_groups: int = 16
@@ -35,7 +34,9 @@ class StateConfig:
 
 
 class QueryConfig(Protocol):
-    """What all jobs' configurations share. ``trigger_ms`` is ``None`` for a job that reads what is there and stops."""
+    """What all jobs' configurations share. ``trigger_ms`` is ``None`` for a job that reads what is available
+    and stops.
+    """
 
     @property
     def transport(self) -> Transport: ...
@@ -49,8 +50,6 @@ class QueryConfig(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SinkConfig:
-    """The Delta tables that the job writes."""
-
     acks: str
     dead_letters: str
     storage_options: SecretOptions = field(default_factory=SecretOptions)

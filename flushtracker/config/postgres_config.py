@@ -8,7 +8,7 @@ from flushtracker.config.strict_yaml import YamlMapping
 
 _LOCK_TIMEOUT_MS: Final = 10_000
 _MOST_ATTEMPT_MS: Final = 5 * 3_600_000
-"""An hour less than the shape log's retention: upkeep deletes older files that no commit has named yet."""
+"""An hour less than the shape log's retention: upkeep deletes older files that are not committed yet."""
 _SECRETS: Final = ("password", "sslpassword")
 
 
@@ -16,9 +16,9 @@ _SECRETS: Final = ("password", "sslpassword")
 class TablesConfig:
     """The server to read.
 
-    ``connections`` read at the same time, and one more holds the snapshot. ``lock_timeout_ms`` limits the wait for a
-    table's lock, and ``statement_timeout_ms`` the reading of one range; ``None`` for no limit. ``max_attempt_ms``
-    limits how long one MVCC snapshot is held.
+    ``connections`` read in parallel, and one more holds the snapshot. ``lock_timeout_ms`` limits the wait for a table's
+    lock, and ``statement_timeout_ms`` the reading of one range; ``None`` for no limit. ``max_attempt_ms`` limits how
+    long one MVCC snapshot is held.
     """
 
     connection: SecretOptions

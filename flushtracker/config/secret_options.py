@@ -6,7 +6,7 @@ from typing import Final
 
 _SHORTEST_SECRET: Final = 4
 """Shorter values are numbers or flags. Masking them would make messages unreadable."""
-# A JAAS configuration is one option with several values, and an error may quote one of them.
+# A JAAS configuration is one option with several values, one of which an error may quote.
 _WORD: Final = re.compile(r"[^\s\"'=;]+")
 
 
@@ -41,7 +41,7 @@ class SecretOptions(Mapping[str, str]):
         """
         values = [value for name, value in self.items() if name not in shown]
         secrets = {*values, *(word for value in values for word in _WORD.findall(value))}
-        # The longest first, since one may contain another.
+        # The longest first, because one may contain another.
         for secret in sorted(secrets, key=len, reverse=True):
             if len(secret) >= _SHORTEST_SECRET:
                 text = text.replace(secret, "…")

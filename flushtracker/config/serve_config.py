@@ -1,4 +1,4 @@
-"""The configuration of the server: ``conf/serve.yaml`` → frozen dataclasses."""
+"""The configuration of the server: ``conf/serve.yaml`` as frozen dataclasses."""
 
 import re
 from dataclasses import dataclass, field
@@ -28,11 +28,11 @@ _ALLOWED_HEADERS: Final = ("authorization", "cache-control", "content-type", "if
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """``listen_port`` 0 takes any free port. ``allow_origins`` are those of CORS, or ``*`` alone.
+    """``listen_port`` 0 takes any free port. ``allow_origins`` are for CORS, or only ``*``.
 
-    ``allow_headers`` are what pages of these may send beside a browser's own headers, or ``*`` alone.
+    ``allow_headers`` are what pages of these may send besides a browser's own headers, or only ``*``.
 
-    ``hosts`` are names by which the server may be addressed besides those of this machine, if it listens on loopback.
+    ``hosts`` are additional names by which the server may be addressed if it listens on loopback.
     """
 
     listen_host: str
@@ -45,13 +45,12 @@ class HttpConfig:
 
     @property
     def listen(self) -> str:
-        """Host and port as in the file."""
         return StatusConfig(self.listen_host, self.listen_port).listen
 
 
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
-    """``memory_bytes`` is for parts of logs that are kept in memory, ``disk_bytes`` for what waits in files."""
+    """``memory_bytes`` is for parts of logs in memory, ``disk_bytes`` for data in temporary files."""
 
     memory_bytes: int = 64_000_000
     disk_bytes: int = 2_000_000_000
@@ -59,7 +58,7 @@ class CacheConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServeConfig:
-    """The whole file. ``source``: whose shapes are served, where several sources have the same; ``None``: any."""
+    """The whole file. ``source``: whose shapes are served, if several sources have the same ones; ``None`` for any."""
 
     sink: LogConfig
     http: HttpConfig

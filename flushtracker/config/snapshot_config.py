@@ -1,4 +1,4 @@
-"""The configuration of the snapshots' job: ``conf/snapshot_shapes.yaml`` → frozen dataclasses.
+"""The configuration of the snapshots' job: ``conf/snapshot_shapes.yaml`` as frozen dataclasses.
 
 Paths are kept as written. Relative ones start at the current directory; URIs such as ``s3://…`` are paths too.
 """

@@ -8,7 +8,7 @@ from flushtracker.config.storage_config import StorageConfig, read_storage
 from flushtracker.config.strict_yaml import YamlMapping
 
 HADOOP: Final = "spark.hadoop."
-"""Settings with this prefix are Hadoop's. They are not in the command line of a JVM."""
+"""Settings with this prefix are Hadoop's. They are not in a JVM's command line."""
 
 _SECRET_WORDS: Final = ("secret", "password", "token", "accesskey", "access.key")
 """What Spark itself redacts in its logs and pages, by default."""
@@ -21,12 +21,12 @@ _OWN: Final = {
     "spark.sql.shuffle.partitions": "state.shuffle_partitions",
     "spark.sql.streaming.noDataMicroBatches.enabled": "flush: hold",
 }
-"""Settings of the programs themselves, and what for."""
+"""Settings of the programs themselves, and their purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkConfig:
-    """What a job's Spark session is started with: its object stores, and further settings."""
+    """The settings of a job's Spark session: its object stores, and further settings."""
 
     storage: StorageConfig = field(default_factory=StorageConfig)
     settings: SecretOptions = field(default_factory=SecretOptions)

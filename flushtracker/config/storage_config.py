@@ -1,7 +1,7 @@
 """``storage`` of a configuration: the object stores of all its paths, once for deltalake and for Spark.
 
-Without the section, or without a key of it, both take what the environment has (``AWS_REGION``, ``AWS_ENDPOINT_URL``, a
-profile, a web identity, the machine's role, …), each by its own chain of the same sources.
+Without the section, or without a key of it, both use the environment (``AWS_REGION``, ``AWS_ENDPOINT_URL``, a profile,
+a web identity, the machine's role, …), each by its own chain of the same sources.
 """
 
 import re
@@ -14,9 +14,9 @@ from flushtracker.config.strict_yaml import YamlMapping
 
 @dataclass(frozen=True, slots=True)
 class S3Config:
-    """A store with the API of S3. ``None``: as the environment has it.
+    """A store with the S3 API. ``None``: from the environment.
 
-    ``path_style``: the bucket is in the path of a request rather than in its host.
+    ``path_style``: the bucket is in the path of a request rather than in its host name.
     """
 
     endpoint: str | None = None
@@ -27,7 +27,6 @@ class S3Config:
     path_style: bool | None = None
 
     def deltalake_options(self) -> dict[str, str]:
-        """These settings as options of the deltalake package."""
         options = {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": self.region,
@@ -44,31 +43,29 @@ class S3Config:
 
 @dataclass(frozen=True, slots=True)
 class AzureConfig:
-    """An account of Azure's public cloud, and its key. ``None``: as the environment has it."""
+    """An account of Azure's public cloud, and its key. ``None``: from the environment."""
 
     account: str | None = None
     key: str | None = field(default=None, repr=False)
 
     def deltalake_options(self) -> dict[str, str]:
-        """These settings as options of the deltalake package."""
         options = {"AZURE_STORAGE_ACCOUNT_NAME": self.account, "AZURE_STORAGE_ACCOUNT_KEY": self.key}
         return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class GcsConfig:
-    """The path of the file with the key of a Google service account. ``None``: as the environment has it."""
+    """The path of the file with a Google service account's key. ``None``: from the environment."""
 
     service_account: str | None = None
 
     def deltalake_options(self) -> dict[str, str]:
-        """These settings as options of the deltalake package."""
         return {} if self.service_account is None else {"GOOGLE_SERVICE_ACCOUNT": self.service_account}
 
 
 @dataclass(frozen=True, slots=True)
 class StorageConfig:
-    """The whole section. A path's scheme says which of them it needs."""
+    """The whole section. A path's scheme determines which part it needs."""
 
     s3: S3Config = field(default_factory=S3Config)
     azure: AzureConfig = field(default_factory=AzureConfig)
@@ -113,7 +110,7 @@ def _read_s3(section: YamlMapping) -> S3Config:
 
 
 def deltalake_options(storage: StorageConfig, section: YamlMapping) -> SecretOptions:
-    """deltalake's options of the stores, and further ones of ``storage_options`` in ``section``, which win."""
+    """deltalake's options for the stores, overridden by ``storage_options`` in ``section``."""
     further: Mapping[str, str] = {}
     if (options := section.optional_mapping("storage_options")) is not None:
         further = options.scalars()

@@ -1,7 +1,7 @@
 """Where a path or a URI leads, to compare the paths of a job: two spellings of one folder are equal.
 
-URIs are those with ``://``, and ``file:``; anything else is a path on this machine, relative to the current directory.
-Symbolic links are followed as they are now.
+URIs are those with ``://``, and ``file:``; anything else is a local path, relative to the current directory. Symbolic
+links are resolved.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    # Executors import this module, and have no YAML.
+    # Executors import this module and do not have YAML.
     from flushtracker.config.strict_yaml import YamlMapping
 
 Place: TypeAlias = tuple[str, ...]
@@ -40,7 +40,7 @@ def place_of(path: str) -> Place:
     if uri := _URI.fullmatch(path):
         scheme = uri["scheme"].lower()
         storage = _SAME_STORAGE.get(scheme, scheme)
-        # Azure has the container before an @, and az:// leaves out the account. Others have credentials there.
+        # Azure has the container before an @, and az:// omits the account. Others have credentials there.
         names = uri["authority"].lower().split("@")
         host = names[0] if storage == "azure" else names[-1].partition(":")[0]
         return (storage, host, *_folders(uri["path"]))
@@ -48,7 +48,7 @@ def place_of(path: str) -> Place:
 
 
 def is_uri(path: str) -> bool:
-    """Whether it is a URI and not a path on this machine."""
+    """Whether it is a URI and not a local path."""
     return bool(_FILE.match(path) or _URI.fullmatch(path))
 
 
@@ -63,14 +63,14 @@ def local_folder(path: str) -> str | None:
 
 
 def is_inside(inner: Place, outer: Place) -> bool:
-    """Whether ``inner`` is ``outer``, or a place below it."""
+    """Whether ``inner`` is ``outer`` or a place below it."""
     return inner[: len(outer)] == outer
 
 
 def require_distinct_paths(root: "YamlMapping", keys: Iterable[tuple[str, str]]) -> None:
-    """Check that no path at these keys, each ``(section, key)``, is another one or inside it.
+    """Check that no two paths at these keys, each ``(section, key)``, are equal or nested.
 
-    Two streams in one folder would read each other's events, compaction deletes what is in a table's folder and not
+    Two streams in one folder would read each other's events, compaction deletes files in a table's folder that are not
     part of it, and ``--recover`` moves the checkpoint's folder with everything in it.
 
     Raises:

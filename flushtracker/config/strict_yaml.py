@@ -1,7 +1,6 @@
 """Strict reading of configuration files: every key is known, every value has its type, every error has its line.
 
-The caller reads the keys of a :class:`YamlMapping` one by one, by type, from the nodes of
-:mod:`~flushtracker.config.yaml_tree`.
+The caller reads the keys of a :class:`YamlMapping` one by one, by type.
 
 ``${NAME}`` in a value stands for an environment variable; ``$${`` is a literal ``${``. Messages show ``${NAME}`` as in
 the file, never the variable's value: it may be a secret.
@@ -51,7 +50,7 @@ def read_yaml(path: Path, environ: Mapping[str, str] = os.environ, content: byte
 
 @dataclass(frozen=True, slots=True)
 class YamlText:
-    """A string; ``str`` returns its form for messages, in quotes, with each variable still as ``${NAME}``."""
+    """A string; ``str`` returns it for messages, in quotes, with variables as ``${NAME}``."""
 
     value: str
     shown: str
@@ -62,7 +61,7 @@ class YamlText:
 
 
 class YamlMapping:
-    """A mapping in the file; read its keys by type, and list all that are allowed with :meth:`allow`.
+    """A mapping in the file; read its keys by type, and list all allowed ones with :meth:`allow`.
 
     ``line`` is where it starts. Each reader raises :class:`ConfigError` naming the file, the line and the key.
     """
@@ -92,7 +91,7 @@ class YamlMapping:
         return twin
 
     def allow(self, *known: str) -> None:
-        """Refuse every key but these."""
+        """Refuse all other keys."""
         for key, (line, _) in self._values.items():
             if key not in known:
                 advice = did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
@@ -105,7 +104,7 @@ class YamlMapping:
         return iter(self._values)
 
     def has_path(self, path: str) -> bool:
-        """Whether there is something at a dotted path of keys; ``[]`` at its end asks for a list. Refuses nothing."""
+        """Whether there is a value at a dotted path of keys; ``[]`` at the end requires a list. Raises nothing."""
         key, _, rest = path.removesuffix("[]").partition(".")
         node = self._values[key][1] if key in self._values else None
         for name in rest.split(".") if rest else ():
@@ -122,7 +121,6 @@ class YamlMapping:
         return self._text(self._label(key), *self._required(key), empty=empty)
 
     def optional_text(self, key: str) -> YamlText | None:
-        """A string, or ``None`` if the key is absent."""
         return self.text(key) if key in self else None
 
     def optional_integer(self, key: str, *, at_least: int, at_most: int = 2**31 - 1) -> int | None:
@@ -163,16 +161,14 @@ class YamlMapping:
             raise self.wrong(key, DURATION_FORM) from None
 
     def mapping(self, key: str) -> "YamlMapping":
-        """A required mapping."""
         line, node = self._required(key)
         return self._mapping(self._label(key), line, node)
 
     def optional_mapping(self, key: str) -> "YamlMapping | None":
-        """A mapping, or ``None`` if the key is absent."""
         return self.mapping(key) if key in self else None
 
     def mappings(self, key: str) -> tuple["YamlMapping | ConfigError", ...]:
-        """A required list of mappings, which may be empty; in place of an item that is none, the error that says so."""
+        """A required list of mappings, which may be empty; an item that is not a mapping is replaced by its error."""
         items: list[YamlMapping | ConfigError] = []
         for number, node in enumerate(self._items(key)):
             try:
@@ -196,7 +192,7 @@ class YamlMapping:
         return texts
 
     def wrong(self, key: str, expected: str) -> ConfigError:
-        """An error about a value that is not what is ``expected``."""
+        """An error about a value that is not as ``expected``."""
         line, node = self._required(key)
         shown = _quoted(node.value) if isinstance(node, yaml.ScalarNode) else _kind(node)
         return self._place.error(line, f"{self._label(key)} is {shown}, not {expected}")
@@ -213,12 +209,11 @@ class YamlMapping:
 
     @property
     def file(self) -> str:
-        """The file, as messages name it."""
+        """The file's name for messages."""
         return self._place.file
 
     @property
     def lines(self) -> dict[str, int]:
-        """The line of each key."""
         return {key: line for key, (line, _) in self._values.items()}
 
     def _line(self, key: str) -> int:
@@ -292,5 +287,5 @@ def _kind(node: yaml.Node) -> str:
 
 
 def _quoted(text: str) -> str:
-    """``text`` on one line and of bounded length, whatever the file contains."""
+    """``text`` quoted, on one line and truncated."""
     return repr(shortened(text))

@@ -1,6 +1,6 @@
 """How a job receives its streams: the transport, from the ``source`` section of a job's configuration.
 
-Each job reads some of the streams (``roles``). A section has one key for each: a topic or a directory.
+Each job reads some of the streams (``roles``). The section has a key for each: a topic or a directory.
 """
 
 import re
@@ -44,8 +44,8 @@ class FilesTransport:
 class KafkaTransport:
     """Events as records; ``streams`` has the topic of each role.
 
-    ``options`` are those of Spark's Kafka source, ``kafka.*`` those of its client. ``retention_ms`` is the minimum
-    retention of a topic that is not compacted, ``retry_timeout_ms`` how long an unavailable broker is retried.
+    ``options`` are for Spark's Kafka source, ``kafka.*`` for its client. ``retention_ms`` is the minimum retention of a
+    topic that is not compacted, ``retry_timeout_ms`` how long an unavailable broker is retried.
     """
 
     format: ClassVar[Literal["kafka"]] = "kafka"
@@ -57,7 +57,7 @@ class KafkaTransport:
 
 
 Transport: TypeAlias = FilesTransport | KafkaTransport
-"""How events arrive; one type for each ``source.format``."""
+"""The transport, one type for each ``source.format``."""
 
 
 def read_transport(source: YamlMapping, roles: Sequence[str]) -> Transport:

@@ -1,4 +1,4 @@
-"""The writers' configuration: ``conf/write_shapes.yaml`` → frozen dataclasses.
+"""The writers' configuration: ``conf/write_shapes.yaml`` as frozen dataclasses.
 
 Paths are kept as written. Relative ones start at the current directory; URIs such as ``s3://…`` are paths too.
 """
@@ -21,7 +21,6 @@ from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.config.transport import FilesTransport, Transport, read_topic, read_transport
 
 ROLES: Final = (SHAPE_CHANGES, SHAPES)
-"""The streams that the writers read."""
 
 WriteUnit: TypeAlias = Literal["txn", "txn_fragment"]
 FlushMode: TypeAlias = Literal["batch", "hold"]
@@ -29,7 +28,9 @@ FlushMode: TypeAlias = Literal["batch", "hold"]
 
 @dataclass(frozen=True, slots=True)
 class FlushesConfig:
-    """Where flush notifications go: a topic on the brokers of ``source``, or a directory. ``options``: librdkafka's."""
+    """The destination of flush notifications: a topic on the brokers of ``source``, or a directory. ``options`` are
+    librdkafka's.
+    """
 
     name: str
     options: SecretOptions = field(default_factory=SecretOptions)
@@ -39,8 +40,8 @@ class FlushesConfig:
 class LogConfig:
     """The Delta tables that the job writes.
 
-    An ended shape keeps its log for ``delete_after_ms``. A shape keeps its history for ``history_ms``, or for what
-    ``history_ms_of`` has for its id. ``None``: forever.
+    An ended shape keeps its log for ``delete_after_ms``. A shape keeps its history for ``history_ms``, unless
+    ``history_ms_of`` has its id. ``None``: forever.
     """
 
     log: str
@@ -55,8 +56,8 @@ class LogConfig:
 class WriteConfig:
     """The whole file. ``trigger_ms`` is ``None`` for a job that writes the available changes and stops.
 
-    ``tables``: the server from which the job itself takes snapshots, ``None`` if it takes none. ``acks``: the ack table
-    from which it notes cuts, ``None`` if it notes none.
+    ``tables`` is the server from which the job itself takes snapshots, ``None`` if it takes none. ``acks`` is the ack
+    table from which it records cuts, ``None`` for no cuts.
     """
 
     transport: Transport
@@ -114,7 +115,7 @@ def load_write_config(path: Path) -> WriteConfig:
         keys = [*(("source", role) for role in ROLES), ("flushes", "directory"), *keys]
     require_distinct_paths(root, keys)
     if config.flush == "hold" and config.trigger_ms is None:
-        # After the last batch nothing would flush what is held.
+        # After the last batch, nothing would flush the buffered rows.
         raise root.error(
             "flush",
             "is hold, which needs an interval as trigger; leave flush out, or set trigger to one such as 1 second",
@@ -182,7 +183,7 @@ def _sink(sink: YamlMapping, storage: StorageConfig) -> LogConfig:
 
 
 def _history(retain: YamlMapping | None) -> tuple[int | None, dict[str, int]]:
-    """How long the history of all shapes is kept, and that of single ones by id."""
+    """The retention of all shapes' history, and exceptions by id."""
     if retain is None:
         return None, {}
     retain.allow("history", "shapes")
@@ -202,7 +203,7 @@ def _is(root: YamlMapping, key: str, choice: str, *, default: str) -> bool:
 
 
 def read_log_sink(sink: YamlMapping, storage: StorageConfig) -> LogConfig:
-    """Where a log is, without what the writers' job alone decides of it; raises ``ConfigError``."""
+    """The location of a log, without settings only for the writers' job; raises ``ConfigError``."""
     sink.allow("log", "shapes", "storage_options")
     return LogConfig(
         sink.text("log").value,

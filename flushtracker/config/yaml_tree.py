@@ -1,6 +1,6 @@
-"""A configuration file as a tree of YAML nodes, read in a bounded time.
+"""A configuration file as a tree of YAML nodes, read in bounded time.
 
-The nodes are never turned into objects. So no tag can construct anything, an alias costs nothing until it is accessed,
+The nodes are never converted to objects. So no tag can construct anything, an alias costs nothing until it is accessed,
 and each value keeps its line.
 """
 
@@ -24,7 +24,7 @@ _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The file that messages name, and the variables that its values may refer to."""
+    """The file's name for messages, and the variables that its values may refer to."""
 
     file: str
     environ: Mapping[str, str]
@@ -37,12 +37,12 @@ class Place:
 
 
 def read_files(path: Path) -> dict[Path, bytes]:
-    """The content of a file, or of each ``*.yaml`` in a folder, in the order of their names.
+    """The content of a file, or of each ``*.yaml`` in a folder, sorted by name.
 
-    Hidden files, folders and all other names in it are ignored, as what editors leave there.
+    Hidden files, folders and other names are ignored, for example editors' backup files.
 
     Raises:
-        ConfigError: one of them cannot be read, so nothing is known of what it has.
+        ConfigError: one of them cannot be read, so its shapes are unknown.
     """
     paths = _listed(path)
     while True:
@@ -51,7 +51,7 @@ def read_files(path: Path) -> dict[Path, bytes]:
             found = {each: _content(each) for each in paths}
         except ConfigError as failure:
             error = failure
-        # A file that is renamed meanwhile may be listed under neither name; one that is deleted is no error.
+        # A file renamed meanwhile may be listed under neither name; a deleted one is not an error.
         before, paths = paths, _listed(path)
         if paths == before:
             if error is not None:
@@ -122,7 +122,7 @@ def line_of(node: yaml.Node) -> int:
 
 
 def shortened(text: str, length: int = _SHOWN_LENGTH) -> str:
-    """``text`` of bounded length, whatever the file contains."""
+    """``text``, truncated."""
     return text if len(text) <= length else text[:length] + "…"
 
 
@@ -144,7 +144,7 @@ class _TooDeepError(Exception):
 class _Loader(yaml.SafeLoader):
     """Counts open brackets and indentations while it splits the text into tokens, before any recursion.
 
-    Encoders of JSON write a character beyond U+FFFF as two escapes, which YAML takes for two characters.
+    JSON encoders write a character beyond U+FFFF as two escapes, which YAML reads as two characters.
     """
 
     def scan_flow_scalar(self, style: str) -> yaml.ScalarToken:

@@ -1,1 +1,1 @@
-"""Java: which one runs, the jars that Spark and a local broker need, and a class of ours for checkpoints on S3."""
+"""Java: finding it, the jars for Spark and a local broker, and our own class for checkpoints on S3."""

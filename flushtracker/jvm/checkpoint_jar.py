@@ -1,7 +1,7 @@
-"""A jar with one class, ``DirectCheckpointFiles.java``: how Spark writes the files of a checkpoint on S3.
+"""A jar with one class, ``DirectCheckpointFiles.java``, with which Spark writes a checkpoint's files on S3.
 
-It is compiled for the Spark that is installed, by the compiler that Spark has for the code it generates, so that no JDK
-is needed. It is kept beside the locked jars of S3, and passed to a cluster with them.
+It is compiled for the installed Spark, by the compiler that Spark includes for generated code, so that no JDK is
+needed. It is kept beside the locked jars of S3, and passed to a cluster with them.
 """
 
 import os
@@ -21,23 +21,23 @@ from flushtracker.jvm.spark_version import installed_version, supported_minor
 CLASS: Final = "flushtracker.DirectCheckpointFiles"
 _SOURCE: Final = Path(__file__).with_name("DirectCheckpointFiles.java")
 _COMPILER: Final = "org.codehaus.commons.compiler.samples.CompilerDemo"
-# The oldest time that the format can hold.
+# The oldest time that the zip format can hold.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def streaming_package(spark_version: str) -> str:
-    """Spark's package with what writes checkpoints; Spark 4.1 has moved it."""
+    """Spark's package with the checkpoint classes, which Spark 4.1 moved."""
     package = "org.apache.spark.sql.execution.streaming"
     return package if spark_version.startswith("4.0.") else f"{package}.checkpointing"
 
 
 def checkpoint_jar(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the jar is, or would be, for this source and this Spark."""
+    """The path of the jar for this source and this Spark, whether it exists or not."""
     return jar_folder(environ) / "s3" / f"{_prefix()}{sha256_of(_SOURCE)[:12]}.jar"
 
 
 def build_checkpoint_jar(environ: Mapping[str, str] = os.environ) -> Path:
-    """Compile the class, unless that was done, or ``FLUSHTRACKER_JARS`` names a folder, to which nothing is added.
+    """Compile the class, unless it was compiled, or ``FLUSHTRACKER_JARS`` names a folder, which is never modified.
 
     Raises:
         ConfigError: there is no Java, or Spark's compiler refuses the class.

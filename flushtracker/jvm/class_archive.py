@@ -1,10 +1,10 @@
-"""Class archives: the classes of Spark, and of the local broker, as the JVM lays them out in memory.
+"""Class archives: the classes of Spark, and of the local broker, in the JVM's memory layout.
 
 A JVM maps an archive instead of reading, verifying and laying out each class.
 
 Java's class data sharing: https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html. It is optional: the JVM
-starts without it if Java, the class path or the jars' times differ from those of the archive. The archive's name has a
-hash of them, so that a change leads to a new archive.
+starts without the archive if Java, the class path or the jars' times differ from the archive's. The archive's name has
+a hash of them, so that a change leads to a new archive.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,24 +16,24 @@ from typing import Final
 from flushtracker.jvm.java import Java
 from flushtracker.jvm.spark_version import installed_version
 
-# Otherwise Java writes on stdout that an archive does not fit.
+# Otherwise Java writes to stdout that an archive does not match.
 _SILENT: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 
 def spark_archive(jars: Sequence[Path], java: Java) -> Path:
-    """Where the archive for this Java, this Spark and these extra jars is, or would be."""
+    """The path of the archive for this Java, this Spark and these extra jars, whether it exists or not."""
     spark = find_spec("pyspark")
     spark_jars = Path(str(spark.origin)).parent / "jars" if spark else Path()
     return _archive_path(f"spark-{installed_version()}", [*jars, *sorted(spark_jars.glob("*.jar"))], java)
 
 
 def broker_archive(jars: Sequence[Path], java: Java) -> Path:
-    """Where the archive for this Java and a broker of these jars is, or would be."""
+    """The path of the archive for this Java and a broker with these jars, whether it exists or not."""
     return _archive_path("broker", jars, java)
 
 
 def outdated_archives(archive: Path) -> Iterable[Path]:
-    """Other archives of the same Spark, or of the broker: another checkout may use those of another Spark."""
+    """Other archives of the same Spark, or of the broker; another checkout may use those of another Spark."""
     name = archive.stem.rpartition("-")[0]
     return {*archive.parent.glob(f"{name}-*.jsa")} - {archive}
 
@@ -53,7 +53,7 @@ def _option(name: str, path: Path) -> str:
 
 
 def _archive_path(name: str, jars: Sequence[Path], java: Java) -> Path:
-    """Beside the first jar; the hash is of Java and of all jars."""
+    """The path beside the first jar; the hash is of Java and of all jars."""
     facts = [str(java.launcher.resolve()), java.version]
     for jar in jars:
         found = jar.stat()

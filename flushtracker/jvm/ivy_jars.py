@@ -1,6 +1,6 @@
 """Jars locked in an Ivy file, fetched once with the Ivy that pyspark includes, and verified then.
 
-Three environment variables say where they are kept and come from:
+Three environment variables determine where they are stored and fetched from:
 
 ``FLUSHTRACKER_JARS``
     a folder that already contains the jars, laid out like ``.jars``; nothing is fetched, and nothing verified.
@@ -34,8 +34,8 @@ _REMEDY: Final = (
     "Set FLUSHTRACKER_MAVEN to the URL of another Maven repository, or FLUSHTRACKER_JARS to a folder with the jars"
 )
 
-# Ivy's shared cache would keep what another repository returned, so each fetch has its own cache. Without POMs, each
-# jar is one request. The timeouts end a fetch from a server that stays silent.
+# Ivy's shared cache would keep another repository's responses, so each fetch has its own cache. Without POMs, each jar
+# is one request. The timeouts end a fetch from an unresponsive server.
 _SETTINGS: Final = """\
 <ivysettings>
   <settings defaultResolver="maven"/>
@@ -52,11 +52,12 @@ _SETTINGS: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """The jars that ``ivy_xml`` names, each with its version and ``transitive="false"``, and a SHA-256 beside it.
+    """The jars named in ``ivy_xml``, each with its version and ``transitive="false"``, and a SHA-256 in a file beside
+    it.
 
-    ``owner`` is who needs them, for messages; ``command`` fetches them; ``folder`` is their subfolder of ``.jars``, if
-    they have one, and ends in a slash. With ``of_spark``, Ivy's configurations are versions of Spark, and the set is
-    that of the installed one.
+    ``owner`` is what needs them, for messages; ``command`` fetches them; ``folder`` is their subfolder of ``.jars``, if
+    any, and ends in a slash. With ``of_spark``, Ivy's configurations are versions of Spark, and the set is for the
+    installed one.
     """
 
     ivy_xml: Path
@@ -70,7 +71,7 @@ class JarSet:
         """The file name of each jar below ``.jars``, such as ``delta-storage-4.4.0.jar``.
 
         Raises:
-            ConfigError: there are none for the Spark that is installed, or none is.
+            ConfigError: there are none for the installed Spark, or no Spark is installed.
         """
         locked, chosen = read_lock(self.ivy_xml), self._configuration()
         if chosen not in locked:
@@ -107,8 +108,8 @@ class JarSet:
         An interrupted fetch leaves no jar under its final name, so the next call starts over.
 
         Raises:
-            ConfigError: they cannot be fetched, one is not the file that the lock has the sum of, or
-                ``FLUSHTRACKER_JARS`` names a folder where some are missing.
+            ConfigError: they cannot be fetched, one has another checksum than in the lock, or ``FLUSHTRACKER_JARS``
+                names a folder where some are missing.
         """
         folder = jar_folder(environ)
         if environ.get("FLUSHTRACKER_JARS") or not self._faults(folder):
@@ -141,7 +142,7 @@ class JarSet:
                     f"(Ivy's log: {log_file}). {_REMEDY}"
                 )
             self._require_sums(fetched, shown)
-            # Those of another Spark stay: an archive of its classes goes by their times.
+            # Jars of another Spark stay: an archive of its classes depends on their times.
             for name in self._faults(folder):
                 (folder / name).parent.mkdir(exist_ok=True)
                 (fetched / name).replace(folder / name)
@@ -193,7 +194,7 @@ def spark_jar_folder() -> Path:
 
 
 def run_ivy(ivy_xml: Path, configuration: str, java: Path, scratch: Path, repository: str | None, pattern: str) -> str:
-    """Let Ivy store the jars as ``pattern`` specifies; returns its output, even if it failed."""
+    """Run Ivy to store the jars as ``pattern``; return its output, even if it failed."""
     root = f" root={quoteattr(repository)}" if repository else ""
     settings = scratch / "ivysettings.xml"
     settings.write_text(_SETTINGS.format(cache=quoteattr(str(scratch / "cache")), root=root), encoding="utf-8")
@@ -221,7 +222,6 @@ def _reason(log: str) -> str:
 
 
 def _ivy_jar() -> Path:
-    """The Ivy jar in pyspark."""
     folder = spark_jar_folder()
     found = sorted(folder.glob("ivy-*.jar"))
     if not found:

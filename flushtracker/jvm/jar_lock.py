@@ -1,6 +1,7 @@
-"""A lock of jars: an Ivy file that names each with one exact version, and a file beside it with the SHA-256 of each.
+"""A lock of jars: an Ivy file with an exact version of each, and a file beside it with their SHA-256.
 
-The Ivy file has one or several configurations. ``make sums`` writes the other, which ``sha256sum --check`` reads, too.
+The Ivy file has one or several configurations. ``make sums`` writes the other file, which ``sha256sum --check`` can
+read.
 """
 
 import hashlib
@@ -31,12 +32,11 @@ class Jar:
 
 
 def sums_file(ivy_xml: Path) -> Path:
-    """The file beside the Ivy file."""
     return ivy_xml.with_suffix(".sha256")
 
 
 def read_sums(ivy_xml: Path) -> Mapping[str, str]:
-    """The SHA-256 of each jar of all configurations, by the file's name."""
+    """The SHA-256 of each jar of all configurations, by file name."""
     lines = sums_file(ivy_xml).read_text(encoding="ascii").splitlines()
     return {name: digest for digest, name in (line.split("  ") for line in lines)}
 
@@ -47,7 +47,7 @@ def sha256_of(file: Path) -> str:
 
 
 def read_lock(ivy_xml: Path) -> Mapping[str, tuple[Jar, ...]]:
-    """The jars of each configuration; a dependency without one is in all of them."""
+    """The jars of each configuration; a dependency without a configuration is in all of them."""
     lock = ElementTree.parse(ivy_xml)  # noqa: S314  a file of this package
     return {
         conf.attrib["name"]: tuple(

@@ -37,7 +37,7 @@ S3_JARS: Final = JarSet(
     folder="s3/",
     of_spark=True,
 )
-"""Hadoop's S3A file system, for jobs that have a checkpoint or a shape log on S3, in ``.jars/s3``."""
+"""Hadoop's S3A file system, for jobs with a checkpoint or a shape log on S3, in ``.jars/s3``."""
 
 ABFS_JARS: Final = JarSet(
     ivy_xml=Path(__file__).with_name("abfs_jars.xml"),
@@ -63,7 +63,7 @@ _SETS: Final = {"spark": SPARK_JARS, "broker": BROKER_JARS, "s3": S3_JARS, "abfs
 
 
 def main(names: list[str]) -> int:
-    """Fetch the named sets, silently if they are already there; returns the exit code."""
+    """Fetch the named sets, silently if they already exist; return the exit code."""
     if not names or set(names) - _SETS.keys():
         sys.stderr.write(f"flushtracker: name the jars to fetch, one or more of: {', '.join(_SETS)}\n")
         return ConfigError.exit_code

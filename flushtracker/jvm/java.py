@@ -1,4 +1,4 @@
-"""Check for a Java that Spark can run on; also a program: ``python -m flushtracker.jvm.java``.
+"""Checks for a Java that Spark can run on; also a program: ``python -m flushtracker.jvm.java``.
 
 Standard library only: ``make`` runs this before any package is installed.
 """
@@ -23,7 +23,7 @@ _VERSION_TIMEOUT_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that is new enough: its launcher, its major version, and the output of ``java -version``."""
+    """A sufficiently new Java: its launcher, its major version, and the output of ``java -version``."""
 
     launcher: Path
     major: int
@@ -57,7 +57,7 @@ def check_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def _find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:
-    """The launcher, and what to do if it cannot be used."""
+    """The launcher, and a remedy if it cannot be used."""
     home = environ.get("JAVA_HOME")
     if home:
         launcher = Path(home) / "bin" / "java"
@@ -87,7 +87,7 @@ def _version_text(launcher: Path, advice: str) -> str:
 
 
 def main() -> int:
-    """Print nothing if all is well; a warning or an error goes to stderr."""
+    """Print nothing if all is well; write a warning or an error to stderr."""
     try:
         warning = check_java().warning
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Which Spark is installed, and the versions that there are jars for; also a program.
+"""The installed Spark, and the versions with jars; also a program.
 
 ``python -m flushtracker.jvm.spark_version 4.0`` prints the pyspark that tests of Spark 4.0 run with. Standard library
 only: ``make`` runs this before any package is installed.
@@ -13,7 +13,9 @@ from typing import Final
 from flushtracker.errors import ConfigError
 
 LOCKED: Final = {"4.0": "4.0.4", "4.1": "4.1.3", "4.2": "4.2.0"}
-"""The pyspark of each minor, whose Kafka source ``spark_jars.xml`` has. CI tests the last, the first in part."""
+"""The pyspark of each minor version with a Kafka source in ``spark_jars.xml``. CI tests the last, and the first in
+part.
+"""
 
 
 def installed_version() -> str:
@@ -29,7 +31,7 @@ def installed_version() -> str:
 
 
 def supported_minor(version: str) -> str:
-    """Such as ``4.2`` for ``4.2.0``; raises ``ConfigError`` if there are no jars for it.
+    """The minor version, such as ``4.2`` for ``4.2.0``; raises ``ConfigError`` if there are no jars for it.
 
     >>> supported_minor("4.0.1")
     '4.0'
@@ -44,7 +46,7 @@ def supported_minor(version: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the pyspark of the minor version that is the only argument; returns the exit code."""
+    """Print the pyspark for the minor version given as the only argument; return the exit code."""
     try:
         (minor,) = arguments
         sys.stdout.write(LOCKED[minor] + "\n")

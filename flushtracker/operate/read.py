@@ -1,6 +1,6 @@
 """``flushtracker read``: prints a shape's rows or its log, once or as they are written.
 
-As a table, JSON lines or CSV; some thousand rows at a time, so memory does not depend on how many there are.
+As a table, JSON lines or CSV; some thousand rows at a time, so memory does not depend on their number.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _JSON_TEXTS: Final = ("value", "old_value")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what the arguments ask for; a reader of stdout may close it at any time."""
+    """Print what the arguments request; the reader of stdout may close it at any time."""
     if arguments.follow:
         StopRequest()
     try:
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_cut(arguments: argparse.Namespace) -> None:
-    """Print several shapes as of one moment: as tables with a heading, or as JSON lines that name their shape."""
+    """Print several shapes as of one moment: as tables with headings, or as JSON lines that name the shape."""
     reader = ShapeLogReader(arguments.log, arguments.shapes)
     read = reader.read_cut(arguments.shape, arguments.source, typed=arguments.typed)
     for shape_id, found in read.shapes.items():
@@ -63,12 +63,14 @@ def _print_cut(arguments: argparse.Namespace) -> None:
 
 
 def _position_text(read: ShapeRead) -> str:
-    """The end of a status line: what ``--after`` takes."""
+    """The end of a status line, with the value for ``--after``."""
     return "" if read.has_subqueries else f"; position {read.position}"
 
 
 class _Rows:
-    """The rows of a read in tables of some thousand, at least one, which can be taken once; and how many were taken."""
+    """The rows of a read in tables of some thousand, at least one, which can be iterated once; counts the rows
+    taken.
+    """
 
     def __init__(self, read: ShapeRead) -> None:
         self._batches = read.batches
@@ -83,7 +85,7 @@ class _Rows:
 
 
 class _Printer:
-    """Prints each read; of the log, only what is new."""
+    """Prints each read; from the log, only new rows."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -104,14 +106,14 @@ class _Printer:
             self._print(self._read(even_if_ended=self._arguments.even_if_ended))
             self._is_waiting = False
         except ShapeEndedError:
-            # What was written before it ended is still printed.
+            # Rows written before it ended are still printed.
             if self._printed is not None:
-                # Without the tables as they were, one with subqueries cannot be read any more.
+                # Without the old state of the tables, a shape with subqueries can no longer be read.
                 with suppress(ConfigError):
                     self._print(self._read(even_if_ended=True))
             raise
         except SnapshotMissingError as error:
-            # A shape that begins again: whoever has read it continues once its new snapshot is there.
+            # A shape that is being resynced: its follower continues once the new snapshot is there.
             if not has_begun or not self._arguments.follow:
                 raise
             if not self._is_waiting:
@@ -151,7 +153,7 @@ class _Printer:
         print_status("flushtracker read", line, self._arguments.log_format)
 
     def _write(self, read: ShapeRead, *, is_first: bool) -> int:
-        """Write the rows; returns how many they are."""
+        """Write the rows; return their number."""
         is_log: bool = self._arguments.log_rows
         header, rows = is_first or not is_log, _Rows(read)
         shown = map(log_rows, rows) if is_log else rows
@@ -165,7 +167,7 @@ class _Printer:
 
 
 def log_rows(rows: pa.Table) -> pa.Table:
-    """Rows of a shape's log with offsets as text, without the columns that are the same in all, or the job's own."""
+    """Rows of a shape's log with offsets as text, without constant columns and the job's own."""
     offsets = zip(rows["tx_offset"].to_pylist(), rows["op_offset"].to_pylist(), strict=True)
     texts = pa.array([str(LogOffset(*offset)) for offset in offsets], pa.string())
     rows = rows.drop_columns(["source", "shape_id", "tx_offset", "op_offset", "written_at"])
@@ -175,7 +177,9 @@ def log_rows(rows: pa.Table) -> pa.Table:
 def write_jsonl(
     tables: Iterable[pa.Table], out: TextIO, json_texts: Sequence[str] = (), shape_id: str | None = None
 ) -> None:
-    """One object per row; the columns ``json_texts`` are JSON already. With ``shape_id``, the row and whose it is."""
+    """Write one object per row; the columns ``json_texts`` are JSON already. With ``shape_id``, wrap the row with its
+    shape.
+    """
     for row in chain.from_iterable(rows.to_pylist() for rows in tables):
         fields = {
             name: json.loads(value) if name in json_texts and value is not None else _json_value(value)
@@ -186,7 +190,7 @@ def write_jsonl(
 
 
 def write_csv(tables: Iterable[pa.Table], out: TextIO, *, header: bool = True) -> None:
-    """CSV as in RFC 4180. NULL is an empty field, and an empty text a quoted one, as in PostgreSQL's COPY."""
+    """Write CSV as in RFC 4180. NULL is an empty field, and an empty text is quoted, as in PostgreSQL's COPY."""
     for rows in tables:
         if header:
             out.write(",".join(map(_csv_field, rows.column_names)) + "\r\n")
@@ -202,9 +206,9 @@ def _csv_field(value: object) -> str:
 
 
 def write_table(tables: Iterable[pa.Table], out: TextIO, *, header: bool = True) -> None:
-    """Columns side by side, for a terminal: characters that cannot be printed are escaped.
+    """Write columns side by side, for a terminal; unprintable characters are escaped.
 
-    A column gets wider from the table on that has a longer value, because not all rows are in memory.
+    A column becomes wider from the first table with a longer value on, because not all rows are in memory.
     """
     widths = list[int]()
     for rows in tables:

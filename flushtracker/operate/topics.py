@@ -10,7 +10,7 @@ from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
 from flushtracker.kafka.topic_admin import TopicAdmin
 
 _MAX_TIMEOUT_S: Final = 8
-"""Long enough for a command at a terminal, which the user can repeat."""
+"""Long enough for an interactive command, which the user can repeat."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report(config: KafkaConfig, facts: Mapping[str, TopicFacts | None], created: Sequence[str]) -> int:
-    """Print each topic with all its faults; return how many are missing or wrong."""
+    """Print each topic with all its faults; return the number of missing or wrong ones."""
     wrong = 0
     for role, topic in facts.items():
         if topic is None:

@@ -1,1 +1,1 @@
-"""What every program needs: exit codes, signals, logs, the clock, and children that never outlive their parent."""
+"""Shared by all programs: exit codes, signals, logs, the clock, and children that never outlive their parent."""

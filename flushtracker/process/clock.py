@@ -9,16 +9,16 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def now_ms() -> int:
-    """The time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 class AgeClock:
-    """Dates what is written, and tells how old it is at least, whatever happens to the machine's clock meanwhile.
+    """Dates records, and gives a lower bound of their age, whatever happens to the machine's clock meanwhile.
 
-    The machine's clock may be set, and the monotonic one may stop while the machine sleeps. From both there are two
-    times since this was made. What is written gets the later one; its age is judged by the earlier one. So it never
-    looks older than it is, as long as one clock dates and one judges. A clock that was wrong before counts as it was.
+    The machine's clock may be set, and the monotonic one may stop while the machine sleeps. So since its creation, this
+    object has two times. Records are dated by the later one, and their age is judged by the earlier one. So a record
+    never looks older than it is, as long as the same object dates and judges. Errors of the clock before its creation
+    remain.
     """
 
     def __init__(
@@ -28,11 +28,11 @@ class AgeClock:
         self._offset_ns = time_ns() - monotonic_ns()
 
     def to_date(self) -> datetime:
-        """The time to give to what is written now."""
+        """The time for records written now."""
         return _utc(max(self._time_ns(), self._offset_ns + self._monotonic_ns()))
 
     def to_judge(self) -> datetime:
-        """The time by which to judge how old something is."""
+        """The time for judging the age of records."""
         return _utc(min(self._time_ns(), self._offset_ns + self._monotonic_ns()))
 
 

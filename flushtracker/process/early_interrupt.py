@@ -1,7 +1,8 @@
-"""What Ctrl-C does while a program is still being imported, which takes most of a second.
+"""Handles Ctrl-C while a program is still being imported, which takes most of a second.
 
-Python would raise ``KeyboardInterrupt`` somewhere in an import: a traceback, or nothing at all where the interpreter
-ignores exceptions. Nothing has begun yet, so the process just ends. Where SIGINT is ignored, it stays so.
+Python would raise ``KeyboardInterrupt`` somewhere in an import, with a traceback, or without any effect where the
+interpreter ignores exceptions. Nothing has started yet, so the process just ends. If SIGINT is ignored, it stays
+ignored.
 """
 
 import signal

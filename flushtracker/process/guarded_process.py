@@ -52,7 +52,7 @@ class GuardedProcess:
         self._guard = Guard(f"kill -s KILL -- -{self._process.pid}")
 
     def failure(self) -> FlushtrackerError | None:
-        """An error if the child has exited by itself, with its last line and exit code; ``None`` while it runs."""
+        """An error with the last line and exit code if the child has exited by itself; ``None`` while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -63,7 +63,7 @@ class GuardedProcess:
         return error
 
     def stop(self) -> None:
-        """Stop it gracefully (SIGTERM) and wait; what is left of its process group is killed."""
+        """Stop it gracefully (SIGTERM) and wait; kill the rest of its process group."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_TIMEOUT_SECONDS)
@@ -80,7 +80,7 @@ class GuardedProcess:
         self._guard.dismiss()
 
     def run_for(self, seconds: float) -> None:
-        """Let its process group run for a time, and stop it where it is (SIGSTOP) until the next call."""
+        """Let its process group run for a time, then suspend it (SIGSTOP) until the next call."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGCONT)
             time.sleep(seconds)

@@ -1,8 +1,7 @@
-"""How a program writes its log: lines of text for people, or one JSON object per line for a log collector.
+"""The formats of a program's log: lines of text for people, or one JSON object per line for a log collector.
 
 An event is logged as a format and its values: ``"batch done batch_id=%d source=%s"``. In JSON, each ``name=%…`` of the
-format becomes a field of its own, with the value as it was logged. Nothing is read back out of the finished text, so no
-value can add a field or pass for another one.
+format becomes a field with the logged value. The finished text is never parsed, so no value can add or imitate a field.
 """
 
 import json
@@ -18,7 +17,7 @@ from flushtracker.errors import printable
 LogFormat: TypeAlias = Literal["text", "json"]
 LOG_FORMATS: Final[tuple[LogFormat, ...]] = ("text", "json")
 RESERVED: Final = frozenset({"timestamp", "level", "logger", "message", "exc_info", "exit_code"})
-"""The fields that every event has; an event's own fields have other names."""
+"""The fields that every event has; an event's own fields must have other names."""
 
 _CONVERSION: Final = re.compile(r"%(?:%|[#0 +-]*\d*(?:\.\d+)?(?P<type>[a-zA-Z]))")
 _FIELD: Final = re.compile(r"(?<!\S)(?P<name>[a-z][a-z0-9_]*)=(?P<value>[^\s;,:%]*%[^\s;,:]*)")
@@ -32,7 +31,7 @@ def log_formatter(log_format: LogFormat) -> logging.Formatter:
 def program_line(
     name: str, message: str, log_format: LogFormat, *, exit_code: int | None = None, traceback: str | None = None
 ) -> str:
-    """A message of the program ``name`` to its user outside the log, such as why it exits with ``exit_code``.
+    """A message of the program ``name`` to its user outside the log, for example why it exits with ``exit_code``.
 
     A ``traceback`` is added in JSON. Takes no lock, so that it can be written while a thread hangs.
     """
@@ -45,10 +44,10 @@ def program_line(
 
 
 def event_fields(text: str, values: tuple[object, ...]) -> Iterator[tuple[str, object]]:
-    """The fields of an event, from its format and its values; none if ``text`` is no format for exactly these values.
+    """The fields of an event, from its format and values; none if ``text`` is not a format for exactly these values.
 
-    Without values, ``logging`` takes a text as it is, whatever ``%`` is in it. Other packages' formats may have
-    conversions that are not known here, such as ``%*d``.
+    Without values, ``logging`` does not interpret ``%`` in a text. Other packages' formats may have conversions that
+    are unknown here, such as ``%*d``.
 
     >>> dict(event_fields("took table=%s ranges=%d/%d s=%.1f: %s", ("public.t", 3, 7, 0.26, "a=b")))
     {'table': 'public.t', 'ranges': '3/7', 's': 0.3}
@@ -64,7 +63,7 @@ def event_fields(text: str, values: tuple[object, ...]) -> Iterator[tuple[str, o
 
 
 def _typed(conversion: str, value: object) -> object:
-    """A value as JSON has it: a number as precise as the text shows it, and anything else as text."""
+    """A value for JSON: a number as precise as in the text, and anything else as text."""
     if value is None or isinstance(value, bool):
         return value
     if not isinstance(value, int | float) or not math.isfinite(value):
@@ -99,5 +98,5 @@ class _JsonFormatter(logging.Formatter):
 
 
 def _encodable(text: str) -> str:
-    """``text`` without half surrogate pairs, which strict readers of JSON refuse."""
+    """``text`` without unpaired surrogates, which strict JSON readers refuse."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""``new_folder``: where a program that plays a trial keeps its data and logs."""
+"""``new_folder``: the folder for a trial's data and logs."""
 
 from pathlib import Path
 

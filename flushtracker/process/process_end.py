@@ -1,4 +1,4 @@
-"""``end_process``: the end of a process whose libraries have threads of their own."""
+"""``end_process``: ends a process whose libraries have their own threads."""
 
 import atexit
 import os
@@ -13,9 +13,9 @@ _UNWRITTEN: Final = 120
 def end_process(exit_code: int) -> NoReturn:
     """End this process as Python does, but without finalizing the interpreter.
 
-    Threads of pyarrow and deltalake let go of a Python object at any time, long after the call that made it. While the
-    interpreter is finalized, Python before 3.14 ends such a thread in the middle of C++ or Rust, which aborts the
-    process (exit code 134 or 139), although the program has done all of its work.
+    Threads of pyarrow and deltalake may release a Python object long after the call that created it. During
+    finalization, Python before 3.14 ends such a thread in the middle of C++ or Rust, which aborts the process (exit
+    code 134 or 139) although the program has finished its work.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -1,4 +1,4 @@
-"""The edge of a program: its log, its exit code, one line on stderr for an error, and a graceful stop.
+"""The frame of a program: its log, its exit code, one line on stderr for an error, and a graceful stop.
 
 SIGTERM and Ctrl-C are requests to stop: a flag to wait for, or an interruption.
 """
@@ -42,7 +42,7 @@ def run_program(name: str, program: Callable[[], int], *, verbose: bool, log_for
 def traceback_of(error: BaseException) -> str:
     """The traceback of an error and of its causes, without the texts of other packages' errors.
 
-    These quote what they were given, such as a value of the configuration that stands for a secret.
+    These may quote their input, for example a configuration value that is a secret.
     """
     parts = []
     while True:
@@ -57,7 +57,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def print_status(name: str, line: str, log_format: LogFormat = "text") -> None:
-    """Print a message of the program ``name`` on stderr, in the form of its log if that is JSON."""
+    """Print a message of the program ``name`` on stderr, as JSON if its log is JSON."""
     print(program_line(name, line, log_format), file=sys.stderr, flush=True)
 
 
@@ -73,8 +73,8 @@ def log_to_stderr(level: int = logging.INFO, log_format: LogFormat = "text") -> 
 class StopFlag(Event):
     """An event for signal handlers: a plain flag, which is polled.
 
-    An ``Event`` has a lock. If a signal comes while the main thread holds it, a handler that sets the event waits for
-    its own thread forever.
+    An ``Event`` has a lock. If a signal arrives while the main thread holds it, a handler that sets the event
+    deadlocks.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class StopFlag(Event):
         return self._is_set
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, or for ``timeout`` seconds; whether it is set."""
+        """Wait until it is set, or for ``timeout`` seconds; return whether it is set."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while not self._is_set and (left_s := deadline - time.monotonic()) > 0:
             time.sleep(min(left_s, _POLL_S))
@@ -102,7 +102,7 @@ def set_on_signals(stop: StopFlag) -> None:
 
 
 class StopRequest:
-    """A request to stop, made by the first SIGTERM or SIGINT from now on; later signals change nothing.
+    """A request to stop, made by the first SIGTERM or SIGINT from now on; later signals are ignored.
 
     While ``interrupts`` is true, the signal also raises ``KeyboardInterrupt``, which ends any wait at once.
     """

@@ -1,4 +1,4 @@
-"""``exit_if_hung``: ends a process that was told to stop and hangs in a call that no signal interrupts."""
+"""``exit_if_hung``: ends a stopping process that hangs in a call that no signal interrupts."""
 
 import os
 import select
@@ -19,8 +19,8 @@ def exit_if_hung(name: str, is_stopping: Callable[[], bool], timeout_s: float, l
     """From now on, exit with 1 if the process still runs ``timeout_s`` after a stop signal or ``is_stopping``.
 
     Only for a program that may be killed at any point. Call it from the main thread, once the signals have handlers.
-    Python runs a handler only between two instructions of the main thread, so not while that waits in a library for a
-    storage that does not answer. But a pipe receives the signal's number at once, and a thread reads it.
+    Python runs a handler only between two instructions of the main thread, so not while that waits in a library for an
+    unresponsive storage. But a pipe receives the signal's number at once, and a thread reads it.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -41,7 +41,7 @@ def _exit_after(
     reason = f"not stopped after {timeout_s:.0f} s, so a storage may hang; exiting now, nothing is lost"
     reading = select.poll()
     reading.register(2, select.POLLOUT)
-    # What hangs may be the log, because nobody reads it; or its reader has gone.
+    # The log itself may hang because its reader does not read, or the reader may be gone.
     if reading.poll(_POLL_MS):
         with suppress(OSError):
             os.write(2, f"{program_line(name, reason, log_format, exit_code=1)}\n".encode())

@@ -1,7 +1,7 @@
 """The figures of a report on a source's acks: which shapes held the ack back, for how long, and how far it advanced.
 
-Only the moments are known at which acks were written. Between two acks, the shape that blocked the first may have
-flushed, and other shapes may have held the ack back. Only the job knows the current state.
+Only the times at which acks were written are known. Between two acks, the shape that blocked the first may have
+flushed, and others may have held the ack back. Only the job knows the current state.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from flushtracker.tracking.acks.reader import Ack, AckHistory
 class HeldBack:
     """How the ack was held back after it was written with this blocking shape.
 
-    ``acks`` counts the acks with it, ``batches`` and ``seconds`` how long the ack did not move after them.
+    ``acks`` counts the acks with this shape, ``batches`` and ``seconds`` how long the ack did not move after them.
     ``max_lag_bytes`` is the most WAL that was waiting.
     """
 
@@ -32,7 +32,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``last_commit_lsn`` is what the acks must reach: the last commit known, published or seen at the last ack."""
+    """``last_commit_lsn`` is what the acks must reach: the last known commit, published or seen at the last ack."""
 
     history: AckHistory
     held_back: tuple[HeldBack, ...]
@@ -49,7 +49,7 @@ class Report:
 
     @property
     def missing_bytes(self) -> int:
-        """How far the last ack is behind the last commit known."""
+        """How far the last ack is behind the last known commit."""
         return max(self.last_commit_lsn - self.last_ack.ack_lsn, 0)
 
     @property
@@ -58,7 +58,7 @@ class Report:
 
 
 def make_report(history: AckHistory, published_lsn: int | None) -> Report:
-    """The report on ``history``, given the last commit that was published, if known."""
+    """The report on ``history``, given the last published commit, if known."""
     last_commit_lsn = max(history.acks[-1].last_seen_lsn, -1 if published_lsn is None else published_lsn)
     return Report(history, held_back(history.acks), last_commit_lsn)
 
@@ -73,7 +73,7 @@ def held_back(acks: Sequence[Ack]) -> tuple[HeldBack, ...]:
         shapes[ack.blocking_shape] = HeldBack(
             ack.blocking_shape,
             before.acks + 1,
-            # A new checkpoint counts batches from 0 again, so the number between the two is unknown.
+            # A new checkpoint counts batches from 0 again, so the number in between is unknown.
             before.batches + max(0, following.batch_id - ack.batch_id),
             before.seconds + max(0.0, (following.acked_at - ack.acked_at).total_seconds()),
             max(before.max_lag_bytes, following.last_seen_lsn - ack.ack_lsn),
@@ -85,7 +85,7 @@ def last_published_commit(fragments: str, source: str) -> int | None:
     """The LSN of the last commit of ``source`` in a stream of files.
 
     ``None`` if there is none, or if ``fragments`` is a URI, which this function cannot read. It reads the files from
-    the newest back, up to one that has a commit; after a resend, an older file may have a greater one.
+    the newest backwards, up to one with a commit; after a resend, an older file may have a greater one.
 
     Raises:
         DecodeError: an event cannot be read.

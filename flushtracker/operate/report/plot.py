@@ -1,4 +1,4 @@
-"""The report as a plot: WAL received, WAL acknowledged, and the lag in the colour of the shape that held it back.
+"""The report as a plot: WAL received, WAL acknowledged, and the lag in the colour of the shape that held the ack back.
 
 Needs ``matplotlib``; it renders to a file, so no display is needed.
 """
@@ -32,7 +32,7 @@ _MAX_NAME_CHARS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class _Interval:
-    """From one ack to the next: the WAL between ``floor`` and what was received, which rises from ``start`` to ``end``.
+    """From one ack to the next: the WAL from ``floor`` to the received LSN, which rises from ``start`` to ``end``.
 
     Times are in seconds since the first ack, WAL positions in bytes after it.
     """
@@ -78,7 +78,7 @@ def _figure(report: Report) -> Figure:
     FigureCanvasAgg(figure)
     wal, lag = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     title = f"WAL of {_short(report.history.source)}: received, acknowledged, and what held it back"
-    # A dollar sign in a name does not start a formula.
+    # A dollar sign in a name must not start a formula.
     figure.suptitle(title, fontsize=13, parse_math=False)
     wal.set_title(_summary(report), fontsize=10, loc="left")
     time_unit, time_size = next((scale for scale in _TIME_SCALES if seconds[-1] >= 2 * scale[1]), ("seconds", 1.0))
@@ -111,7 +111,7 @@ def _summary(report: Report) -> str:
 
 
 def _elapsed_seconds(acks: Sequence[Ack]) -> list[float]:
-    """Seconds from the first ack to each; where the clock went back, time does not advance."""
+    """Seconds from the first ack to each; if the clock went back, time does not advance."""
     elapsed = [0.0]
     for ack in acks[1:]:
         elapsed.append(max(elapsed[-1], (ack.acked_at - acks[0].acked_at).total_seconds()))
@@ -184,7 +184,7 @@ def _byte_scale(max_bytes: int) -> tuple[str, float]:
 
 
 def _by_colour(intervals: Sequence[_Interval], colours: Mapping[str, str]) -> Mapping[str, list[_Interval]]:
-    """The intervals by the colour of their blocking shape, in the order of the colours; those without are left out."""
+    """The intervals by the colour of their blocking shape, in colour order; those without a shape are omitted."""
     groups: dict[str, list[_Interval]] = {}
     for interval in intervals:
         if interval.shape_id is not None:

@@ -16,13 +16,13 @@ from flushtracker.tracking.acks.reader import read_ack_history
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the tables and write the plot; returns 1 unless everything is acknowledged."""
+    """Print the tables and write the plot; return 1 unless everything is acknowledged."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack the dash, and names may contain any character.
         sys.stdout.reconfigure(errors="replace")
     config = load_config(arguments.config)
     history = read_ack_history(config.sink.acks, config.sink.storage_options, arguments.source)
-    # With Kafka only the last commit that the job has seen is known, not the last one published.
+    # With Kafka only the last commit seen by the job is known, not the last one published.
     is_files = isinstance(config.transport, FilesTransport)
     published = last_published_commit(config.transport.streams[FRAGMENTS], history.source) if is_files else None
     report = make_report(history, published)

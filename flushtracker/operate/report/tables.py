@@ -39,7 +39,7 @@ def _acks(report: Report) -> Table:
     table = _table(f"How the ack of {escape(report.history.source)} advanced: {count}")
     for name in ("batch", "ack LSN", "last seen", "lag", "pending"):
         table.add_column(name, justify="right", no_wrap=True)
-    # The only column that shrinks in a narrow terminal: rich narrows columns that may wrap first.
+    # The only column that shrinks in a narrow terminal, because rich first narrows columns that may wrap.
     table.add_column("held back by", overflow="ellipsis")
     table.add_column("for", justify="right", no_wrap=True)
     for ack in shown:

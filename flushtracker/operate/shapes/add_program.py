@@ -21,7 +21,7 @@ from flushtracker.status.shapes_remedy import shell_word
 
 _STDIN: Final = Path("-")
 _MAX_NAME_LENGTH: Final = 200
-"""Linux allows 255 bytes; a temporary name is longer than the file's."""
+"""Linux allows 255 bytes, and a temporary name is longer than the file's."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     with edited(config.shapes) as file:
         shape_id, path = add(file, name, content, registry, check)
-    # Printed after the edit: if stdout fails, the file is there nevertheless.
+    # Printed after the edit: even if stdout fails, the file exists.
     print(f"added shape {shape_id} as {path}")
     if arguments.no_wait:
         return 0
@@ -80,9 +80,9 @@ def add(
     registry: RegistryLook,
     check: Callable[[Sequence[ShapeDefinition]], Sequence[FlushtrackerError]] | None = None,
 ) -> tuple[str, Path]:
-    """Add a shape's file, which messages call ``name``, to the folder as it is; returns the shape's id, and the file.
+    """Add a shape's file, named ``name`` in messages, to the folder unchanged; return the shape's id, and the file.
 
-    ``check`` returns what the catalog does not allow.
+    ``check`` returns the catalog's errors.
 
     Raises:
         ConfigError: it cannot be read, its id is or was in use, or the catalog does not allow it; nothing was changed.
@@ -113,14 +113,14 @@ def add(
 
 
 def file_name(shape_id: str) -> str:
-    """The name of a shape's file: it has only letters, digits and ``_-.~%+``, and is another one for each id.
+    """The name of a shape's file: only letters, digits and ``_-.~%+``, and unique per id.
 
     >>> file_name("orders-eu"), file_name("../a/'b'"), file_name("é")
     ('orders-eu.yaml', '%2E.%2Fa%2F%27b%27.yaml', '%C3%A9.yaml')
     """
     name = quote(shape_id, safe="")
     if name.startswith("."):
-        # A hidden file would not be read.
+        # A hidden file would be ignored.
         name = f"%2E{name[1:]}"
     if len(name) > _MAX_NAME_LENGTH:
         name = f"{name[: _MAX_NAME_LENGTH - 33]}+{sha256(shape_id.encode()).hexdigest()[:32]}"

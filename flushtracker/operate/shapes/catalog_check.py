@@ -1,4 +1,4 @@
-"""What a server's catalog does not allow of shapes, as capture judges it."""
+"""Checks shapes against a server's catalog, as capture does."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -22,17 +22,16 @@ _NAME: Final = {"application_name": "flushtracker_check"}
 def catalog_errors(
     connection: Mapping[str, str], publication: str | None, definitions: Sequence[ShapeDefinition]
 ) -> list[FlushtrackerError]:
-    """The first of :func:`catalog_problems`."""
     return catalog_problems(connection, publication, definitions)[0]
 
 
 def catalog_problems(
     connection: Mapping[str, str], publication: str | None, definitions: Sequence[ShapeDefinition]
 ) -> tuple[list[FlushtrackerError], list[str]]:
-    """All that the catalog does not allow, in the order of the definitions, and notes: what may end a shape later,
-    or is not in it.
+    """All errors of the catalog check, in the order of the definitions, and notes about what may end a shape later, or
+    is missing from it.
 
-    Without a publication, none is needed. A table without a replica identity is an error, too, unless it is published:
+    Without a publication, none is needed. A table without a replica identity is also an error, unless it is published:
     capture would not publish it.
 
     Raises:
@@ -51,7 +50,7 @@ def catalog_problems(
             fact = f"{definition.subject('table')}: {identity_reason(broken)}; {remedy}"
             errors[definition.id] = ShapeError(fact)
     wrong = [shape.id for shape in definitions if shape.id in errors]
-    # One that concerns all of them is one.
+    # An error that concerns all of them counts once.
     found = dict.fromkeys(fault.error for shape_id in wrong for fault in faults_of(shape_id, errors[shape_id]))
     notes = [
         f"note: {definition.subject('table')}: {new_partitions_note(table, lacked)}"

@@ -1,4 +1,4 @@
-"""``flushtracker check``: prints everything that is wrong with a shapes file, by itself or with a server's catalog."""
+"""``flushtracker check``: prints everything wrong with a shapes file, by itself or with a server's catalog."""
 
 import argparse
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _WRONG: Final = 1
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the problems, one on each line, then notes, and the number of problems."""
+    """Print the problems, one per line, then notes, and the number of problems."""
     path: Path = arguments.shapes
     try:
         shapes = read_shapes(path)
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _notes(shapes: ShapesFile) -> Iterator[str]:
-    """What is no problem, but costs more than it may seem to."""
+    """Things that are not problems, but cost more than it may seem."""
     for definition in shapes.definitions:
         with suppress(ShapeError):
             for table in whole_tables(definition):
@@ -50,7 +50,6 @@ def _notes(shapes: ShapesFile) -> Iterator[str]:
 
 
 def _where_errors(shapes: ShapesFile) -> list[FlushtrackerError]:
-    """The conditions that cannot be parsed."""
     errors: list[FlushtrackerError] = []
     for definition in shapes.definitions:
         try:

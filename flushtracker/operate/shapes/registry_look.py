@@ -1,4 +1,4 @@
-"""``RegistryLook``: the entries of a slot's shapes in the registry's topic, and waiting until capture changes them."""
+"""``RegistryLook``: reads a slot's shapes from the registry's topic, and waits until capture changes them."""
 
 import json
 import time
@@ -14,7 +14,7 @@ from flushtracker.kafka.topic_reader import TopicFollower, TopicReader
 from flushtracker.wal.source_name import SourceName, current_sources
 
 _MAX_TIMEOUT_MS: Final = 10_000
-"""Long enough for a command at a terminal, which the user can repeat."""
+"""Long enough for an interactive command, which the user can repeat."""
 _SLICE_S: Final = 0.25
 
 
@@ -33,7 +33,7 @@ class RegistryLook:
 
     @property
     def live_ids(self) -> tuple[frozenset[str], ...]:
-        """The ids of live shapes, one set for each server that has a slot of this name."""
+        """The ids of live shapes, one set for each server with a slot of this name."""
         by_source: dict[str, set[str]] = {}
         for entry in self._current:
             if entry.removed_at is None:
@@ -45,7 +45,7 @@ class RegistryLook:
         return next((entry for entry in self._current if entry.definition.id == shape_id), None)
 
     def await_removal(self, shape_id: str, timeout_s: float) -> bool:
-        """Wait until capture has removed a live shape; returns whether it did in time."""
+        """Wait until capture has removed a live shape; return whether it did in time."""
 
         def is_removed(entry: ShapeEntry) -> bool:
             known = self._known.get((entry.source, shape_id))
@@ -54,11 +54,11 @@ class RegistryLook:
         return not self._await({shape_id}, is_removed, timeout_s)
 
     def await_addition(self, shape_ids: Set[str], timeout_s: float) -> frozenset[str]:
-        """Wait until capture has registered new shapes; returns those that it did not in time."""
+        """Wait until capture has registered new shapes; return those that it did not register in time."""
         return self._await(shape_ids, lambda entry: (entry.source, entry.definition.id) not in self._known, timeout_s)
 
     def await_incarnations(self, wanted: Mapping[str, int], timeout_s: float) -> frozenset[str]:
-        """Wait until capture has begun these incarnations of shapes; returns those that it did not in time."""
+        """Wait until capture has begun these incarnations; return the shapes for which it did not in time."""
         known = {key: entry.definition.incarnation for key, entry in self._known.items()}
 
         def has_begun(entry: ShapeEntry) -> bool:
@@ -70,9 +70,9 @@ class RegistryLook:
     def _await(
         self, shape_ids: Set[str], has_changed: Callable[[ShapeEntry], bool], timeout_s: float
     ) -> frozenset[str]:
-        """Follow the topic until each shape has a changed entry; returns the shapes that have none."""
+        """Follow the topic until each shape has a changed entry; return the shapes without one."""
         missing, deadline = set(shape_ids), time.monotonic() + timeout_s
-        # If JSON does not escape the names, a value without any of them need not be parsed.
+        # If JSON does not escape the names, a value that contains none of them need not be parsed.
         names = [shape_id.encode() for shape_id in shape_ids if json.dumps(shape_id) == f'"{shape_id}"']
         with closing(TopicFollower(self._kafka, self._kafka.topics.shapes, only_committed=False)) as follower:
             while missing and time.monotonic() < deadline:

@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         return NOT_TAKEN
     with edited(config.shapes) as file:
         path, allowed = remove(file, shape_id, registry.live_ids)
-    # Printed after the edit: if stdout fails, the file has changed nevertheless.
+    # Printed after the edit: even if stdout fails, the file has changed.
     print(f"removed shape {shape_id} from {file.path}")
     if allowed:
         print(
@@ -41,10 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> tuple[Path, Set[str]]:
-    """Remove the shape by deleting the file that has it alone; returns that.
+    """Remove the shape by deleting the file that has only this shape; return that file.
 
-    ``live_ids`` are the registry's. They include shapes that were removed from the files before, and that capture has
-    not removed yet. If the files then lack so many live shapes that they must allow it, the file has
+    ``live_ids`` are the registry's. They include shapes that were removed from the files earlier and that capture has
+    not removed yet. If the files then lack so many live shapes that this must be allowed, the file gets
     ``allow_removing`` instead of the shape, and those shapes are returned, too; otherwise none.
 
     Raises:
@@ -65,7 +65,7 @@ def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> tup
 
 
 def _own_file(path: Path, shapes: ShapesFile, shape_id: str) -> Path:
-    """The file that has only this shape, of those at ``path``; raises ``ConfigError``."""
+    """The file at ``path`` with only this shape; raises ``ConfigError``."""
     require_known(path, shape_id, shapes.ids)
     entries = list(zip(shapes.ids, shapes.places, strict=True))
     places = [place for each, place in entries if each == shape_id]
@@ -80,7 +80,7 @@ def _own_file(path: Path, shapes: ShapesFile, shape_id: str) -> Path:
 
 
 def lacking(live_ids: Iterable[Set[str]], left: Set[str | None]) -> Set[str]:
-    """The live shapes that a file with those ``left`` lacks, if they are so many that it must allow it; else none."""
+    """The live shapes that a file with those ``left`` lacks, if they are so many that it must be allowed; else none."""
     missing = [(ids - left, len(ids)) for ids in live_ids]
     return max((gone for gone, live in missing if must_be_allowed(len(gone), live)), key=len, default=frozenset())
 
@@ -112,7 +112,7 @@ def _require_readable(shapes: ShapesFile) -> None:
 
 
 def confirmed(lines: Iterable[str], question: str, fact: str) -> bool:
-    """Print the lines, and ask; raises ``ConfigError``, which begins with the ``fact``, if there is no terminal."""
+    """Print the lines and ask; without a terminal, raise ``ConfigError``, which begins with the ``fact``."""
     if not sys.stdin.isatty():
         raise ConfigError(f"{fact}; without a terminal, confirm it with --yes")
     print(*lines, sep="\n")

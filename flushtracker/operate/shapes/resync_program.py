@@ -1,7 +1,7 @@
-"""``flushtracker resync``: begins shapes again under their ids, and waits until capture has registered that.
+"""``flushtracker resync``: starts new incarnations of shapes, and waits until capture has registered them.
 
-It raises ``incarnation`` of the shapes in the file. The file says what is wanted, so the command may be killed and
-repeated: a shape whose next incarnation has yet to begin is not begun twice.
+It raises ``incarnation`` of the shapes in the file. The file has the desired state, so the command may be killed and
+repeated: a pending incarnation is not raised again.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         return NOT_TAKEN
     with edited(config.shapes) as file:
         wanted = resync(file, shape_ids, registry)
-    # Printed after the edit: if stdout fails, the file has changed nevertheless.
+    # Printed after the edit: even if stdout fails, the file has changed.
     for shape_id, incarnation in wanted.items():
         print(f"shape {shape_id} has incarnation {incarnation} in {file.path}")
     if arguments.no_wait:
@@ -54,10 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def resync(file: ShapesEdit, shape_ids: Sequence[str], registry: RegistryLook) -> Mapping[str, int]:
-    """Raise the shapes' incarnations in their files, and change nothing else; returns the incarnation of each.
+    """Raise the shapes' incarnations in their files, and change nothing else; return the incarnation of each.
 
     Raises:
-        ConfigError: a shape cannot begin again, or a file cannot be edited. Of several files, the first may have been.
+        ConfigError: a shape cannot be resynced, or a file cannot be edited; the first of several files may have been.
     """
     before, ids = file.shapes, file.shapes.ids
     defined = {shape.id: shape for shape in before.definitions}
@@ -86,7 +86,7 @@ def resync(file: ShapesEdit, shape_ids: Sequence[str], registry: RegistryLook) -
 
 
 def _with_incarnation(name: str, content: bytes, number: int, incarnation: int) -> bytes:
-    """The file with the incarnation of its entry ``number``, in place of the one before or behind the id."""
+    """The file with the new incarnation of its entry ``number``, replacing the old one or after the id."""
     text = content.decode()
     root: Any = compose(text, Place(name, {}))
     entries = _values(root).get("shapes")
@@ -111,7 +111,7 @@ def _values(mapping: Any) -> dict[str, Any]:
 
 
 def _next(shape: ShapeDefinition, registry: RegistryLook) -> int:
-    """The incarnation that is to begin: the one that the file has, if capture has not begun it."""
+    """The incarnation to begin: the one in the file, if capture has not begun it, else the next."""
     entry = registry.entry(shape.id)
     if entry is None:
         raise ShapeError(f"shape {shape.id!r} has not begun: capture's registry does not have it, so start capture")

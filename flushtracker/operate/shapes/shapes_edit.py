@@ -1,7 +1,7 @@
 """``ShapesEdit``: a file of the shapes, replaced, added or deleted as a whole or not at all.
 
 The new content is written beside the file and renamed over it, so capture never reads half of it. A lock on the folder
-excludes other commands. Before the rename the file is compared with what was read, which detects an editor.
+excludes other commands. Before the rename the file is compared with what was read, to detect edits by other programs.
 """
 
 import fcntl
@@ -24,7 +24,9 @@ _LOCK_PAUSE_S: Final = 0.05
 
 
 class ShapesEdit:
-    """The shapes at ``path``, a file or a folder, whose ``files`` mean ``shapes``; make one with :func:`edited`."""
+    """The shapes at ``path``, a file or a folder; ``shapes`` is the content of ``files``. Create one with
+    :func:`edited`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,10 +34,10 @@ class ShapesEdit:
         self.shapes = parse_shapes(self.files)
 
     def parse(self, changes: Mapping[Path, bytes | None]) -> ShapesFile:
-        """What the files would mean if some had this content, or without one if that is ``None``.
+        """Parse the files with changed content; ``None`` stands for a deleted file.
 
         Raises:
-            ConfigError: that would be wrong with a shape that nothing is wrong with now.
+            ConfigError: a shape without errors now would have one.
         """
         files = {**self.files, **changes}
         shapes = parse_shapes({file: content for file, content in files.items() if content is not None})
@@ -44,11 +46,11 @@ class ShapesEdit:
         return shapes
 
     def write(self, file: Path, content: bytes | None) -> None:
-        """Give a file this content, or delete it if that is ``None``; follows a symbolic link to write.
+        """Give a file this content, or delete it if that is ``None``; writes through a symbolic link.
 
         Raises:
-            ConfigError: the file is not as it was read, or a user could no longer read it; nothing was changed.
-            OSError: nothing was changed.
+            ConfigError: the file has changed since it was read, or a user could no longer read it; nothing was changed.
+                OSError: nothing was changed.
         """
         target = file if content is None else file.resolve()
         if content is None:
@@ -56,12 +58,12 @@ class ShapesEdit:
             file.unlink()
         else:
             self._replace(file, target, content)
-        # The change is durable where the file system can make it so.
+        # Make the change durable if the file system can.
         with suppress(OSError):
             sync(target.parent)
 
     def _replace(self, file: Path, target: Path, content: bytes) -> None:
-        # The name is hidden, and that of a command that was killed before.
+        # A hidden name; a file of a killed command may have it.
         new = target.with_name(f".{target.name}.new")
         new.unlink(missing_ok=True)
         try:
@@ -82,13 +84,13 @@ class ShapesEdit:
 
 
 def _copy_rights(other: Path, file: IO[bytes]) -> None:
-    """Give a new file the rights of the one that it replaces, or of its folder.
+    """Give a new file the permissions of the one that it replaces, or of its folder.
 
     Raises:
         ConfigError: a user who can read that could not read the file.
     """
     now = other.stat()
-    # Only root may change the owner. A member of the group may set the group.
+    # Only root may change the owner; a member of the group may set the group.
     for owner in (now.st_uid, -1):
         with suppress(PermissionError):
             os.fchown(file.fileno(), owner, now.st_gid)
@@ -111,9 +113,9 @@ def refuse(errors: Sequence[FlushtrackerError]) -> None:
 
 
 def lost_reader(before: os.stat_result, after: os.stat_result) -> str | None:
-    """Who can read a file with the rights ``before``, and may be unable to with ``after``; both have the same mode.
+    """Who can read a file with the permissions ``before`` but perhaps not with ``after``; both have the same mode.
 
-    root can read everything, and everybody can read a file that is readable by all.
+    root can read everything, and everyone can read a world-readable file.
     """
     mode = before.st_mode
     if mode & stat.S_IROTH:

@@ -1,4 +1,4 @@
-"""What the programs besides the tracking job and capture say, or that they do not answer."""
+"""Findings and lines about the programs other than the tracking job and capture."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ _NAMES: Final = {"write": "the writers' job", "snapshot": "the snapshots' job", 
 
 
 def other_findings(overview: Overview) -> Iterator[Finding]:
-    """What is wrong with these programs; one that does not answer counts if the tracking job is known to be another."""
+    """Findings about these programs; an unresponsive one counts only if the tracking job is known to be another."""
     for url, answer in overview.others:
         if answer.error is not None:
             who, commands = _silent(overview)
@@ -33,7 +33,7 @@ def other_findings(overview: Overview) -> Iterator[Finding]:
 
 
 def snapshot_findings(overview: Overview) -> Iterator[Finding]:
-    """Shapes that wait for a snapshot which none of the programs that were asked takes."""
+    """A finding if shapes wait for a snapshot and none of the queried programs takes it."""
     found = [answer.value for _, answer in overview.others if answer.value is not None]
     if any(isinstance(status, SnapshotStatus) for status in found):
         return
@@ -49,14 +49,15 @@ def snapshot_findings(overview: Overview) -> Iterator[Finding]:
 
 
 def silent_remedy(commands: str) -> str:
-    """What to do about a program that does not answer. Starting one that was fenced would fence its successor."""
+    """The remedy for an unresponsive program. Starting one that was fenced would fence its successor."""
     return f"start {commands}, or see its log; if it was fenced, another one runs: correct its address"
 
 
 def capture_findings(overview: Overview, config_arguments: Sequence[str] = ()) -> Iterator[Finding]:
-    """What capture says of its shapes. Its silence is no failure: its status may be for its host only.
+    """Findings from capture about its shapes. No response is not a failure: its status may be reachable only from its
+    host.
 
-    ``config_arguments`` name its configuration for another command.
+    ``config_arguments`` name its configuration in commands.
     """
     if overview.capture is None:
         return
@@ -69,7 +70,7 @@ def capture_findings(overview: Overview, config_arguments: Sequence[str] = ()) -
 
 
 def _silent(overview: Overview) -> tuple[str, str]:
-    """What a program is that does not answer, and its command: whichever of these has not answered."""
+    """The kind of an unresponsive program, and its command: whichever has not responded."""
     found = [answer.value for _, answer in overview.others if answer.value is not None]
     known = {status.program for status in found}
     if any(isinstance(status, WriteStatus) and status.snapshots is not None for status in found):
@@ -79,7 +80,7 @@ def _silent(overview: Overview) -> tuple[str, str]:
 
 
 def other_lines(overview: Overview) -> Iterator[str]:
-    """A line for each of these programs that answers."""
+    """A line for each of these programs that responds."""
     for _, answer in overview.others:
         if isinstance(answer.value, WriteStatus):
             yield "   ".join(_writing(overview, answer.value))
@@ -107,7 +108,7 @@ def _writing(overview: Overview, status: WriteStatus) -> Iterator[str]:
 
 
 def _behind(overview: Overview, source: WrittenSource) -> str:
-    """How far the last flush is behind the last commit that the tracking job has seen, while something is pending."""
+    """How far the last flush is behind the last commit seen by the tracking job, while something is pending."""
     tracked = overview.job_source
     if tracked is None or tracked.last_seen_lsn is None or not tracked.pending_shapes or source.flushed_lsn is None:
         return ""

@@ -14,13 +14,13 @@ from flushtracker.wal.source_name import current_sources
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One set of answers. ``server``, ``job_url`` and ``acks_table`` name those that were queried.
+    """One set of answers. ``server``, ``job_url`` and ``acks_table`` name what was queried.
 
     ``slot`` has no value and no error if the server has no such slot. ``job`` is ``None`` if no job was queried.
     ``acks`` has no value and no error if the table has no ack of the source, or the source is unknown. ``others`` are
-    the URLs of all other programs that were queried; those that do not answer only if the job does. ``capture`` is the
-    answer of the program whose configuration this is, ``None`` if it serves no status. ``upgrade`` is
-    there if the look ``is_for_upgrade``, and PostgreSQL has answered.
+    the URLs of all other programs that were queried; unresponsive ones are included only if the job has responded.
+    ``capture`` is the answer of the program whose configuration this is, ``None`` if it serves no status. ``upgrade``
+    is set if the query ``is_for_upgrade`` and PostgreSQL has responded.
     """
 
     at_ms: int
@@ -51,7 +51,7 @@ class Overview:
 
     @property
     def last_row(self) -> Ack | None:
-        """The source's last row in the ack table. It was true when it was written."""
+        """The source's last row in the ack table, true when it was written."""
         return self.acks.value
 
     @property
@@ -62,15 +62,15 @@ class Overview:
         return None if self.last_row is None else self.last_row.ack_lsn
 
     def age_ms(self, since_ms: int | None) -> int | None:
-        """How long before the job's document a time in it was, by the job's clock; ``None`` for ``None``."""
+        """The time between ``since_ms`` and the job's document, by the job's clock; ``None`` for ``None``."""
         return None if self.job_status is None else self.job_status.age_ms(since_ms)
 
     @property
     def waiting_ms(self) -> int | None:
-        """How long the ack has not moved while something is pending: 0 if nothing is, ``None`` if unknown.
+        """For how long the ack has not moved while something is pending: 0 if nothing is, ``None`` if unknown.
 
         The job writes a row whenever the ack moves. So until there is a newer row, the same shapes are still pending,
-        even if the job does not answer.
+        even if the job does not respond.
         """
         if self.job_source is not None:
             return self.age_ms(self.job_source.waiting_since_ms) or 0
@@ -84,9 +84,9 @@ def acked_at_ms(row: Ack) -> int:
 
 
 def source_of(slot: str, system_id: str | None, names: Iterable[str]) -> str | None:
-    """The source among ``names`` that capture reads from ``slot`` now.
+    """The source among ``names`` that capture currently reads from ``slot``.
 
-    ``system_id`` is the server's, ``None`` if it does not answer. If several servers then have such a slot, the source
+    ``system_id`` is the server's, ``None`` if it does not respond. If several servers then have such a slot, the source
     is ambiguous, and the result is ``None``.
 
     >>> source_of("shapes", "7301", ["7301/1/shapes", "7301/2/shapes", "7301/2/shapes/3", "7302/9/shapes"])

@@ -30,7 +30,7 @@ def overview_lines(
 ) -> list[str]:
     """The lines, each printable; a row of the table that exceeds ``width`` becomes two.
 
-    ``config_arguments`` name the same configuration for another command.
+    ``config_arguments`` name the same configuration in commands.
     """
     slot = overview.slot.value
     lines = [] if slot is None else [_slot_line(slot)]
@@ -56,7 +56,7 @@ def _safe_line(facts: UpgradeFacts) -> str:
 
 
 def utc_text(at_ms: int, now_ms: int) -> str:
-    """A time; with its date, unless it is within a day of now.
+    """A time, with its date unless it is within a day of now.
 
     >>> utc_text(1_790_000_000_000, 1_790_000_090_000), utc_text(1_790_000_000_000, 1_799_000_000_000)
     ('14:13:20Z', '2026-09-21 14:13:20Z')
@@ -99,7 +99,7 @@ def _job_and_ack(overview: Overview, verdict: Verdict, width: int | None) -> Ite
 
 
 def _retired_lines(overview: Overview) -> Iterator[str]:
-    """The sources that this slot's has taken the place of, as far as they have something pending."""
+    """The retired sources of this slot that have something pending."""
     for source in () if overview.job_status is None else overview.job_status.sources:
         if source.retired_by == overview.source and source.pending_shapes:
             pending = f"{source.pending_shapes:,} shape{'s' if source.pending_shapes > 1 else ''}"
@@ -161,7 +161,7 @@ def _row(overview: Overview, source: SourceStatus, holder: Holder) -> tuple[str,
 
 
 def _shapes_remedy(overview: Overview, verdict: Verdict, config_arguments: Sequence[str]) -> str | None:
-    """What to do about the shapes that hold the ack, if they have held it for too long."""
+    """The remedy for the shapes that hold the ack, if they have held it for too long."""
     source, status, slot = overview.job_source, overview.job_status, overview.slot.value
     if source is None or status is None or slot is None or not are_holders_true(verdict.findings):
         return None

@@ -22,7 +22,7 @@ _DEFAULT_CONFIG: Final = "conf/capture.yaml"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the status once, or with ``--watch`` at an interval; a reader of stdout may close it at any time."""
+    """Print the status once, or with ``--watch`` at an interval; the reader of stdout may close it at any time."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack the dash, and names may contain any character.
         sys.stdout.reconfigure(errors="replace")

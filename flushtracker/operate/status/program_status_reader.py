@@ -17,7 +17,7 @@ def read_program_status(url: str, timeout_s: float) -> ProgramStatus:
     Each step over the network may take ``timeout_s``; many small ones may take longer.
 
     Raises:
-        StatusError: nothing answers, or what answers is not a status of this version.
+        StatusError: there is no response, or it is not a status of this version.
     """
     try:
         return parse_status(fetch(f"{url}/status.json", timeout_s))

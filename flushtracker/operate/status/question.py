@@ -1,7 +1,7 @@
 """``Question``: a call with a deadline, in its own thread because it may never return.
 
-A library that waits for a server or a storage cannot be interrupted. So the thread is abandoned when the deadline has
-passed. Until it ends, the question is not asked again, and its late result is dropped.
+A library that waits for a server or a storage cannot be interrupted. So the thread is abandoned at the deadline. Until
+it ends, the call is not repeated, and its late result is dropped.
 """
 
 import time
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """The result at ``at_ms``, or the ``error`` that says why there is none; ``value`` is then ``None``."""
+    """The result at ``at_ms``; ``value`` is ``None`` if there is an ``error``."""
 
     at_ms: int
     value: T | None = None
@@ -43,7 +43,7 @@ class Question(Generic[T]):
             self._asked.start()
 
     def answer(self) -> Answer[T]:
-        """Wait for the answer until the deadline; raises any other exception than a ``FlushtrackerError``."""
+        """Wait for the answer until the deadline; passes on any exception other than ``FlushtrackerError``."""
         if self._asked is None:
             raise RuntimeError("nothing was asked")
         self._asked.join(max(0.0, self._deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Shows blocks of lines: on a terminal each replaces the one before; elsewhere they follow each other."""
+"""Shows blocks of lines: on a terminal each replaces the previous one; elsewhere they follow each other."""
 
 import shutil
 import sys
@@ -12,12 +12,12 @@ _CLEAR_BELOW: Final = "\x1b[J"
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal on stdout; ``None`` if stdout is not a terminal."""
+    """The width of the terminal on stdout; ``None`` if stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 class Screen:
-    """Shows blocks until the ``with`` statement ends; then restores the terminal and prints the last block below."""
+    """Shows blocks until the end of the ``with`` statement, then restores the terminal and prints the last block."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stdout.isatty()

@@ -26,15 +26,15 @@ from flushtracker.status.upgrade_facts import UpgradeFacts
 from flushtracker.tracking.acks.reader import Ack, AckReader
 
 DEADLINE_S: Final = 5.0
-"""For PostgreSQL and each program."""
+"""The deadline for PostgreSQL and for each program."""
 ACKS_DEADLINE_S: Final = 10.0
 """Reading the table's log takes one request to an object store for each of its newest files."""
 _STEP_S: Final = 3
-"""For one step over the network: a connection, a statement, a reply."""
+"""The timeout of one network step: a connection, a statement, a reply."""
 
 
 Programs: TypeAlias = Mapping[str, Answer[ProgramStatus]]
-"""By URL."""
+"""The answers by URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _ServerSlot:
 class SlotView:
     """The slot of capture's configuration; ``job_urls`` are base URLs of programs, one of which may be the job.
 
-    ``for_upgrade``: the server is also asked what pg_upgrade will look at.
+    With ``for_upgrade``, the facts that pg_upgrade checks are queried, too.
     """
 
     def __init__(self, config: CaptureConfig, job_urls: Sequence[str], *, for_upgrade: bool = False) -> None:
@@ -64,7 +64,7 @@ class SlotView:
         unknown = BrokerUnavailableError(f"the registry was not readable within {DEADLINE_S:g} s")
         self._registry_question = Question(self._read_registry, DEADLINE_S, unknown)
         self._named: dict[str, str] = {}
-        """By system identifier of a server, the one in its source's name, of those that were asked for."""
+        """By system identifier of a queried server, the one in its source's name."""
         self._capture_question = self._of_capture()
         self._program_questions = {
             url: Question(
@@ -76,7 +76,7 @@ class SlotView:
         }
 
     def look(self) -> Overview:
-        """Query all of them; takes at most the longest deadline."""
+        """Query everything in parallel; takes at most the longest deadline."""
         self._slot_question.ask()
         self._acks_question.ask()
         if self._capture_question is not None:
@@ -108,7 +108,7 @@ class SlotView:
         )
 
     def _of_capture(self) -> Question[CaptureStatus] | None:
-        """Capture itself, at its own ``status.listen``, if the file says which port that is."""
+        """Capture itself, at its own ``status.listen``, if the file has the port."""
         status = self._config.status
         if status is None or status.listen_port == 0:
             return None
@@ -116,7 +116,7 @@ class SlotView:
         return Question(partial(_read_capture, status.own_url), DEADLINE_S, silent)
 
     def _source(self, system_id: str | None, names: Sequence[str]) -> str | None:
-        """The slot's source among ``names``; after a major upgrade, only the registry knows which is the server's."""
+        """The slot's source among ``names``; after a major upgrade, only the registry knows the server's source."""
         slot = self._config.postgres.slot
         source = source_of(slot, self._named.get(system_id or "", system_id), names)
         if source is not None or system_id is None or not any(slot_of(name) == slot for name in names):
@@ -141,7 +141,7 @@ class SlotView:
         connection = connect({**postgres.connection, **own})
         try:
             limit_statements(connection, statement_timeout_s=_STEP_S, lock_timeout_s=_STEP_S)
-            # The facts first: what is written after them may be confirmed, but not the reverse.
+            # The facts first: WAL written after them may be confirmed, but not the reverse.
             upgrade = read_upgrade_facts(connection, postgres.slot) if self._for_upgrade else None
             slot = read_slot_status(connection, postgres.slot, now_ms())
             return _ServerSlot(system_identifier(connection), slot, upgrade)
@@ -188,7 +188,7 @@ def _job_among(programs: Programs, source: str | None) -> tuple[str, Answer[JobS
 
 
 def _others(programs: Programs, job: Answer[JobStatus] | None) -> Iterator[tuple[str, Answer[ProgramStatus]]]:
-    """The programs that are no tracking job. Without a job that answers, one that is silent may be it."""
+    """The programs other than tracking jobs. Without a job that responds, an unresponsive one may be the job."""
     is_job_known = job is not None and job.error is None
     for url, answer in programs.items():
         if not isinstance(answer.value, JobStatus) and (is_job_known or answer.error is None):

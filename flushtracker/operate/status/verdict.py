@@ -1,7 +1,7 @@
-"""The findings in an overview, given the operator's limits; what to do about each, and the exit code.
+"""The findings in an overview, given the operator's limits, with remedies and the exit code.
 
-If there are several, what somebody has to act on (1) comes first, then what does not answer: PostgreSQL (7), the job
-(8), the ack table (5).
+With several findings, those to act on (1) take precedence, then what does not respond: PostgreSQL (7), the job (8), the
+ack table (5).
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ _UNCONFIRMED_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the operator allows; ``None`` for no limit."""
+    """The operator's limits; ``None`` for no limit."""
 
     retained_bytes: int | None = None
     age_ms: int | None = None
@@ -39,7 +39,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All findings, those of the slot first."""
+    """All findings, the slot's first."""
 
     findings: tuple[Finding, ...]
 
@@ -49,7 +49,9 @@ class Verdict:
         return next((code for code in _PRECEDENCE if code in codes), 0)
 
     def explains(self, holder: Holder) -> bool:
-        """Whether a finding explains why the shape is pending; one of the writers' job, why one of its own is."""
+        """Whether a finding explains why the shape is pending; findings about the writers' job explain only its own
+        shapes.
+        """
         of_write = holder.writer == LOG_WRITER
         return any(each.holds_shapes and (of_write or each.part != "others") for each in self.findings)
 
@@ -59,9 +61,9 @@ class Verdict:
 
 
 def judge(overview: Overview, limits: Limits, config_arguments: Sequence[str] = ()) -> Verdict:
-    """The verdict on one overview; if that is for an upgrade, whether that is safe.
+    """The verdict on one overview; for an upgrade, whether it is safe.
 
-    ``config_arguments`` name the same configuration for the commands in remedies.
+    ``config_arguments`` name the same configuration in the commands of remedies.
     """
     of_slot = tuple(_slot_findings(overview))
     found = (
@@ -75,7 +77,7 @@ def judge(overview: Overview, limits: Limits, config_arguments: Sequence[str] = 
     )
     if not overview.is_for_upgrade:
         return Verdict((*of_slot, *found))
-    # What is confirmed needs nobody any more: they only explain what is not.
+    # Nothing needs to be done for what is confirmed: these findings only explain the rest.
     explained = (replace(each, exit_code=0) for each in found)
     slot, facts = overview.slot.value, overview.upgrade
     missing = () if slot is None or facts is None else upgrade_findings(facts, slot)
