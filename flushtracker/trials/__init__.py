@@ -1,1 +1,1 @@
-"""What tries the product, apart from it: trials of writers and of whole loops, the demo, recordings, the warmup."""
+"""Tools that try the product and are not part of it: conformance trials, the demo, recordings and the warm-up."""

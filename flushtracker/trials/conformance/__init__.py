@@ -1,1 +1,1 @@
-"""A test of any writer against the contract of docs/writers.md: random changes, kills, resends and gaps."""
+"""Tests any writer against the contract in docs/writers.md, with random changes, kills, resends and gaps."""

@@ -1,6 +1,6 @@
-"""``Judge``: compares what a writer was sent, what it notified and what it stored with the rules.
+"""``Judge``: checks the rules of the contract against what a writer was sent, notified and stored.
 
-The first violation of each rule is kept. Offsets are compared for each shape of each source on its own.
+It keeps the first violation of each rule. Offsets are compared per shape of a source.
 """
 
 import json
@@ -57,7 +57,7 @@ RULES: Final[Mapping[Rule, str]] = {
 
 
 class Judge:
-    """Receives everything that happens, in order; ``violations`` has the first of each rule.
+    """Is told of every event of a trial, in order; ``violations`` has the first violation of each rule.
 
     ``writer`` is the name of the writer under test.
     """
@@ -67,7 +67,7 @@ class Judge:
         self.violations: dict[Rule, str] = {}
         self.notified: dict[Shape, LogOffset] = {}
         self.said: set[Shape] = set()
-        """The shapes notified at their greatest offset, or past it, since :meth:`restarted`."""
+        """The shapes that were notified at or past their greatest offset since :meth:`restarted`."""
         self.removed: set[Shape] = set()
         self.progress = 0
         """How often a shape was notified at a greater offset than before."""
@@ -75,18 +75,18 @@ class Judge:
         self.rows = RowsJudge()
         self._items: dict[Shape, dict[LogOffset, LogItem]] = {}
         self._committed: dict[Shape, set[int]] = {}
-        """The transactions whose commit each shape was sent, by their LSN: of these it was sent all items."""
+        """For each shape, the LSNs of the transactions whose commit was sent to it, and so all their items for it."""
         self._reached: dict[Shape, LogOffset] = {}
         self._barriers: dict[Shape, LogOffset] = {}
         self._partitions: dict[bytes, int] = {}
         self._of_others: set[Shape] = set()
 
     def violate(self, rule: Rule, fact: str) -> None:
-        """Keep the fact if it is the rule's first violation."""
+        """Record a violation, unless the rule already has one."""
         self.violations.setdefault(rule, fact)
 
     def sent(self, event: ShapeChangesEvent) -> None:
-        """The event has been published."""
+        """Note an event that was published."""
         shape = event.source, event.shape_id
         self.events_sent += 1
         if event.writer != self.writer:
@@ -99,19 +99,19 @@ class Judge:
         self._reached[shape] = max(cursor_after(event), self._reached.get(shape, LogOffset.before_all()))
 
     def lost(self, shape: Shape) -> None:
-        """The shape's next event is never sent, so the writer may notify nothing past the last one."""
+        """Note that the shape's next event will not be sent, so the writer may notify nothing past the last one."""
         self._barriers[shape] = self._reached[shape]
 
     def healed(self, shape: Shape) -> None:
-        """Everything from the lost event on is being resent."""
+        """Note that everything from the lost event on is being resent."""
         del self._barriers[shape]
 
     def restarted(self) -> None:
-        """The writer starts again."""
+        """Note that the writer is about to start again."""
         self.said.clear()
 
     def read(self, record: ReadRecord) -> None:
-        """A record has been read from the topic of flush notifications."""
+        """Check a record read from the topic of flush notifications."""
         try:
             event = FlushNotification.from_json(record.value)
         except DecodeError as error:
@@ -149,7 +149,7 @@ class Judge:
             self.violate("format", f"{shown} is in partition {record.partition}, one before in partition {before}")
 
     def behind(self) -> list[str]:
-        """What has been sent and not notified, one text for each shape that is not removed and has no gap."""
+        """Return what was sent but not notified: one text for each shape that is not removed and has no gap."""
         found = []
         for shape in self._items.keys() - self.removed - self._barriers.keys():
             last = max(self._items[shape], default=LogOffset.before_all())
@@ -159,23 +159,23 @@ class Judge:
         return sorted(found)
 
     def not_said_again(self) -> list[str]:
-        """The shapes that were notified before the restart, and not since."""
+        """Return the shapes that were notified before the restart, but not since."""
         silent = self.notified.keys() - self.said - self.removed
         missing = sorted(each for each in silent if self.notified[each].tx_offset > self.rows.starts_after(each))
         return [f"{_name(shape)} was {self._notified_text(shape)} before" for shape in missing]
 
     def has_notified(self, last_items: Mapping[Shape, LogOffset]) -> bool:
-        """Whether each shape is removed, or notified at or past the offset."""
+        """Return whether each shape is removed, or notified at or past its offset."""
         return all(
             shape in self.removed or self.notified.get(shape, LogOffset.before_all()) >= offset
             for shape, offset in last_items.items()
         )
 
     def dumped(self, lines: Iterable[str], when: str, rule: Rule = "durable", rows: Iterable[str] = ()) -> None:
-        """The lines of the dump command, run after a kill; ``when`` says after which.
+        """Check the output of the dump command, which was run after a kill; ``when`` says after which one.
 
-        ``rule`` is what a missing item violates: ``power`` after a power failure. ``rows`` are the lines of the rows
-        command: only what a snapshot contains whose rows are shown may be missing.
+        A missing item violates ``rule``: ``power`` after a power failure. ``rows`` is the output of the rows command:
+        items may be missing only if a snapshot that contains them is shown there.
 
         Raises:
             ConfigError: a line does not have the required form.
@@ -204,7 +204,7 @@ class Judge:
                 self.violate(rule, f"{when}, {fact}")
 
     def seen(self, lines: Iterable[str], when: str) -> None:
-        """The lines of the read command, run at any moment.
+        """Check the output of the read command, which can be run at any time.
 
         Raises:
             ConfigError: a line does not have the required form.
@@ -223,7 +223,7 @@ class Judge:
                 self.violate("whole", f"{when}, {fact}")
 
     def _not_whole(self, shape: Shape, seen: Mapping[int, set[LogOffset]]) -> str | None:
-        """How what readers see of a shape differs from a number of its first transactions; ``None`` if it does not."""
+        """Return how the visible items differ from a prefix of the shape's transactions, or ``None`` if they do not."""
         whole: dict[int, set[LogOffset]] = {}
         for offset in self._items.get(shape, {}):
             if offset.tx_offset in self._committed.get(shape, ()):
@@ -247,7 +247,9 @@ class Judge:
         return None
 
     def row_faults(self, lines: Iterable[str], *, newest: bool = False) -> list[str]:
-        """What is wrong with the lines of the rows command, run at any moment; with ``newest``, all have the newest.
+        """Return what is wrong with the output of the rows command, which can be run at any time.
+
+        With ``newest``, every shape must show its newest snapshot.
 
         Raises:
             ConfigError: a line does not have the required form.
@@ -256,7 +258,7 @@ class Judge:
         return self.rows.faults(lines, durable, newest=newest)
 
     def rows_of_others(self, lines: Iterable[str]) -> list[str]:
-        """The shapes of other writers that the lines of the rows command have; raises ``ConfigError``."""
+        """Return the shapes of other writers in the output of the rows command; raises ``ConfigError``."""
         found = sorted(shown(lines).keys() & self._of_others)
         return [f"the rows have {_name(shape)}, which is another writer's" for shape in found]
 

@@ -1,4 +1,4 @@
-"""``flushtracker conformance``: tests a writer against the contract, from its arguments to its exit code."""
+"""``flushtracker conformance``: tests a writer against the contract."""
 
 import argparse
 import json
@@ -32,7 +32,7 @@ _OPTIONAL: Final[Mapping[Rule, str]] = {
     "rows": "needs --rows",
     "snapshot": "needs --rows",
 }
-"""Why a rule is not tested without an option."""
+"""For each rule, why it is not tested if an option is missing."""
 
 _UNSEEN: Final = "Not tested: lost disks and replicas, storage that is full or slow, two writers at once, upgrades."
 _ROLES: Final = (*ROLES, *SNAPSHOT_ROLES)
@@ -40,7 +40,7 @@ _VARIABLE: Final = "FLUSHTRACKER_OPTION_{}"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play a trial for each seed, until one breaks a rule, and print the outcome of each rule."""
+    """Run a trial for each seed until one violates a rule, and print the result of each rule."""
     log_to_stderr(log_format=arguments.log_format)
     if arguments.power_loss:
         require_seccomp()
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Progress:
-    """Logs how far all trials are, now and then."""
+    """Logs the progress over all trials from time to time."""
 
     def __init__(self, writer: str) -> None:
         self._writer = writer
@@ -86,13 +86,13 @@ class _Progress:
         self._started = self._logged = time.monotonic()
 
     def begin(self, seed: int) -> Judge:
-        """The next trial begins; returns its judge."""
+        """Start the next trial; returns its judge."""
         self._events_before += self.judge.events_sent
         self._seed, self.judge = seed, Judge(self._writer)
         return self.judge
 
     def handle_kill(self) -> None:
-        """A kill has been judged."""
+        """Count a kill, after it was checked."""
         self._kills += 1
         now = time.monotonic()
         if now >= self._logged + _LOG_PERIOD_S:
@@ -108,7 +108,7 @@ class _Progress:
             )
 
     def summary(self) -> str:
-        """What was played so far."""
+        """Return how much was tested, as text."""
         took_s = time.monotonic() - self._started
         return f"{self._kills} kills, {self._events:,} events, {took_s:.0f} s, last seed {self._seed}"
 
@@ -118,7 +118,7 @@ class _Progress:
 
 
 def _brokers(kafka: Path | None, folder: Path, stack: ExitStack) -> KafkaConfig:
-    """Those of the file, or a broker that it starts."""
+    """Return the brokers of the file; without a file, start a broker that ``stack`` stops."""
     if kafka is not None:
         return load_kafka_config(kafka)
     broker = stack.enter_context(LocalBroker(folder / "broker"))
@@ -141,7 +141,9 @@ def _trial(
 
 
 def write_config(config: KafkaConfig, file: Path) -> tuple[Path, Mapping[str, str]]:
-    """The writer's configuration, and the variables that it refers to: the values of options may be secret."""
+    """Write the writer's configuration; returns it and the variables it refers to, because option values may be
+    secret.
+    """
     variables = {option: _VARIABLE.format(number) for number, option in enumerate(config.options)}
     settings = {
         "bootstrap_servers": config.bootstrap_servers,

@@ -1,8 +1,8 @@
-"""``RowsJudge``: compares the rows that a writer shows with those that shapes with a snapshot may have.
+"""``RowsJudge``: checks the rows that a writer shows for shapes with a snapshot.
 
-By definition: the rows of a complete attempt, and after them the items of each transaction that it does not contain, in
-the order of their commits, up to any transaction that was sent. Of a shape that has begun again, these are of one
-incarnation: of the one before only as long as nothing of the later one is notified.
+Allowed are the rows of a complete attempt, with the items of all transactions that it does not contain applied in
+commit order, up to any transaction that was sent. After a shape has begun again, the rows of the previous incarnation
+are allowed until something of the new one is notified.
 """
 
 import json
@@ -21,7 +21,7 @@ from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.log_offset import LogOffset
 
 Shape = tuple[str, str]
-"""A source and a shape's id."""
+"""Source and shape id."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _Attempt:
 
 
 class RowsJudge:
-    """Receives all that is sent, in order."""
+    """Is told of everything that is sent, in order."""
 
     def __init__(self) -> None:
         self._transactions: dict[Shape, dict[int, _Transaction]] = {}
@@ -48,18 +48,18 @@ class RowsJudge:
         self._begun: dict[Shape, Incarnation] = {}
 
     def begun(self, shape: Shape, incarnation: Incarnation) -> None:
-        """The shape begins again, so a writer may delete all that it has."""
+        """Note that the shape begins again, so a writer may delete everything it has of it."""
         self._begun[shape] = incarnation
 
     def sent(self, event: ShapeChangesEvent) -> None:
-        """Changes have been published."""
+        """Note changes that were published."""
         of_shape = self._transactions.setdefault((event.source, event.shape_id), {})
         found = of_shape.setdefault(event.last_log_offset.tx_offset, _Transaction(event.xid, event.incarnation))
         found.items.update({item.offset: item for item in event.items})
         found.is_committed |= event.commit is not None
 
     def snapshot_sent(self, event: SnapshotEvent) -> None:
-        """An event of a snapshot has been published."""
+        """Note a snapshot event that was published."""
         of_shape = self._attempts.setdefault((event.source, event.shape_id), {})
         found = of_shape.setdefault(event.attempt, _Attempt(event.incarnation))
         found.rows |= {row.key: row.value for row in event.rows}
@@ -67,7 +67,7 @@ class RowsJudge:
             found.contained = event.end.contained
 
     def may_leave_out(self, shape: Shape, lsn: int) -> bool:
-        """Whether a snapshot of the shape that is complete contains the transaction, or the shape has begun again."""
+        """Whether the transaction is in a complete snapshot of the shape, or in an incarnation that has ended."""
         if lsn <= self.starts_after(shape):
             return True
         transaction = self._transactions.get(shape, {}).get(lsn)
@@ -75,7 +75,7 @@ class RowsJudge:
         return transaction is not None and any(each and each.contains(lsn, transaction.xid) for each in contained)
 
     def missing(self, lines: Iterable[str]) -> list[str]:
-        """What the lines do not show: shapes that have a complete snapshot; raises ``ConfigError``."""
+        """Return the shapes with a complete snapshot that the lines do not show; raises ``ConfigError``."""
         complete = {
             shape
             for shape, attempts in self._attempts.items()
@@ -88,10 +88,10 @@ class RowsJudge:
         return [f"shape {shape_id!r} of {source} has its snapshot, and shows no rows" for source, shape_id in hidden]
 
     def faults(self, lines: Iterable[str], notified: Mapping[Shape, LogOffset], *, newest: bool = False) -> list[str]:
-        """How the rows that are shown differ from all that a shape may have; raises ``ConfigError``.
+        """Return how the rows shown differ from everything allowed; raises ``ConfigError``.
 
-        They must have the changes of all that is notified; more of what was sent is right, too. They may be those of
-        any attempt that is complete, or only of the ``newest``.
+        They must contain the changes up to the notified offset, and may contain more of what was sent. They may be
+        based on any complete attempt, or with ``newest`` only on the newest.
         """
         found = []
         for shape, rows in sorted(shown(lines).items()):
@@ -111,11 +111,11 @@ class RowsJudge:
         return f"shows rows that it has had at no time{_difference(rows, last[0])}"
 
     def starts_after(self, shape: Shape) -> int:
-        """What is at or below this LSN is of an incarnation that has ended."""
+        """The shape's current incarnation has only transactions after this LSN."""
         return self._begun.get(shape, Incarnation()).starts_after
 
     def _states(self, shape: Shape, attempt: _Attempt, notified: LogOffset | None) -> Iterator[Rows]:
-        """The rows after each transaction of the attempt's incarnation, from the last that is notified on."""
+        """Yield the rows after each transaction of the attempt's incarnation, beginning with the last notified one."""
         of_shape = self._transactions.get(shape, {})
         lsns = sorted(lsn for lsn, transaction in of_shape.items() if transaction.is_committed)
         reached = sum(notified is not None and LogOffset.last_of(lsn) <= notified for lsn in lsns)
@@ -133,7 +133,7 @@ class RowsJudge:
 
 
 def shown(lines: Iterable[str]) -> dict[Shape, Rows]:
-    """The rows of each shape, as the rows command prints them.
+    """Parse the output of the rows command into the rows of each shape.
 
     Raises:
         ConfigError: a line does not have the required form.
@@ -153,7 +153,7 @@ def _parse(number: int, line: str) -> tuple[Shape, Rows]:
 
 
 def _difference(found: Rows, expected: Rows) -> str:
-    """What differs from the newest state, of one key."""
+    """Describe one key whose row differs from the newest state."""
     for key in sorted(found.keys() | expected.keys()):
         if found.get(key) != expected.get(key):
             return f"; {key} is {found.get(key)!r:.120}, and last was {expected.get(key)!r:.120}"

@@ -1,4 +1,4 @@
-"""``SimulatedCapture``: publishes the changes of simulated sources as capture does, and tells the judge."""
+"""``SimulatedCapture``: publishes changes of simulated sources as capture does, and reports them to the judge."""
 
 from random import Random
 from typing import Final
@@ -20,9 +20,9 @@ from flushtracker.wal.names import LOG_WRITER
 _SOURCES: Final = ("7301/1/conformance", "7302/1/conformance")
 _SHAPES: Final = ("users", 'naïve "q"', "orders")
 _OF_ANOTHER: Final = "accounts"
-"""On the same topics, a shape of another writer: of ``flushtracker write``, if it is not the one under test.
+"""A shape of another writer on the same topics: of ``flushtracker write``, unless that one is under test.
 
-With rows, that of the second source is of a third one, whose snapshots are on the topics, too.
+With rows, the second source has it for a third writer, whose snapshots are on the topics too.
 """
 _ANOTHER: Final = "another"
 _RECENT_EVENTS: Final = 50
@@ -30,9 +30,9 @@ _SNAPSHOT_SHARE: Final = 0.1
 
 
 class SimulatedCapture:
-    """Two sources of three shapes each, and one of another writer; close it when done.
+    """Two sources with three shapes each, and one shape of another writer. Close it when done.
 
-    ``with_rows``: two of the three have snapshots, and so has one of another writer.
+    ``with_rows``: two of the three shapes have snapshots, and so has one shape of another writer.
     """
 
     def __init__(self, config: KafkaConfig, judge: Judge, rng: Random, *, with_rows: bool = False) -> None:
@@ -70,9 +70,9 @@ class SimulatedCapture:
         self._publisher.flush(timeout_s)
 
     def send_something(self) -> None:
-        """Send the next fragment of a source; sometimes send a duplicate, or reconnect, which resends.
+        """Send the next fragment of a source; sometimes send a duplicate, or reconnect and resend.
 
-        With snapshots, sometimes send a part of one, too.
+        With snapshots, sometimes also send the next part of one.
         """
         if self._snapshots and self._rng.random() < _SNAPSHOT_SHARE:
             self._send_snapshot(self._rng.choice(self._snapshots).next_events())
@@ -85,12 +85,14 @@ class SimulatedCapture:
             self.send_fragment()
 
     def send_fragment(self, number: int | None = None) -> None:
-        """Send the next fragment of the source with this number, or of any."""
+        """Send the next fragment of the source with this number, by default of a random one."""
         for event in self._connections[self._any_source() if number is None else number].next_events():
             self._send(event)
 
     def reconnect(self, number: int) -> None:
-        """Reconnect at the confirmed LSN, the first transaction that is not completely notified, or a little before."""
+        """Reconnect at the confirmed LSN (the first transaction that is not completely notified) or a little
+        before it.
+        """
         source, judge = self._sources[number], self._judge
         confirmed = self._confirmed[number]
         while confirmed < source.committed and judge.has_notified(source.last_items(confirmed)):
@@ -100,12 +102,11 @@ class SimulatedCapture:
         self._connections[number] = SimulatedConnection(source, first, self._rng)
 
     def reconnect_all(self) -> None:
-        """Reconnect for each source."""
         for number in range(len(self._sources)):
             self.reconnect(number)
 
     def lose_an_event(self) -> Shape:
-        """Send the first source's changes until one event of a shape is lost; returns the shape."""
+        """Send changes of the first source until an event of one of its shapes is dropped; returns that shape."""
         while True:
             lost = None
             for event in self._connections[0].next_events():
@@ -118,14 +119,14 @@ class SimulatedCapture:
                 return lost
 
     def heal(self, shape: Shape) -> None:
-        """Reconnect, which sends the lost event of the shape again."""
+        """Reconnect, so that the lost event is resent."""
         self._judge.healed(shape)
         self.reconnect(0)
 
     def begin_a_shape_again(self) -> None:
-        """Begin a shape with rows again, while the writer may not have read all that is of the incarnation before.
+        """Begin a shape with rows again, while the writer may not have read all of its previous incarnation.
 
-        An attempt at a snapshot of that ends only then.
+        An attempt at a snapshot of the previous incarnation ends only after that.
         """
         snapshots = self._rng.choice([each for each in self._snapshots if each.shape_id != _OF_ANOTHER])
         source, shape = snapshots.source, (snapshots.source.name, snapshots.shape_id)
@@ -138,7 +139,7 @@ class SimulatedCapture:
         self._send_snapshot([end])
 
     def remove_a_shape(self) -> None:
-        """Remove a shape of the second source while the writer may not have read some of its changes yet."""
+        """Remove a shape of the second source, while the writer may not have read all of its changes."""
         source, shape_id = self._sources[1], _SHAPES[-1]
         before, end = LogOffset.just_before(source.first_lsn), LogOffset(source.next_lsn, 0)
         self._judge.removed.add((source.name, shape_id))
@@ -152,16 +153,16 @@ class SimulatedCapture:
             self.send_something()
 
     def send_torn_and_whole_snapshots(self, ahead: int) -> None:
-        """For each shape with rows: most of an attempt, and then another one, which is complete.
+        """For each shape with rows, send an attempt without its end, and then a complete one.
 
-        They contain ``ahead`` transactions more than are sent.
+        The complete one contains ``ahead`` transactions that have not been sent.
         """
         for snapshots in self._snapshots:
             self._send_snapshot(snapshots.attempt(0)[:-1])
             self._send_snapshot(snapshots.attempt(ahead))
 
     def complete(self, timeout_s: float, leave: int = 0) -> None:
-        """Send all transactions completely, but the last to ``leave``; returns once the brokers have them."""
+        """Send all transactions to the end, except the last ``leave``; returns once the brokers have them."""
         for connection in self._connections:
             while not connection.is_at_end(leave):
                 for event in connection.next_events():
@@ -169,11 +170,10 @@ class SimulatedCapture:
         self._publisher.flush(timeout_s)
 
     def poll(self) -> None:
-        """Let the client work; raises what it has failed with."""
+        """Serve the Kafka client; raises its error if it has failed."""
         self._publisher.poll()
 
     def close(self) -> None:
-        """Close the connections to the brokers."""
         self._publisher.close()
 
     def _any_source(self) -> int:

@@ -1,4 +1,4 @@
-"""``SimulatedSnapshots``: attempts at the snapshot of a shape as they are published: whole, torn, and late."""
+"""``SimulatedSnapshots``: snapshot attempts of a shape as capture publishes them: complete, torn or late."""
 
 from collections.abc import Iterator
 from random import Random
@@ -16,7 +16,7 @@ _TORN_SHARE: Final = 0.5
 
 
 class SimulatedSnapshots:
-    """The snapshots of one shape. A snapshot may contain transactions that have not been sent yet."""
+    """The snapshots of one shape; they may contain transactions that have not been sent."""
 
     def __init__(self, source: SimulatedSource, shape_id: str, rng: Random) -> None:
         self.source, self.shape_id, self._rng = source, shape_id, rng
@@ -26,7 +26,9 @@ class SimulatedSnapshots:
         self._late: list[SnapshotEvent] = []
 
     def next_events(self) -> list[SnapshotEvent]:
-        """The next event: of the attempt that runs, or of the one before, whose process was frozen meanwhile."""
+        """Return the next event: of the current attempt, or a late one of the previous attempt, as of a frozen
+        process.
+        """
         event = next(self._events, None)
         if event is not None:
             return [event]
@@ -37,7 +39,7 @@ class SimulatedSnapshots:
         return [first]
 
     def attempt(self, ahead: int) -> list[SnapshotEvent]:
-        """All events of another attempt, after ``ahead`` further transactions; some that committed are unseen by it."""
+        """Return all events of a new attempt, after ``ahead`` further transactions, some of which it does not see."""
         source, rng = self.source, self._rng
         for _ in range(ahead):
             source.transaction(len(source.transactions))
@@ -63,11 +65,11 @@ class SimulatedSnapshots:
         return SnapshotEvent(self.source.name, self.shape_id, self._attempt, number, rows, end, incarnation)
 
     def _unseen(self) -> set[int]:
-        """The xids of some of the last transactions, on whose rows no later one that is seen depends."""
+        """Pick some of the last transactions so that no later visible one depends on their rows; returns their xids."""
         unseen, later = set[int](), set[str]()
         for transaction in self.source.transactions[: -_UNSEEN_AMONG - 1 : -1]:
             keys = touches(self.source.items_of(transaction, self.shape_id))
-            # What the shape starts after is visible before its snapshot is taken.
+            # Transactions up to ``starts_after`` are visible to every snapshot of this incarnation.
             if keys is None or transaction.lsn <= self._incarnation.starts_after:
                 break
             if keys.isdisjoint(later) and self._rng.random() < _UNSEEN_SHARE:

@@ -1,4 +1,4 @@
-"""Random changes as capture publishes them: transactions cut at random, and cut differently when they are resent."""
+"""Random changes as capture publishes them: each transaction is cut at random, and differently when it is resent."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from flushtracker.wal.changes import Commit, LogItem, Operation, Row, Transactio
 from flushtracker.wal.log_offset import LogOffset
 
 WRITER: Final = "conformance"
-"""The name of the writer under test, unless its user says another."""
+"""Default name of the writer under test."""
 _FIRST_LSN: Final = 0x1_0000_0000
 _FIRST_XID: Final = 2**32 - 300
 _UNSENT: Final = 12
@@ -26,7 +26,7 @@ _OPERATIONS: Final[tuple[Operation, ...]] = ("insert", "update", "delete")
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """``operations``: the items of each shape for each of the operations 0, 2, 4, …; a split update has two."""
+    """``operations`` has the items per shape of operations 0, 2, 4, …; a split update has two items."""
 
     xid: int
     lsn: int
@@ -35,17 +35,18 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """An incarnation of a shape: all transactions above ``starts_after`` are of this one."""
+    """One incarnation of a shape: it has all transactions after the LSN ``starts_after``."""
 
     number: int = 1
     starts_after: int = -1
 
 
 class SimulatedSource:
-    """One source with its shapes and the transactions so far; a connection that reads on generates more.
+    """A source with its shapes and the transactions so far; connections that read on generate more.
 
-    The changes of the shapes ``with_rows`` are those of a table each, which has rows from the start; those of others
-    are any. ``writers`` has the name of each shape's writer, if it is not ``writer``, the one under test.
+    Each shape in ``with_rows`` has a table with rows from the start, and its changes fit these rows; the changes of
+    other shapes are arbitrary. ``writers`` names the writers of shapes that do not belong to ``writer``, the one under
+    test.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class SimulatedSource:
         self.incarnations = dict.fromkeys(shape_ids, Incarnation())
         self.transactions: list[Transaction] = []
         self.committed = 0
-        """How many transactions were sent completely at least once."""
+        """The number of transactions that were sent to their end at least once."""
         self.first_lsn = _FIRST_LSN + rng.randrange(100)
         self._rng = rng
 
@@ -75,7 +76,7 @@ class SimulatedSource:
         return self.transactions[-1].lsn + 100 if self.transactions else self.first_lsn
 
     def transaction(self, index: int) -> Transaction:
-        """The transaction; generated if it is the next."""
+        """Return the transaction with this index, generating it if it is the next one."""
         if index == len(self.transactions):
             lsn, rng = self.next_lsn + self._rng.randrange(5_000), self._rng
             operations = [
@@ -85,28 +86,28 @@ class SimulatedSource:
                 }
                 for number in range(rng.choice([1, 1, 2, 3, 8, 30]))
             ]
-            # They begin again at 0 after 32 bits.
+            # Xids wrap around after 32 bits.
             xid = (_FIRST_XID + 3 * len(self.transactions)) % 2**32
             self.transactions.append(Transaction(xid, lsn, operations))
         return self.transactions[index]
 
     def begin_again(self, shape_id: str) -> Incarnation:
-        """Begin the next incarnation of a shape with rows, of which changes are missed that nothing sends."""
+        """Begin the next incarnation of a shape with rows, after changes that are never sent."""
         self.tables[shape_id].change_unsent(_UNSENT)
         last = self.incarnations[shape_id]
         self.incarnations[shape_id] = begun = Incarnation(last.number + 1, self.next_lsn - 50)
         return begun
 
     def items_of(self, transaction: Transaction, shape_id: str) -> list[LogItem]:
-        """The items of the transaction for the shape, if it is of the shape's incarnation."""
+        """Return the transaction's items for the shape; none if it is before the shape's current incarnation."""
         if transaction.lsn <= self.incarnations[shape_id].starts_after:
             return []
         return [item for part in transaction.operations for item in part.get(shape_id, ())]
 
     def last_items(self, index: int) -> dict[tuple[str, str], LogOffset]:
-        """The offset of each shape's last item in the transaction, by source and shape, if its incarnation is live.
+        """Return each shape's last offset in the transaction, by source and shape id.
 
-        Only of shapes of the writer under test.
+        Only of shapes of the writer under test, and only if the transaction is in the shape's current incarnation.
         """
         own = [shape_id for shape_id in self.shape_ids if self.writers[shape_id] == self._writer]
         items = {shape_id: self.items_of(self.transactions[index], shape_id) for shape_id in own}
@@ -133,7 +134,7 @@ class SimulatedSource:
 
 
 class SimulatedConnection:
-    """Capture's connection, from the transaction ``index`` on. It cuts each transaction at random."""
+    """Capture's connection, which starts at transaction ``index`` and cuts each transaction at random."""
 
     def __init__(self, source: SimulatedSource, index: int, rng: Random) -> None:
         first = source.transactions[index].lsn if index < len(source.transactions) else source.next_lsn
@@ -144,11 +145,11 @@ class SimulatedConnection:
         self._pending: deque[tuple[TransactionFragment, list[RoutedFragment]]] = deque()
 
     def is_at_end(self, leave: int = 0) -> bool:
-        """Whether all transactions so far are sent, but perhaps the last ones, so many."""
+        """Return whether all transactions so far were sent, except perhaps the last ``leave``."""
         return not self._pending and self._index >= len(self._source.transactions) - leave
 
     def next_events(self) -> tuple[ShapeChangesEvent, ...]:
-        """The shapes' events of the next fragment, which may belong to a new transaction."""
+        """Return the shapes' events of the next fragment, which may begin a new transaction."""
         if not self._pending:
             self._pending.extend(self._cut(self._source.transaction(self._index)))
             self._index += 1

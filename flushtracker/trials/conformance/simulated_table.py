@@ -1,4 +1,4 @@
-"""``SimulatedTable``: the rows of a shape, which change such that each change can follow the one before."""
+"""``SimulatedTable``: the rows of a shape; each of its changes is valid after the ones before."""
 
 from collections.abc import Iterable
 from random import Random
@@ -14,11 +14,11 @@ _FIRST_ROWS: Final = 8
 _TEXTS: Final = ("", "7", "naïve 🙂", 'a "quote" and a \\', "<b>&amp;</b>", "9007199254740993", "x" * 500)
 
 Rows = dict[str, Row]
-"""By key."""
+"""Rows by key."""
 
 
 class SimulatedTable:
-    """``first_rows`` are those before all changes that are sent; nothing sends them but a snapshot."""
+    """``first_rows`` are the rows before the first change that is sent; only a snapshot has them."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -27,13 +27,13 @@ class SimulatedTable:
         self._rows: Rows = dict(self.first_rows)
 
     def change_unsent(self, changes: int) -> None:
-        """Make so many changes that nothing sends; ``first_rows`` are those after them."""
+        """Make this many changes that are never sent; ``first_rows`` then has the rows after them."""
         for number in range(changes):
             self.items(LogOffset(0, 2 * number))
         self.first_rows = dict(self._rows)
 
     def items(self, offset: LogOffset) -> tuple[LogItem, ...]:
-        """The items of the next change, which is made."""
+        """Make the next change, and return its items."""
         items = self._change(offset)
         self._rows = rows_after(self._rows, items)
         return items
@@ -73,7 +73,7 @@ def _key(number: int) -> str:
 
 
 def rows_after(rows: Rows, items: Iterable[LogItem]) -> Rows:
-    """The rows after these items, of which each can follow."""
+    """Return the rows after these items; each item must be valid after the ones before."""
     found = dict(rows)
     for item in items:
         key = item.key or ""
@@ -89,7 +89,7 @@ def rows_after(rows: Rows, items: Iterable[LogItem]) -> Rows:
 
 
 def touches(items: Iterable[LogItem]) -> set[str] | None:
-    """The keys that the items change; ``None`` if these may be any."""
+    """Return the keys that the items change, or ``None`` if any key may change."""
     keys = set[str]()
     for item in items:
         if item.key is None or item.operation == "truncate_partition":
@@ -99,5 +99,4 @@ def touches(items: Iterable[LogItem]) -> set[str] | None:
 
 
 def snapshot_rows(rows: Rows) -> list[SnapshotRow]:
-    """The rows as a snapshot has them."""
     return [SnapshotRow(key, row) for key, row in rows.items()]

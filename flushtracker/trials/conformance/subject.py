@@ -1,4 +1,4 @@
-"""``Subject``: the writer under test, as the user's commands: one runs it, others print what it has stored."""
+"""``Subject``: the writer under test, given as commands: one runs it, the others print what it has stored."""
 
 import os
 import shlex
@@ -20,9 +20,9 @@ _LINES_TIMEOUT_S: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The user's commands, as given; ``read`` and ``rows`` are ``None`` if what they print is not tested.
+    """The user's commands as given; ``read`` and ``rows`` are ``None`` if their output is not tested.
 
-    ``name``: that of the writer that they run.
+    ``name`` is the name of the writer that they run.
     """
 
     writer: str
@@ -33,11 +33,11 @@ class Commands:
 
 
 class Subject:
-    """In each command ``{config}`` and ``{data}`` become the paths of its configuration and of its folder.
+    """In each command, ``{config}`` and ``{data}`` are replaced by the paths of its configuration and of its folder.
 
-    ``{writer}`` becomes its name. The environment has all three, as ``FLUSHTRACKER_CONFIG``,
-    ``FLUSHTRACKER_DATA`` and ``FLUSHTRACKER_WRITER``, and the variables of ``env``. With ``disk``, the folder can lose
-    what the writer has not synced.
+    ``{writer}`` is replaced by its name. The environment has the same values as ``FLUSHTRACKER_CONFIG``,
+    ``FLUSHTRACKER_DATA`` and ``FLUSHTRACKER_WRITER``, and the variables of ``env``. With ``disk``, a power failure can
+    be simulated: the folder then loses what the writer has not synced.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Subject:
         """Start the writer.
 
         Raises:
-            ConfigError: there is no such command.
+            ConfigError: the command does not exist.
         """
         try:
             self._process = GuardedProcess("the writer", self._watched(self._writer), log=self._log, env=self._env)
@@ -74,19 +74,19 @@ class Subject:
             raise _unusable(self._writer, error) from error
 
     def failure(self) -> FlushtrackerError | None:
-        """An error if it has exited by itself."""
+        """Return an error if it has exited on its own."""
         return None if self._process is None else self._process.failure()
 
     def kill(self) -> None:
-        """Kill it with all processes that it has started; does nothing if it does not run."""
+        """Kill it and all processes that it started; does nothing if it is not running."""
         if self._process is not None:
             self._process.kill()
             self._process = None
 
     def lose_power(self, number: int, chance: Random) -> str | None:
-        """After a kill, lose what the writer has not synced; returns what is left, ``None`` if nothing is lost.
+        """After a kill, lose what was not synced; returns what is left, as text, or ``None`` if nothing is lost.
 
-        One kill in three loses nothing, as a crash of the writer alone.
+        Every third kill loses nothing, like a crash of the writer alone.
 
         Raises:
             ConfigError: it is unknown what would be lost.
@@ -110,12 +110,12 @@ class Subject:
         return "only what was synced" if number % 3 == 1 else "all names, but only contents that were synced"
 
     def run_for(self, seconds: float) -> None:
-        """Let it run for a time, and stop it where it is, until the next call or the kill."""
+        """Let it run for this time, then suspend it until the next call or the kill."""
         if self._process is not None:
             self._process.run_for(seconds)
 
     def dump(self) -> list[str]:
-        """The lines that the dump command prints.
+        """Return the lines that the dump command prints.
 
         Raises:
             ConfigError: it fails, or takes longer than five minutes.
@@ -123,20 +123,21 @@ class Subject:
         return self._lines(self._dump)
 
     def read(self) -> list[str] | None:
-        """The lines that the read command prints, ``None`` if there is no such command; raises as :meth:`dump`."""
+        """Return the lines that the read command prints, or ``None`` without such a command; raises like
+        :meth:`dump`.
+        """
         return None if self._read is None else self._lines(self._read)
 
     @property
     def has_rows(self) -> bool:
-        """Whether there is a command that prints rows."""
         return self._rows is not None
 
     def rows(self) -> list[str]:
-        """The lines that the rows command prints, none without one; raises as :meth:`dump`."""
+        """Return the lines that the rows command prints, none without such a command; raises like :meth:`dump`."""
         return [] if self._rows is None else self._lines(self._rows)
 
     def _watched(self, command: list[str]) -> list[str]:
-        """The command, such that its syncs count: also those of a dump, which may complete a transaction."""
+        """Wrap the command so that its syncs are seen, also those of a dump, which may complete a transaction."""
         return command if self._disk is None else self._disk.command(command)
 
     def _lines(self, command: list[str]) -> list[str]:

@@ -1,7 +1,7 @@
-"""``Trial``: plays capture and the operator for a writer, and reports what happens to a judge.
+"""``Trial``: plays capture and the operator for one writer, and reports everything to a judge.
 
-The first rounds send random changes, and each ends with a kill. Then follow a start without new changes, snapshots that
-are ahead of the changes, a shape that begins again, a gap in one shape, and a removed shape. At the end, everything
+The first rounds send random changes, and each ends with a kill. After them come a start without new changes, snapshots
+that are ahead of the changes, a shape that begins again, a gap in one shape, and a removed shape. At the end everything
 must be notified and stored.
 """
 
@@ -28,13 +28,13 @@ _STOPPED_S: Final = 0.006
 
 
 class TrialEndedError(Exception):
-    """The writer broke a rule without which the trial cannot continue. The judge has the violation."""
+    """The trial cannot continue after the violation that the judge has recorded."""
 
 
 class Trial:
-    """One run, from a seed. ``timeout_s`` is how long the writer may take without notifying anything new.
+    """One run from a seed. ``timeout_s`` is how long the writer may go without notifying anything new.
 
-    ``handle_kill`` is called after each kill, once what is stored is compared.
+    ``handle_kill`` is called after each kill, once the stored data was checked.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Trial:
         self._start_took_s = 1.0
 
     def run(self, kills: int) -> bool:
-        """Play everything; returns false if it ended early, because a rule is broken without which it cannot continue.
+        """Run all rounds; returns false if a violation ended the trial early.
 
         Raises:
-            BrokerError: Kafka is unavailable, or refuses a request.
-            ConfigError: one of the writer's commands cannot be used.
+            BrokerError: Kafka is unavailable, or refuses a request. ConfigError: one of the writer's commands cannot be
+                used.
         """
-        # Before its first notification it is not killed, because its storage may not exist yet.
+        # It is not killed before its first notification, because its storage may not exist yet.
         aims = self._notified, self._in_slow_motion, self._after_a_resend, self._at_any_moment
         try:
             self._capture.register(self._timeout_s)
@@ -88,10 +88,10 @@ class Trial:
             self._flushes.close()
         return True
 
-    # What kills are aimed at
+    # When to kill
 
     def _notified(self) -> None:
-        """Just after something new is notified for the first, second or fifth time."""
+        """Just after something new was notified for the first, second or fifth time."""
         self._send_until_notified(self._rng.choice([1, 1, 2, 5]))
 
     def _after_a_resend(self) -> None:
@@ -100,7 +100,7 @@ class Trial:
         self._send_until_notified(1)
 
     def _at_any_moment(self) -> None:
-        """At any moment, also before it has started completely; readers have read before."""
+        """At a random time, perhaps before it has started completely, and after a reader has read."""
         end_s = time.monotonic() + self._rng.uniform(0, 1.5 * self._start_took_s)
         while time.monotonic() < end_s:
             self._capture.send_something()
@@ -108,9 +108,9 @@ class Trial:
         self._read("while it runs")
 
     def _in_slow_motion(self) -> None:
-        """Within a few milliseconds of the writer's own time after a notification.
+        """Within a few milliseconds of the writer's own running time after a notification.
 
-        It runs in short slices of time. Between two of them it is stopped, and what it has notified is read.
+        It runs in short time slices, and is suspended between them while its notifications are read.
         """
         self._send_until_notified(1)
         if self._rng.random() < 0.7:
@@ -133,7 +133,7 @@ class Trial:
             self._poll()
         self._start_took_s = min(time.monotonic() - started, self._timeout_s / 2)
 
-    # What is checked after the kills
+    # Checks after the kills
 
     def _check_start(self) -> None:
         self._settle("live")
@@ -142,16 +142,17 @@ class Trial:
         self._await("again", self._judge.not_said_again)
 
     def _check_snapshots(self) -> None:
-        """Take a torn snapshot, then one that contains changes which are sent later: all at once would hide mistakes.
+        """Take a torn snapshot, then one that contains changes which are sent later.
 
-        A writer that applies these changes again has rows of the past meanwhile.
+        A writer that applies these changes again shows older rows for a while. They are not sent all at once, which
+        would hide the mistake.
         """
         if not self._subject.has_rows:
             return
         self._capture.send_torn_and_whole_snapshots(_AHEAD)
         self._await("snapshot", lambda: self._judge.rows.missing(self._subject.rows()))
         self._await("rows", lambda: self._judge.row_faults(self._subject.rows(), newest=True))
-        # A snapshot does not say whose it is, so a writer may have it until it has read the shape's entry.
+        # A snapshot does not name its writer, so a writer may show it until it has read the shape's entry.
         self._await("own", lambda: self._judge.rows_of_others(self._subject.rows()))
         for left in range(_AHEAD, -1, -1):
             self._capture.complete(self._timeout_s, leave=left)
@@ -159,7 +160,7 @@ class Trial:
             self._show("while changes arrive that its snapshots contain", newest=True)
 
     def _check_resync(self) -> None:
-        """Begin a shape again. Its changes arrive before its snapshot, and a kill between the two."""
+        """Begin a shape again. Its changes arrive before its snapshot, with a kill between the two."""
         if not self._subject.has_rows:
             return
         self._capture.begin_a_shape_again()
@@ -174,9 +175,10 @@ class Trial:
         self._settle("live")
 
     def _check_gap(self) -> None:
-        """Lose one event of a shape. The other shapes must continue, also after a kill, until capture reconnects.
+        """Drop one event of a shape: the other shapes must continue, also after a kill, until capture reconnects.
 
-        After the kill it meets the gap again, so a start heals a gap in a writer that runs, too.
+        After the kill the writer finds the gap again. So when capture reconnects, the gap must close in a running
+        writer.
         """
         shape = self._capture.lose_an_event()
         for kills in range(2):
@@ -194,13 +196,15 @@ class Trial:
         self._settle("removal")
 
     def _settle(self, rule: Rule) -> None:
-        """Send all transactions completely; the writer must notify them."""
+        """Send all transactions to their end, and wait until the writer has notified them."""
         self._capture.complete(self._timeout_s)
         self._await(rule, self._judge.behind)
         self._read("while it runs")
 
     def _await(self, rule: Rule, missing: Callable[[], list[str]]) -> None:
-        """Wait until nothing is missing; after a timeout, the first thing missing violates the rule."""
+        """Wait until nothing is missing. After a timeout without progress, the first missing thing violates the
+        rule.
+        """
         progress, deadline = self._judge.progress, time.monotonic() + self._timeout_s
         while found := missing():
             self._poll()
@@ -217,9 +221,9 @@ class Trial:
         self._subject.start()
 
     def _kill(self) -> None:
-        """Kill the writer, and compare what it has stored, and what its readers see, with what it has notified.
+        """Kill the writer, and check what it has stored and shows against what it has notified.
 
-        Its power may fail with it.
+        A simulated power failure may follow the kill.
         """
         self._subject.kill()
         self.kills += 1
@@ -232,13 +236,13 @@ class Trial:
             pass
         self._judge.dumped(lines, when, "durable" if left is None else "power", self._subject.rows())
         if "power" in self._judge.violations:
-            # What is lost now is missing after each further kill, too.
+            # What is lost now would also be missing after each later kill.
             raise TrialEndedError
         self._read(when)
         self._handle_kill()
 
     def _dump_of_what_is_left(self, when: str) -> list[str]:
-        """After a power failure, a storage that the dump command cannot read has lost everything."""
+        """Run the dump command; after a power failure, storage that it cannot read counts as empty."""
         try:
             return self._subject.dump()
         except ConfigError as error:
@@ -246,7 +250,7 @@ class Trial:
             raise TrialEndedError from error
 
     def _read(self, when: str) -> None:
-        """Let a reader read; every notification that the judge knows by now must be visible to it."""
+        """Run the read command; everything notified so far must be visible to it."""
         if (lines := self._subject.read()) is not None:
             self._judge.seen(lines, when)
         self._show(when)
@@ -256,7 +260,7 @@ class Trial:
             self._judge.violate("rows", f"{when}, {fault}")
 
     def _poll(self, timeout_s: float = _POLL_S) -> bool:
-        """Read what the writer has notified; returns whether there was anything."""
+        """Read new flush notifications; returns whether there were any."""
         self._capture.poll()
         records = self._flushes.records(timeout_s)
         for record in records:

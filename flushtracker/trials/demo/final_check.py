@@ -1,4 +1,4 @@
-"""The end of the demo: once everything is acknowledged, folding each shape's log gives its query over the table."""
+"""The final check of the demo: once everything is acknowledged, each folded shape log must equal its query."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _POLL_S: Final = 0.2
 
 
 def await_ack(view: SlotView, raise_failure: Callable[[], None]) -> None:
-    """Wait until everything that the server has written by now is acknowledged; raises ``FlushtrackerError``."""
+    """Wait until everything that the server has written so far is acknowledged; raises ``FlushtrackerError``."""
     written_lsn: int | None = None
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
@@ -43,7 +43,7 @@ def await_ack(view: SlotView, raise_failure: Callable[[], None]) -> None:
 
 
 def await_snapshots(config: CaptureConfig, log: Path, raise_failure: Callable[[], None]) -> None:
-    """Wait until the writers know every shape, and it has its snapshot; raises ``FlushtrackerError``."""
+    """Wait until the writers know every shape and have its snapshot; raises ``FlushtrackerError``."""
     deadline = time.monotonic() + _TIMEOUT_S
     finder = ShapeFinder(str(log))
     for definition in load_shapes(config.shapes):
@@ -63,7 +63,7 @@ def _reason_not_to_read(finder: ShapeFinder, shape_id: str) -> ConfigError | Non
 
 
 def check_shapes(config: CaptureConfig, log: Path) -> str:
-    """Compare every shape of the demo; returns the outcome, or raises ``FlushtrackerError`` if one differs."""
+    """Compare every shape of the demo; returns the result as text, or raises ``FlushtrackerError`` if one differs."""
     shapes = {definition.id: definition for definition in load_shapes(config.shapes)}
     count = 0
     with closing(connect(config.postgres.connection)) as connection:

@@ -1,4 +1,4 @@
-"""``flushtracker demo``: runs the demo with a live view, from its arguments to its exit code."""
+"""``flushtracker demo``: runs the demo with a live view."""
 
 import argparse
 import math
@@ -20,7 +20,7 @@ _ADD_SHAPE_AFTER_S: Final = 20.0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo until Ctrl-C, SIGTERM or ``--seconds``, then compare the logs with the tables."""
+    """Run the demo until Ctrl-C, SIGTERM or the end of ``--seconds``, then compare the logs with the tables."""
     stop = StopRequest()
     console = Console()
     step = "startup"
@@ -46,9 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _watch(demo: Demo, slot: SlotView, stop: StopRequest, console: Console, seconds: float) -> None:
-    """Show the slot until a stop is requested, a part fails, or for ``seconds`` once everything runs.
-
-    On the way it adds a shape.
+    """Show the slot until a stop is requested, a part fails, or everything has run for ``seconds``. Adds a shape
+    midway.
     """
     started = time.monotonic()
     end: float | None = None
@@ -56,7 +55,7 @@ def _watch(demo: Demo, slot: SlotView, stop: StopRequest, console: Console, seco
     with view(console, demo.config_file) as show:
         while not stop.is_made and (end is None or time.monotonic() < end):
             demo.raise_failure()
-            # Not before capture has the others: a new source takes all at once.
+            # Capture must know the other shapes first: a new source takes all of them at once.
             if not is_added and time.monotonic() - started > _ADD_SHAPE_AFTER_S:
                 demo.add_shape()
                 is_added = True
@@ -70,7 +69,7 @@ def _watch(demo: Demo, slot: SlotView, stop: StopRequest, console: Console, seco
 
 
 def _explain(demo: Demo) -> None:
-    """Say what the view shows, before it does so for the first time."""
+    """Explain the view before it is shown for the first time."""
     config = ("--config", demo.config_file)
     _print_status(f"below is what this prints: {_command('status', *config)}")
     _print_status("the shapes listed have not flushed everything; the first holds the ack, and so the retained WAL")
@@ -82,7 +81,7 @@ def _explain(demo: Demo) -> None:
 
 
 def _command(*words: str | Path) -> str:
-    """A command of flushtracker, to be pasted into a shell."""
+    """Format a flushtracker command that can be pasted into a shell."""
     return shlex.join(["flushtracker", *map(str, words)])
 
 

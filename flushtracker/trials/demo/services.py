@@ -1,6 +1,6 @@
 """``Demo``: server, broker, tracker, capture, writers and workload, started in this order and stopped in reverse.
 
-The HTTP server follows as soon as there are tables for it to serve.
+The HTTP server starts once there are tables for it to serve.
 """
 
 import fcntl
@@ -28,14 +28,14 @@ from flushtracker.trials.local.broker import LocalBroker
 from flushtracker.trials.local.postgres import LocalPostgres, free_port
 
 LOG: Final = "log"
-"""In a demo's folder."""
+"""The shape log's folder in the demo's folder."""
 _REGISTRY: Final = "log_shapes"
 _CONF: Final = Path(__file__).with_name("conf")
 _CAPTURE: Final = "capture.yaml"
 _TRACKER: Final = "tracker.yaml"
 _WRITERS: Final = "writers.yaml"
 _SHAPES: Final = "shapes.d"
-"""A folder with a file for each shape."""
+"""The folder with one file per shape."""
 _OWN_SHAPE: Final = "new_shape.yaml"
 _SERVE: Final = "serve.yaml"
 _WORKLOAD: Final = "workload"
@@ -48,7 +48,7 @@ where: region = 'us'
 """
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _LOCK: Final = "demo.lock"
-"""Marks the folder of a demo, and is locked while the demo runs."""
+"""Marks a demo's folder; locked while the demo runs."""
 _CHILDREN: Final = (  # name, module and arguments, configuration
     ("tracker", ("flushtracker", "track"), _TRACKER),
     ("capture", ("flushtracker", "capture", "--create"), _CAPTURE),
@@ -58,9 +58,10 @@ _CHILDREN: Final = (  # name, module and arguments, configuration
 
 
 def child_environment() -> dict[str, str]:
-    """The environment in which a program of the demo is this flushtracker, also if another one is in the folder.
+    """Return an environment in which child processes import this flushtracker, not another one in the folder.
 
-    ``python -m`` looks in the folder first, as in a checkout whose wheel was installed; since 3.11 Python can be told.
+    ``python -m`` searches the current folder first, such as a checkout whose wheel was installed; Python 3.11 and later
+    can turn that off.
     """
     is_from_here = Path.cwd() in Path(__file__).parents
     return {**os.environ} if is_from_here else os.environ | {"PYTHONSAFEPATH": "1"}
@@ -69,7 +70,7 @@ def child_environment() -> dict[str, str]:
 class Demo:
     """All parts, with their data, configuration and logs in ``folder``.
 
-    They run inside the block, which can be entered once, and stop when the block or this process ends, for whatever
+    They run inside the block, which can be entered only once. They stop when the block or this process ends, for any
     reason. ``say`` is called with a line for each part that starts or stops.
     """
 
@@ -84,19 +85,19 @@ class Demo:
         self.status_url = f"http://127.0.0.1:{free_port()}"
         """The tracker's status, metrics and page."""
         self.capture_url = f"http://127.0.0.1:{free_port()}"
-        """The same of capture."""
+        """Capture's status, metrics and page."""
         self.writers_url = f"http://127.0.0.1:{free_port()}"
-        """The same of the writers."""
+        """The writers' status, metrics and page."""
         self.shapes_url = f"http://127.0.0.1:{free_port()}/v1/shape"
         """The shapes over HTTP."""
         self.config_file = self._folder / _CAPTURE
-        """Capture's configuration, by which other commands find the slot, too."""
+        """Capture's configuration, from which other commands find the slot."""
         self.new_shape_file = self._folder / _OWN_SHAPE
-        """A shape for ``flushtracker add-shape``."""
+        """A shape to add with ``flushtracker add-shape``."""
 
     def __enter__(self) -> "Demo":
         for jars in (SPARK_JARS, BROKER_JARS):
-            # Before anything starts; only the first demo on a machine has to fetch them.
+            # Before anything starts. Only the first demo on a machine has to download them.
             jars.fetch()
         with ExitStack() as parts:
             parts.enter_context(demo_folder(self._folder))
@@ -123,16 +124,15 @@ class Demo:
 
     @property
     def config(self) -> CaptureConfig:
-        """Capture's configuration (server, slot, topics, ack table); readable once server and broker run."""
+        """Capture's configuration (server, slot, topics, ack table); readable once the server and the broker run."""
         return load_capture_config(self.config_file)
 
     @property
     def log(self) -> Path:
-        """The shape log."""
         return self._folder / LOG
 
     def add_shape(self) -> None:
-        """Add a shape on a table that already has rows and is still being written."""
+        """Add a shape on a table that already has rows and is still written to."""
         path = self._folder / _SHAPES / "orders-us.yaml"
         new = path.with_suffix(".new")
         new.write_text(_NEW_SHAPE)
@@ -140,28 +140,27 @@ class Demo:
         self._say(f"added the shape orders-us as {path}; a snapshot gives it the rows that orders has")
 
     def check_startup(self, *, has_ack: bool) -> bool:
-        """Say what has started since the last call, or is still waited for; whether everything has started."""
+        """Report what has started since the last call, or is still missing; returns whether everything has started."""
         has_tables = all((path / "_delta_log").exists() for path in (self.log, self._folder / _REGISTRY))
         if has_tables and all(child.name != _HTTP for child in self._children):
             self._start_child(self._parts, _HTTP, self._command(("flushtracker", "serve"), _SERVE))
         return self._startup.check(has_ack=has_ack)
 
     def stop_workload(self) -> None:
-        """Stop the workload, and leave everything else running."""
         self._children = [child for child in self._children if child.name != _WORKLOAD]
         self._workload.close()
 
     def raise_failure(self) -> None:
-        """Raise the error of a child that has exited on its own, with its exit code, or of the broker.
+        """Raise an error with the exit code of a child that has exited on its own, or that the broker is down.
 
-        Not of the server: the parts connected to it fail when it exits.
+        The server is not checked: the parts that are connected to it fail when it exits.
         """
         for child in self._children:
             failure = child.failure()
             if failure is not None:
                 raise failure
         host, _, port = self.config.kafka.bootstrap_servers.partition(":")
-        # A broker that is only slow does not refuse: the kernel accepts the connection.
+        # A broker that is only slow does not refuse connections: the kernel accepts them.
         try:
             socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_SECONDS).close()
         except ConnectionRefusedError as error:
@@ -170,7 +169,7 @@ class Demo:
             ) from error
 
     def _write_configuration(self, server: LocalPostgres, broker: LocalBroker) -> None:
-        """Write the files without variables, so that a command in another terminal can use them."""
+        """Write the configuration files without variables, so that commands in another terminal can use them."""
         variables = {
             "FLUSHTRACKER_DEMO": str(self._folder),
             "FLUSHTRACKER_DEMO_POSTGRES_PORT": str(server.port),
@@ -212,21 +211,21 @@ class Demo:
 
 
 def filled(text: str, variables: Mapping[str, str]) -> str:
-    """A configuration with the values of its variables, which are in double quotes there.
+    """Fill in the variables of a configuration, where they must be in double quotes.
 
     >>> filled('acks: "${DEMO}/acks"', {"DEMO": 'a "b"'})
     'acks: "a \\\\"b\\\\"/acks"'
     """
-    # What a JSON string has between its quotes means the same in YAML.
+    # The text of a JSON string between its quotes has the same meaning in YAML.
     return Template(text).substitute({name: json.dumps(value)[1:-1] for name, value in variables.items()})
 
 
 @contextmanager
 def demo_folder(folder: Path) -> Iterator[None]:
-    """Create or empty ``folder``, and lock it against other demos while the block runs.
+    """Create or empty ``folder``, and lock it against other demos inside the block.
 
     Raises:
-        ConfigError: another demo runs in it, it has files that are not a demo's, or it cannot be written.
+        ConfigError: another demo uses it, it has files of something else, or it cannot be written.
     """
     try:
         lock = _lock_and_empty(folder)

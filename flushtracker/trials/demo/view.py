@@ -1,4 +1,4 @@
-"""What the demo shows: its start, then the output of ``flushtracker status`` with the last minute. Needs ``rich``."""
+"""What the demo prints: its start, then the output of ``flushtracker status`` with the last minute. Needs ``rich``."""
 
 import time
 from collections import deque
@@ -32,7 +32,7 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 
 
 class Startup:
-    """The start of the demo in ``folder``, whose parts log to files there; ``say`` is called with each line."""
+    """Reports the start of the demo in ``folder``, from the logs of its parts there; calls ``say`` with each line."""
 
     def __init__(self, folder: Path, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
@@ -42,12 +42,15 @@ class Startup:
         self._waits_for = [*_STEPS, _FIRST_ACK]
 
     def say(self, line: str) -> None:
-        """Say the line, after the seconds since the beginning."""
+        """Print the line with the seconds since the start."""
         self._said_s = self._clock()
         self._say(f"[{self._said_s - self._started_s:.0f} s] {line}")
 
     def check(self, *, has_ack: bool) -> bool:
-        """Say which parts have started since the last call, or every ten seconds which have not; whether all have."""
+        """Report which parts have started since the last call, and every ten seconds which have not.
+
+        Returns whether all have started.
+        """
         if not self._waits_for:
             return True
         for part, (mark, line) in _STEPS.items():
@@ -70,9 +73,9 @@ class Startup:
 
 @contextmanager
 def view(console: Console, config: Path) -> Iterator[Show]:
-    """Yield a function that shows an overview: in a terminal over the last one, elsewhere below it every five seconds.
+    """Yield a function that shows an overview: a terminal is redrawn, other output gets a new copy every five seconds.
 
-    ``config`` is capture's configuration, for the commands among the lines.
+    ``config`` is capture's configuration, used in the commands that are printed.
     """
     last_minute = LastMinute()
 
@@ -104,18 +107,18 @@ def view(console: Console, config: Path) -> Iterator[Show]:
 
 
 class LastMinute:
-    """The slot at the last sixty looks, one each second."""
+    """The slot in the last sixty readings, one per second."""
 
     def __init__(self) -> None:
         self._slots: deque[SlotStatus] = deque(maxlen=_LOOKS)
 
     def add(self, slot: SlotStatus | None) -> None:
-        """Add the next look, unless it did not find the slot."""
+        """Add a reading; ``None``, if the slot was not found, is ignored."""
         if slot is not None:
             self._slots.append(slot)
 
     def lines(self) -> list[str]:
-        """How much WAL the slot retained, and how fast the workload writes it; none before the second look."""
+        """Show the retained WAL and the workload's rate; no lines before the second reading."""
         if len(self._slots) < 2:
             return []
         first, last = self._slots[0], self._slots[-1]

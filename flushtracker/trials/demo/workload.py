@@ -1,6 +1,6 @@
-"""The demo's tables, and its workload: small transactions at a steady pace, with an occasional large one.
+"""The demo's tables and its workload: a steady stream of small transactions, with a large one from time to time.
 
-``python -m flushtracker.trials.demo.workload --config FILE`` runs it on the server of capture's configuration, until
+``python -m flushtracker.trials.demo.workload --config FILE`` runs it on the server in capture's configuration until
 SIGTERM or Ctrl-C.
 """
 
@@ -29,7 +29,7 @@ TABLES: Final = (
     # Shapes filter by columns outside the key, so updates must include the old row.
     "ALTER TABLE customers REPLICA IDENTITY FULL",
     "ALTER TABLE orders REPLICA IDENTITY FULL",
-    # What shapes get by their snapshots.
+    # These rows reach the shapes in their snapshots.
     "INSERT INTO customers SELECT i, 0, CASE WHEN i <= 5 THEN 'gold' ELSE 'basic' END FROM generate_series(1, 100) i",
     """
     INSERT INTO orders (customer, region, status, note)
@@ -58,7 +58,8 @@ _STATEMENTS: Final = (
     "UPDATE public.customers SET visits = visits + 1 WHERE id = (SELECT ceil(100 * random()))",
     "INSERT INTO public.audit (said) VALUES (repeat('.', (200 * random())::int))",
 )
-# One customer is no longer gold, and another one is: their orders leave and enter the shape of gold customers' orders.
+# One customer stops being gold and another becomes it: their orders leave and enter the shape of gold customers'
+# orders.
 _LEVELS: Final = """
 UPDATE public.customers SET level = CASE level WHEN 'gold' THEN 'basic' ELSE 'gold' END
 WHERE id IN (
@@ -66,12 +67,13 @@ WHERE id IN (
   UNION ALL (SELECT id FROM public.customers WHERE level = 'basic' ORDER BY random() LIMIT 1)
 )
 """
-# The slot releases WAL only up to a logged snapshot of running transactions; the server logs one every 15 seconds.
+# The slot releases WAL only up to a logged snapshot of running transactions, and the server logs one only every 15
+# seconds.
 _SNAPSHOT: Final = "SELECT pg_log_standby_snapshot()"
 
 
 def transactions(rng: random.Random) -> Iterator[str]:
-    """An endless stream of transactions, each as the text of its statements."""
+    """Yield transactions forever, each as the text of its statements."""
     for number in count(1):
         if number % _LARGE_EVERY == 0:
             yield _LARGE
@@ -82,7 +84,6 @@ def transactions(rng: random.Random) -> Iterator[str]:
 
 
 def main() -> int:
-    """Run the workload."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="capture's configuration")
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="text")

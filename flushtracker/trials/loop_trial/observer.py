@@ -1,6 +1,6 @@
-"""``Observer``: reads the slot, the acks and the shapes again and again, and tells the history what it saw.
+"""``Observer``: reads the slot, the acks and the shapes again and again, and reports them to the history.
 
-The order matters: what the slot and the ack cover must be in the shapes that are read after them.
+The order matters: what the slot and the ack cover must be in shapes that are read after them.
 """
 
 import time
@@ -27,7 +27,7 @@ _SLOT: Final = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE
 
 
 class Observer:
-    """``raise_failure`` is called before each look; ``lock`` guards the history."""
+    """``raise_failure`` is called before each reading; ``lock`` guards the history."""
 
     def __init__(self, places: Places, history: History, lock: Lock, raise_failure: Callable[[], None]) -> None:
         self._places = places
@@ -39,12 +39,12 @@ class Observer:
         self._source: str | None = None
 
     def await_shapes(self, timeout_s: float) -> bool:
-        """Wait until each shape can be read; whether it can."""
+        """Wait until each shape can be read; returns false after the timeout."""
         ids = [definition.id for definition in load_shapes(self._places.shapes_file)]
         return self._wait(lambda: all(map(self._can_read, ids)), timeout_s)
 
     def look(self) -> None:
-        """Read everything once, in this order."""
+        """Read everything once: the slot, the acks, then the shapes."""
         self._raise_failure()
         confirmed_lsn = self._confirmed_lsn()
         if self._source is None:
@@ -56,7 +56,7 @@ class Observer:
         self._read_shapes()
 
     def look_for(self, seconds: float) -> None:
-        """Look again and again for this time, at least once."""
+        """Repeat :meth:`look` for this time, at least once."""
         deadline = time.monotonic() + seconds
         self.look()
         while (left_s := deadline - time.monotonic()) > 0 and not self._history.violations:
@@ -64,7 +64,7 @@ class Observer:
             self.look()
 
     def await_progress(self, timeout_s: float) -> bool:
-        """Look until the slot has advanced; whether it has, or a rule is broken."""
+        """Repeat :meth:`look` until the slot advances; returns whether it has, or a rule was violated."""
         before = self._history.confirmed_lsn
 
         def has_advanced() -> bool:
@@ -74,7 +74,7 @@ class Observer:
         return self._wait(has_advanced, timeout_s)
 
     def check_end(self, timeout_s: float) -> None:
-        """Once nothing is written any more: wait until everything is confirmed, and check all that must hold then."""
+        """Wait until everything is confirmed, then make the final checks; the workload must have stopped."""
         with closing(connect(self._places.connection)) as connection:
             ((end,),) = rows(connection, "SELECT pg_current_wal_insert_lsn()::text")
 
@@ -89,7 +89,7 @@ class Observer:
         if self._history.violations:
             return
         acks = read_ack_history(self._places.acks, self._places.storage_options).acks
-        # The table has no order of its own; the times of commits do.
+        # The table has no order of its own, so use the commit times.
         self._history.saw_acks([ack.ack_lsn for ack in sorted(acks, key=lambda each: each.acked_at)])
         self._history.end()
         self._check_folds()
@@ -103,7 +103,7 @@ class Observer:
                     self._history.violate("fold", f"{shape_id} differs from its query: {difference}")
 
     def _confirmed_lsn(self) -> int | None:
-        """``None`` while the server cannot be asked."""
+        """Return the slot's confirmed LSN, or ``None`` while the server cannot be asked."""
         try:
             with closing(connect(self._places.connection)) as connection:
                 found = rows(connection, _SLOT, [self._places.name])
@@ -124,7 +124,7 @@ class Observer:
             with self._lock:
                 self._history.saw_accounts(balances, ACCOUNTS)
         except (ShapeEndedError, DecodeError) as error:
-            # No shape ends without a reason, and every log can be folded.
+            # No shape may end without a reason, and every log must fold.
             self._history.violate("exact", str(error))
 
     def _can_read(self, shape_id: str) -> bool:
@@ -132,7 +132,7 @@ class Observer:
         try:
             self._open().finder.find_rows(shape_id, None, None, typed=False, even_if_ended=False)
         except (ConfigError, SinkError):
-            # The writers have not created the tables, or do not know the shape, or it waits for its snapshot.
+            # The tables do not exist yet, the writers do not know the shape, or it waits for its snapshot.
             return False
         return True
 

@@ -1,7 +1,7 @@
-"""``Places``: where a trial has everything, and under which names; and the configurations of its programs.
+"""``Places``: the names and places of everything that a trial uses, and its programs' configurations.
 
-Everything is new and has the trial's name: the schema, the publication and the slot on the server, the topics, and a
-folder for tables and checkpoints. So nothing that was there before is touched.
+Everything is new and has the trial's name: the schema, the publication, the slot, the topics, and a folder for tables
+and checkpoints. So nothing that existed before is touched.
 """
 
 import json
@@ -30,9 +30,9 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """``name`` is that of schema, publication and slot; ``files`` has the programs' configurations.
+    """``name`` is used for schema, publication and slot; ``files`` has the programs' configurations.
 
-    ``env`` has the values that the files refer to, because any of them may be a secret.
+    ``env`` has the values that the files refer to, because any of them may be secret.
     """
 
     name: str
@@ -51,7 +51,7 @@ def create_places(file: Path, name: str, folder: Path, *, flush: str, write_unit
     """Read a file such as ``conf/conformance_loop.yaml``, and write the programs' configurations into ``folder``.
 
     Raises:
-        ConfigError: naming the file, the line and the key.
+        ConfigError: the message names the file, the line and the key.
     """
     root = read_kind(file, LOOP)
     root.allow("postgres", "kafka", "source", "place", "storage", "storage_options", "spark")
@@ -110,13 +110,13 @@ def _kafka(section: YamlMapping, name: str) -> KafkaConfig:
 
 
 class _Values:
-    """Replaces values by variables."""
+    """Replaces option values by references to variables."""
 
     def __init__(self) -> None:
         self.env: dict[str, str] = {}
 
     def refer(self, options: Mapping[str, str]) -> dict[str, str]:
-        """The same options, each value a reference to its variable."""
+        """Return the same options, with a reference to a new variable as each value."""
         found = {}
         for name, value in options.items():
             variable = _VARIABLE.format(len(self.env))
@@ -144,7 +144,7 @@ def _source_options(root: YamlMapping) -> dict[str, str]:
 
 
 def _scalars(section: YamlMapping, key: str) -> dict[str, str]:
-    """The options at a key; none if there is none."""
+    """Return the options at a key; empty if the key is missing."""
     options = section.optional_mapping(key)
     return {} if options is None else options.scalars()
 
@@ -165,7 +165,7 @@ def _capture(places: Places, clients: _Clients) -> dict[str, Any]:
             "retry_timeout": _RETRY_TIMEOUT,
         },
         "intervals": _INTERVALS,
-        # Transactions of many fragments.
+        # So small that transactions have many fragments.
         "max_batch_size": 20,
     }
 

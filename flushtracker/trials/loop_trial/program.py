@@ -1,4 +1,4 @@
-"""``flushtracker conformance-loop``: from its arguments to its verdict and exit code."""
+"""``flushtracker conformance-loop``: runs a trial of the whole loop."""
 
 import argparse
 import logging
@@ -30,7 +30,7 @@ _NAME: Final = "flushtracker conformance-loop"
 
 
 def run(arguments: argparse.Namespace, module: str = "flushtracker") -> int:
-    """Play a trial, print each rule's outcome, and take everything away; ``module`` is run as the three programs."""
+    """Run a trial, print the result of each rule, and remove everything; ``module`` is run as the three programs."""
     log_to_stderr(log_format=arguments.log_format)
     StopRequest()
     SPARK_JARS.fetch()
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace, module: str = "flushtracker") -> int:
 
 
 class _Progress:
-    """Logs each kill and each rest."""
+    """Logs each kill and each pause."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -68,7 +68,7 @@ class _Progress:
         self._started = time.monotonic()
 
     def report(self, part: Part | None) -> None:
-        """A part was killed, or at rest everything was compared."""
+        """Count a kill of ``part``; ``None`` means that everything was compared during a pause."""
         if part is not None:
             self._kills[part] += 1
         history = self._history
@@ -85,7 +85,7 @@ class _Progress:
         )
 
     def summary(self, seed: int) -> str:
-        """What was played."""
+        """Return how much was tested, as text."""
         kills = ", ".join(f"{self._kills[part]} of {part}" for part in WEIGHTS)
         took_s = time.monotonic() - self._started
         return (

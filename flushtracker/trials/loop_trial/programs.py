@@ -1,4 +1,4 @@
-"""``Programs``: capture, tracker and writers of a trial as processes that can be killed."""
+"""``Programs``: capture, tracker and writers of a trial, as processes that can be killed."""
 
 import os
 import sys
@@ -14,9 +14,9 @@ _COMMANDS: Final[Mapping[Part, str]] = {"capture": "capture", "tracker": "track"
 
 
 class Programs:
-    """A context manager in which all of them run; ``<part>.log`` of each is in ``folder``.
+    """A context manager in which all of them run; each logs to ``<part>.log`` in ``folder``.
 
-    ``module`` is what Python runs in place of flushtracker.
+    Python runs ``module`` in place of flushtracker.
     """
 
     def __init__(self, places: Places, folder: Path, module: str = "flushtracker") -> None:
@@ -35,12 +35,12 @@ class Programs:
             process.kill()
 
     def kill(self, part: Part) -> None:
-        """SIGKILL, to all processes of a program, and start it again at once."""
+        """Send SIGKILL to all processes of a program, and start it again at once."""
         self._running.pop(part).kill()
         self._start(part)
 
     def raise_failure(self) -> None:
-        """Raise the error of a program that has ended by itself."""
+        """Raise the error of a program that has exited on its own."""
         for process in self._running.values():
             if (failure := process.failure()) is not None:
                 raise failure
@@ -48,7 +48,7 @@ class Programs:
     def _start(self, part: Part) -> None:
         scratch = self._folder / "scratch"
         scratch.mkdir(exist_ok=True)
-        # Killed drivers leave their temporary files behind.
+        # Killed Spark drivers leave temporary files behind.
         places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
         command = [sys.executable, "-m", self._module, _COMMANDS[part], "--config", str(self._places.files[part])]
         log = self._folder / f"{part}.log"

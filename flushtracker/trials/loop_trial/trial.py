@@ -1,6 +1,6 @@
-"""``play``: one trial, from a seed: a workload, kills at random moments, and everything compared at rest.
+"""``play``: one trial from a seed: a workload, kills at random times, and comparisons during pauses.
 
-Between the kills the observer looks at the slot, the acks and the shapes. After some kills the workload pauses: then
+Between the kills the observer reads the slot, the acks and the shapes. After some kills the workload pauses: then
 everything must be confirmed, and each shape must have the rows of its query.
 """
 
@@ -18,13 +18,13 @@ from flushtracker.trials.loop_trial.workload import Workload
 
 WEIGHTS: Final[dict[Part, int]] = {"tracker": 3, "writers": 3, "capture": 2}
 _PROGRESS_CHANCE: Final = 0.6
-"""The probability that a kill waits until the slot has advanced since the last one; other kills may be in a start."""
+"""The probability that a kill waits until the slot has advanced since the last one; other kills may hit a start."""
 _REST_EVERY: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``timeout_s`` is how long the slot may stay where it is. Two kills are at most ``longest_delay_s`` apart."""
+    """``timeout_s`` is how long the slot may stay at one LSN. Two kills are at most ``longest_delay_s`` apart."""
 
     kills: int
     seed: int
@@ -35,10 +35,10 @@ class Plan:
 def play(
     plan: Plan, places: Places, history: History, programs: Programs, report: Callable[[Part | None], None]
 ) -> None:
-    """Play until all kills are done, or a rule is broken; ``report`` is called after each kill and each rest.
+    """Run until all kills are done, or a rule is violated; ``report`` is called after each kill and each pause.
 
     Raises:
-        FlushtrackerError: a program has ended by itself, or something cannot be reached: no verdict.
+        FlushtrackerError: a program has exited on its own, or something cannot be reached: the trial has no verdict.
     """
     rng, lock = random.Random(plan.seed), Lock()  # noqa: S311  reproducible
     observer = Observer(places, history, lock, programs.raise_failure)
@@ -56,7 +56,7 @@ def play(
                 kills += 1
                 report(part)
             if not history.violations:
-                # What was killed last shall have work to do.
+                # The program killed last should have work to do.
                 observer.look_for(rng.uniform(0, plan.longest_delay_s))
         if workload.failure is not None:
             raise workload.failure

@@ -1,6 +1,6 @@
-"""The tables of a trial, and its workload: sessions whose transactions the history can judge.
+"""The tables of a trial, and its workload: sessions whose transactions the history can check.
 
-All tables are in a schema of the trial's own. The statements name it, and nothing else.
+All tables are in a schema of the trial's own, and the statements touch nothing else.
 """
 
 import random
@@ -21,7 +21,7 @@ LEDGER_SHAPES: Final[Mapping[str, Callable[[int], bool]]] = {
     "ledger-1": lambda bucket: bucket == 1,
     "ledger-23": lambda bucket: bucket in {2, 3},
 }
-"""By id, which buckets each shape of the ledger has."""
+"""For each shape of the ledger, by id, a test for its buckets."""
 
 ACCOUNTS_SHAPE: Final = "accounts"
 _SESSIONS: Final = 2
@@ -35,7 +35,7 @@ _TABLES: Final = (
     "CREATE TABLE {schema}.accounts (id int PRIMARY KEY, balance int NOT NULL)",
     "CREATE TABLE {schema}.ledger (txn bigint, part int, bucket int, note text, PRIMARY KEY (txn, part))",
     "CREATE TABLE {schema}.items (id int PRIMARY KEY, bucket int, note text)",
-    # Their shapes filter by a column outside the key.
+    # The shapes of this table filter by a column outside the key.
     "ALTER TABLE {schema}.ledger REPLICA IDENTITY FULL",
     "ALTER TABLE {schema}.items REPLICA IDENTITY FULL",
     f"INSERT INTO {{schema}}.accounts SELECT n, {TOTAL // ACCOUNTS} FROM generate_series(1, {ACCOUNTS}) n",  # noqa: S608
@@ -58,7 +58,7 @@ def create_tables(connection: Connection, schema: str) -> None:
 
 
 def shape_definitions(schema: str) -> list[dict[str, object]]:
-    """The shapes, as the shapes file has them; only the accounts have rows before."""
+    """Return the shapes as in a shapes file; only the accounts have rows before the trial."""
     ledger = {"table": f"{schema}.ledger", "snapshot": False}
     items = {"table": f"{schema}.items", "snapshot": False}
     return [
@@ -72,9 +72,9 @@ def shape_definitions(schema: str) -> list[dict[str, object]]:
 
 
 class Workload:
-    """A context manager in which sessions run transactions, and note in the history what became of each.
+    """A context manager in which sessions run transactions, and note the outcome of each in the history.
 
-    ``lock`` guards the history. ``failure`` is the error that has ended a session, if any.
+    ``lock`` guards the history. ``failure`` is the error that ended a session, or ``None``.
     """
 
     def __init__(self, connection: Mapping[str, str], schema: str, history: History, lock: Lock, seed: int) -> None:
@@ -92,7 +92,7 @@ class Workload:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop after the running transactions."""
+        """Stop after the transactions that are running."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -128,7 +128,7 @@ class Workload:
                 rows(connection, "ROLLBACK")
                 outcome = "rolled back"
             else:
-                # Once the server may have read it, only the answer tells.
+                # Once the server may have read it, only its reply says what happened.
                 outcome = "unknown"
                 rows(connection, "COMMIT")
                 outcome = "committed"
@@ -145,13 +145,13 @@ class Workload:
 
 
 def _buckets(rng: random.Random) -> Sequence[int]:
-    """Those of a transaction's rows in the ledger."""
+    """Pick the buckets of a transaction's rows in the ledger."""
     count = _LARGE_PARTS if rng.random() < _LARGE_CHANCE else rng.randint(1, 4)
     return [rng.randrange(_BUCKETS) for _ in range(count)]
 
 
 def _statements(rng: random.Random, schema: str, number: int, buckets: Sequence[int]) -> list[str]:
-    # In the order of their ids, so that no two transactions wait for each other.
+    # In the order of their ids, so that two transactions never deadlock.
     (first, second), amount = sorted(rng.sample(range(1, ACCOUNTS + 1), 2)), rng.randint(1, 10)
     ledger = ", ".join(f"({number}, {part}, {bucket}, 'of {number}')" for part, bucket in enumerate(buckets))
     items = [rng.choice(_ITEMS) for _ in range(rng.randrange(3))]

@@ -1,1 +1,1 @@
-"""What a power failure leaves of a folder, for any program that writes there: what it has synced is sure to stay."""
+"""Simulates power failures for any program that writes to a folder: only what it has synced is sure to be left."""

@@ -1,8 +1,8 @@
-"""Runs a command whose syncs this file's caller answers: ``python sync_filter.py SOCKET COMMAND…``.
+"""Runs a command whose sync calls another process answers: ``python sync_filter.py SOCKET COMMAND…``.
 
-A seccomp filter lets the kernel suspend a thread at a system call that makes something durable, until another process
-has answered. It needs no privilege and no compiler, and holds for every program, in whatever language, and for all that
-it starts. The file imports nothing of the package, so that it starts at once.
+A seccomp filter makes the kernel suspend a thread at each system call that makes something durable, until the process
+behind the socket has answered. That needs no privileges and no compiler, and works for programs in any language and for
+all processes they start. The file imports nothing of the package, so that it starts fast.
 """
 
 import array
@@ -40,15 +40,15 @@ SYSCALLS: Final[dict[str, dict[int, str]]] = {
         425: "io_uring_setup",
     },
 }
-"""Machine → number → name of what is answered elsewhere. Both machines are little-endian."""
+"""Machine → number → name of the system calls to answer. Both machines are little-endian."""
 
 _AUDIT_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 _ARGUMENTS_AT: Final = 16
-"""Where ``struct seccomp_data`` has the arguments, of eight bytes each."""
+"""The offset of the arguments in ``struct seccomp_data``; each has eight bytes."""
 
 _FLAGS: Final = {"open": (1, 0x101000), "openat": (2, 0x101000), "pwritev2": (5, 0x6)}
-"""These calls matter only with one of these bits in this argument: O_SYNC, O_DSYNC, RWF_SYNC, RWF_DSYNC."""
+"""These calls matter only if the argument has one of these bits: O_SYNC, O_DSYNC, RWF_SYNC, RWF_DSYNC."""
 
 _LOAD, _EQUALS, _HAS_BITS, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _ASK, _NO_SUCH_CALL = 0x7FFF0000, 0x7FC00000, 0x00050000 | 38
@@ -56,7 +56,7 @@ _NO_NEW_PRIVILEGES, _MODE_FILTER, _NEW_LISTENER, _NOT_INTERRUPTED = 38, 1, 8, 32
 
 
 def _instructions(machine: str) -> Iterator[tuple[int, int, int, int]]:
-    """The filter, as code, how many to skip if true and if false, and operand."""
+    """Yield the filter's instructions: code, how many to skip if true, if false, and operand."""
     yield _LOAD, 0, 0, 4
     yield _EQUALS, 1, 0, _AUDIT_ARCH[machine]
     yield _RETURN, 0, 0, _ALLOW
@@ -71,7 +71,7 @@ def _instructions(machine: str) -> Iterator[tuple[int, int, int, int]]:
             yield _RETURN, 0, 0, _ALLOW
         else:
             yield _EQUALS, 0, 1, number
-            # A ring's syncs are no system calls. Without io_uring, programs fall back to ordinary calls.
+            # Syncs through a ring are not system calls. Without io_uring, programs fall back to ordinary calls.
             yield _RETURN, 0, 0, _NO_SUCH_CALL if name == "io_uring_setup" else _ASK
     yield _RETURN, 0, 0, _ALLOW
 
@@ -81,7 +81,7 @@ class _Program(ctypes.Structure):
 
 
 def install() -> int:
-    """Install the filter for this process and all that it starts; returns the descriptor that answers it.
+    """Install the filter for this process and all it starts; returns the descriptor to answer its calls with.
 
     Raises:
         OSError: the kernel refuses.
@@ -92,7 +92,7 @@ def install() -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
-    # A call that has been received is not interrupted by a signal, but Linux before 5.19 does not know that.
+    # A signal must not interrupt a received call, but Linux before 5.19 does not have that flag.
     for flags in (_NEW_LISTENER | _NOT_INTERRUPTED, _NEW_LISTENER):
         descriptor: int = libc.syscall(_SECCOMP[machine], _MODE_FILTER, flags, ctypes.byref(program))
         if descriptor >= 0:
@@ -101,7 +101,7 @@ def install() -> int:
 
 
 def main(address: str, command: list[str]) -> None:
-    """Connect first: from the filter's installation on, nobody else answers this process."""
+    """Connect before installing the filter: from then on, a call is suspended until somebody answers."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         descriptor = install()

@@ -1,4 +1,4 @@
-"""``SyncWatch``: answers the system calls of other processes that make something durable (``sync_filter``)."""
+"""``SyncWatch``: answers the sync calls of other processes (see ``sync_filter``)."""
 
 import errno
 import fcntl
@@ -26,7 +26,7 @@ _LET_THE_KERNEL_DO_IT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A system call that a thread waits in."""
+    """A system call that its thread waits in."""
 
     thread_id: int
     name: str
@@ -34,16 +34,16 @@ class Call:
 
 
 class SyncWatch:
-    """``handle`` gets each call of each process that :meth:`command` starts, in threads of this class.
+    """Calls ``handle`` for each sync call of the processes that :meth:`command` starts, in threads of its own.
 
-    It returns whether that was all: the call then succeeds, and the kernel does nothing. A call that it raises
-    ``OSError`` for is left to the kernel.
+    If ``handle`` returns true, the call succeeds and the kernel does nothing. If it returns false or raises
+    ``OSError``, the kernel executes the call.
     """
 
     def __init__(self, handle: Callable[[Call], bool]) -> None:
         self._handle = handle
         self._names = sync_filter.SYSCALLS[platform.machine()]
-        # Not in the data folder: the address of a socket has at most 107 bytes.
+        # Not in the data folder: a socket's address has at most 107 bytes.
         self._folder = tempfile.TemporaryDirectory(prefix="flushtracker-")
         self._address = f"{self._folder.name}/syncs"
         self._socket = socket.socket(socket.AF_UNIX)
@@ -52,12 +52,12 @@ class SyncWatch:
         Thread(target=self._accept, daemon=True).start()
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """The command that runs ``command`` with its syncs answered here."""
-        # -I: the environment's Python path is the command's own business.
+        """Return the command that runs ``command`` so that its syncs are answered here."""
+        # -I: ignore PYTHONPATH, which is meant for the command itself.
         return [sys.executable, "-I", sync_filter.__file__, self._address, *command]
 
     def close(self) -> None:
-        """Accept no more processes; those that run get an error for each sync."""
+        """Accept no more processes; each sync of those that still run then fails."""
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._folder.cleanup()
@@ -77,7 +77,7 @@ class SyncWatch:
         with open(descriptor, "rb", buffering=0):
             while not poll.poll()[0][1] & select.POLLHUP:
                 call = bytearray(_CALL.size)
-                # The thread that called may have been killed in between, or been interrupted by a signal.
+                # The calling thread may have been killed meanwhile, or interrupted by a signal.
                 with suppress(FileNotFoundError):
                     _control(descriptor, _RECEIVE, call)
                     _control(descriptor, _SEND, self._answer(call))
@@ -100,7 +100,7 @@ def _control(descriptor: int, request: int, message: bytearray) -> None:
 
 
 def require_seccomp() -> None:
-    """Raise ``ConfigError`` where the kernel cannot hand system calls to another process."""
+    """Raise ``ConfigError`` if the kernel cannot pass system calls to another process."""
     if platform.system() != "Linux" or platform.machine() not in sync_filter.SYSCALLS:
         raise ConfigError(
             f"power failures can be tested on Linux on {' and '.join(sync_filter.SYSCALLS)}, but this is "

@@ -1,8 +1,8 @@
-"""``UnsyncedDisk``: what is left of a folder after a power failure, for any program that writes there.
+"""``UnsyncedDisk``: what a power failure leaves of a folder, for any program that writes there.
 
-A power failure leaves one of many states. Two of them find what is missing: the one with nothing but what was synced,
-and the one with all names and nothing of the contents that were not. In both, a name is durable once its folder is
-synced, and a content once its file is.
+A power failure can leave many states. Two of them are enough to find a missing sync: the one with only what was synced,
+and the one with all names but without unsynced contents. In both, a name is durable once its folder was synced, and
+contents once their file was synced.
 """
 
 import os
@@ -28,7 +28,7 @@ _NOT_FOLLOWED: Final = {
 
 
 class _Entry(NamedTuple):
-    """What a name stands for. ``target``: of a symbolic link, otherwise ``None``."""
+    """What a name refers to; ``target`` is ``None`` unless it is a symbolic link."""
 
     inode: int
     is_folder: bool
@@ -37,18 +37,18 @@ class _Entry(NamedTuple):
 
 @dataclass(slots=True)
 class _Synced:
-    """What has been synced: the mode of each inode, and the names in each folder. The store has the files' contents."""
+    """What was synced: the mode of each inode, and the names in each folder. The store has the files' contents."""
 
     modes: dict[int, int]
     names: dict[int, Mapping[str, _Entry]]
 
 
 class UnsyncedDisk:
-    """The folder ``root``, which must exist, and whose own name counts as durable, as does all that it has now.
+    """The folder ``root``, which must exist. Its name and all it contains at first count as durable.
 
-    Of other programs than those started by :meth:`command`, nothing is synced. ``store`` is on the same disk.
-    ``not_followed``: how a program has made something durable that this class does not follow; the states that it
-    leaves may then have less than a power failure would.
+    Only syncs of programs started by :meth:`command` count. ``store`` must be on the same disk. ``not_followed`` says
+    how a program has made something durable in a way that is not supported here; states may then have less than a power
+    failure would leave.
     """
 
     def __init__(self, root: Path, store: Path) -> None:
@@ -61,23 +61,25 @@ class UnsyncedDisk:
         self._watch = SyncWatch(self._handle)
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """The command that runs ``command`` such that its syncs count, and only they."""
+        """Return the command that runs ``command`` so that its syncs count."""
         return self._watch.command(command)
 
     def close(self) -> None:
-        """Watch no longer; nothing that was started by :meth:`command` may run."""
+        """Stop watching; nothing that :meth:`command` started may be running."""
         self._watch.close()
 
     def leave_synced(self, target: Path) -> None:
-        """Put the state into ``target`` that has only what was synced: as if the kernel had written nothing itself."""
+        """Create the state in ``target`` that has only what was synced, as if the kernel had not written back anything
+        itself.
+        """
         with self._lock:
             self._leave_folder(self.root.stat().st_ino, target)
 
     def leave_names(self, target: Path, seed: int) -> None:
-        """Put the state into ``target`` that has all names, and of each content that was not synced a random part.
+        """Create the state in ``target`` that has all names, and a random prefix of contents that were not synced.
 
-        Some parts end with a line: the next one is missing, and nothing else shows it.
-        Nothing may write to the folder meanwhile.
+        Some prefixes end at a line end, so that nothing shows that the next line is missing. Nothing may write to the
+        folder during this call.
         """
         chance = random.Random(seed)  # noqa: S311  a reproducible state
         shutil.copytree(self.root, target, symlinks=True, ignore=_special_files)
@@ -91,7 +93,7 @@ class UnsyncedDisk:
                     left.write_bytes(content[:part] if synced is None else synced)
 
     def replace(self, left: Path) -> None:
-        """Replace the folder by a state that a power failure has left of it; all of that is durable."""
+        """Replace the folder by a state that a power failure left; all of it is then durable."""
         shutil.rmtree(self.root)
         left.rename(self.root)
         with self._lock:
@@ -107,7 +109,7 @@ class UnsyncedDisk:
         if call.name in {"sync", "syncfs"}:
             self._sync_all()
             return False
-        # The kernel keeps the descriptor in the low half.
+        # The descriptor is in the argument's low half.
         descriptor = Path(f"/proc/{call.thread_id}/fd/{call.first_argument & 0xFFFFFFFF}")
         try:
             path, found = descriptor.readlink(), descriptor.stat()
@@ -138,8 +140,8 @@ class UnsyncedDisk:
         writing = self._store / "writing"
         shutil.copyfile(path, writing)
         writing.rename(self._store / f"{inode}")
-        # A hard link keeps the inode of a deleted file from being used again. `path` may be a link of /proc, which is
-        # followed only beside a descriptor. If no name leads to the file, nothing needs it.
+        # A hard link keeps the inode of a deleted file from being reused. `path` may be a link in /proc, which is
+        # followed only if a descriptor is passed. If no name leads to the file, nothing needs it.
         here = os.open(self._store, os.O_RDONLY)
         with suppress(OSError):
             os.link(path, f"{inode}.inode", src_dir_fd=here, dst_dir_fd=here)
@@ -173,7 +175,7 @@ def _names(folder: Path) -> dict[str, _Entry]:
 
 
 def _special_files(folder: str, names: list[str]) -> list[str]:
-    """Sockets and the like, which have no content."""
+    """Return names of sockets and the like, which have no contents."""
     modes = {name: (Path(folder) / name).lstat().st_mode for name in names}
     return [name for name, mode in modes.items() if not (_is_kept(mode) or stat.S_ISLNK(mode))]
 

@@ -1,1 +1,1 @@
-"""Recordings of WAL: replayed as the streams of capture, and compared with the shape logs written from them."""
+"""Recordings of WAL: replays them as capture's streams, and compares them with shape logs."""

@@ -1,7 +1,7 @@
 """Recordings: the messages of a replication stream in a file, in the order the server sent them.
 
-A frame is big-endian ``wal_start`` (8 bytes), ``wal_end`` (8) and ``length`` (4), then ``length`` bytes of message;
-a recording is frames to the end of the file, compressed if its name ends in ``.gz``.
+A frame is ``wal_start`` (8 bytes), ``wal_end`` (8) and ``length`` (4), all big-endian, and then ``length`` bytes of
+message. The file consists of frames, and is compressed if its name ends in ``.gz``.
 """
 
 import gzip
@@ -22,7 +22,7 @@ _MAX_LENGTH: Final = 2**30 - 1
 
 @dataclass(frozen=True, slots=True)
 class RecordedMessage:
-    """One message as the server sent it. Both LSNs are 0 if the message has no position of its own in the WAL."""
+    """One message as the server sent it. Both LSNs are 0 if the message has no WAL position of its own."""
 
     wal_start: int
     wal_end: int
@@ -30,13 +30,13 @@ class RecordedMessage:
 
 
 def read_recording(path: Path) -> Iterator[RecordedMessage]:
-    """The frames of the recording at ``path``, a file or a directory that contains one; one frame in memory at a time.
+    """Yield the frames of the recording at ``path``, a file or a directory with one; only one frame is in memory.
 
-    A missing file raises at once; damage raises when the iteration reaches it.
+    A missing file raises at once, damage when the iteration reaches it.
 
     Raises:
-        ConfigError: there is no recording at ``path``, or it cannot be opened.
-        DecodeError: the file is empty, cut off or damaged. Positions count uncompressed bytes.
+        ConfigError: there is no recording at ``path``, or it cannot be opened. DecodeError: the file is empty, cut off
+            or damaged. Positions count uncompressed bytes.
     """
     return _frames(_find(path))
 
@@ -77,7 +77,7 @@ def _open(file: Path) -> BinaryIO | gzip.GzipFile:
 
 
 def _read(stream: BinaryIO | gzip.GzipFile, size: int, file: Path, position: int, what: str) -> bytes:
-    """Exactly ``size`` bytes, or none at all at the end of the file."""
+    """Read exactly ``size`` bytes, or none at the end of the file."""
     try:
         data = stream.read(size)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

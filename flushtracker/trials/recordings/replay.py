@@ -1,7 +1,7 @@
 """``Replay``: turns a recording into the events that capture would publish.
 
-Events are grouped into ticks; a tick is one file of each stream. The first has the entries of the registry. A tick ends
-with the fragment that fills it to ``fragments_per_tick``.
+Events are grouped into ticks; a tick is one file of each stream. The first tick has the registry's entries. A tick ends
+when it has ``fragments_per_tick`` fragments.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,20 +30,20 @@ _RELATION: Final = b"R"
 
 @dataclass(slots=True)
 class Tick:
-    """Events that are published together: one file of each stream that has any."""
+    """Events that are published together: one file for each stream that has any."""
 
     shapes: list[ShapeEntry] = field(default_factory=list)
     shape_changes: list[ShapeChangesEvent] = field(default_factory=list)
     fragments: list[FragmentEvent] = field(default_factory=list)
 
     def events(self) -> Iterator[ShapeEntry | ShapeChangesEvent | FragmentEvent]:
-        """All events in publishing order: entries, changes, then the fragments that refer to them."""
+        """Return all events in publishing order: entries, changes, then the fragments that refer to them."""
         return chain(self.shapes, self.shape_changes, self.fragments)
 
 
 @dataclass(slots=True)
 class ReplayCounts:
-    """The number of events published so far. ``shape_ids``: the shapes that took part in a transaction."""
+    """The number of events published so far; ``shape_ids`` has the shapes that took part in a transaction."""
 
     transactions: int = 0
     fragments: int = 0
@@ -53,11 +53,10 @@ class ReplayCounts:
 
 
 class Replay:
-    """One pass over one recording, for ``source`` and the shapes of ``definitions``; updates ``counts``.
+    """One pass over one recording for ``source`` and the shapes of ``definitions``; updates ``counts``.
 
     Raises:
-        ShapeError: a definition is refused.
-        ValueError: a limit is below 1.
+        ShapeError: a definition is not valid. ValueError: a limit is below 1.
     """
 
     def __init__(
@@ -83,16 +82,15 @@ class Replay:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether what was read so far ends inside a transaction."""
+        """Whether the input so far ends inside a transaction."""
         return self._converter.in_transaction
 
     def ticks(self, frames: Iterable[RecordedMessage]) -> Iterator[Tick]:
-        """The events of the whole recording; one tick is in memory at a time.
+        """Yield the events of the whole recording; one tick is in memory at a time.
 
         Raises:
-            DecodeError: a frame cannot be read, or a row cannot be routed.
-            GapError: the recording goes back to an earlier transaction.
-            ShapeError: a shape does not fit its table.
+            DecodeError: a frame cannot be read, or a row cannot be routed. GapError: the recording goes back to an
+                earlier transaction. ShapeError: a shape does not fit its table.
         """
         tick = Tick()
         for number, frame in enumerate(frames, start=1):
@@ -105,13 +103,12 @@ class Replay:
             yield self._counted(tick)
 
     def _handle_fragment(self, fragment: TransactionFragment, tick: Tick) -> None:
-        """Route one fragment, and add its events to ``tick``."""
         if self._sequencer is None:
-            # A recording lacks the LSN that was confirmed when it began. The first commit's own LSN is the safe choice:
-            # whether transactions before it are missing is unknown.
+            # A recording does not have the LSN that was confirmed when it began. The first commit's LSN is the safe
+            # choice, because it is unknown whether transactions before it are missing.
             self._sequencer = FragmentSequencer(self._source, fragment.lsn, max_event_bytes=self._max_event_bytes)
             starts_after = LogOffset.just_before(fragment.lsn)
-            # A recording has no catalog, so no OIDs, and no server to take snapshots on.
+            # A recording has no catalog, and so no OIDs, and no server for snapshots.
             definitions = [replace(definition, snapshot=False) for definition in self._definitions]
             tick.shapes += [ShapeEntry(self._source, definition, 0, starts_after) for definition in definitions]
         published = self._sequencer.sequence(fragment, self._router.route(fragment))
@@ -134,9 +131,8 @@ def require_tables(definitions: Iterable[ShapeDefinition], frames: Iterable[Reco
     """Check that the recording describes the table of every shape, or one of its partitions.
 
     Raises:
-        ShapeError: a shape's table is not in the recording: it is misspelled, or nothing changed in it. Or a shape has
-            subqueries.
-        DecodeError: the description of a table cannot be read.
+        ShapeError: the table of a shape is not in the recording, because it is misspelled or nothing changed in it, or
+            a shape has subqueries. DecodeError: the description of a table cannot be read.
     """
     tables: set[TableName] = set()
     for number, frame in enumerate(frames, start=1):

@@ -1,4 +1,4 @@
-"""``flushtracker replay``: replays a recording into files or topics, from its arguments to its exit code."""
+"""``flushtracker replay``: replays a recording into files or topics."""
 
 import argparse
 import time
@@ -30,14 +30,14 @@ class Output(Protocol):
     """Where a replay publishes its ticks."""
 
     def publish(self, tick: Tick) -> None:
-        """Publish the tick's events; all of them are durable when this returns."""
+        """Publish the tick's events; they are durable when this returns."""
 
     def summary(self) -> str:
-        """How much was published so far, and where."""
+        """Return how much was published so far, and where, as text."""
 
 
 class FilesOutput:
-    """Directories below ``out``, one for each stream; a tick adds a file to each stream of which it has events."""
+    """One directory per stream below ``out``; a tick adds a file to each stream that it has events for."""
 
     def __init__(self, out: Path) -> None:
         directories = {stream: out / stream for stream in _STREAMS}

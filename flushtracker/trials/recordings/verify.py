@@ -1,4 +1,4 @@
-"""Compares the rows of shapes, folded from their logs, with their queries over the tables of a recording."""
+"""Compares the rows of shapes, folded from their logs, with their queries over a recording's tables."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,17 +17,17 @@ from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.pgoutput import decode
 
 _SHOWN: Final = 200
-"""Characters of an example."""
+"""The maximal length of an example, in characters."""
 
 _Key: TypeAlias = tuple[str | None, ...]
 
 
 class RecordedTables:
-    """The tables of a recording at its end: its changes applied row by row, without shapes, logs or events.
+    """The tables at the end of a recording: its changes applied row by row, without shapes, logs or events.
 
-    ``known`` tables have no rows if the recording does not change them; a subquery cannot read an unknown one.
+    ``known`` tables that the recording does not change are empty; a subquery cannot read other unchanged tables.
 
-    Raises ``DecodeError``, also for a table that had rows before the recording began.
+    Raises ``DecodeError``, also if a table had rows before the recording began.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class RecordedTables:
                 _pop(rows, relation, change.old)
             case Update():
                 old = _pop(rows, relation, change.old or change.new)
-                # A large value that the update leaves unchanged is not sent.
+                # An update does not include large values that it leaves unchanged.
                 new = {**old, **change.new}
                 rows[_key(relation, new)] = new
 
     def rows_of(self, definition: ShapeDefinition) -> list[Row]:
-        """The rows of the shape's query over its table."""
+        """Return the result of the shape's query."""
         if has_subqueries(definition):
             return self._joined_rows(definition)
         shape = Shape(definition)
@@ -76,7 +76,7 @@ class RecordedTables:
         return found
 
     def _joined_rows(self, definition: ShapeDefinition) -> list[Row]:
-        """The rows of the query of a shape with subqueries; none if no row of its table was ever changed."""
+        """The same for a shape with subqueries; empty if no row of its table ever changed."""
         relation = self._relations.get(definition.table)
         if relation is None or definition.where is None:
             return []
@@ -95,12 +95,10 @@ class RecordedTables:
 def differences(
     log: ShapeLogReader, shapes: Mapping[str, ShapeDefinition], table_rows: Callable[[ShapeDefinition], list[Row]]
 ) -> Iterator[tuple[str, int, str | None]]:
-    """Each shape, the number of its rows, and how its log differs from ``table_rows``, ``None`` if it does not.
+    """Yield each shape, its number of rows, and how its log differs from ``table_rows`` (``None`` if it does not).
 
     Raises:
-        DecodeError: a log cannot be folded.
-        ConfigError: the log has no such shape.
-        SinkError: a table cannot be read.
+        DecodeError: a log cannot be folded. ConfigError: the log has no such shape. SinkError: a table cannot be read.
     """
     for shape_id, definition in sorted(shapes.items()):
         expected = table_rows(definition)
@@ -122,7 +120,7 @@ def _difference(expected: list[Row], found: Iterable[Row], names: list[str]) -> 
 
 
 def _pop(rows: dict[_Key, Row], relation: Relation, row: Row) -> Row:
-    """Remove the row with the key of ``row``."""
+    """Remove and return the row with the same key as ``row``."""
     try:
         return rows.pop(_key(relation, row))
     except KeyError:

@@ -1,4 +1,4 @@
-"""``flushtracker verify``: compares a shape log with a recording, from its arguments to its exit code."""
+"""``flushtracker verify``: compares a shape log with a recording."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ from flushtracker.trials.recordings.verify import RecordedTables, differences
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare all shapes; returns 1 if one differs."""
+    """Compare all shapes; returns 1 if any of them differs."""
     shapes = {definition.id: definition for definition in load_shapes(arguments.shapes)}
     log = ShapeLogReader(arguments.log)
     entries = log.finder.refresh().entries.values()

@@ -1,7 +1,7 @@
 """``python -m flushtracker.trials.warmup.program``: writes the class archives of Spark and of the local broker.
 
-It writes only missing archives. Only jobs that start Spark themselves use Spark's: under spark-submit the cluster
-configures the JVM.
+It writes only archives that are missing. Spark's is used only by jobs that start Spark themselves: under spark-submit
+the cluster configures the JVM.
 """
 
 import os
@@ -26,7 +26,7 @@ _WRITE_TIMEOUT_SECONDS: Final = 120
 
 
 def main() -> int:
-    """Write missing archives; return the exit code."""
+    """Write missing archives; returns the exit code."""
     try:
         java = check_java()
         broker, spark = broker_archive(BROKER_JARS.paths(), java), spark_archive(SPARK_JARS.paths(), java)
@@ -52,7 +52,7 @@ def _create(archive: Path, write: Callable[[Path, Path], None]) -> None:
     try:
         for stale in jars.glob(".warmup-*"):
             shutil.rmtree(stale)
-        # After Ctrl-C the JVM may still write into the folder.
+        # After Ctrl-C the JVM may still be writing to the folder.
         with tempfile.TemporaryDirectory(prefix=".warmup-", dir=jars, ignore_cleanup_errors=True) as folder:
             written = Path(folder) / archive.name
             write(Path(folder), written)
@@ -66,7 +66,7 @@ def _create(archive: Path, write: Callable[[Path, Path], None]) -> None:
 
 
 def _write_broker(folder: Path, archive: Path) -> None:
-    """Run a broker and write and read a record; the broker writes the archive when it exits."""
+    """Run a broker, write and read a record; the broker writes the archive when it exits."""
     with LocalBroker(folder / "broker", jvm_options=shlex.split(write_archive(archive))) as broker:
         config = SampleStreams(broker.bootstrap_servers).config
         reader = TopicReader(config)
@@ -83,7 +83,7 @@ def _write_spark(folder: Path, archive: Path) -> None:
 
 
 def _run_jobs(folder: Path, bootstrap_servers: str, archive: Path) -> None:
-    """Run both jobs, and wait for their JVM to write the archive, which it does after the program's end."""
+    """Run both jobs, and wait for their JVM, which writes the archive after the program has ended."""
     options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {write_archive(archive)}"
     done = subprocess.run(  # noqa: S603  our own command
         [sys.executable, "-m", "flushtracker.trials.warmup.sample_run", str(folder), bootstrap_servers],

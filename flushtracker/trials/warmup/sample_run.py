@@ -1,6 +1,6 @@
-"""``python -m flushtracker.trials.warmup.sample_run FOLDER BOOTSTRAP``: runs both jobs in one JVM, on a few events.
+"""``python -m flushtracker.trials.warmup.sample_run FOLDER BOOTSTRAP``: runs both jobs in one JVM on a few events.
 
-They run twice: the second time they start from a checkpoint.
+They run twice; the second run starts from a checkpoint.
 """
 
 import os
@@ -41,7 +41,7 @@ trigger: available_now
 
 
 class SampleStreams:
-    """Creates the topics of capture; each :meth:`publish` adds a transaction, and the flush of the last one."""
+    """Creates capture's topics; each :meth:`publish` adds a transaction, and the flush of the one before."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.config = KafkaConfig(bootstrap_servers, Topics(*ROLES), partitions=1, replication_factor=1)
@@ -81,7 +81,7 @@ class SampleStreams:
 
 
 def run(folder: Path, bootstrap_servers: str) -> int:
-    """Run the jobs; return the exit code of the first that fails, else 0."""
+    """Run the jobs; returns the exit code of the first that fails, or 0."""
     os.chdir(folder)
     streams = SampleStreams(bootstrap_servers)
     jobs = {"write": _WRITE, "track": _TRACK}
