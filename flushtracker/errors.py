@@ -73,7 +73,7 @@ class SnapshotMissingError(ConfigError):
 
 
 class CutMissingError(ConfigError):
-    """There is no LSN yet as of which all shapes can be read, or no longer one: a later read has a later one."""
+    """No LSN exists yet at which all shapes can be read, or not any more; a later read will find a later one."""
 
 
 class PositionError(ConfigError):
@@ -99,7 +99,7 @@ class UnreadableTextError(DecodeError):
 
 
 class NewerEventError(DecodeError):
-    """An event has a version that only a newer release reads: this program is to be upgraded, the event is right."""
+    """An event has a version that only a newer release can read: upgrade this program, the event is valid."""
 
 
 class GapError(FlushtrackerError):

@@ -6,7 +6,7 @@ from typing import Final
 
 _SHORTEST_SECRET: Final = 4
 """Shorter values are numbers or flags. Masking them would make messages unreadable."""
-# A JAAS configuration is one option with several values, one of which an error may quote.
+# A JAAS configuration is one option with several values, and an error may quote one of them.
 _WORD: Final = re.compile(r"[^\s\"'=;]+")
 
 

@@ -196,7 +196,7 @@ def _is_defined_alike(one: FoundShape, other: FoundShape) -> bool:
 
 
 class _LogPages:
-    """Collects transactions into pages, each of which ends with the end of one."""
+    """Collects transactions into pages; each page ends with the end of a transaction."""
 
     def __init__(self, tx: int, check: Check) -> None:
         self._tx = tx

@@ -126,8 +126,8 @@ class _Run(Generic[_T]):
 
     def find(self, value: Value, found: list[_T]) -> None:
         """Append the matching items to ``found``."""
-        # The items before `end` start at or before the value. They are divided into complete subtrees, one for each
-        # bit of `end`, the last of which is at its lowest bit.
+        # The items before `end` start at or before the value. They form complete subtrees, one for each bit that is set
+        # in `end`; the last subtree belongs to the lowest bit.
         end = bisect_right(self._lows, value)
         for level, highs in enumerate(self._highs):
             if end & 1 and highs[end - 1] >= value:

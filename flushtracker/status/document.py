@@ -153,7 +153,6 @@ def _described(name: str, key: str, hint: Any) -> Described:
 
 
 def _classes(hint: Any) -> Iterator[type]:
-    """The classes in an annotation."""
     found = get_origin(hint) or hint
     if isinstance(found, type):
         yield found
@@ -170,7 +169,6 @@ def _json(value: Any, *, is_lsn: bool) -> Any:
 
 
 def lsn_to_json(lsn: int | None) -> str | None:
-    """The LSN as text."""
     return None if lsn is None else format_lsn(lsn)
 
 

@@ -1,4 +1,4 @@
-"""``GroupReport``: what a shape group reports to the driver after each micro-batch that reaches it."""
+"""``GroupReport``: the report of a shape group to the driver after each micro-batch that reaches it."""
 
 import json
 from collections.abc import Collection

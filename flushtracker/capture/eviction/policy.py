@@ -21,8 +21,8 @@ and if, over this period,
 and if it holds at least ``at_least_bytes``: the server removes WAL in files of 16 MiB, so less frees nothing.
 
 Unless the rule allows it, no shape is evicted if others of the same writer stopped at the same moment
-(:mod:`flushtracker.status.stall`): their writer is down, the next shape holds as much WAL, and nobody wants to remove
-all of them.
+(:mod:`flushtracker.status.stall`): their writer is down, and the next shape holds as much WAL, so all of them
+would have to be evicted.
 
 Then the shape is evicted if it was seen without progress for longer than ``remove_after``; or if the slot retains more
 than its limit, and this shape holds at least half of it. The rest may be an open transaction, which no eviction ends.

@@ -121,7 +121,6 @@ class DelayedShapes:
 
     @property
     def table_oids(self) -> Set[int]:
-        """The OIDs of their tables."""
         return {table.oid for delay in self._delays.values() for table in delay.tables}
 
     def connect(self, server: PublishableTables) -> None:

@@ -77,7 +77,7 @@ class ShapeLosses:
         return reasons
 
     def by_unreadable(self, table: int, column: str, transaction: TransactionIdentity) -> Reasons:
-        """The shapes that get ``transaction`` and read ``column``, a value of which cannot be decoded."""
+        """The shapes that get ``transaction`` and read ``column``, which has a value that cannot be decoded."""
         reasons = {}
         for entry in self._that_get(table, transaction):
             part = self._router.part(entry.definition.id, table)

@@ -216,7 +216,7 @@ class PublishFence:
             while not self._has_ended.is_set() and not self._is_fenced:
                 self._try_to_watch()
                 self._has_ended.wait(CHECK_S)
-        except Exception as error:  # noqa: BLE001  whatever it is, the thread that publishes must learn it
+        except Exception as error:  # noqa: BLE001  the publishing thread must get any error
             self._failure = error
 
     def _try_to_watch(self) -> None:

@@ -57,7 +57,6 @@ class Question(Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        """Whether its thread is still running."""
         return self._asked is not None and self._asked.is_alive()
 
 

@@ -61,7 +61,6 @@ class LiveSnapshotStatus:
         self.note_looked()
 
     def note_attempt(self, attempt: AttemptStatus | None) -> None:
-        """Record the current attempt."""
         last = self._last
         if attempt is not None and attempt != last.attempt:
             before = last.attempt
@@ -96,7 +95,6 @@ class LiveSnapshotStatus:
         self._last = replace(self._last, sources=tuple(sources.values()), tables=tuple(listed))
 
     def note_failures(self, failures: Sequence[ShapeFailure]) -> None:
-        """Record the failed shapes."""
         listed = (replace(failure, reason=bounded(failure.reason)) for failure in failures[:MOST_SHAPES])
         self._last = replace(self._last, failed_shapes=len(failures), failures=tuple(listed))
 

@@ -1,4 +1,4 @@
-"""``LogClaim``: lets one writer append to a shape log, and tells which of its batches the log has.
+"""``LogClaim``: lets one writer append to a shape log, and knows which of its batches are in the log.
 
 All appends to a log carry one app transaction, whose version only rises: ``claim << 32 | batch``. A starting writer
 takes the next even claim; its appends carry that plus one, and their batch number plus one. Delta refuses an append

@@ -37,14 +37,14 @@ class FollowedLog:
     def healed(
         cls, shape: FoundShape, after: Position, before: FoundShape, begun: ShapeSnapshot, upto: int
     ) -> "FollowedLog":
-        """From a position on, by the difference to the shape's rows after the transactions up to ``upto``.
+        """From a position on, beginning with the difference to the shape's rows after the transactions up to ``upto``.
 
-        ``begun`` is the snapshot of the shape ``before`` that the follower started from. The difference comes after
-        all that the follower has read, and before all that it has yet to read, so it has an offset between the two.
+        ``begun`` is the snapshot of the shape ``before`` that the follower started from. The offset of the difference
+        is after everything that the follower has read, and before everything that it reads next.
 
         Raises:
-            PositionError: there is none. Commits are 8 bytes apart at least, so that takes as many differences in a
-                row, with no transaction between.
+            PositionError: no offset is free there. Commits are at least 8 bytes apart, so this needs that many
+                differences in a row, without a transaction between them.
         """
         tx_offset = upto
         if before.source == shape.source and after.tx_offset >= upto:

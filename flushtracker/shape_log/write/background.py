@@ -146,7 +146,7 @@ class ShapesThread(PeriodicThread):
         started_s = time.monotonic()
         try:
             self._count()
-        except Exception as error:  # noqa: BLE001  the status lacks it, and the job goes on
+        except Exception as error:  # noqa: BLE001  missing in the status; the job continues
             logger.warning("shapes not counted, retrying: %s", error)
             self._status.note_failure(error)
         self._period_s = max(_SHAPES_PERIOD_S, 20 * (time.monotonic() - started_s))

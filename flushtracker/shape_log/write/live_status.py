@@ -68,7 +68,6 @@ class LiveWriteStatus(LiveQuery):
         self._recent = (*(each for each in self._recent if each[0] > at_ms - _RATE_MS), (at_ms, rows))
 
     def note_gaps(self, gaps: Mapping[tuple[str, str], str]) -> None:
-        """Record the shapes with a gap."""
         notes: dict[str, list[ShapeNote]] = {}
         for (source, shape_id), gap in gaps.items():
             notes.setdefault(source, []).append(ShapeNote(shape_id, bounded(gap)))
@@ -82,7 +81,6 @@ class LiveWriteStatus(LiveQuery):
         self._shapes = shapes
 
     def note_cuts(self, cuts: Mapping[str, int]) -> None:
-        """Record new cuts in the log."""
         at_ms = self._clock_ms()
         self._cuts = {**self._cuts, **{source: (lsn, at_ms) for source, lsn in cuts.items()}}
 
@@ -91,7 +89,6 @@ class LiveWriteStatus(LiveQuery):
         self._failure = Failure(self._clock_ms(), bounded(str(error)))
 
     def upkeep_started(self) -> None:
-        """Record that upkeep is running."""
         self._upkeep = replace(self._upkeep, running_since_ms=self._clock_ms())
 
     def upkeep_done(self, done: UpkeepReport) -> None:

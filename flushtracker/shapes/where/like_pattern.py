@@ -68,7 +68,7 @@ class LikePattern:
         return all(piece.isascii() for piece in self.pieces)
 
     def matcher(self) -> Callable[[str], bool]:
-        """Compile the pattern: the returned function tells whether a text matches."""
+        """Compile the pattern: the returned function returns whether a text matches."""
         return partial(_matches, [re.compile(piece, self.flags) for piece in self.pieces], self.last_length)
 
     def matches(self, text: str) -> bool:

@@ -17,7 +17,7 @@ from flushtracker.shapes.where.tree import AnyOf, ColumnRef, Comparison, Constan
 from flushtracker.wal.changes import Relation
 
 RequiredValues: TypeAlias = Mapping[str, frozenset[Value]]
-"""For each column listed, the values one of which a row must have; empty if no row can match."""
+"""For each column listed, the allowed values: a matching row has one of them; empty if no row can match."""
 
 
 def required_values(condition: Node, relation: Relation) -> RequiredValues:

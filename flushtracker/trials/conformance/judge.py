@@ -57,7 +57,8 @@ RULES: Final[Mapping[Rule, str]] = {
 
 
 class Judge:
-    """Is told of every event of a trial, in order; ``violations`` has the first violation of each rule.
+    """Its methods must be called for everything that happens in a trial, in order; ``violations`` has the first
+    violation of each rule.
 
     ``writer`` is the name of the writer under test.
     """

@@ -40,7 +40,7 @@ class _Attempt:
 
 
 class RowsJudge:
-    """Is told of everything that is sent, in order."""
+    """Its methods must be called for everything that is sent, in order."""
 
     def __init__(self) -> None:
         self._transactions: dict[Shape, dict[int, _Transaction]] = {}

@@ -39,7 +39,9 @@ class SimulatedSnapshots:
         return [first]
 
     def attempt(self, ahead: int) -> list[SnapshotEvent]:
-        """Return all events of a new attempt, after ``ahead`` further transactions, some of which it does not see."""
+        """Return all events of a new attempt, after ``ahead`` further transactions; some transactions are not visible
+        to it.
+        """
         source, rng = self.source, self._rng
         for _ in range(ahead):
             source.transaction(len(source.transactions))
