@@ -1,7 +1,8 @@
 """The registry table: the entries of the topic ``shapes``, copied by the writer, so that readers need no Kafka.
 
 The row of a (source, type, id) with the greatest ``written_at`` is current. ``written_at`` never goes back, even if the
-clock does. Only changed entries are appended, and few ever change, so the table stays small.
+clock does. Only changed entries are appended, and a change costs its readers the rows of that change. Rows that others
+have replaced are deleted by :meth:`RegistryTable.fold`.
 
 Entries of tables and sources do not show which of two is later. So only the writer that started last may append
 (:mod:`flushtracker.delta.fence`): a replaced one may still have older entries, and its clock may be ahead.
@@ -12,21 +13,29 @@ that lost its checkpoint rereads old entries, and a replaced one may append late
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.compaction import compact
-from flushtracker.delta.data_file import write_file
+from flushtracker.delta.data_file import read_blocks, write_file
 from flushtracker.delta.fence import Fence
+from flushtracker.delta.registry_rows import (
+    SCHEMA,
+    WrittenEntry,
+    as_rows,
+    counting_rows,
+    not_condensed,
+    with_rows,
+    without_definitions,
+)
 from flushtracker.delta.storage import asked, missing_columns, refresh, storage_reason, table_rows
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable, require_version
@@ -38,17 +47,17 @@ logger = logging.getLogger(__name__)
 
 COMPACT_EVERY: Final = 100
 
-_COMPACTED_BYTES: Final = 64 << 20
+FOLDED_APP_ID: Final = "flushtracker: rows up to this time are here, or were replaced"
+"""Its version in the table's log is a time in µs since 1970. Persisted."""
 
-SCHEMA: Final = pa.schema(
-    [
-        ("source", pa.string()),
-        ("type", pa.string()),
-        ("id", pa.string()),
-        ("entry", pa.string()),
-        ("written_at", pa.timestamp("us", tz="UTC")),
-    ]
-)
+_COMPACTED_BYTES: Final = 64 << 20
+_ATTEMPTS: Final = 5
+_NEW_FILES: Final = 10
+"""So many are read one by one, more by one query."""
+
+LEAST_FOLDED: Final = 1_000
+"""Rows that may go before any do; of a table with more entries, half as many as it has."""
+
 CONFIGURATION: Final = {
     PROPERTY: str(VERSION),
     "delta.checkpointInterval": "100",
@@ -56,15 +65,6 @@ CONFIGURATION: Final = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 _STEP: Final = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenEntry:
-    """A registry entry, and when it was written to this table."""
-
-    entry: RegistryEntry
-    text: str
-    written_at: datetime
 
 
 class RegistryTable:
@@ -96,6 +96,7 @@ class RegistryTable:
         require_version(self._table, "registry table", uri)
         self._fence = Fence(f"registry table {uri}", "writer", self._table, self._commits, self._versions)
         self._read_version = -1
+        self._read_files: frozenset[str] = frozenset()
         self._registry = Registry()
         self._written: Mapping[EntryKey, WrittenEntry] = {}
         self._written_us: frozenset[int] = frozenset()
@@ -126,29 +127,36 @@ class RegistryTable:
         return self._table.version() != self._read_version
 
     def entries(self) -> Registry:
-        """The current entries; reads rows only if the table has changed."""
+        """The current entries; reads only what the table has more than at the last call."""
         if not self.has_changed():
             return self._registry
         try:
-            rows = table_rows(self._table, SCHEMA.names)
-        except (DeltaError, OSError) as error:
+            files = frozenset(pa.table(self._table.get_add_actions())["path"].to_pylist())
+            new = files - self._read_files
+            # Of a file that is gone, some row may be, too.
+            has_all = bool(self._read_files) and self._read_files <= files and len(new) <= _NEW_FILES
+            rows = self._rows_of(new) if has_all else table_rows(self._table, SCHEMA.names)
+        except (DeltaError, OSError, pa.ArrowException) as error:
             raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
-        found: dict[EntryKey, WrittenEntry] = {}
-        for row in rows.sort_by("written_at").to_pylist():
-            try:
-                entry = parse_registry_entry(row["entry"])
-            except DecodeError as error:
-                # The error type distinguishes a valid entry of a newer release from a damaged one.
-                raise type(error)(
-                    f"registry table {self.uri}: entry {row['type']} {row['id']} of source {row['source']}: {error}"
-                ) from error
-            key = row["source"], row["type"], row["id"]
-            if key not in found or not goes_back(entry, found[key].entry):
-                found[key] = WrittenEntry(entry, row["entry"], row["written_at"])
+        found = with_rows(self._written if has_all else {}, rows, self._written, self._parsed)
+        written_us = frozenset(rows["written_at"].cast(pa.int64()).to_pylist())
         self._registry, self._written = Registry.of(each.entry for each in found.values()), found
-        self._written_us = frozenset(rows["written_at"].cast(pa.int64()).to_pylist())
-        self._read_version = self._table.version()
+        self._written_us = self._written_us | written_us if has_all else written_us
+        self._read_version, self._read_files = self._table.version(), files
         return self._registry
+
+    def _rows_of(self, files: Iterable[str]) -> pa.Table:
+        blocks = [block for file in sorted(files) for block in read_blocks(self._storage, file, SCHEMA)]
+        return pa.concat_tables([SCHEMA.empty_table(), *blocks])
+
+    def _parsed(self, row: Mapping[str, Any]) -> RegistryEntry:
+        try:
+            return parse_registry_entry(row["entry"])
+        except DecodeError as error:
+            # The error type distinguishes a valid entry of a newer release from a damaged one.
+            raise type(error)(
+                f"registry table {self.uri}: entry {row['type']} {row['id']} of source {row['source']}: {error}"
+            ) from error
 
     @property
     def table_id(self) -> str:
@@ -161,11 +169,17 @@ class RegistryTable:
         return max(self._written_us, default=0)
 
     def has_row_of(self, written_us: int) -> bool:
-        """Whether :meth:`entries` has read a row with this :attr:`last_us`; rows are never deleted.
+        """Whether the table has had a row of this :attr:`last_us`, by what :meth:`entries` has read.
 
-        An older copy of the table lacks it, whatever was written to it since.
+        An older copy lacks it, whatever has been written to it since: no such copy is ever folded.
         """
-        return not written_us or written_us in self._written_us
+        return not written_us or written_us in self._written_us or written_us <= self._folded_us()
+
+    def _folded_us(self) -> int:
+        try:
+            return self._versions.get(self._table, FOLDED_APP_ID) or 0
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
 
     def written(self) -> Mapping[EntryKey, WrittenEntry]:
         """As :meth:`entries`, with the time of each."""
@@ -181,6 +195,27 @@ class RegistryTable:
             DecodeError: an entry cannot be read; then none is appended.
             SinkError: the table cannot be written, or this writer has been fenced.
         """
+        received = list(texts)
+        for left in reversed(range(_ATTEMPTS)):
+            changed = self._changed(received, now)
+            if not changed:
+                return 0
+            refused = self._try_append(as_rows(changed))
+            if refused is None:
+                return len(changed)
+            self._refresh()
+            if self._fence.is_taken:
+                # Otherwise upkeep has folded the table at that moment, or the append was committed after all.
+                self._fence.require()
+            if not left or not self._fence.is_taken:
+                raise SinkError(
+                    f"registry table {self.uri} refused {len(changed)} entries: another writer wrote to it at the same "
+                    "moment; let only one run"
+                ) from refused
+        return 0
+
+    def _changed(self, texts: Iterable[str], now: datetime) -> dict[EntryKey, WrittenEntry]:
+        """The entries among ``texts`` that differ from the current ones."""
         current = self.written()
         changed: dict[EntryKey, WrittenEntry] = {}
         # Later than everything written before; the entries of this append are in the order received.
@@ -193,18 +228,13 @@ class RegistryTable:
             if known is not None and goes_back(entry, known.entry):
                 written = known
             elif known is not None and isinstance(entry, ShapeEntry) and entry.is_condensed:
-                written = _not_condensed(entry, known, written.written_at)
+                written = not_condensed(entry, known, written.written_at)
             if key not in current or current[key].text != written.text:
                 changed[key] = written
-        if not changed:
-            return 0
-        rows = [(*key, each.text, each.written_at) for key, each in changed.items()]
-        table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
-        self._commit(table)
-        return len(changed)
+        return changed
 
-    def _commit(self, rows: pa.Table) -> None:
-        """Append rows made from the table's open version."""
+    def _try_append(self, rows: pa.Table) -> CommitFailedError | None:
+        """Append rows, which were made from the version at which the table is open; the error if that conflicts."""
         before, transactions = self._table.version(), [self._fence.transaction] if self._fence.is_taken else []
         if transactions:
             self._fence.require()
@@ -213,13 +243,11 @@ class RegistryTable:
             self._commits.commit(self._table, [file], transactions)
             self._versions.note(self._table, transactions)
         except CommitFailedError as error:
-            raise SinkError(
-                f"registry table {self.uri} refused {len(rows)} entries: another writer wrote to it at the same "
-                "moment; let only one run"
-            ) from error
+            return error
         except (DeltaError, OSError) as error:
             raise SinkError(f"registry table {self.uri} cannot be written: {storage_reason(error)}") from error
         self._compact_if_due(before)
+        return None
 
     def _compact_if_due(self, before: int) -> None:
         """Compact if the version has passed a multiple of ``COMPACT_EVERY`` since ``before``."""
@@ -234,22 +262,33 @@ class RegistryTable:
         except (DeltaError, OSError, pa.ArrowException) as error:
             logger.warning("registry table not compacted uri=%s reason=%s", self.uri, storage_reason(error))
 
+    def fold(self, last_seen_us: Callable[[], int], deleted_us: int) -> int:
+        """Delete the rows that others have replaced, once they are many; returns their number. Raises ``SinkError``.
 
-def _not_condensed(entry: ShapeEntry, known: WrittenEntry, now: datetime) -> WrittenEntry:
-    """The known entry of a removed shape, in place of its condensed one: readers may need the definition.
+        Of shapes whose removal was written up to ``deleted_us``, only that is kept, and why. A table without the row of
+        ``last_seen_us``, the last one that its shape log needs, is an older copy, and stays as it is.
 
-    If the removal itself was missed, it is taken from the condensed entry, with the incarnation that has ended.
-    """
-    if not isinstance(known.entry, ShapeEntry):
-        return known
-    incarnation = entry.definition.incarnation
-    if known.entry.removed_at is not None and known.entry.definition.incarnation >= incarnation:
-        return known
-    removed = replace(
-        known.entry,
-        definition=replace(known.entry.definition, incarnation=incarnation),
-        removed_at=entry.removed_at,
-        ended_because=entry.ended_because,
-        evicted_at_ms=entry.evicted_at_ms,
-    )
-    return WrittenEntry(removed, removed.to_json(), now)
+        The commit replaces the files that were read, all or none: no reader has less than the rows that count, and what
+        is appended meanwhile stays. So any process may fold.
+        """
+        current = self.written()
+        if self._table.metadata().configuration.get("delta.appendOnly") == "true":
+            return 0
+        try:
+            files = pa.table(self._table.get_add_actions()).to_pylist()
+            condensed = without_definitions(current, deleted_us)
+            replaced = sum(file["num_records"] or 0 for file in files) - len(current) + len(condensed)
+            if replaced <= max(LEAST_FOLDED, len(current) // 2):
+                return 0
+            needed_us = last_seen_us()
+            if not self.has_row_of(needed_us):
+                return 0
+            rows = counting_rows(table_rows(self._table, SCHEMA.names), {**current, **condensed}, needed_us)
+            folded_us = self._folded_us()
+            last_us = [Transaction(FOLDED_APP_ID, self.last_us)] if self.last_us > folded_us else []
+            file = write_file(self._storage, f"part-{uuid.uuid4().hex}.parquet", rows)
+            removed = [(each["path"], each["size_bytes"]) for each in files]
+            is_first = self._commits.replace(self._table, removed, [file], last_us, is_deletion=True)
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise SinkError(f"registry table {self.uri} cannot be folded: {storage_reason(error)}") from error
+        return replaced if is_first else 0

@@ -20,11 +20,12 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.delta.storage import literal, storage_reason
+from flushtracker.delta.storage import literal, refresh, storage_reason
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeKey
+from flushtracker.shape_log.table.cuts import registry_row
 from flushtracker.shape_log.table.files import LogFile, LogFiles
 from flushtracker.shape_log.table.retention import Retain, Retention
 from flushtracker.shape_log.table.runs import Merged, Runs
@@ -91,6 +92,8 @@ class ShapeLogUpkeep:
         self._runs = Runs(self._table, self._files, settings or MergeSettings())
         self._retention = None if retain is None else Retention(self._table, self._files, retain)
         self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
+        self._deleted_us = 0
+        """The logs of shapes whose removal was written up to then are deleted."""
         self._is_vacuum_due = False
         """Set until a vacuum has succeeded, whatever else fails meanwhile."""
 
@@ -101,6 +104,7 @@ class ShapeLogUpkeep:
             try:
                 deleted = self._delete_removed(now)
                 folded, dropped = self._fold(now)
+                self._fold_registry()
             finally:
                 # These read rows, and fail permanently if a file is lost.
                 vacuumed = self._vacuum() if self._is_vacuum_due else 0
@@ -125,7 +129,7 @@ class ShapeLogUpkeep:
         # Before the registry is read: a snapshot of the next incarnation, which must not be deleted, is only taken once
         # the registry has that incarnation.
         files = self._files.current()
-        done_us = self._table.transaction_version(DELETED_APP_ID) or 0
+        done_us = self._deleted_us = self._table.transaction_version(DELETED_APP_ID) or 0
         removed = {
             key: each for key, each in self._removed(self._registry).items() if done_us < each.written_us <= due_us
         }
@@ -162,12 +166,22 @@ class ShapeLogUpkeep:
             return 0, 0
         return self._retention.run(now, self._registry.entries())
 
+    def _fold_registry(self) -> None:
+        """Delete rows of the registry table that others have replaced, if they are many."""
+        if (registry := self._registry) is None:
+            return
+
+        def last_seen_us() -> int:
+            refresh(self._table)
+            return registry_row(self._table.transaction_version, registry.table_id)
+
+        if rows := registry.fold(last_seen_us, self._deleted_us):
+            logger.info("registry table folded rows=%d uri=%s", rows, registry.uri)
+
     @staticmethod
     def _removed(registry: RegistryTable) -> dict[ShapeKey, _Removed]:
         return {
-            (source, shape_id): _Removed(
-                (written.written_at - _EPOCH) // _MICROSECOND, removed_at.tx_offset, entry.definition.incarnation
-            )
+            (source, shape_id): _Removed(written.written_us, removed_at.tx_offset, entry.definition.incarnation)
             for (source, _, shape_id), written in registry.written().items()
             if isinstance(entry := written.entry, ShapeEntry) and (removed_at := entry.removed_at) is not None
         }

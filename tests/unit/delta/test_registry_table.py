@@ -1,10 +1,13 @@
 """The registry table: the last entry of each shape, table and source, read without Kafka."""
 
+import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
@@ -12,8 +15,9 @@ from deltalake.transaction import AddAction
 from flushtracker.delta import registry_table
 from flushtracker.delta.data_file import write_file
 from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.delta.storage import table_rows
 from flushtracker.errors import DecodeError, SinkError
-from flushtracker.events.registry_events import ShapeEntry, SourceEntry
+from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, SourceEntry, parse_registry_entry
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 
@@ -124,7 +128,7 @@ def test_entry_that_was_compared_before_another_writer_started_is_refused(
         return write_file(*arguments)
 
     monkeypatch.setattr(registry_table, "write_file", replace_it)
-    with pytest.raises(SinkError, match="refused 1 entries: another writer wrote to it at the same moment"):
+    with pytest.raises(SinkError, match="this writer has been fenced: another writer"):
         stale.append([entries[1].to_json()], _NOW + timedelta(hours=1))
     assert RegistryTable(uri).entries().entries[_SOURCE, "source", ""] == entries[2]
 
@@ -159,3 +163,149 @@ def test_registry_table_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert table.append([entry(f"s{number}").to_json()], _NOW) == 1
     assert len(table.entries().entries) == 35
     assert len(DeltaTable(str(tmp_path / "shapes")).file_uris()) < 12
+
+
+def _seen(us: int = 0) -> Callable[[], int]:
+    return lambda: us
+
+
+def _changed(table: RegistryTable, times: int) -> None:
+    """The entry of the source changes so often, as with each capture that claims it."""
+    for number in range(times):
+        table.append([SourceEntry(_SOURCE, LogOffset(number, 0), "7.1").to_json()], _NOW + timedelta(seconds=number))
+
+
+def test_the_table_has_no_more_rows_than_entries_after_all_have_changed_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shapes come and go, and so do their tables' columns: what replaced rows had, nobody needs."""
+    monkeypatch.setattr(registry_table, "LEAST_FOLDED", 20)
+    uri = str(tmp_path / "shapes")
+    table = RegistryTable(uri, create=True)
+    early = RegistryTable(uri)
+    table.append([entry("a").to_json(), entry("b").to_json(), entry("c").to_json()], _NOW)
+    table.append([entry("b", LogOffset(20, 0)).to_json()], _NOW)
+    _changed(table, 10)
+    assert table.fold(_seen(), 0) == 0
+    _changed(table, 20)
+    before, version = table.written(), DeltaTable(uri).version()
+    assert early.written() == before
+    assert table.fold(_seen(), 0) == 30
+    for reader in (table, early, RegistryTable(uri)):
+        assert reader.written() == before
+        assert len(table_rows(DeltaTable(uri), ["id"])) == len(before) == 4
+    assert len(table_rows(DeltaTable(uri, version=version), ["id"])) == 34, "a reader of the version before has all"
+    assert table.fold(_seen(), 0) == 0
+
+
+def test_of_a_shape_whose_log_is_deleted_the_end_is_kept_and_not_the_definition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not come back, so its id is kept; one that was removed later has its log, and its definition."""
+    monkeypatch.setattr(registry_table, "LEAST_FOLDED", 0)
+    table = RegistryTable(str(tmp_path / "shapes"), create=True)
+    removed = [replace(entry(name, LogOffset(20, 0)), ended_because="it cannot go on") for name in "abc"]
+    for number, each in enumerate(removed):
+        table.append([each.to_json()], _NOW + timedelta(seconds=number))
+    written = table.written()
+    assert table.fold(_seen(), written[_SOURCE, "shape", "b"].written_us) == 2
+    registry = RegistryTable(str(tmp_path / "shapes")).entries()
+    assert [registry.shape(_SOURCE, name) for name in "abc"] == [
+        *(each.condensed() for each in removed[:2]),
+        removed[2],
+    ]
+    assert {key: each.written_at for key, each in table.written().items()} == {
+        key: each.written_at for key, each in written.items()
+    }
+    assert table.append([entry("a").to_json(), removed[0].condensed().to_json()], _NOW) == 0
+
+
+def test_entries_that_are_appended_while_the_table_is_folded_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the job's driver, whose upkeep folds in another thread: also one that the writer had prepared before."""
+    monkeypatch.setattr(registry_table, "LEAST_FOLDED", 20)
+    uri = str(tmp_path / "shapes")
+    writer, upkeep = RegistryTable(uri, create=True), RegistryTable(uri)
+    writer.fence_others()
+    _changed(writer, 30)
+
+    def append_first(*arguments: Any) -> AddAction:
+        monkeypatch.setattr(registry_table, "write_file", fold_first)
+        writer.append([entry("a").to_json()], _NOW + timedelta(hours=1))
+        return write_file(*arguments)
+
+    def fold_first(*arguments: Any) -> AddAction:
+        monkeypatch.setattr(registry_table, "write_file", write_file)
+        assert RegistryTable(uri).fold(_seen(), 0) == 29
+        return write_file(*arguments)
+
+    monkeypatch.setattr(registry_table, "write_file", append_first)
+    assert upkeep.fold(_seen(), 0) == 0, "another one was first"
+    found = RegistryTable(uri).entries()
+    assert found.shape(_SOURCE, "a") == entry("a")
+    assert found.entries[_SOURCE, "source", ""] == SourceEntry(_SOURCE, LogOffset(29, 0), "7.1")
+    assert len(table_rows(DeltaTable(uri), ["id"])) == 2
+
+
+def test_an_older_copy_is_told_from_the_table_also_after_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a row that the log has seen: folded rows were there, and a copy that lacks them is never folded."""
+    monkeypatch.setattr(registry_table, "LEAST_FOLDED", 20)
+    uri, copy = str(tmp_path / "shapes"), str(tmp_path / "copy")
+    table = RegistryTable(uri, create=True)
+    _changed(table, 5)
+    table.entries()
+    early_us = table.last_us
+    shutil.copytree(uri, copy)
+    table.append([entry("a").to_json()], _NOW + timedelta(minutes=1))
+    table.entries()
+    seen_us = table.last_us
+    table.append([entry("a", LogOffset(20, 0)).to_json()], _NOW + timedelta(minutes=2))
+    table.entries()
+    replaced_us = table.last_us
+    _changed(table, 30)
+    copied = RegistryTable(copy)
+    _changed(copied, 40)
+    assert copied.fold(_seen(seen_us), 0) == 0
+    copied.entries()
+    assert not copied.has_row_of(seen_us)
+    assert table.fold(_seen(seen_us), 0) > 0
+    for reader in (table, RegistryTable(uri)):
+        reader.entries()
+        assert [reader.has_row_of(us) for us in (early_us, seen_us, replaced_us, reader.last_us)] == [True] * 4
+        assert not reader.has_row_of(reader.last_us + 1)
+    times = table_rows(DeltaTable(uri), ["written_at"])["written_at"].cast(pa.int64()).to_pylist()
+    assert seen_us in times, "a reader of an earlier release looks for the row itself"
+    assert early_us not in times
+
+
+def test_a_change_costs_readers_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all shapes that there ever were; also where files were merged, or the table was folded."""
+    monkeypatch.setattr(registry_table, "LEAST_FOLDED", 1)
+    uri = str(tmp_path / "shapes")
+    writer, reader = RegistryTable(uri, create=True), RegistryTable(uri)
+    writer.append([entry(f"s{number}").to_json() for number in range(100)], _NOW)
+    reader.entries()
+    parsed, queried = list[str](), list[str]()
+
+    def parse(text: str) -> RegistryEntry:
+        parsed.append(text)
+        return parse_registry_entry(text)
+
+    def query(opened: DeltaTable, selected: Iterable[str]) -> pa.Table:
+        queried.append(opened.table_uri)
+        return table_rows(opened, selected)
+
+    monkeypatch.setattr(registry_table, "parse_registry_entry", parse)
+    monkeypatch.setattr(registry_table, "table_rows", query)
+    removed = entry("s7", LogOffset(20, 0))
+    writer.append([removed.to_json()], _NOW)
+    del parsed[:], queried[:]
+    assert reader.entries().shape(_SOURCE, "s7") == removed
+    assert (parsed, queried) == ([removed.to_json()], [])
+    monkeypatch.setattr(registry_table, "COMPACT_EVERY", 1)
+    writer.append([entry("more").to_json()], _NOW)
+    del parsed[:]
+    assert len(reader.entries().entries) == 101
+    # One row that does not count any more is in the merged file.
+    assert sorted(parsed) == sorted([entry("s7").to_json(), entry("more").to_json()])

@@ -10,7 +10,8 @@ import pytest
 from deltalake import write_deltalake
 
 from flushtracker.capture.source.prior_state import last_entries
-from flushtracker.delta.registry_table import SCHEMA, RegistryTable
+from flushtracker.delta.registry_rows import SCHEMA
+from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import START_ANEW, DecodeError, NewerEventError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent

@@ -7,8 +7,9 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.delta import registry_table
+from flushtracker.delta import registry_rows
 from flushtracker.delta.fence import FENCING_APP_ID
+from flushtracker.delta.registry_table import FOLDED_APP_ID
 from flushtracker.errors import DecodeError, StateError
 from flushtracker.events.records import record_of
 from flushtracker.events.registry_events import (
@@ -430,6 +431,7 @@ def test_condensed_entry_is_read_and_written_unchanged() -> None:
 def test_owner_of_a_table_is_told_from_others_as_before() -> None:
     """Of the ack table and the registry table: by a release that is replaced during an upgrade, too."""
     assert FENCING_APP_ID == "flushtracker: owner of this table"
+    assert FOLDED_APP_ID == "flushtracker: rows up to this time are here, or were replaced"
 
 
 def test_ack_table_keeps_its_columns() -> None:
@@ -454,7 +456,7 @@ def test_the_shape_log_and_the_registry_table_keep_their_columns_and_what_their_
         "flushtracker: complete up to here, by registry table {registry}, source {source}",
         "flushtracker: cuts by the row of this time of registry table {registry}",
     )
-    for schema, columns in ((log_columns.SCHEMA, LOG_COLUMNS), (registry_table.SCHEMA, REGISTRY_COLUMNS)):
+    for schema, columns in ((log_columns.SCHEMA, LOG_COLUMNS), (registry_rows.SCHEMA, REGISTRY_COLUMNS)):
         assert " ".join(f"{field.name}:{field.type}" for field in schema) == columns
 
 

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 
+from flushtracker.delta import registry_table
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import query_rows, table_rows
@@ -355,6 +356,31 @@ def test_log_of_a_removed_shape_is_deleted_with_its_snapshot(log: str) -> None:
     assert upkeep.run(_NOW + timedelta(days=2)).deleted_shapes == 1
     assert [key[0] for key in row_keys(log)] == ["a"]
     assert data_changes(log) == [("add", True), ("remove", True)]
+
+
+def test_registry_table_is_kept_small_beside_the_log(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes that have come and gone leave their ids and their ends there, once their logs are deleted."""
+    monkeypatch.setattr(registry_table, "LEAST_FOLDED", 100)
+    shapes = f"{log}_shapes"
+    shape_ids = [f"removed{number}" for number in range(300)]
+    register(log, shape_entry("users"), *map(shape_entry, shape_ids))
+    register(log, *(shape_entry(shape_id, removed_at=LogOffset(9, 0)) for shape_id in shape_ids))
+    size = sum(map(len, table_rows(DeltaTable(shapes), ["entry"])["entry"].to_pylist()))
+    kept = ShapeLogUpkeep(log, shapes)
+    kept.run(_NOW)
+    assert len(table_rows(DeltaTable(shapes), ["id"])) == 301
+    removed = RegistryTable(shapes).entries().shape(SOURCE, "removed7")
+    assert removed is not None
+    assert (removed.definition.table, removed.removed_at) == (("public", "users"), LogOffset(9, 0))
+    upkeep = ShapeLogUpkeep(log, shapes, delete_after=timedelta(0))
+    for _ in range(2):
+        upkeep.run(datetime(2100, 1, 1, tzinfo=timezone.utc))
+    found = RegistryTable(shapes).entries()
+    assert found.shape(SOURCE, "removed7") == removed.condensed()
+    live = found.shape(SOURCE, "users")
+    assert live is not None
+    assert live.definition.table == ("public", "users")
+    assert sum(map(len, table_rows(DeltaTable(shapes), ["entry"])["entry"].to_pylist())) < size / 4
 
 
 def test_the_deletion_of_many_removed_shapes_costs_what_they_have(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
