@@ -5,13 +5,11 @@ process ends.
 """
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Final
+from typing import Final
 
-from flushtracker.delta.storage import storage_reason
-from flushtracker.errors import SinkError
+from flushtracker.delta.temporary_file import temporary_failed, temporary_file
 from flushtracker.serve.messages import SEPARATOR
 
 PAGE_BYTES: Final = 10 << 20
@@ -31,17 +29,16 @@ class PageFile:
     """
 
     def __init__(self) -> None:
-        try:
-            self._file: IO[bytes] = tempfile.TemporaryFile(buffering=1 << 20)  # noqa: SIM115
-        except OSError as error:
-            raise _failed(error) from error
+        self._file = temporary_file(1 << 20)
         self.length = 0
+        self.is_kept = False
+        """Whether it is there for who asks next, too, and not only for those to whom it is being sent."""
 
     def append(self, data: bytes) -> None:
         try:
             self._file.write(data)
         except OSError as error:
-            raise _failed(error) from error
+            raise temporary_failed(error) from error
         self.length += len(data)
 
     def flush(self) -> None:
@@ -49,14 +46,14 @@ class PageFile:
         try:
             self._file.flush()
         except OSError as error:
-            raise _failed(error) from error
+            raise temporary_failed(error) from error
 
     def read(self, start: int, length: int) -> bytes:
         """Flushed bytes; raises ``SinkError``."""
         try:
             return os.pread(self._file.fileno(), length, start)
         except OSError as error:
-            raise _failed(error) from error
+            raise temporary_failed(error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,3 @@ class Page:
 
 def join(messages: Sequence[bytes]) -> bytes:
     return SEPARATOR.join(messages)
-
-
-def _failed(error: OSError) -> SinkError:
-    return SinkError(f"temporary files in {tempfile.gettempdir()} cannot be used: {storage_reason(error)}")

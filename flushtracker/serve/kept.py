@@ -84,7 +84,8 @@ class KeptPages:
         # A file takes disk space until the last of its pages is dropped.
         self.disk_bytes += file.length if self._files[file] == 0 else 0
         self._files[file] += sign
-        if not self._files[file]:
+        file.is_kept = self._files[file] > 0
+        if not file.is_kept:
             del self._files[file]
             self.disk_bytes -= file.length
 
@@ -150,6 +151,7 @@ class KeptStates:
         self._drop(key)
         if state.is_broken:
             return
+        state.file.is_kept = True
         self._states[key] = state, now_s, state.disk_bytes
         self.disk_bytes += self._states[key][2]
         newest = self._newest.get(state.handle.digest)
@@ -161,6 +163,7 @@ class KeptStates:
     def _drop(self, key: tuple[str, int, int]) -> None:
         found = self._states.pop(key, None)
         if found is not None:
+            found[0].file.is_kept = False
             self.disk_bytes -= found[2]
             if self._newest.get(key[0]) == key:
                 del self._newest[key[0]]

@@ -8,6 +8,7 @@ from flushtracker.config.serve_config import load_serve_config
 from flushtracker.process.clock import now_ms
 from flushtracker.process.program import log_to_stderr
 from flushtracker.process.stop_deadline import exit_if_hung
+from flushtracker.serve.body import PageFile
 from flushtracker.serve.live_status import LiveStatus
 from flushtracker.serve.server import Served, run_server
 from flushtracker.status.http.status_server import serving
@@ -22,8 +23,9 @@ def run(arguments: argparse.Namespace) -> int:
     log_to_stderr(logging.DEBUG if arguments.verbose else logging.INFO, arguments.log_format)
     config = load_serve_config(arguments.config)
     served = Served(config)
-    # A wrong path is an error at once; a storage that fails later is retried.
+    # A wrong path, or no folder for temporary files, is an error at once; a storage that fails later is retried.
     served.parts.reads.open()
+    PageFile()
     # A thread that hangs in a storage would keep the process alive.
     exit_if_hung("flushtracker serve", lambda: served.parts.watch.is_closed, STOP_TIMEOUT_S, arguments.log_format)
     live = LiveStatus(served, now_ms())

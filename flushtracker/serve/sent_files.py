@@ -1,7 +1,8 @@
 """``SentFiles``: limits the open files of answers and events that are being sent.
 
 A file dropped from the cache takes disk space until it has been sent, however slow its clients are. So slow clients are
-disconnected once another client needs the space.
+disconnected once another client needs the space. Clients of a file that is still cached take no space from others, only
+one of the open files.
 """
 
 import time
@@ -29,7 +30,10 @@ class _Sending:
 
 
 class SentFiles:
-    """At most :data:`MOST_FILES`, of ``most_bytes`` in total unless there is only one. For the event loop."""
+    """At most :data:`MOST_FILES`; none is added while those dropped from the cache have ``most_bytes``.
+
+    For the event loop.
+    """
 
     def __init__(self, most_bytes: int, now_s: Callable[[], float] = time.monotonic) -> None:
         self._most_bytes = most_bytes
@@ -54,7 +58,7 @@ class SentFiles:
             yield
             return
         if file not in self._files:
-            self._make_room(file.length)
+            self._make_room(file)
         sending = _Sending(file, self._now_s(), abort)
         self._sendings[sending] = None
         self._files[file] += 1
@@ -63,13 +67,14 @@ class SentFiles:
         finally:
             self._end(sending)
 
-    def _make_room(self, length: int) -> None:
+    def _make_room(self, file: PageFile) -> None:
         for each in list(self._sendings):
-            if self._has_room(length) or self._now_s() - each.began_s < LATE_S:
+            if self._has_room(file) or self._now_s() - each.began_s < LATE_S:
                 break
-            self._end(each)
-            each.abort()
-        if not self._has_room(length):
+            if len(self._files) >= MOST_FILES or not each.file.is_kept:
+                self._end(each)
+                each.abort()
+        if not self._has_room(file):
             raise UnavailableError("too many answers are being sent; try again", 5)
 
     def _end(self, sending: _Sending) -> None:
@@ -80,7 +85,9 @@ class SentFiles:
             if not self._files[sending.file]:
                 del self._files[sending.file]
 
-    def _has_room(self, length: int) -> bool:
-        """Whether another file may be sent."""
-        sent_bytes = sum(each.length for each in self._files)
-        return len(self._files) < MOST_FILES and (not self._files or sent_bytes + length <= self._most_bytes)
+    def _has_room(self, file: PageFile) -> bool:
+        """Whether another file may be sent: any may be, if there is none that is not kept."""
+        dropped_bytes = [each.length for each in self._files if not each.is_kept]
+        more_bytes = 0 if file.is_kept else file.length
+        is_free = not dropped_bytes or sum(dropped_bytes) + more_bytes <= self._most_bytes
+        return is_free and len(self._files) < MOST_FILES

@@ -29,7 +29,7 @@ class StateRows:
         self.facts: Final = facts
         self.tx: Final = tx
         self.version: Final = version
-        self._file = file
+        self.file: Final = file
         self._pages: dict[int, Page] = {}
         self._first = self._start = self._rows = self._held = 0
         self._is_complete = False
@@ -39,7 +39,7 @@ class StateRows:
 
     @property
     def disk_bytes(self) -> int:
-        return self._file.length
+        return self.file.length
 
     @property
     def rows(self) -> int:
@@ -76,13 +76,13 @@ class StateRows:
 
     def _write(self, parts: list[bytes]) -> None:
         if parts:
-            self._file.append(b"".join(parts))
+            self.file.append(b"".join(parts))
 
     def _end_page(self, *, is_end: bool) -> None:
-        self._file.flush()
-        body = Body(b"", self._file, self._start, self._file.length - self._start)
+        self.file.flush()
+        body = Body(b"", self.file, self._start, self.file.length - self._start)
         self._pages[self._first] = Page(body, self.tx, 0 if is_end else self._rows, is_end, self.version)
-        self._first, self._start, self._held = self._rows, self._file.length, 0
+        self._first, self._start, self._held = self._rows, self.file.length, 0
 
     # On the event loop.
 

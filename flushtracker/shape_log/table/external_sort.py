@@ -8,15 +8,13 @@ The files are unnamed, so nothing is left of them however the process ends. They
 as the rows, or twice that while many runs are merged into one.
 """
 
-import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
-from flushtracker.delta.storage import storage_reason
-from flushtracker.errors import SinkError
+from flushtracker.delta.temporary_file import temporary_failed, temporary_file
 
 ROWS: Final = 8192
 """The maximum number of rows in a returned table."""
@@ -73,13 +71,13 @@ class _Run:
 
     def __init__(self, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
         self.schema = schema
+        self._file = temporary_file()
         try:
-            self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  it is deleted with this object
             with pa.ipc.new_stream(self._file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
                 for table in tables:
                     stream.write_table(table, max(1, len(table) * _HEAD_BYTES // max(1, table.nbytes)))
         except OSError as error:
-            raise _failed(error) from error
+            raise temporary_failed(error) from error
 
     def tables(self) -> Iterator[pa.Table]:
         try:
@@ -88,7 +86,7 @@ class _Run:
                 for batch in stream:
                     yield pa.Table.from_batches([batch])
         except OSError as error:
-            raise _failed(error) from error
+            raise temporary_failed(error) from error
 
 
 def _run(tables: Sequence[pa.Table], by: Sequence[str]) -> _Run:
@@ -127,7 +125,3 @@ def _place(table: pa.Table, index: int, by: Sequence[str]) -> _Place:
 
 def _schema_of_all(schemas: Sequence[pa.Schema]) -> pa.Schema:
     return pa.unify_schemas(schemas) if schemas else pa.schema([])
-
-
-def _failed(error: OSError) -> SinkError:
-    return SinkError(f"temporary files in {tempfile.gettempdir()} cannot be used: {storage_reason(error)}")

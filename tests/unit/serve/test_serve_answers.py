@@ -673,10 +673,26 @@ async def test_bytes_that_are_being_sent_are_limited(log: str) -> None:
     append(log, inserts(10, "a"))
     async with serving(log) as server:
         files, slow = server.served.app.files, PageFile()
-        files._most_bytes = 10
+        files._most_bytes = 8
         slow.append(b"123456789")
         with files.sending(Body(b"", slow), lambda: None), files.sending(Body(b"", slow), lambda: None):
             assert (await server.get({**USERS, "offset": "-1"})).status == 503
+        assert (await server.get({**USERS, "offset": "-1"})).status == 200
+
+
+async def test_no_room_for_temporary_files_is_a_503(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that was full when Python looked for a folder for them is looked at again."""
+
+    def full() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    append(log, inserts(10, "a"))
+    async with serving(log) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr("tempfile.tempdir", None)
+            patched.setattr("tempfile._get_default_tempdir", full)
+            response = await server.get({**USERS, "offset": "-1"})
+            assert (response.status, response.headers["retry-after"]) == (503, "2")
         assert (await server.get({**USERS, "offset": "-1"})).status == 200
 
 

@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,3 +164,20 @@ def test_server_that_cannot_start_says_why(tmp_path: Path, log: str) -> None:
         done = run_to_end(command(path), timeout=120)
     assert done.returncode == 2
     assert "http.listen is 127.0.0.1" in done.stderr
+
+
+def test_server_that_has_no_room_for_temporary_files_says_so_at_its_start(tmp_path: Path, log: str) -> None:
+    """As on a full disk, or where nothing may be written: Python then finds no folder for them."""
+    program = (
+        "import sys, tempfile\n"
+        "def full():\n"
+        "    raise FileNotFoundError(2, 'No usable temporary directory found')\n"
+        "tempfile._get_default_tempdir = full\n"
+        "from flushtracker.cli import run\n"
+        "run(['serve', *sys.argv[1:]])\n"
+    )
+    done = run_to_end([sys.executable, "-c", program, "--config", str(configuration(tmp_path, log))], timeout=120)
+    assert done.returncode == 5
+    assert done.stderr.splitlines()[-1] == (
+        "flushtracker serve: temporary files cannot be used: [Errno 2] No usable temporary directory found"
+    )

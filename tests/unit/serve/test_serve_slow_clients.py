@@ -54,7 +54,8 @@ async def test_slow_clients_keep_no_file_from_others(tmp_path: Path, monkeypatch
     append(log, [*_large("users"), *_large("other")])
     async with serving(log) as server:
         files = server.served.app.files
-        files._most_bytes = 150_000
+        # Only the rows that were asked for last are kept.
+        server.served.parts.states._limit = files._most_bytes = 0
         slow = _SlowClient()
         asking = asyncio.create_task(slow.ask(server, b"shape=users&offset=-1"))
         await slow.has_begun.wait()
@@ -62,6 +63,25 @@ async def test_slow_clients_keep_no_file_from_others(tmp_path: Path, monkeypatch
         assert not slow.is_cut_off.is_set()
         assert (await server.get({"shape": "other", "offset": "-1"})).status == 200
         assert slow.is_cut_off.is_set()
+        await asking
+        assert not files
+
+
+async def test_clients_of_what_is_kept_are_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes its place on the disk anyway: to cut them off would free nothing."""
+    monkeypatch.setattr("flushtracker.serve.sent_files.LATE_S", 0.0)
+    log = users_log(tmp_path)
+    register(log, shape_entry("other"))
+    append(log, [*_large("users"), *_large("other")])
+    async with serving(log) as server:
+        files = server.served.app.files
+        files._most_bytes = 150_000
+        slow = _SlowClient()
+        asking = asyncio.create_task(slow.ask(server, b"shape=users&offset=-1"))
+        await slow.has_begun.wait()
+        assert (await server.get({"shape": "other", "offset": "-1"})).status == 200
+        assert not slow.is_cut_off.is_set()
+        slow.abort()
         await asking
         assert not files
 
