@@ -5,7 +5,7 @@ A key without a default is required; one with a default is written only if it ha
 each other is checked in the modules that use a struct.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -85,6 +85,12 @@ class Fragment(Struct, kw_only=True, omit_defaults=True):
     shapes: list[FragmentShape]
 
 
+FlushWriter: TypeAlias = Annotated[
+    CheckedName,
+    Meta(max_length=MAX_WRITER_LENGTH, description="Who has flushed, or of a removal the shape's writer."),
+]
+
+
 class Flush(Struct):
     """How far a shape is durable, or that it was removed. Anybody's program may send it, so its names are bounded."""
 
@@ -92,10 +98,7 @@ class Flush(Struct):
     source: BoundedName
     type: FlushType
     shape_id: BoundedName
-    writer: Annotated[
-        CheckedName,
-        Meta(max_length=MAX_WRITER_LENGTH, description="Who has flushed, or of a removal the shape's writer."),
-    ]
+    writer: FlushWriter
     offset: Offset
 
 
@@ -105,7 +108,7 @@ class FlushKey(Struct, array_like=True):
     source: BoundedName
     shape_id: BoundedName
     type: FlushType
-    writer: Annotated[CheckedName, Meta(max_length=MAX_WRITER_LENGTH)]
+    writer: FlushWriter
 
 
 class Item(Struct, omit_defaults=True):

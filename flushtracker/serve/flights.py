@@ -7,13 +7,13 @@ without them, because its result is cached for others.
 
 import asyncio
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Event
 from traceback import clear_frames
 from typing import Any, Final, Generic, TypeVar
 
 from flushtracker.serve.refusals import UnavailableError
+from flushtracker.status.http.daemon_pool import DaemonPool
 
 T = TypeVar("T")
 WAITING_PER_THREAD: Final = 32
@@ -75,7 +75,7 @@ class Flights:
     """
 
     def __init__(self, name: str, threads: int, waiting: int = WAITING_PER_THREAD) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._pool = DaemonPool(threads, name)
         self._limit = threads * (1 + waiting)
         self._flights: dict[Hashable, Flight[Any]] = {}
         self._open: set[Flight[Any]] = set()
@@ -113,7 +113,7 @@ class Flights:
         """Start nothing more, and abandon running reads."""
         for flight in self._open:
             flight.abandoned.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown()
 
     def _forget(self, key: Hashable, flight: Flight[Any]) -> None:
         if self._flights.get(key) is flight:

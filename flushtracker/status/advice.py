@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from flushtracker.status.ack_findings import idle_cause, job_finding, long_batch, slot_findings
+from flushtracker.status.ack_findings import idle_cause, job_finding, slot_findings
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.finding import Finding, are_holders_true
 from flushtracker.status.job_status import JobStatus, SourceStatus
@@ -40,7 +40,7 @@ def _advice(
 ) -> Iterator[Finding]:
     slot = None if capture is None else capture.slot
     busy = None if job is None else job_finding(job, source)
-    is_stale = job is not None and long_batch(job) is not None
+    is_stale = busy is not None and busy.kind == "batch_long"
     idle = None if slot is None or source is None or is_stale else idle_cause(slot, source)
     findings = [*(() if slot is None else slot_findings(slot)), *filter(None, (busy, idle))]
     if job is not None and source is not None and slot is not None:

@@ -1,6 +1,6 @@
 """``DaemonPool``: threads for answers, which the end of the process does not wait for.
 
-Python joins the threads of a ``ThreadPoolExecutor`` when the interpreter ends, daemons or not. A status read that waits
+Python joins the threads of a ``ThreadPoolExecutor`` when the interpreter ends, daemons or not. A read that waits
 for a storage would keep a finished program alive.
 """
 
@@ -46,3 +46,5 @@ class DaemonPool(Executor):
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001  it is passed to the caller that waits for the result
                 future.set_exception(error)
+            # A result may be a file, whose place on the disk is free when nobody has it.
+            del found, future, call
