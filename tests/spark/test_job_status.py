@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.errors import ConfigError, StatusError
-from flushtracker.operate.status.program_status_reader import read_program_status
+from flushtracker.status.http.peers import read_program_status
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.tracking.job.query import track_flushes
 from flushtracker.trials.local.postgres import free_port

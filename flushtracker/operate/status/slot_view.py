@@ -12,7 +12,6 @@ from flushtracker.errors import BrokerUnavailableError, PostgresUnavailableError
 from flushtracker.events.registry_events import is_source_entry
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.operate.status.overview import Overview, source_of
-from flushtracker.operate.status.program_status_reader import read_program_status
 from flushtracker.operate.status.question import Answer, Question
 from flushtracker.postgres.connection import connect, limit_statements, server_name
 from flushtracker.postgres.slot import read_slot_status, system_identifier
@@ -20,6 +19,7 @@ from flushtracker.postgres.upgrade_facts import read_upgrade_facts
 from flushtracker.process.clock import now_ms
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.current_sources import slot_of
+from flushtracker.status.http.peers import read_program_status
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.upgrade_facts import UpgradeFacts

@@ -1,4 +1,4 @@
-"""``StatusPeer``: the last status of another program, requested again every two seconds by its own thread.
+"""The status of another program: ``StatusPeer`` requests it again every two seconds, ``read_program_status`` once.
 
 ``fetch`` is the HTTP client; the server may return anything, slowly, or nothing.
 """
@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from http.client import HTTPException
 from threading import Event, Thread
 from typing import Final
+from urllib.error import HTTPError
 
-from flushtracker.errors import DecodeError
+from flushtracker.errors import DecodeError, StatusError
 from flushtracker.process.clock import now_ms
 from flushtracker.status.program_status import ProgramStatus, parse_status
 
@@ -19,6 +20,7 @@ _TIMEOUT_S: Final = 2.0
 _FRESH_MS: Final = 10_000
 _MAX_BYTES: Final = 1_048_576
 _CHUNK_BYTES: Final = 65_536
+_SHOWN_LENGTH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,25 @@ class StatusPeer:
         while not self._stopping.is_set():
             self.ask()
             self._stopping.wait(_PERIOD_S)
+
+
+def read_program_status(url: str, timeout_s: float) -> ProgramStatus:
+    """The status of the program at ``url``.
+
+    Each step over the network may take ``timeout_s``; many small ones may take longer.
+
+    Raises:
+        StatusError: there is no response, or it is not a status of this version.
+    """
+    try:
+        return parse_status(fetch(f"{url}/status.json", timeout_s))
+    except HTTPError as error:
+        raise StatusError(f"{url} answers, but with HTTP status {error.code}") from error
+    except (OSError, HTTPException, UnicodeError) as error:
+        reason = " ".join(fetch_failure(error).split())[:_SHOWN_LENGTH]
+        raise StatusError(f"{url} does not answer ({reason[:1].lower()}{reason[1:]})") from error
+    except (DecodeError, ValueError) as error:
+        raise StatusError(f"{url} answers, but {error}") from error
 
 
 def fetch(url: str, timeout_s: float) -> bytes:

@@ -6,8 +6,8 @@ from threading import Event
 import pytest
 
 from flushtracker.errors import ConfigError, SinkError
-from flushtracker.operate.status.program_status_reader import read_program_status
 from flushtracker.operate.status.question import Question
+from flushtracker.status.http.peers import read_program_status
 from tests.support.own_time import OwnTime
 from tests.support.status_pages import raw_server
 from tests.support.waiting import wait_until
