@@ -114,7 +114,6 @@ class Collector:
         return self._converter.in_transaction
 
     def handle_message(self, wal_lsn: int, data: bytes) -> None:
-        """Handle one message of the output plugin."""
         try:
             fragments = self._fragments(data)
         except DecodeError as error:

@@ -48,7 +48,6 @@ def place_of(path: str) -> Place:
 
 
 def is_uri(path: str) -> bool:
-    """Whether it is a URI and not a local path."""
     return bool(_FILE.match(path) or _URI.fullmatch(path))
 
 

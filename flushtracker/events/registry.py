@@ -95,7 +95,6 @@ def _progress(entry: ShapeEntry) -> tuple[int, bool]:
 
 
 def entry_key(entry: RegistryEntry) -> EntryKey:
-    """The key that an entry has in the registry."""
     match entry:
         case ShapeEntry():
             return entry.source, "shape", entry.definition.id

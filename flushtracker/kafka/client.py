@@ -150,7 +150,6 @@ class ClientErrors:
         )
 
     def masked(self, error: KafkaError) -> str:
-        """The error's text, with secrets masked."""
         text = self._options.masked(_TIMING.sub("", error.str()), shown=_NOT_SECRET)
         return text[:_MAX_REASON_CHARS].rstrip(".")
 

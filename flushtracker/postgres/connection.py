@@ -201,7 +201,6 @@ def rows(
 
 
 def quote_ident(name: str) -> str:
-    """A name as a quoted SQL identifier."""
     return sql.Identifier(name).as_string()
 
 

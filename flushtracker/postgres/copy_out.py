@@ -97,7 +97,6 @@ def interrupted(error: psycopg.Error) -> PostgresUnavailableError:
 
 
 def _first_error(results: list[pq.abc.PGresult]) -> PostgresError | None:
-    """The first error that the results report, if any."""
     for result in results:
         if result.status == pq.ExecStatus.FATAL_ERROR:
             # Without a SQLSTATE, the connection is lost.

@@ -123,7 +123,6 @@ def _standby_lacks(
 
 
 def _literal(connection: Connection, name: str) -> str:
-    """A text as an SQL literal."""
     return sql.Literal(name).as_string(connection)
 
 

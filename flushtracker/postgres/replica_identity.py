@@ -71,7 +71,6 @@ _SCHEMAS: Final = """
 
 
 def tables_without_identity(connection: Connection, publication: str) -> list[TableName]:
-    """The tables of a publication without a replica identity."""
     schemas = _SCHEMAS if connection.server_version >= _SCHEMAS_SINCE else ""
     statement = _PUBLISHED_TABLES.format(schemas=schemas, unsent=_unsent(connection))
     return [(schema, name) for schema, name in rows(connection, statement, {"publication": publication})]
@@ -96,7 +95,6 @@ def without_identity(
 
 
 def identity_reason(broken: Sequence[TableName]) -> str:
-    """The reason why tables without a replica identity are not published."""
     names = listed([dotted(each) for each in broken])
     return f"no replica identity: {names}; PostgreSQL would refuse their updates and deletes"
 

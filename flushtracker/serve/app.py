@@ -67,7 +67,6 @@ class ServeApp:
         self.files = SentFiles(most_sent_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer any request."""
         if scope["type"] != "http":
             return
         exchange = Exchange(scope, receive, send, self)

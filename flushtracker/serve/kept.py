@@ -64,7 +64,6 @@ class KeptPages:
             self._drop(next(iter(self._pages)))
 
     def drop(self, key: PageKey) -> None:
-        """Drop an outdated page."""
         self._drop(key)
 
     def _is_over(self) -> bool:

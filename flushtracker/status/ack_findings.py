@@ -16,7 +16,6 @@ _MB: Final = 1 << 20
 
 
 def slot_findings(slot: SlotStatus) -> Iterator[Finding]:
-    """Findings about an existing slot."""
     if slot.wal_status == "lost":
         yield Finding(
             "postgres",

@@ -111,7 +111,6 @@ class Document(StatusObject, frozen=True, tag_field="program"):
 
     @property
     def program(self) -> str:
-        """The name of the program."""
         return str(self.__struct_config__.tag)
 
     def to_json(self) -> dict[str, Any]:

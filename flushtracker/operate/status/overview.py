@@ -79,7 +79,6 @@ class Overview:
 
 
 def acked_at_ms(row: Ack) -> int:
-    """When the row was written, in milliseconds since 1970."""
     return round(row.acked_at.timestamp() * 1000)
 
 

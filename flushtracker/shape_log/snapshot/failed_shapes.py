@@ -53,7 +53,6 @@ class FailedShapes:
         return failure is not None and failure.retry_at_ms > at_ms
 
     def is_any_due(self, at_ms: int) -> bool:
-        """Whether one may be retried."""
         return any(failure.retry_at_ms <= at_ms for failure in self._failures.values())
 
     def all(self) -> list[ShapeFailure]:

@@ -107,6 +107,5 @@ class LiveSnapshotStatus:
 
 
 def _add(sources: dict[str, SnapshotSource], table: TableStatus) -> None:
-    """Add a table to the sums of its source."""
     more = SnapshotSource(table.source, table.shapes_left, table.shapes_taken, table.rows)
     sources[table.source] = sources.get(table.source, SnapshotSource(table.source)).with_more(more)

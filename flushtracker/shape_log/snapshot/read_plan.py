@@ -86,7 +86,6 @@ class ReadPlan:
         return ReadRange(table, pages, number << _RANGE_BITS)
 
     def without(self, shape_ids: Collection[str]) -> "ReadPlan":
-        """The plan without these shapes."""
         return replace(self, shapes=tuple(shape for shape in self.shapes if shape.shape_id not in shape_ids))
 
 

@@ -84,7 +84,6 @@ def read_plan(
     attempt: int,
     shapes: tuple[ShapeReads, ...],
 ) -> ReadPlan:
-    """The plan of an attempt to read these shapes."""
     return ReadPlan(
         dict(config.connection),
         exported.snapshot_id,

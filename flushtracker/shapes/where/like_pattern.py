@@ -64,7 +64,6 @@ class LikePattern:
 
     @property
     def is_ascii(self) -> bool:
-        """Whether it has no characters outside ASCII."""
         return all(piece.isascii() for piece in self.pieces)
 
     def matcher(self) -> Callable[[str], bool]:

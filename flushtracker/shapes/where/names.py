@@ -58,7 +58,6 @@ class Names:
             self.unexpected()
 
     def text_of(self, token: Token) -> str:
-        """The token's text, shortened."""
         return self._text[token.start : token.end][:60]
 
     def unexpected(self) -> NoReturn:

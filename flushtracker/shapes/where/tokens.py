@@ -72,7 +72,6 @@ def too_deep() -> ShapeError:
 
 
 def malformed(text: str, at: int, fact: str) -> ShapeError:
-    """An error with the place of text that cannot be parsed."""
     line, column = text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
     near = shorten(text[at : at + 30]) if text[at:].strip() else "the end"
     return ShapeError(

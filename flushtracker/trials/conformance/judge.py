@@ -87,7 +87,6 @@ class Judge:
         self.violations.setdefault(rule, fact)
 
     def sent(self, event: ShapeChangesEvent) -> None:
-        """Note an event that was published."""
         shape = event.source, event.shape_id
         self.events_sent += 1
         if event.writer != self.writer:

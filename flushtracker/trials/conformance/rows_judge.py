@@ -52,14 +52,12 @@ class RowsJudge:
         self._begun[shape] = incarnation
 
     def sent(self, event: ShapeChangesEvent) -> None:
-        """Note changes that were published."""
         of_shape = self._transactions.setdefault((event.source, event.shape_id), {})
         found = of_shape.setdefault(event.last_log_offset.tx_offset, _Transaction(event.xid, event.incarnation))
         found.items.update({item.offset: item for item in event.items})
         found.is_committed |= event.commit is not None
 
     def snapshot_sent(self, event: SnapshotEvent) -> None:
-        """Note a snapshot event that was published."""
         of_shape = self._attempts.setdefault((event.source, event.shape_id), {})
         found = of_shape.setdefault(event.attempt, _Attempt(event.incarnation))
         found.rows |= {row.key: row.value for row in event.rows}
