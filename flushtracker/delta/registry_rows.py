@@ -1,8 +1,8 @@
-"""The rows of a registry table: which of them count, and what is kept of those that do.
+"""The rows of a registry table: finds the current row of each entry, and condenses removed shapes.
 
-Of the rows of a (source, type, id) the one with the greatest ``written_at`` counts, among those of a shape that have
-its last incarnation, and its end if any has it. So it does not matter in which order rows are taken, nor whether a row
-that does not count is still there.
+Among the rows with the same (source, type, id), only those with the shape's last incarnation count, and of these only
+the ones with its end, if there are any. The one with the greatest ``written_at`` is current. So the result depends
+neither on the order of the rows nor on replaced rows that are still there.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ class WrittenEntry:
 
     @property
     def written_us(self) -> int:
-        """In microseconds since 1970."""
+        """The time in microseconds since 1970."""
         return (self.written_at - _EPOCH) // _MICROSECOND
 
 
@@ -49,7 +49,7 @@ def with_rows(
     known: Mapping[EntryKey, WrittenEntry],
     parse: Callable[[Mapping[str, Any]], RegistryEntry],
 ) -> dict[EntryKey, WrittenEntry]:
-    """What counts of ``current`` and of ``rows``; a row that is ``known`` by its text is not parsed again."""
+    """Return ``current``, updated by ``rows``. A row whose text is in ``known`` is not parsed again."""
     found = dict(current)
     for row in rows.to_pylist():
         key = row["source"], row["type"], row["id"]
@@ -73,7 +73,9 @@ def as_rows(entries: Mapping[EntryKey, WrittenEntry]) -> pa.Table:
 
 
 def without_definitions(current: Mapping[EntryKey, WrittenEntry], deleted_us: int) -> dict[EntryKey, WrittenEntry]:
-    """Those of shapes whose removal was written up to ``deleted_us``, condensed; without those that already are."""
+    """Return the condensed entries of shapes whose removal was written up to ``deleted_us``, unless condensed
+    already.
+    """
     found = dict[EntryKey, WrittenEntry]()
     for key, each in current.items():
         entry = each.entry
@@ -85,7 +87,9 @@ def without_definitions(current: Mapping[EntryKey, WrittenEntry], deleted_us: in
 
 
 def counting_rows(rows: pa.Table, current: Mapping[EntryKey, WrittenEntry], needed_us: int) -> pa.Table:
-    """``current`` as rows, with the one of ``rows`` that was written at ``needed_us``, if that is another one."""
+    """Return ``current`` as rows, with the row of ``rows`` written at ``needed_us``, even if it is no longer
+    current.
+    """
     needed = rows.filter(pc.equal(rows["written_at"].cast(pa.int64()), needed_us))
     is_current = [current[row["source"], row["type"], row["id"]].written_us == needed_us for row in needed.to_pylist()]
     return pa.concat_tables([as_rows(current), needed.filter(pc.invert(pa.array(is_current, pa.bool_())))])

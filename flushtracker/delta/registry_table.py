@@ -1,8 +1,8 @@
 """The registry table: the entries of the topic ``shapes``, copied by the writer, so that readers need no Kafka.
 
 The row of a (source, type, id) with the greatest ``written_at`` is current. ``written_at`` never goes back, even if the
-clock does. Only changed entries are appended, and a change costs its readers the rows of that change. Rows that others
-have replaced are deleted by :meth:`RegistryTable.fold`.
+clock does. Only changed entries are appended, and a change costs its readers the rows of that change. Replaced rows are
+deleted by :meth:`RegistryTable.fold`.
 
 Entries of tables and sources do not show which of two is later. So only the writer that started last may append
 (:mod:`flushtracker.delta.fence`): a replaced one may still have older entries, and its clock may be ahead.
@@ -53,10 +53,10 @@ FOLDED_APP_ID: Final = "flushtracker: rows up to this time are here, or were rep
 _COMPACTED_BYTES: Final = 64 << 20
 _ATTEMPTS: Final = 5
 _NEW_FILES: Final = 10
-"""So many are read one by one, more by one query."""
+"""Up to this many new files are read one by one, more by one query."""
 
 LEAST_FOLDED: Final = 1_000
-"""Rows that may go before any do; of a table with more entries, half as many as it has."""
+"""The minimum number of replaced rows to delete at once; or half the number of entries, if that is more."""
 
 CONFIGURATION: Final = {
     PROPERTY: str(VERSION),
@@ -127,13 +127,13 @@ class RegistryTable:
         return self._table.version() != self._read_version
 
     def entries(self) -> Registry:
-        """The current entries; reads only what the table has more than at the last call."""
+        """The current entries; reads only what was added since the last call."""
         if not self.has_changed():
             return self._registry
         try:
             files = frozenset(pa.table(self._table.get_add_actions())["path"].to_pylist())
             new = files - self._read_files
-            # Of a file that is gone, some row may be, too.
+            # If a file was removed, some of its rows may have been removed too.
             has_all = bool(self._read_files) and self._read_files <= files and len(new) <= _NEW_FILES
             rows = self._rows_of(new) if has_all else table_rows(self._table, SCHEMA.names)
         except (DeltaError, OSError, pa.ArrowException) as error:
@@ -169,9 +169,9 @@ class RegistryTable:
         return max(self._written_us, default=0)
 
     def has_row_of(self, written_us: int) -> bool:
-        """Whether the table has had a row of this :attr:`last_us`, by what :meth:`entries` has read.
+        """Whether the table, as :meth:`entries` has read it, has or had a row with this :attr:`last_us`.
 
-        An older copy lacks it, whatever has been written to it since: no such copy is ever folded.
+        An older copy of the table lacks the row, whatever was written to it later, because such a copy is never folded.
         """
         return not written_us or written_us in self._written_us or written_us <= self._folded_us()
 
@@ -182,7 +182,7 @@ class RegistryTable:
             raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
 
     def written(self) -> Mapping[EntryKey, WrittenEntry]:
-        """As :meth:`entries`, with the time of each."""
+        """As :meth:`entries`, with the time at which each was written."""
         self.entries()
         return self._written
 
@@ -234,7 +234,7 @@ class RegistryTable:
         return changed
 
     def _try_append(self, rows: pa.Table) -> CommitFailedError | None:
-        """Append rows, which were made from the version at which the table is open; the error if that conflicts."""
+        """Append rows made from the table's open version; returns the error if the commit conflicts."""
         before, transactions = self._table.version(), [self._fence.transaction] if self._fence.is_taken else []
         if transactions:
             self._fence.require()
@@ -263,13 +263,14 @@ class RegistryTable:
             logger.warning("registry table not compacted uri=%s reason=%s", self.uri, storage_reason(error))
 
     def fold(self, last_seen_us: Callable[[], int], deleted_us: int) -> int:
-        """Delete the rows that others have replaced, once they are many; returns their number. Raises ``SinkError``.
+        """Delete replaced rows once there are many; returns their number. Raises ``SinkError``.
 
-        Of shapes whose removal was written up to ``deleted_us``, only that is kept, and why. A table without the row of
-        ``last_seen_us``, the last one that its shape log needs, is an older copy, and stays as it is.
+        Shapes whose removal was written up to ``deleted_us`` are condensed: only the removal and its reason are kept. A
+        table without the row at ``last_seen_us``, the last one that its shape log needs, is an older copy, and is not
+        changed.
 
-        The commit replaces the files that were read, all or none: no reader has less than the rows that count, and what
-        is appended meanwhile stays. So any process may fold.
+        The commit replaces exactly the files that were read. Readers still find all current rows, and rows appended
+        meanwhile stay. So any process may fold.
         """
         current = self.written()
         if self._table.metadata().configuration.get("delta.appendOnly") == "true":

@@ -16,7 +16,7 @@ def temporary_file(buffering: int = -1) -> IO[bytes]:
 
 
 def temporary_failed(error: OSError) -> SinkError:
-    """What an error of a temporary file is raised as."""
-    # Before a folder was found that can be written, the error itself names those that were tried.
+    """The ``SinkError`` for an error of a temporary file."""
+    # If no writable folder was found, the error itself names the ones that were tried.
     folder = "" if tempfile.tempdir is None else f" in {tempfile.tempdir}"
     return SinkError(f"temporary files{folder} cannot be used: {storage_reason(error)}")

@@ -32,7 +32,7 @@ class PageFile:
         self._file = temporary_file(1 << 20)
         self.length = 0
         self.is_kept = False
-        """Whether it is there for who asks next, too, and not only for those to whom it is being sent."""
+        """Whether the file is also kept for later requests, and not only for clients that it is being sent to."""
 
     def append(self, data: bytes) -> None:
         try:

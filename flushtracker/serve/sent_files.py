@@ -86,7 +86,9 @@ class SentFiles:
                 del self._files[sending.file]
 
     def _has_room(self, file: PageFile) -> bool:
-        """Whether another file may be sent: any may be, if there is none that is not kept."""
+        """Whether another file may be sent; always, if all files so far are cached and the limit of files is not
+        reached.
+        """
         dropped_bytes = [each.length for each in self._files if not each.is_kept]
         more_bytes = 0 if file.is_kept else file.length
         is_free = not dropped_bytes or sum(dropped_bytes) + more_bytes <= self._most_bytes

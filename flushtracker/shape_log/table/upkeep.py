@@ -93,7 +93,7 @@ class ShapeLogUpkeep:
         self._retention = None if retain is None else Retention(self._table, self._files, retain)
         self._registry = None if shapes is None else RegistryTable(shapes, storage_options)
         self._deleted_us = 0
-        """The logs of shapes whose removal was written up to then are deleted."""
+        """The logs of shapes whose removal was written up to this time (µs) are deleted."""
         self._is_vacuum_due = False
         """Set until a vacuum has succeeded, whatever else fails meanwhile."""
 
@@ -167,7 +167,7 @@ class ShapeLogUpkeep:
         return self._retention.run(now, self._registry.entries())
 
     def _fold_registry(self) -> None:
-        """Delete rows of the registry table that others have replaced, if they are many."""
+        """Delete replaced rows of the registry table if there are many."""
         if (registry := self._registry) is None:
             return
 

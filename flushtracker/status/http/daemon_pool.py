@@ -1,6 +1,6 @@
-"""``DaemonPool``: threads for answers, which the end of the process does not wait for.
+"""``DaemonPool``: threads for answers that do not delay the end of the process.
 
-Python joins the threads of a ``ThreadPoolExecutor`` when the interpreter ends, daemons or not. A read that waits
+Python joins the threads of a ``ThreadPoolExecutor`` when the interpreter exits, daemons or not, so a read that waits
 for a storage would keep a finished program alive.
 """
 
@@ -46,5 +46,5 @@ class DaemonPool(Executor):
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001  it is passed to the caller that waits for the result
                 future.set_exception(error)
-            # A result may be a file, whose place on the disk is free when nobody has it.
+            # A result may be a file, whose disk space is freed with its last reference.
             del found, future, call
