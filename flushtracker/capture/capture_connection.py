@@ -14,7 +14,7 @@ from flushtracker.capture.needed_messages import check_messages
 from flushtracker.capture.shapes.shapes_file_reader import ShapesFileReader
 from flushtracker.capture.source.captured_source import CapturedSource
 from flushtracker.capture.source.upgrade_drain import UpgradeDrain
-from flushtracker.capture.wire.silence_limit import SilenceLimit
+from flushtracker.capture.wire.silence_limit import ReceiverTimeout
 from flushtracker.capture.wire.standby_status import StatusSender
 from flushtracker.postgres.replication_frames import Frame, WalData
 from flushtracker.postgres.replication_stream import ReplicationStream
@@ -69,7 +69,7 @@ class CaptureConnection:
         self._has_logged_standby = False
         self._control_checks = Timer(_CONTROL_CHECK_S, now_s)
         self._progress_logs = Timer(_PROGRESS_LOG_S, now_s)
-        self._silence = SilenceLimit(tables.wal_sender_timeout_s(), now_s)
+        self._silence = ReceiverTimeout(tables.wal_sender_timeout_s(), now_s)
 
     def run(
         self,

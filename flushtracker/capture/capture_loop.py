@@ -18,7 +18,7 @@ from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.capture.capture_connection import CaptureConnection
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.eviction.evictor import Evictor
-from flushtracker.capture.live_status import LiveStatus
+from flushtracker.capture.live_status import LiveCaptureStatus
 from flushtracker.capture.needed_messages import require_messages
 from flushtracker.capture.shapes.refused_shapes import RefusedShapes
 from flushtracker.capture.shapes.shapes_file_reader import ShapesFileReader
@@ -84,7 +84,7 @@ class CaptureLoop:
         self._publisher = KafkaPublisher(config.kafka, stop)
         self._missing_table_log = MissingTableLog(config.acks)
         self._slot_poller = SlotPoller(config.postgres.connection, config.postgres.slot)
-        self._status = LiveStatus(
+        self._status = LiveCaptureStatus(
             lambda: self._publisher.pending_bytes,
             lambda: self._slot_poller.last,
             lambda: 0 if self._evictor is None else self._evictor.evicted,

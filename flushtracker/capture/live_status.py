@@ -1,6 +1,6 @@
-"""``LiveStatus``: capture's current status, for any thread, without delaying capture's own.
+"""``LiveCaptureStatus``: capture's current status, for any thread, without delaying capture's own.
 
-Capture's thread sets the objects of each connection; :meth:`LiveStatus.read` copies plain numbers from them without a
+Capture's thread sets the objects of each connection; :meth:`LiveCaptureStatus.read` copies plain numbers from them without a
 lock, so the numbers of one document may be from slightly different moments.
 """
 
@@ -36,7 +36,7 @@ class _Connection:
     is_capturing: bool = False
 
 
-class LiveStatus:
+class LiveCaptureStatus:
     """One per process. ``queue_bytes``, ``slot`` and ``evicted`` must return at once, in any thread."""
 
     def __init__(

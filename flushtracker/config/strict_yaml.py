@@ -16,7 +16,7 @@ from typing import Final
 import yaml
 
 from flushtracker.config.units import DURATION_FORM, parse_duration_ms
-from flushtracker.config.yaml_tree import Place, line_of, read_tree, shortened
+from flushtracker.config.yaml_tree import ConfigOrigin, line_of, read_tree, shortened
 from flushtracker.errors import ConfigError, ShapeError, did_you_mean
 
 _WHOLE_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
@@ -44,7 +44,7 @@ def read_yaml(path: Path, environ: Mapping[str, str] = os.environ, content: byte
     Raises:
         ConfigError: the file cannot be read, or is not UTF-8, not YAML, nested too deeply, empty, or not a mapping.
     """
-    place = Place(str(path), environ)
+    place = ConfigOrigin(str(path), environ)
     return YamlMapping(read_tree(path, place, content), place, "", 1)
 
 
@@ -66,7 +66,7 @@ class YamlMapping:
     ``line`` is where it starts. Each reader raises :class:`ConfigError` naming the file, the line and the key.
     """
 
-    def __init__(self, node: yaml.MappingNode, place: Place, name: str, line: int) -> None:
+    def __init__(self, node: yaml.MappingNode, place: ConfigOrigin, name: str, line: int) -> None:
         self.line = line
         self._place = place
         self._name = name

@@ -23,7 +23,7 @@ _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConfigOrigin:
     """The file's name for messages, and the variables that its values may refer to."""
 
     file: str
@@ -81,7 +81,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def read_tree(path: Path, place: Place, content: bytes | None = None) -> yaml.MappingNode:
+def read_tree(path: Path, place: ConfigOrigin, content: bytes | None = None) -> yaml.MappingNode:
     """The mapping in the file, or in ``content`` instead.
 
     Raises:
@@ -93,7 +93,7 @@ def read_tree(path: Path, place: Place, content: bytes | None = None) -> yaml.Ma
     return node
 
 
-def compose(text: str, place: Place) -> yaml.Node:
+def compose(text: str, place: ConfigOrigin) -> yaml.Node:
     """The root node of a text.
 
     An alias is the same node as its anchor, so the nodes may form a cycle.
@@ -126,7 +126,7 @@ def shortened(text: str, length: int = _SHOWN_LENGTH) -> str:
     return text if len(text) <= length else text[:length] + "…"
 
 
-def _decoded(content: bytes, place: Place) -> str:
+def _decoded(content: bytes, place: ConfigOrigin) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

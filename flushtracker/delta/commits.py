@@ -37,7 +37,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.data_file import now_ms
-from flushtracker.delta.storage import asked, refresh, storage_reason, written
+from flushtracker.delta.storage import read_with_retry, refresh, storage_reason, write_with_retry
 from flushtracker.delta.table_features import NOTE, require_writable
 from flushtracker.disk_sync import sync, sync_files
 
@@ -91,7 +91,7 @@ class Commits:
         def write() -> bool:
             if table.version() != before:
                 # Otherwise it would not conflict with others' commits since the first try.
-                asked(table.table_uri, lambda: table.load_as_version(before))
+                read_with_retry(table.table_uri, lambda: table.load_as_version(before))
             table.create_write_transaction(
                 list(actions),
                 "append",
@@ -101,7 +101,7 @@ class Commits:
             )
             return True
 
-        written(
+        write_with_retry(
             table.table_uri,
             write,
             lambda: _is_committed(table, before, commit_id) or None,

@@ -36,7 +36,7 @@ from flushtracker.delta.registry_rows import (
     with_rows,
     without_definitions,
 )
-from flushtracker.delta.storage import asked, missing_columns, refresh, storage_reason, table_rows
+from flushtracker.delta.storage import missing_columns, read_with_retry, refresh, storage_reason, table_rows
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable, require_version
 from flushtracker.errors import DecodeError, SinkError
@@ -80,7 +80,7 @@ class RegistryTable:
             self._table = (
                 self._folder.open_or_create(SCHEMA, CONFIGURATION)
                 if create
-                else asked(uri, lambda: DeltaTable(uri, storage_options=self._options))
+                else read_with_retry(uri, lambda: DeltaTable(uri, storage_options=self._options))
             )
             self._storage = DeltaStorageHandler(self._table.table_uri, self._options)
         except TableNotFoundError as error:

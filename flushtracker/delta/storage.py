@@ -54,7 +54,7 @@ class StoreRetry:
         return True
 
 
-def asked(uri: str, request: Callable[[], _T]) -> _T:
+def read_with_retry(uri: str, request: Callable[[], _T]) -> _T:
     """Call ``request``, which only reads from the store of ``uri``, with retries.
 
     Raises ``DeltaError`` or ``OSError``.
@@ -68,7 +68,7 @@ def asked(uri: str, request: Callable[[], _T]) -> _T:
                 raise
 
 
-def written(
+def write_with_retry(
     uri: str,
     write: Callable[[], _T],
     find: Callable[[], _T | None],
@@ -96,7 +96,7 @@ def written(
 
 def refresh(table: DeltaTable) -> None:
     """Open the table at its last version; raises ``DeltaError`` or ``OSError``."""
-    asked(table.table_uri, table.update_incremental)
+    read_with_retry(table.table_uri, table.update_incremental)
 
 
 def table_rows(table: DeltaTable, selected: Iterable[str], condition: str = "TRUE") -> pa.Table:

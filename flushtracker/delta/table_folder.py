@@ -20,7 +20,7 @@ from pyarrow.fs import FileSelector
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.commits import ACTION_COUNT, LOG_FOLDER, Commits
 from flushtracker.delta.data_file import buffered, now_ms
-from flushtracker.delta.storage import asked, written
+from flushtracker.delta.storage import read_with_retry, write_with_retry
 from flushtracker.delta.table_features import require_writable
 from flushtracker.delta.torn_log import set_torn_end_aside
 from flushtracker.disk_sync import make_folder
@@ -92,7 +92,7 @@ class TableFolder:
             )
 
         # Another process may have been first; then open its table.
-        return written(self._uri, create, self.table)
+        return write_with_retry(self._uri, create, self.table)
 
     def delete_old_files(self, table: DeltaTable) -> int:
         """Delete unreferenced data files past the retention; return their number.
@@ -138,7 +138,7 @@ class TableFolder:
         """The open table, if there is one; raises ``DeltaError`` or ``OSError``."""
         # is_deltatable() holds the GIL until the storage answers.
         try:
-            return asked(self._uri, lambda: DeltaTable(self._uri, storage_options=self._options))
+            return read_with_retry(self._uri, lambda: DeltaTable(self._uri, storage_options=self._options))
         except TableNotFoundError:
             return None
 
@@ -164,7 +164,7 @@ class TableFolder:
         except TableNotFoundError:  # a folder on this machine that does not exist
             return []
         selector = FileSelector("", allow_not_found=True, recursive=False)
-        infos = asked(self._uri, lambda: storage.get_file_info_selector(selector))
+        infos = read_with_retry(self._uri, lambda: storage.get_file_info_selector(selector))
         return [info.path for info in infos]
 
 

@@ -1,4 +1,4 @@
-"""``first_contact``: reports a wrong broker address within seconds, while a program starts.
+"""``check_brokers``: reports a wrong broker address within seconds, while a program starts.
 
 A broker may start later than the program, so this is only a warning. It needs no options: it opens a connection to each
 server, and requests the topics only if that needs neither TLS nor authentication.
@@ -29,7 +29,7 @@ _ADDRESS: Final = re.compile(r".+:[0-9]+")
 _NO_TOPICS: Final = Topics("", "", "", "")
 
 
-def first_contact(servers: str, security: str, gives_up_after_s: float) -> None:
+def check_brokers(servers: str, security: str, gives_up_after_s: float) -> None:
     """Warn if none of the ``servers`` accepts a connection, or none responds like a broker.
 
     ``security`` is Kafka's ``security.protocol``. Takes at most seven seconds, however many addresses a name has and

@@ -15,7 +15,7 @@ from flushtracker.serve.event_stream import send_events
 from flushtracker.serve.exchange import Exchange
 from flushtracker.serve.flights import AbandonedError
 from flushtracker.serve.follower import Follower
-from flushtracker.serve.gone import GoneError, until_gone
+from flushtracker.serve.gone import DisconnectedError, until_disconnected
 from flushtracker.serve.http_answers import (
     Headers,
     StalledError,
@@ -31,18 +31,18 @@ from flushtracker.serve.http_answers import (
 )
 from flushtracker.serve.messages import MUST_REFETCH
 from flushtracker.serve.query_string import parse_query
-from flushtracker.serve.rare_log import RareLog
+from flushtracker.serve.rare_log import RateLimitedLog
 from flushtracker.serve.recent_answers import RecentAnswers
 from flushtracker.serve.refusals import RefusalError, UnavailableError, refusal_of
 from flushtracker.serve.sent_files import SentFiles
 from flushtracker.serve.shape_answers import BeginAgainError, ShapeAnswers
 from flushtracker.serve.shape_request import ShapeRequest
-from flushtracker.serve.watch import MOST_AGE_S, Watch
+from flushtracker.serve.watch import MOST_AGE_S, Poller
 from flushtracker.status.http.asgi import Receive, Scope, Send
 from flushtracker.status.http.http_connection import HEADER_BYTES
-from flushtracker.status.http.http_server import is_meant_for
+from flushtracker.status.http.http_server import is_allowed_host
 
-_log = RareLog(logging.getLogger(__name__))
+_log = RateLimitedLog(logging.getLogger(__name__))
 
 SHAPE_PATH: Final = b"/v1/shape"
 _HEALTH: Final = b"/healthz"
@@ -56,7 +56,7 @@ class ServeApp:
     The files of answers being sent have at most ``most_sent_bytes`` together, unless there is only one.
     """
 
-    def __init__(self, config: HttpConfig, answers: ShapeAnswers, watch: Watch, most_sent_bytes: int) -> None:
+    def __init__(self, config: HttpConfig, answers: ShapeAnswers, watch: Poller, most_sent_bytes: int) -> None:
         self._config = config
         self._answers = answers
         self._watch = watch
@@ -73,7 +73,7 @@ class ServeApp:
         headers = cors_headers(self._config.allow_origins, exchange.origin)
         try:
             await self._answer(exchange, headers)
-        except (GoneError, StalledError, AbandonedError):
+        except (DisconnectedError, StalledError, AbandonedError):
             exchange.abort()
         except BeginAgainError as error:
             await exchange.whole(409, headers | begin_again_headers(error.handle), MUST_REFETCH)
@@ -108,7 +108,7 @@ class ServeApp:
             return
         answering = self._answers.answer(request, exchange.gone)
         # A client that waits for a change costs no task: the wait itself watches for the end of the connection.
-        answer = await (answering if request.live else until_gone(answering, exchange.gone))
+        answer = await (answering if request.live else until_disconnected(answering, exchange.gone))
         found = headers | answer_headers(answer, request, wall_s())
         if is_known(exchange.headers, found):
             del found["content-type"]
@@ -166,7 +166,7 @@ class ServeApp:
 
     def _is_meant(self, host: str | None) -> bool:
         name = "" if host is None else host.rpartition(":")[0] or host
-        return name.lower() in self._config.hosts or is_meant_for(self._config.listen_host, host)
+        return name.lower() in self._config.hosts or is_allowed_host(self._config.listen_host, host)
 
     def _require_secret(self, given: str | None) -> None:
         if self._secret is not None and not hmac.compare_digest((given or "").encode(), self._secret):

@@ -14,7 +14,7 @@ from flushtracker.errors import ShapeError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.serve.refusals import BadRequestError
-from flushtracker.serve.shape_request import AskedDefinition
+from flushtracker.serve.shape_request import RequestedDefinition
 from flushtracker.shapes.bound_relation import relation_of
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.where import Where, parse_where
@@ -52,7 +52,7 @@ class Definitions:
         known: dict[tuple[str, str], _Made] = {} if before is None else before._made
         self._made: dict[tuple[str, str], _Made] = {key: made for key, made in known.items() if key in ids}
 
-    def shape_id(self, asked: AskedDefinition) -> str | None:
+    def shape_id(self, asked: RequestedDefinition) -> str | None:
         """The id of the shape with this definition; ``None`` if there is none.
 
         Raises:
@@ -172,7 +172,7 @@ def _name(quoted: str | None, plain: str | None) -> str:
     return re.sub("[A-Z]", lambda found: found[0].lower(), plain or "")
 
 
-def _where(asked: AskedDefinition) -> str | None:
+def _where(asked: RequestedDefinition) -> str | None:
     """The condition, with the placeholders' values as literals."""
     where, values = asked.where, dict(asked.params)
     if where is None:

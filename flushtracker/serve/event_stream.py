@@ -15,7 +15,7 @@ from typing import Final
 from flushtracker.errors import FlushtrackerError
 from flushtracker.serve.body import SLICE_BYTES, Body, Page
 from flushtracker.serve.follower import Follower
-from flushtracker.serve.gone import until_gone
+from flushtracker.serve.gone import until_disconnected
 from flushtracker.serve.http_answers import Headers, send_part, start_stream
 from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefetchError, RefusalError
@@ -40,11 +40,11 @@ async def send_events(
     sent.
 
     Raises:
-        GoneError, StalledError: the client does not read it.
+        DisconnectedError, StalledError: the client does not read it.
         BeginAgainError, RefusalError, FlushtrackerError: as ``ShapeAnswers.answer``, before anything is sent.
     """
     end_s = time.monotonic() + STREAM_S
-    follower, page = await until_gone(answers.stream(request), gone)
+    follower, page = await until_disconnected(answers.stream(request), gone)
     with sending(page.body):
         headers = {**begun(follower), "content-type": "text/event-stream", "cache-control": "no-store"}
         await start_stream(send, headers)
@@ -59,7 +59,7 @@ async def send_events(
             follower = replace(follower, tx=tx, told=max(tx, follower.told, lsn or 0))
             follower = await answers.more(follower, gone, min(end_s, time.monotonic() + ALIVE_S))
             if follower.has_more:
-                page = await until_gone(answers.page(follower), gone)
+                page = await until_disconnected(answers.page(follower), gone)
                 with sending(page.body):
                     lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
             elif lsn is None or follower.has_news:

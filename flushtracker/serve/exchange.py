@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 from flushtracker.serve.answer import Answer
 from flushtracker.serve.body import Body
 from flushtracker.serve.http_answers import Headers, StalledError, headers_of, send_answer, send_whole
-from flushtracker.serve.rare_log import RareLog
+from flushtracker.serve.rare_log import RateLimitedLog
 from flushtracker.serve.recent_answers import FIRST_ERROR
 from flushtracker.status.http.asgi import Message, Receive, Scope, Send
 
 if TYPE_CHECKING:
     from flushtracker.serve.app import ServeApp
 
-_log = RareLog(logging.getLogger(__name__))
+_log = RateLimitedLog(logging.getLogger(__name__))
 
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#@]+)(/.*)", re.IGNORECASE)
 """A request target with a host, as sent to proxies, which every server must accept."""

@@ -1,4 +1,4 @@
-"""``Flights``: single-flight reads in threads: concurrent requests for the same key share one, and the queue is
+"""``SingleFlight``: single-flight reads in threads: concurrent requests for the same key share one, and the queue is
 bounded.
 
 A read may show its result before it is complete. Waiting requests get that, and the read continues to its end even
@@ -69,7 +69,7 @@ class Flight(Generic[T]):
             self._take(result)
 
 
-class Flights:
+class SingleFlight:
     """Runs ``threads`` reads at once, with up to ``waiting`` more per thread queued; :meth:`share` is for the event
     loop.
     """

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from flushtracker.errors import PositionError
-from flushtracker.serve.handle import Handle, Place
+from flushtracker.serve.handle import ClientOffset, Handle
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.shape_request import ShapeRequest
@@ -24,7 +24,7 @@ class Follower:
     cuts: bool = False
 
     @classmethod
-    def of(cls, request: ShapeRequest, seen: SeenShape, handle: Handle, place: Place) -> "Follower":
+    def of(cls, request: ShapeRequest, seen: SeenShape, handle: Handle, place: ClientOffset) -> "Follower":
         # There is nothing between the last transaction and a later place, and reads from either are shared.
         return cls(seen, handle, min(place.tx, seen.tx), place.tx, request.cuts)
 

@@ -1,4 +1,4 @@
-"""``until_gone``: work for a client until it closes the connection."""
+"""``until_disconnected``: work for a client until it closes the connection."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -7,18 +7,18 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class GoneError(Exception):
+class DisconnectedError(Exception):
     """The client has closed the connection."""
 
 
-async def until_gone(work: Coroutine[Any, Any, T], gone: "asyncio.Future[None]") -> T:
-    """The result of ``work``, which is cancelled once the client is gone; raises ``GoneError`` then."""
+async def until_disconnected(work: Coroutine[Any, Any, T], gone: "asyncio.Future[None]") -> T:
+    """The result of ``work``, which is cancelled once the client is gone; raises ``DisconnectedError`` then."""
     task = asyncio.ensure_future(work)
     try:
         either: set[asyncio.Future[Any]] = {task, gone}
         await asyncio.wait(either, return_when="FIRST_COMPLETED")
         if not task.done():
-            raise GoneError
+            raise DisconnectedError
         return task.result()
     finally:
         # An exception at that moment is dropped, and is not a program error.

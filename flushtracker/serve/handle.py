@@ -1,4 +1,4 @@
-"""``Handle`` and ``Place``: what a client stores for a shape, and sends with each request.
+"""``Handle`` and ``ClientOffset``: what a client stores for a shape, and sends with each request.
 
 A handle identifies the log that the client follows, and the snapshot that it started from. So any server can continue
 for it, and no server has to remember clients.
@@ -69,7 +69,7 @@ def following(current: Handle, *used: Handle | None) -> Handle:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClientOffset:
     """An offset: everything up to the end of the transaction at ``tx`` if ``rows`` is 0.
 
     Otherwise the first ``rows`` rows that the shape has there, in the order of their inserts.
@@ -82,7 +82,7 @@ class Place:
     rows: int = 0
 
     @classmethod
-    def parse(cls, text: str) -> "Place":
+    def parse(cls, text: str) -> "ClientOffset":
         """Read an offset of this server; raises ``BadRequestError``.
 
         Electric's offsets are accepted, too, even ``0_inf``: its clients must start over here.

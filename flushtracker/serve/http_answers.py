@@ -8,7 +8,7 @@ from typing import Final
 
 from flushtracker.errors import printable
 from flushtracker.serve.answer import Answer
-from flushtracker.serve.handle import Handle, Place
+from flushtracker.serve.handle import ClientOffset, Handle
 from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefusalError
 from flushtracker.serve.shape_answers import LIVE_S
@@ -48,7 +48,7 @@ def answer_headers(answer: Answer, request: ShapeRequest, now_s: float) -> Heade
 
 
 def _cache_rule(answer: Answer, request: ShapeRequest) -> str:
-    if request.is_told and not isinstance(request.start, Place):
+    if request.is_told and not isinstance(request.start, ClientOffset):
         # A cache would give it to a client that was since told to start over, perhaps with the same handle.
         return _NO_STORE
     return _FIXED if answer.is_fixed and not request.live else _NEWEST

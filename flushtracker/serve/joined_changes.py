@@ -12,7 +12,7 @@ from typing import Any
 
 from flushtracker.delta.storage import literal, query_batches
 from flushtracker.errors import DecodeError
-from flushtracker.serve.messages import Transaction, item_messages
+from flushtracker.serve.messages import TransactionMessages, item_messages
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.rendering import Rendering
 from flushtracker.shape_log.log_row import COMMIT
@@ -27,7 +27,7 @@ _COLUMNS = ("tx_offset", "operation", "key", "value", "old_value")
 
 def joined_transactions(
     reader: ShapeLogReader, shape: FoundShape, after_tx: int, rendering: Rendering, most_bytes: int, check: Check
-) -> Iterator[Transaction]:
+) -> Iterator[TransactionMessages]:
     """The transactions after ``after_tx`` with changes of the query.
 
     Raises:
@@ -49,7 +49,7 @@ def joined_transactions(
                 if size > most_bytes:
                     raise RefetchError(tx)
             xid = next(xid for commit, xid in xids if commit == tx)
-            yield Transaction(tx, item_messages(tx, xid, items, rendering))
+            yield TransactionMessages(tx, item_messages(tx, xid, items, rendering))
     except DecodeError as error:
         # The shape's current rows may be known; otherwise they are refused.
         raise RefetchError(shape.last_commit) from error

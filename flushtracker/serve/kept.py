@@ -17,7 +17,7 @@ from flushtracker.serve.state_rows import StateRows
 _ENTRY_BYTES: Final = 1_000
 """The overhead of an entry besides its data."""
 
-MOST_KEPT_FILES: Final = 200
+MAX_CACHED_FILES: Final = 200
 """Open files of pages; rows may have as many more."""
 
 _MOST_BOUNDS: Final = 10_000
@@ -32,7 +32,7 @@ class PageKey:
     tx: int
 
 
-class KeptPages:
+class PageCache:
     """Pages of logs, by where they begin."""
 
     def __init__(self, memory_bytes: int, disk_bytes: int) -> None:
@@ -68,7 +68,7 @@ class KeptPages:
 
     def _is_over(self) -> bool:
         over = self.memory_bytes > self._memory_limit or self.disk_bytes > self._disk_limit
-        return bool(self._pages) and (over or len(self._files) > MOST_KEPT_FILES)
+        return bool(self._pages) and (over or len(self._files) > MAX_CACHED_FILES)
 
     def _drop(self, key: PageKey) -> None:
         page = self._pages.pop(key, None)
@@ -89,7 +89,7 @@ class KeptPages:
             self.disk_bytes -= file.length
 
 
-class KeptStates:
+class StateCache:
     """The rows of shapes for new clients, by handle and transaction, and the newest of each shape.
 
     The last used entry is kept even if it is larger than the limit: clients fetch it page by page, and each page would
@@ -156,7 +156,7 @@ class KeptStates:
         newest = self._newest.get(state.handle.digest)
         if state.version >= 0 and (newest is None or newest[1:] <= key[1:]):
             self._newest[state.handle.digest] = key
-        while len(self._states) > 1 and (self.disk_bytes > self._limit or len(self._states) > MOST_KEPT_FILES):
+        while len(self._states) > 1 and (self.disk_bytes > self._limit or len(self._states) > MAX_CACHED_FILES):
             self._drop(next(iter(self._states)))
 
     def _drop(self, key: tuple[str, int, int]) -> None:

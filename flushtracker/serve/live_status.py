@@ -1,11 +1,11 @@
-"""``LiveStatus``: the status of the running server."""
+"""``LiveServeStatus``: the status of the running server."""
 
 from flushtracker.process.clock import now_ms
 from flushtracker.serve.server import Served
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
 
 
-class LiveStatus:
+class LiveServeStatus:
     """Reads the event loop's counters from another thread; each is correct, but not all are of the same moment."""
 
     def __init__(self, served: Served, started_at_ms: int) -> None:

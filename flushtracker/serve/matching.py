@@ -1,4 +1,4 @@
-"""``Matching``: finds the shape for a definition, in a thread, and caches it until the registry changes.
+"""``DefinitionCache``: finds the shape for a definition, in a thread, and caches it until the registry changes.
 
 Conditions are parsed one at a time, and the queue is bounded: a long one does not delay requests with known
 definitions.
@@ -10,16 +10,16 @@ from typing import Final
 
 from flushtracker.events.registry import Registry
 from flushtracker.serve.definitions import Definitions
-from flushtracker.serve.flights import Flight, Flights
-from flushtracker.serve.shape_request import AskedDefinition
+from flushtracker.serve.flights import Flight, SingleFlight
+from flushtracker.serve.shape_request import RequestedDefinition
 
 _MOST_KNOWN: Final = 10_000
 
 
-class Matching:
+class DefinitionCache:
     """``source``: whose shapes are served; ``flights`` must have one thread. For the event loop."""
 
-    def __init__(self, source: str | None, flights: Flights) -> None:
+    def __init__(self, source: str | None, flights: SingleFlight) -> None:
         self._source = source
         self._flights = flights
         self._registry: Registry | None = None
@@ -27,7 +27,7 @@ class Matching:
         self._definitions: tuple[Registry, Definitions] | None = None
         """Used only by that thread."""
 
-    async def shape_id(self, registry: Registry, asked: AskedDefinition) -> str | None:
+    async def shape_id(self, registry: Registry, asked: RequestedDefinition) -> str | None:
         """The id of the shape with this definition; ``None`` if there is none.
 
         Raises:

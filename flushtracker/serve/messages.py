@@ -27,7 +27,7 @@ _COLUMNS: Final = ("tx_offset", "op_offset", "operation", "key", "value", "old_v
 _ITEMS: Final = frozenset({"insert", "update", "delete"})
 
 
-class Transaction(NamedTuple):
+class TransactionMessages(NamedTuple):
     """The messages of a whole transaction; ``None`` for one that empties the shape, which no message can express."""
 
     tx_offset: int
@@ -54,7 +54,7 @@ def row_messages(rows: pa.Table, rendering: Rendering) -> list[bytes]:
     ]
 
 
-def transactions(tables: Iterable[pa.Table], rendering: Rendering, most_bytes: int) -> Iterator[Transaction]:
+def transactions(tables: Iterable[pa.Table], rendering: Rendering, most_bytes: int) -> Iterator[TransactionMessages]:
     """The transactions of a log, in order.
 
     Raises:
@@ -69,7 +69,7 @@ def transactions(tables: Iterable[pa.Table], rendering: Rendering, most_bytes: i
         for row in zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True):
             operation = row[2]
             if operation == COMMIT:
-                yield Transaction(row[0], _messages(items, rendering))
+                yield TransactionMessages(row[0], _messages(items, rendering))
                 items, size = [], 0
             elif operation != SNAPSHOT:
                 items.append(row)

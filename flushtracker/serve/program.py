@@ -9,7 +9,7 @@ from flushtracker.process.clock import now_ms
 from flushtracker.process.program import log_to_stderr
 from flushtracker.process.stop_deadline import exit_if_hung
 from flushtracker.serve.body import PageFile
-from flushtracker.serve.live_status import LiveStatus
+from flushtracker.serve.live_status import LiveServeStatus
 from flushtracker.serve.server import Served, run_server
 from flushtracker.status.http.status_server import serving
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     PageFile()
     # A thread that hangs in a storage would keep the process alive.
     exit_if_hung("flushtracker serve", lambda: served.parts.watch.is_closed, STOP_TIMEOUT_S, arguments.log_format)
-    live = LiveStatus(served, now_ms())
+    live = LiveServeStatus(served, now_ms())
     with serving(config.status, live.read):
         run_server(config, served, lambda url: logger.info("serving url=%s log=%s", url, config.sink.log))
     logger.info("stopped")

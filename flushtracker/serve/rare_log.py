@@ -1,4 +1,4 @@
-"""``RareLog``: a rate-limited logger for events that clients can cause, so that they cannot fill the log."""
+"""``RateLimitedLog``: a rate-limited logger for events that clients can cause, so that they cannot fill the log."""
 
 import logging
 import time
@@ -12,7 +12,7 @@ _MOST: Final = 10
 
 
 @dataclass(slots=True)
-class RareLog:
+class RateLimitedLog:
     """Logs at most ten lines a minute per event; the next one says how many were suppressed.
 
     An event is the text of a line without its fields. There must be few, because each is remembered.

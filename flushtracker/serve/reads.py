@@ -16,7 +16,7 @@ from flushtracker.events.registry import Registry
 from flushtracker.serve.body import PAGE_BYTES, SMALL_BYTES, Body, Page, PageFile, join
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.joined_changes import joined_transactions
-from flushtracker.serve.messages import SEPARATOR, Transaction, row_messages, transactions
+from flushtracker.serve.messages import SEPARATOR, TransactionMessages, row_messages, transactions
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
 from flushtracker.serve.state_rows import StateRows
@@ -40,7 +40,7 @@ Check = Callable[[], None]
 """Called between steps of a read; raises if no request waits for it any more."""
 
 
-class Tables:
+class OpenTables:
     def __init__(self, config: LogConfig, source: str | None) -> None:
         self.reader = ShapeLogReader(config.log, config.shapes, config.storage_options)
         self._finder = self.reader.finder
@@ -98,9 +98,9 @@ class LogReads:
         self._source = source
         self._threads = threading.local()
 
-    def open(self) -> Tables:
+    def open(self) -> OpenTables:
         """The tables, newly opened."""
-        return Tables(self._config, self._source)
+        return OpenTables(self._config, self._source)
 
     def log_pages(self, seen: SeenShape, position: Position, check: Check) -> list[Page]:
         """The log after a position, as pages of whole transactions; at least one, which may be empty.
@@ -161,9 +161,9 @@ class LogReads:
             return state
 
     @contextmanager
-    def _tables(self, seen: SeenShape) -> Iterator[Tables]:
+    def _tables(self, seen: SeenShape) -> Iterator[OpenTables]:
         """This thread's tables; the shape log is reopened if it is not the one that ``seen`` is from."""
-        tables: Tables | None = getattr(self._threads, "tables", None)
+        tables: OpenTables | None = getattr(self._threads, "tables", None)
         self._threads.tables = None
         if tables is None or tables.table_id != seen.facts.table_id:
             tables = self.open()
@@ -179,8 +179,8 @@ class LogReads:
 
 
 def _transactions(
-    tables: Tables, now: SeenShape, found: FollowedLog, after_tx: int, check: Check
-) -> Iterator[Transaction]:
+    tables: OpenTables, now: SeenShape, found: FollowedLog, after_tx: int, check: Check
+) -> Iterator[TransactionMessages]:
     """The content after the transaction ``after_tx``: the log's transactions, or the changes of a query with
     subqueries.
     """

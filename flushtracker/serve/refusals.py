@@ -12,9 +12,9 @@ from flushtracker.errors import (
     SinkError,
     SnapshotMissingError,
 )
-from flushtracker.serve.rare_log import RareLog
+from flushtracker.serve.rare_log import RateLimitedLog
 
-_log = RareLog(logging.getLogger(__name__))
+_log = RateLimitedLog(logging.getLogger(__name__))
 
 RETRY_AFTER_S: Final = 2
 

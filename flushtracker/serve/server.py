@@ -15,19 +15,19 @@ from flushtracker.config.serve_config import HttpConfig, ServeConfig
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.process.program import STOP_SIGNALS
 from flushtracker.serve.app import ServeApp
-from flushtracker.serve.flights import Flights
+from flushtracker.serve.flights import SingleFlight
 from flushtracker.serve.http_answers import STALLED_S
-from flushtracker.serve.kept import MOST_KEPT_FILES, KeptPages, KeptStates
-from flushtracker.serve.rare_log import RareLog
+from flushtracker.serve.kept import MAX_CACHED_FILES, PageCache, StateCache
+from flushtracker.serve.rare_log import RateLimitedLog
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.sent_files import MOST_FILES
 from flushtracker.serve.shape_answers import Parts, ShapeAnswers
-from flushtracker.serve.watch import Watch
-from flushtracker.status.http.http_connection import HEADER_BYTES, SPARE, Connection
+from flushtracker.serve.watch import Poller
+from flushtracker.status.http.http_connection import HEADER_BYTES, SPARE, HttpConnection
 from flushtracker.status.http.listener import open_listener
 
 logger = logging.getLogger(__name__)
-_log = RareLog(logger)
+_log = RateLimitedLog(logger)
 
 _BACKLOG: Final = 2048
 """Connections queued by the kernel until they are accepted."""
@@ -40,7 +40,7 @@ more.
 _KEEP_ALIVE_S: Final = 75
 """Longer than proxies keep connections, so that they close them first."""
 _STOP_S: Final = 10
-_OTHER_FILES: Final = SPARE + 5 * _AT_ONCE + MOST_FILES + 2 * MOST_KEPT_FILES + 100
+_OTHER_FILES: Final = SPARE + 5 * _AT_ONCE + MOST_FILES + 2 * MAX_CACHED_FILES + 100
 """File descriptors besides those of served connections: other connections, answers, tables, libraries."""
 _MOST_DEFINITIONS: Final = 200
 """Definitions queued for parsing, each of which takes some milliseconds."""
@@ -55,13 +55,13 @@ class Served:
         reads = LogReads(config.sink, config.source)
         disk = config.cache.disk_bytes // 2
         self.parts = Parts(
-            watch=Watch(reads.open, config.poll_ms / 1_000, config.source),
+            watch=Poller(reads.open, config.poll_ms / 1_000, config.source),
             reads=reads,
-            log_flights=Flights("logs", config.reads),
-            row_flights=Flights("rows", config.reads),
-            definition_flights=Flights("definitions", 1, _MOST_DEFINITIONS),
-            pages=KeptPages(config.cache.memory_bytes, disk),
-            states=KeptStates(disk, _STATES_S),
+            log_flights=SingleFlight("logs", config.reads),
+            row_flights=SingleFlight("rows", config.reads),
+            definition_flights=SingleFlight("definitions", 1, _MOST_DEFINITIONS),
+            pages=PageCache(config.cache.memory_bytes, disk),
+            states=StateCache(disk, _STATES_S),
         )
         self.source = config.source
         self.answers = ShapeAnswers(self.parts, config.source)
@@ -102,7 +102,7 @@ def run_server(config: ServeConfig, served: Served, started: Callable[[str], Non
 
 async def _serve(config: ServeConfig, served: Served, listener: socket.socket, started: Callable[[], None]) -> None:
     limit = _connection_limit(config.http.connections)
-    protocol: Any = type("LimitedConnection", (Connection,), {"limit": limit})
+    protocol: Any = type("LimitedConnection", (HttpConnection,), {"limit": limit})
     server = _Server(
         uvicorn.Config(
             served.app,

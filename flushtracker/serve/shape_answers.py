@@ -18,20 +18,20 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from flushtracker.errors import PositionError
-from flushtracker.serve.answer import Answer, is_newest, log_answer, place_after, state_answer
+from flushtracker.serve.answer import Answer, is_newest, log_answer, offset_after, state_answer
 from flushtracker.serve.body import Body, Page
-from flushtracker.serve.flights import Flight, Flights
+from flushtracker.serve.flights import Flight, SingleFlight
 from flushtracker.serve.follower import Follower, followed, require_followed
-from flushtracker.serve.gone import GoneError, until_gone
-from flushtracker.serve.handle import Handle, Place, following
-from flushtracker.serve.kept import KeptPages, KeptStates, PageKey
-from flushtracker.serve.matching import Matching
+from flushtracker.serve.gone import DisconnectedError, until_disconnected
+from flushtracker.serve.handle import ClientOffset, Handle, following
+from flushtracker.serve.kept import PageCache, PageKey, StateCache
+from flushtracker.serve.matching import DefinitionCache
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.refusals import RefetchError, RefusalError, UnavailableError
 from flushtracker.serve.seen_shape import SeenShape
-from flushtracker.serve.shape_request import NOW, AskedDefinition, ShapeRequest
+from flushtracker.serve.shape_request import NOW, RequestedDefinition, ShapeRequest
 from flushtracker.serve.state_rows import StateRows
-from flushtracker.serve.watch import Watch
+from flushtracker.serve.watch import Poller
 
 LIVE_S: Final = 20.0
 """How long a client waits for a change."""
@@ -51,16 +51,16 @@ class BeginAgainError(Exception):
 class Parts:
     """The components used for answers."""
 
-    watch: Watch
+    watch: Poller
     reads: LogReads
-    log_flights: Flights
-    row_flights: Flights
-    definition_flights: Flights
-    pages: KeptPages
-    states: KeptStates
+    log_flights: SingleFlight
+    row_flights: SingleFlight
+    definition_flights: SingleFlight
+    pages: PageCache
+    states: StateCache
 
     @property
-    def flights(self) -> tuple[Flights, ...]:
+    def flights(self) -> tuple[SingleFlight, ...]:
         """All work in threads."""
         return self.log_flights, self.row_flights, self.definition_flights
 
@@ -75,7 +75,7 @@ class ShapeAnswers:
         self._watch = parts.watch
         self._live_s = live_s
         self._now_s = now_s
-        self._matching = Matching(source, parts.definition_flights)
+        self._matching = DefinitionCache(source, parts.definition_flights)
 
     @property
     def is_closing(self) -> bool:
@@ -87,42 +87,42 @@ class ShapeAnswers:
 
         Raises:
             BeginAgainError: the client must start over.
-            GoneError: the client has closed the connection.
+            DisconnectedError: the client has closed the connection.
             RefusalError, FlushtrackerError: there is none.
         """
-        if not isinstance(request.start, Place):
+        if not isinstance(request.start, ClientOffset):
             seen = await self._seen(request, fresh=request.is_told)
-            with _told(request, seen):
+            with _as_conflict(request, seen):
                 return await self._begin(request, seen)
         if request.start.rows:
             seen, handle = await self._of_handle(request)
-            with _told(request, seen):
+            with _as_conflict(request, seen):
                 return await self._rows(request, seen, handle, request.start)
         follower = await self.follow(request)
-        with _told(request, follower.seen):
+        with _as_conflict(request, follower.seen):
             if request.live:
                 follower = await self.more(follower, gone, self._now_s() + self._live_s)
-            page = await until_gone(self.page(follower), gone)
+            page = await until_disconnected(self.page(follower), gone)
         return log_answer(request, follower, page, is_up_to_date=self.is_up_to_date(page, follower))
 
     async def follow(self, request: ShapeRequest) -> Follower:
         """The follower for a request whose offset is the end of a transaction; raises as :meth:`answer`."""
         place = request.start
-        if not isinstance(place, Place):
+        if not isinstance(place, ClientOffset):
             raise TypeError("a follower has an offset")
         seen, handle = await self._of_handle(request)
         try:
             seen.require_followed(handle, place.tx)
         except PositionError:
             seen = await self._seen(request, fresh=True)
-            with _told(request, seen):
+            with _as_conflict(request, seen):
                 require_followed(seen, handle, place.tx)
         return Follower.of(request, seen, handle, place)
 
     async def stream(self, request: ShapeRequest) -> tuple[Follower, Page]:
         """A follower that keeps its connection open, and its first page; raises as :meth:`answer`."""
         follower = await self.follow(request)
-        with _told(request, follower.seen):
+        with _as_conflict(request, follower.seen):
             return follower, await self.page(follower)
 
     async def more(self, follower: Follower, gone: "asyncio.Future[None]", end_s: float) -> Follower:
@@ -130,7 +130,7 @@ class ShapeAnswers:
 
         Raises:
             RefetchError: the log cannot be continued for it.
-            GoneError, UnavailableError, FlushtrackerError: as :meth:`answer`.
+            DisconnectedError, UnavailableError, FlushtrackerError: as :meth:`answer`.
         """
         shape_id, is_late = follower.seen.shape_id, False
         while True:
@@ -146,7 +146,7 @@ class ShapeAnswers:
             finally:
                 self._watch.drop(shape_id, changed, or_cut=follower.cuts)
             if gone.done():
-                raise GoneError
+                raise DisconnectedError
             is_late = self._now_s() >= end_s or self._watch.is_closed
 
     async def page(self, follower: Follower) -> Page:
@@ -181,7 +181,7 @@ class ShapeAnswers:
         shape_id = await self._shape_id(request.shape)
         return await self._watch.shape(shape_id, fresh=fresh)
 
-    async def _shape_id(self, asked: str | AskedDefinition) -> str:
+    async def _shape_id(self, asked: str | RequestedDefinition) -> str:
         """The id of the requested shape; the tables are polled before there is said to be none."""
         for fresh in (False, True):
             view = await self._watch.current(fresh=fresh)
@@ -200,7 +200,7 @@ class ShapeAnswers:
         seen = await self._seen(request, fresh=False)
         if handle is None or handle.digest != seen.facts.digest:
             seen = await self._seen(request, fresh=True)
-        with _told(request, seen):
+        with _as_conflict(request, seen):
             if handle is None or handle.digest != seen.facts.digest or request.handle_text == request.expired_text:
                 raise RefetchError
         return seen, handle
@@ -213,13 +213,13 @@ class ShapeAnswers:
                 # Without all rows of its tables, the changes of the query cannot be determined.
                 seen.found.require_snapshot()
             handle, lsn = _begun(request, seen.handle), seen.lsn(seen.tx)
-            place = place_after(seen.tx, lsn, request)
+            place = offset_after(seen.tx, lsn, request)
             return Answer(handle, place, seen.facts.schema, Body(), is_up_to_date=True, lsn=lsn)
         seen.found.require_snapshot()
         state = await self._newest_state(seen, seen.tx if request.is_told else 0)
         return await state_answer(request, state, _begun(request, state.handle), 0, seen)
 
-    async def _rows(self, request: ShapeRequest, seen: SeenShape, handle: Handle, place: Place) -> Answer:
+    async def _rows(self, request: ShapeRequest, seen: SeenShape, handle: Handle, place: ClientOffset) -> Answer:
         """The next of the rows that a client has begun to fetch."""
         state = self._parts.states.at(handle, place.tx) or await self._state(seen, handle, place.tx)
         return await state_answer(request, state, handle, place.rows, seen)
@@ -250,7 +250,7 @@ class ShapeAnswers:
         return await parts.row_flights.share((key, at), read, keep)
 
 
-class _told:  # noqa: N801  it reads as a statement
+class _as_conflict:  # noqa: N801  it reads as a statement
     """Turns ``RefetchError`` into the 409 with the handle with which the client starts over."""
 
     def __init__(self, request: ShapeRequest, seen: SeenShape) -> None:

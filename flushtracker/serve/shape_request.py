@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from flushtracker.serve.handle import Handle, Place, parsed
+from flushtracker.serve.handle import ClientOffset, Handle, parsed
 from flushtracker.serve.refusals import BadRequestError
 
 BEGIN: Final = "-1"
 NOW: Final = "now"
-Start: TypeAlias = Place | Literal["-1", "now"]
+Start: TypeAlias = ClientOffset | Literal["-1", "now"]
 
 _DEFINITION: Final = ("table", "where", "columns", "replica", "params")
 _FLAGS: Final = ("live", "live_sse", "experimental_live_sse", "cuts")
@@ -25,7 +25,7 @@ _MOST_TEXT: Final = 8_000
 
 
 @dataclass(frozen=True, slots=True)
-class AskedDefinition:
+class RequestedDefinition:
     """A shape by definition: the unparsed texts of a request. ``params`` are the values of ``$1`` and so on."""
 
     table: str
@@ -42,7 +42,7 @@ class ShapeRequest:
     ``sse``: keep sending them.
     """
 
-    shape: str | AskedDefinition
+    shape: str | RequestedDefinition
     start: Start
     handle_text: str | None = None
     expired_text: str | None = None
@@ -75,9 +75,9 @@ class ShapeRequest:
         start = _start(given)
         live, sse, experimental, cuts = (_flag(given, name) for name in _FLAGS)
         handle, expired = (_handle(given, name) for name in ("handle", "expired_handle"))
-        if isinstance(start, Place) and handle is None:
+        if isinstance(start, ClientOffset) and handle is None:
             raise BadRequestError("handle is missing, which an offset needs")
-        if live and not isinstance(start, Place):
+        if live and not isinstance(start, ClientOffset):
             raise BadRequestError("live=true needs the offset and the handle of an answer before")
         if (sse or experimental) and not live:
             raise BadRequestError("live_sse=true needs live=true")
@@ -113,7 +113,7 @@ def _start(given: Mapping[str, str]) -> Start:
         raise BadRequestError("offset is missing; begin with -1")
     if offset == BEGIN:
         return "-1"
-    return "now" if offset == NOW else Place.parse(offset)
+    return "now" if offset == NOW else ClientOffset.parse(offset)
 
 
 def _flag(given: Mapping[str, str], name: str) -> bool:
@@ -130,7 +130,7 @@ def _handle(given: Mapping[str, str], name: str) -> str | None:
     return text
 
 
-def _shape(given: Mapping[str, str]) -> str | AskedDefinition:
+def _shape(given: Mapping[str, str]) -> str | RequestedDefinition:
     shape_id, table = given.get("shape"), given.get("table")
     params = _params(given)
     defining = [name for name in _DEFINITION if name in given] + (["params"] if params else [])
@@ -145,7 +145,7 @@ def _shape(given: Mapping[str, str]) -> str | AskedDefinition:
     replica = given.get("replica", "default")
     if replica not in {"default", "full"}:
         raise BadRequestError("replica is neither default nor full")
-    return AskedDefinition(table, given.get("where"), given.get("columns"), replica, params)
+    return RequestedDefinition(table, given.get("where"), given.get("columns"), replica, params)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``View``: the result of a poll of the tables.
+"""``TableView``: the result of a poll of the tables.
 
 Storage errors are never part of it. Errors of a shape are: it has ended, or its snapshot is missing.
 """
@@ -13,7 +13,7 @@ from flushtracker.serve.seen_shape import SeenShape
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ShapeProblem:
     """Why a shape cannot be read: an error's type and message, without its traceback, which would grow with each
     request.
     """
@@ -30,11 +30,11 @@ class Trouble:
         return not issubclass(self.kind, SnapshotMissingError)
 
 
-Outcome = SeenShape | Trouble
+Outcome = SeenShape | ShapeProblem
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TableView:
     """The result of a poll that began at ``began_s``. ``shape_ids``: all that the registry has."""
 
     registry: Registry = field(default_factory=Registry)
@@ -55,7 +55,7 @@ class View:
 
 def is_same(before: Outcome | None, now: Outcome, *, or_cut: bool) -> bool:
     """Whether clients need not be woken."""
-    if isinstance(now, Trouble) or not isinstance(before, SeenShape):
+    if isinstance(now, ShapeProblem) or not isinstance(before, SeenShape):
         return before == now
     return now.is_as(before) and not (or_cut and now.cut != before.cut)
 

@@ -1,7 +1,7 @@
-"""``Watch``: polls the tables in its own thread, once for all clients, and wakes those whose shape has changed.
+"""``Poller``: polls the tables in its own thread, once for all clients, and wakes those whose shape has changed.
 
 A poll (a *look*) opens the newest version of both tables, and finds the shapes that clients request. Its result is a
-``View``, which replaces the previous one as a whole, on the event loop: a failed look changes nothing, so the next one
+``TableView``, which replaces the previous one as a whole, on the event loop: a failed look changes nothing, so the next one
 finds everything.
 
 - *Fresh*: a request that must not be behind what its client has seen waits for a look that begins after it.
@@ -19,14 +19,14 @@ from contextlib import suppress
 from typing import Final
 
 from flushtracker.errors import FlushtrackerError, ShapeEndedError, SinkError
-from flushtracker.serve.rare_log import RareLog
-from flushtracker.serve.reads import Tables
+from flushtracker.serve.rare_log import RateLimitedLog
+from flushtracker.serve.reads import OpenTables
 from flushtracker.serve.refusals import RefusalError, UnavailableError
 from flushtracker.serve.seen_shape import SeenShape
-from flushtracker.serve.view import Outcome, Trouble, View, is_same, shape_ids_of
+from flushtracker.serve.view import Outcome, ShapeProblem, TableView, is_same, shape_ids_of
 
 logger = logging.getLogger(__name__)
-_log = RareLog(logger)
+_log = RateLimitedLog(logger)
 
 MOST_AGE_S: Final = 30.0
 _REOPEN_S: Final = 30.0
@@ -50,7 +50,7 @@ _STOPS: Final = "the server stops"
 _LOG_AGAIN_S: Final = 60.0
 
 
-class Watch:
+class Poller:
     """Looks every ``poll_s``, and at once if a request waits for a look; ``open_tables`` reopens the tables.
 
     ``source``: whose shapes are served; ``None`` for any.
@@ -58,7 +58,7 @@ class Watch:
 
     def __init__(
         self,
-        open_tables: Callable[[], Tables],
+        open_tables: Callable[[], OpenTables],
         poll_s: float,
         source: str | None = None,
         now_s: Callable[[], float] = time.monotonic,
@@ -67,7 +67,7 @@ class Watch:
         self._source = source
         self._poll_s = poll_s
         self._now_s = now_s
-        self.view = View()
+        self.view = TableView()
         self.looks = self.failed_looks = 0
         self.problem: str | None = "the tables have not been looked at yet"
         self._wanted: dict[str, float] = {}
@@ -115,7 +115,7 @@ class Watch:
         """The number of polled shapes."""
         return len(self._wanted)
 
-    async def current(self, *, fresh: bool = False) -> View:
+    async def current(self, *, fresh: bool = False) -> TableView:
         """The last view, or one of a look that begins from now on; raises ``UnavailableError``."""
         if fresh or not self.looks:
             await self._fresh_look()
@@ -133,10 +133,10 @@ class Watch:
         self._wanted[shape_id] = self._now_s()
         view = await self.current(fresh=fresh)
         found = view.shapes.get(shape_id)
-        if found is None or (isinstance(found, Trouble) and found.is_final and not fresh):
+        if found is None or (isinstance(found, ShapeProblem) and found.is_final and not fresh):
             view = await self.current(fresh=True)
             found = view.shapes.get(shape_id)
-        if isinstance(found, Trouble):
+        if isinstance(found, ShapeProblem):
             if issubclass(found.kind, ShapeEndedError):
                 raise RefusalError(410, view.ended(shape_id, self._source))
             raise found.error()
@@ -182,7 +182,7 @@ class Watch:
     # In the thread of the watch.
 
     def _run(self) -> None:
-        tables: Tables | None = None
+        tables: OpenTables | None = None
         opened_s = next_s = 0.0
         began_s = -_LEAST_S
         while not self._stopped:
@@ -202,13 +202,13 @@ class Watch:
             else:
                 self._call(self._publish, view)
 
-    def _reopened(self, tables: Tables | None) -> Tables:
+    def _reopened(self, tables: OpenTables | None) -> OpenTables:
         """The newly opened tables, or the open ones if they are the same."""
         found = self._open()
         is_same = tables is not None and tables.table_id == found.table_id and tables.version <= found.version
         return tables if is_same and tables is not None else found
 
-    def _look(self, tables: Tables, began_s: float) -> View:
+    def _look(self, tables: OpenTables, began_s: float) -> TableView:
         before = self.view
         wanted = frozenset(self._wanted)
         registry = tables.look()
@@ -222,9 +222,9 @@ class Watch:
             shapes |= self._found(tables, missing[start : start + _AT_ONCE])
         tables.forget(wanted)
         shape_ids = before.shape_ids if registry is before.registry else shape_ids_of(registry)
-        return View(registry, shape_ids, tables.version, shapes, began_s)
+        return TableView(registry, shape_ids, tables.version, shapes, began_s)
 
-    def _found(self, tables: Tables, names: list[str]) -> dict[str, Outcome]:
+    def _found(self, tables: OpenTables, names: list[str]) -> dict[str, Outcome]:
         """The state of some shapes, as far as it can be read."""
         # If one of them cannot be read, each is looked up separately.
         with suppress(FlushtrackerError):
@@ -233,7 +233,7 @@ class Watch:
         return {name: outcome for name, outcome in found.items() if outcome is not None}
 
     @staticmethod
-    def _find(tables: Tables, shape_id: str) -> Outcome | None:
+    def _find(tables: OpenTables, shape_id: str) -> Outcome | None:
         try:
             found = tables.seen(shape_id)
             found.found.require_begun()
@@ -241,7 +241,7 @@ class Watch:
             _log(logging.WARNING, "shape cannot be looked at reason=%s", error)
             return None
         except FlushtrackerError as error:
-            return Trouble(type(error), str(error))
+            return ShapeProblem(type(error), str(error))
         return found
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
@@ -253,7 +253,7 @@ class Watch:
 
     # On the event loop.
 
-    def _publish(self, view: View) -> None:
+    def _publish(self, view: TableView) -> None:
         before, self.view = self.view, view
         self.looks += 1
         if self.problem is not None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError
 from flushtracker.shapes.log_items import log_items
-from flushtracker.shapes.open_transaction import OpenTransaction
+from flushtracker.shapes.open_transaction import RoutedTransaction
 from flushtracker.shapes.partition_map import PartitionMap
 from flushtracker.shapes.routed_tables import Route, RoutedTables
 from flushtracker.shapes.shape import BoundShape
@@ -39,7 +39,7 @@ class CollectedItems:
 
 
 def collect_items(
-    tables: RoutedTables, transaction: OpenTransaction, fragment: TransactionFragment, most_bytes: int | None
+    tables: RoutedTables, transaction: RoutedTransaction, fragment: TransactionFragment, most_bytes: int | None
 ) -> CollectedItems:
     """Collect the items of changes until they reach ``most_bytes``, or of all; no state is changed.
 

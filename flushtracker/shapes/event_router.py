@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError, first_of
 from flushtracker.shapes.collected_items import ShapePart, collect_items
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.open_transaction import OpenTransaction, continued_transaction
+from flushtracker.shapes.open_transaction import RoutedTransaction, continued_transaction
 from flushtracker.shapes.partition_map import TableKey
 from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments
 from flushtracker.shapes.routed_tables import RoutedTables
@@ -78,7 +78,7 @@ class EventRouter:
         self._tables = RoutedTables(self._index_type, by_oid=by_oid)
         self.partitions = self._tables.partitions
         self._registered: dict[str, _Registered] = {}
-        self._open: OpenTransaction | None = None
+        self._open: RoutedTransaction | None = None
         self._routed_up_to: LogOffset | None = None
         for definition in definitions:
             self.add_shape(definition)
@@ -238,7 +238,7 @@ class EventRouter:
         registered = self._registered.get(shape_id)
         return 1 if registered is None else registered.definition.incarnation
 
-    def _writer_of(self, shape_id: str, transaction: OpenTransaction) -> str:
+    def _writer_of(self, shape_id: str, transaction: RoutedTransaction) -> str:
         registered = self._registered.get(shape_id)
         if shape_id in transaction.removed or registered is None:
             return transaction.removed[shape_id]

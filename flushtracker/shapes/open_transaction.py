@@ -17,7 +17,7 @@ _REMEDY: Final = "reconnect, so that the server resends the transaction from its
 
 
 @dataclass(slots=True)
-class OpenTransaction:
+class RoutedTransaction:
     """A transaction routed up to ``last_log_offset``: the shapes that take part, and those among them removed since."""
 
     xid: int
@@ -34,8 +34,8 @@ class OpenTransaction:
 
 
 def continued_transaction(
-    current: OpenTransaction | None, fragment: TransactionFragment, routed_up_to: LogOffset | None
-) -> OpenTransaction | None:
+    current: RoutedTransaction | None, fragment: TransactionFragment, routed_up_to: LogOffset | None
+) -> RoutedTransaction | None:
     """The transaction that ``fragment`` belongs to, not yet updated with it; ``None`` for a keepalive.
 
     ``current`` is the open transaction, and ``routed_up_to`` the greatest offset routed so far, if any.
@@ -50,7 +50,7 @@ def continued_transaction(
         if not fragment.has_begin:
             last = "nothing was routed before" if routed_up_to is None else f"the last offset routed was {routed_up_to}"
             raise GapError(f"{_subject(fragment)} is not its first, but no transaction is open and {last}; {_REMEDY}")
-        return OpenTransaction(fragment.xid, fragment.lsn, LogOffset.just_before(fragment.lsn))
+        return RoutedTransaction(fragment.xid, fragment.lsn, LogOffset.just_before(fragment.lsn))
     if fragment.has_begin or (fragment.xid, fragment.lsn) != (current.xid, current.lsn):
         relation = "begins inside" if fragment.has_begin else "does not belong to"
         raise GapError(f"{_subject(fragment)} {relation} the open {current}; {_REMEDY}")
@@ -59,7 +59,7 @@ def continued_transaction(
     return current
 
 
-def _check_keepalive(current: OpenTransaction | None, keepalive: TransactionFragment) -> None:
+def _check_keepalive(current: RoutedTransaction | None, keepalive: TransactionFragment) -> None:
     if current is not None:
         raise GapError(f"keepalive {keepalive.last_log_offset} arrived inside the open {current}; {_REMEDY}")
     if keepalive.changes or keepalive.commit is None:

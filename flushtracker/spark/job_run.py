@@ -17,7 +17,7 @@ from flushtracker.config.storage_path import is_uri, local_folder
 from flushtracker.config.transport import KafkaTransport, Transport
 from flushtracker.delta.conditional_writes import require_conditional_writes
 from flushtracker.errors import ConfigError, FlushtrackerError
-from flushtracker.kafka.first_contact import first_contact
+from flushtracker.kafka.first_contact import check_brokers
 from flushtracker.process.log_format import LogFormat
 from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
 from flushtracker.process.stop_deadline import exit_if_hung
@@ -106,7 +106,7 @@ def check_start(
             logger.warning("%s; ignore this if %s is in Spark's default file system, which is not local", refusal, path)
     if isinstance(transport, KafkaTransport):
         security = transport.options.get("kafka.security.protocol", "PLAINTEXT")
-        first_contact(transport.bootstrap_servers, security, transport.retry_timeout_ms / 1000)
+        check_brokers(transport.bootstrap_servers, security, transport.retry_timeout_ms / 1000)
 
 
 def _refusal(key: str, path: str) -> ConfigError | None:

@@ -25,7 +25,7 @@ NORMAL_MS: Final = 30_000
 _PERIOD_S: Final = 10.0
 
 
-class OpenTransaction(NamedTuple):
+class HangingTransaction(NamedTuple):
     """Hides ``hidden_records`` of a partition, including its own, from ``last_stable_offset`` on."""
 
     topic: str
@@ -48,7 +48,7 @@ class _Hidden(NamedTuple):
     stable_end: int
 
 
-class OpenTransactions:
+class HangingTransactions:
     """The state of the topics' ends; :meth:`look` updates it."""
 
     def __init__(self, admin: KafkaAdmin, topic_ids: dict[str, str], clock_ms: Callable[[], int] = now_ms) -> None:
@@ -57,7 +57,7 @@ class OpenTransactions:
         self._reported: dict[_Hidden, str] = {}
         """The reported transactions, with their producers."""
 
-    def look(self) -> tuple[OpenTransaction, ...]:
+    def look(self) -> tuple[HangingTransaction, ...]:
         """The transactions that have been open for too long; logs each once, and its end."""
         at_ms, ends = self._clock_ms(), self._hidden_until()
         self._since_ms = {hidden: self._since_ms.get(hidden, at_ms) for hidden in ends}
@@ -74,7 +74,7 @@ class OpenTransactions:
                     *(*hidden, ends[hidden], at_ms - self._since_ms[hidden], self._reported[hidden]),
                 )
         return tuple(
-            OpenTransaction(
+            HangingTransaction(
                 each.topic,
                 each.partition,
                 each.stable_end,
@@ -112,7 +112,7 @@ class TransactionWatch:
         self,
         spark: SparkSession,
         transport: Transport,
-        note: Callable[[tuple[OpenTransaction, ...]], None] = lambda _: None,
+        note: Callable[[tuple[HangingTransaction, ...]], None] = lambda _: None,
     ) -> None:
         self._spark, self._transport, self._note = spark, transport, note
         self._stop = Event()
@@ -139,7 +139,7 @@ class TransactionWatch:
         assert isinstance(self._transport, KafkaTransport)  # noqa: S101  see __enter__
         with KafkaAdmin(self._spark, self._transport) as admin:
             topics = admin.topics(self._transport.streams.values())
-            transactions = OpenTransactions(admin, {name: topic.topic_id for name, topic in topics.items()})
+            transactions = HangingTransactions(admin, {name: topic.topic_id for name, topic in topics.items()})
             while not self._stop.is_set():
                 self._note(transactions.look())
                 self._stop.wait(_PERIOD_S)

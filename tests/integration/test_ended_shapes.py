@@ -5,7 +5,7 @@ import shlex
 from dataclasses import replace
 
 from flushtracker.cli import main
-from flushtracker.operate.status.question import Answer
+from flushtracker.operate.status.question import CallResult
 from flushtracker.operate.status.verdict import Limits, Verdict, judge
 from tests.support.capture_rig import CaptureRig, RunningCapture, shape
 from tests.support.sample_status import read_back
@@ -15,7 +15,7 @@ from tests.support.slot_overviews import overview
 def verdict_on(capture: RunningCapture) -> Verdict:
     """What ``flushtracker status`` says with this capture's document."""
     status = read_back(capture.loop.status())
-    return judge(replace(overview(), capture=Answer(status.at_ms, status)), Limits())
+    return judge(replace(overview(), capture=CallResult(status.at_ms, status)), Limits())
 
 
 def kinds(capture: RunningCapture) -> list[str]:

@@ -16,7 +16,7 @@ from flushtracker.events.records import record_of
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.spark import transaction_watch
 from flushtracker.spark.kafka_admin import KafkaAdmin
-from flushtracker.spark.transaction_watch import OpenTransactions
+from flushtracker.spark.transaction_watch import HangingTransactions
 from flushtracker.status.ack_findings import job_finding
 from flushtracker.tracking.acks.table import AckTable
 from flushtracker.tracking.job import query
@@ -118,7 +118,7 @@ def test_flush_in_an_open_transaction_waits_for_its_end(
     with KafkaAdmin(spark, job.transport(1)) as admin:  # type: ignore[arg-type]  # it is Kafka's
         topics = admin.topics([job.topic("fragments"), job.topic("flushes")])
         ids = {name: topic.topic_id for name, topic in topics.items()}
-        watch = OpenTransactions(admin, ids, lambda: now_ms)
+        watch = HangingTransactions(admin, ids, lambda: now_ms)
         assert watch.look() == ()
         now_ms = transaction_watch.NORMAL_MS
         status.note_open_transactions(watch.look())

@@ -5,7 +5,7 @@ from typing import Final
 
 from flushtracker.errors import FlushtrackerError
 from flushtracker.shape_log.table.reader import read_shape, read_shape_log
-from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.capture_rig import USERS, run_in_transaction, shape
@@ -47,7 +47,7 @@ def test_history_is_kept_and_capture_goes_on_whatever_time_an_origin_gives_its_c
     loop.start()
     settle(loop, str(len(_TIMES) - 1))
     log, now = str(loop.log), datetime.now(timezone.utc)
-    upkeep = ShapeLogUpkeep(log, f"{log}_shapes", retain=Retain(_HISTORY, least_dropped=1))
+    upkeep = ShapeLogUpkeep(log, f"{log}_shapes", retain=RetentionPolicy(_HISTORY, least_dropped=1))
     assert upkeep.run(now).folded_shapes == 0
     names = [row["value"] for row in read_shape_log(log, "users", position).rows.to_pylist() if row["value"]]
     assert len(names) == len(_TIMES)

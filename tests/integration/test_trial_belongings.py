@@ -12,8 +12,8 @@ import yaml
 from flushtracker.errors import BrokerError, ConfigError, PostgresError
 from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.trials.loop_trial import belongings
-from flushtracker.trials.loop_trial.belongings import Belongings
-from flushtracker.trials.loop_trial.places import Places, create_places
+from flushtracker.trials.loop_trial.belongings import TrialResources
+from flushtracker.trials.loop_trial.places import TrialSetup, create_setup
 from flushtracker.wal.lsn import parse_lsn
 
 _NAME = "flushtracker_trial_1"
@@ -45,14 +45,14 @@ class FakeAdmin:
 
 
 @pytest.fixture
-def places(postgres: LocalPostgres, tmp_path: Path) -> Places:
+def places(postgres: LocalPostgres, tmp_path: Path) -> TrialSetup:
     config = {
         "postgres": {"connection": dict(postgres.options)},
         "kafka": {"bootstrap_servers": "localhost:1"},
         "place": "x",
     }
     (tmp_path / "loop.yaml").write_text(yaml.safe_dump(config))
-    return create_places(tmp_path / "loop.yaml", _NAME, tmp_path, flush="batch", write_unit="txn")
+    return create_setup(tmp_path / "loop.yaml", _NAME, tmp_path, flush="batch", write_unit="txn")
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ def there(postgres: LocalPostgres) -> list[str]:
 
 
 def test_everything_has_the_trials_name_and_is_removed(
-    postgres: LocalPostgres, places: Places, fake: Callable[[FakeAdmin], FakeAdmin]
+    postgres: LocalPostgres, places: TrialSetup, fake: Callable[[FakeAdmin], FakeAdmin]
 ) -> None:
     """Whatever ends the trial."""
     admin = fake(FakeAdmin())
-    with suppress(KeyboardInterrupt), Belongings(places) as created:
+    with suppress(KeyboardInterrupt), TrialResources(places) as created:
         assert there(postgres) == [
             f"publication {_NAME} accounts items ledger",
             f"schema {_NAME}",
@@ -94,38 +94,38 @@ def test_everything_has_the_trials_name_and_is_removed(
     ],
 )
 def test_what_has_the_name_already_is_not_touched(
-    postgres: LocalPostgres, places: Places, fake: Callable[[FakeAdmin], FakeAdmin], statement: str, what: str
+    postgres: LocalPostgres, places: TrialSetup, fake: Callable[[FakeAdmin], FakeAdmin], statement: str, what: str
 ) -> None:
     admin = fake(FakeAdmin())
     postgres.execute(statement)
     before = there(postgres)
-    with pytest.raises(ConfigError, match=f"the server has a {what} {_NAME} already"), Belongings(places):
+    with pytest.raises(ConfigError, match=f"the server has a {what} {_NAME} already"), TrialResources(places):
         pass
     assert (there(postgres), admin.done) == (before, [])
 
 
 def test_brokers_that_refuse_the_topics_leave_nothing_on_the_server(
-    postgres: LocalPostgres, places: Places, fake: Callable[[FakeAdmin], FakeAdmin]
+    postgres: LocalPostgres, places: TrialSetup, fake: Callable[[FakeAdmin], FakeAdmin]
 ) -> None:
     fake(FakeAdmin(BrokerError("no")))
-    with pytest.raises(BrokerError, match="no"), Belongings(places):
+    with pytest.raises(BrokerError, match="no"), TrialResources(places):
         pass
     assert there(postgres) == []
 
 
 def test_what_cannot_be_removed_is_named_and_the_rest_is_removed(
     postgres: LocalPostgres,
-    places: Places,
+    places: TrialSetup,
     fake: Callable[[FakeAdmin], FakeAdmin],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Here the slot, of which the server says that it is in use."""
     fake(FakeAdmin())
 
-    def refuse(_: Belongings) -> None:
+    def refuse(_: TrialResources) -> None:
         raise PostgresError("in use")
 
-    with caplog.at_level(logging.ERROR), Belongings(places) as created:
+    with caplog.at_level(logging.ERROR), TrialResources(places) as created:
         created._undo = [(what, partial(refuse, created) if "slot" in what else undo) for what, undo in created._undo]
     assert f"left behind what='replication slot {_NAME}' error=in use" in caplog.text
     assert there(postgres) == [f"slot {_NAME}"]

@@ -13,15 +13,15 @@ from flushtracker.errors import ConfigError, PositionError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.serve.body import Body, Page, PageFile, join
-from flushtracker.serve.flights import Flight, Flights
+from flushtracker.serve.flights import Flight, SingleFlight
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.messages import item_messages, row_messages
-from flushtracker.serve.reads import Check, LogReads, Tables
+from flushtracker.serve.reads import Check, LogReads, OpenTables
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
 from flushtracker.serve.shape_answers import Parts
 from flushtracker.serve.state_rows import StateRows
-from flushtracker.serve.watch import Watch
+from flushtracker.serve.watch import Poller
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.table.found_shape import FoundShape, require_readable
 from tests.support.cut_clients import CutClient, combined
@@ -112,7 +112,7 @@ class _SteppedServer(Server):
         self.look = watch.look
 
 
-class _SteppedWatch(Watch):
+class _SteppedWatch(Poller):
     def __init__(self, reads: "_WorldReads") -> None:
         super().__init__(reads.open, 1.0)
         self._tables = reads.open()
@@ -124,7 +124,7 @@ class _SteppedWatch(Watch):
         self.look()
 
 
-class _InlineFlights(Flights):
+class _InlineFlights(SingleFlight):
     """Reads on the event loop."""
 
     async def share(self, key: Hashable, read: Callable[[Flight[T]], T], done: Callable[[T], None]) -> T:  # noqa: ARG002
@@ -135,7 +135,7 @@ class _InlineFlights(Flights):
         return result
 
 
-class _WorldTables(Tables):
+class _WorldTables(OpenTables):
     """The model's tables, as they are at each look."""
 
     def __init__(self, world: CutWorld, entries: dict[str, ShapeEntry]) -> None:

@@ -21,7 +21,7 @@ from flushtracker.events.registry_events import BEGUN_AGAIN, ShapeEntry
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.cut_finder import require_complete
 from flushtracker.shape_log.table.found_shape import FoundShape, require_readable
-from flushtracker.shape_log.write.cuts import Cuts, Looks
+from flushtracker.shape_log.write.cuts import CutInputs, Cuts
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
@@ -407,7 +407,7 @@ class CutWorld:
     # The cuts, and their readers.
 
     def _open_cuts(self) -> Cuts:
-        return Cuts(Looks(self._acks, self._read, self._begins, self._ends), self._note)
+        return Cuts(CutInputs(self._acks, self._read, self._begins, self._ends), self._note)
 
     def copy_or_restore(self) -> None:
         """Copy the writers' tables and checkpoint, or put the last copy in their place; the ack table goes on."""

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
 from flushtracker.shape_log.merge_plan import MergeSettings
-from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from tests.support.shape_log_rows import Row, commit, item
 
@@ -27,7 +27,7 @@ def dated(rows: list[Row]) -> list[Row]:
 
 
 def upkeep_of(log: str, seconds: float, settings: MergeSettings = NO_MERGES, **retain: Any) -> ShapeLogUpkeep:
-    kept = Retain(timedelta(seconds=seconds), **{"least_dropped": 1, **retain})
+    kept = RetentionPolicy(timedelta(seconds=seconds), **{"least_dropped": 1, **retain})
     return ShapeLogUpkeep(log, f"{log}_shapes", settings=settings, retain=kept)
 
 

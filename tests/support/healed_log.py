@@ -24,7 +24,7 @@ from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.reader import ShapeLogReader, ShapeRead
-from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.snapshots import last_snapshots
 from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
@@ -224,7 +224,7 @@ class HealedLog:
         self.counts["lost slots"] += 1
 
     def upkeep(self) -> None:
-        retain = Retain(timedelta(seconds=self.rng.choice([1, 100, 300])), least_dropped=1)
+        retain = RetentionPolicy(timedelta(seconds=self.rng.choice([1, 100, 300])), least_dropped=1)
         upkeep = ShapeLogUpkeep(self.log, self.registry, settings=_MERGES, retain=retain)
         report = upkeep.run(_EPOCH + timedelta(seconds=self.life.world.lsn))
         self.counts["merges"] += report.merges

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from flushtracker.errors import PostgresUnavailableError, SinkError, StatusError
 from flushtracker.operate.status.overview import Overview
-from flushtracker.operate.status.question import Answer
+from flushtracker.operate.status.question import CallResult
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.status.upgrade_facts import UpgradeFacts
@@ -61,11 +61,11 @@ def overview(
     )
 
 
-def answer(found: Any) -> Answer[Any]:
+def answer(found: Any) -> CallResult[Any]:
     """The answer with this value or error."""
     if isinstance(found, Exception):
-        return Answer(NOW_MS, error=found)  # type: ignore[arg-type]  # all are ours
-    return Answer(NOW_MS, found)
+        return CallResult(NOW_MS, error=found)  # type: ignore[arg-type]  # all are ours
+    return CallResult(NOW_MS, found)
 
 
 def slot(**changes: Any) -> SlotStatus:

@@ -18,7 +18,7 @@ from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot, aligned
 from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.reader import ShapeLogReader
-from flushtracker.shape_log.table.retention import Retain, Retention
+from flushtracker.shape_log.table.retention import Retention, RetentionPolicy
 from flushtracker.shape_log.table.snapshots import last_snapshots
 from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
@@ -109,7 +109,7 @@ class Play:
 
     def fold(self) -> None:
         """Fold what is older than a random time; the process may be killed before or after its commit."""
-        retain = Retain(timedelta(seconds=self.rng.choice([1, 40, 200])), least_dropped=1)
+        retain = RetentionPolicy(timedelta(seconds=self.rng.choice([1, 40, 200])), least_dropped=1)
         upkeep = ShapeLogUpkeep(self.log, f"{self.log}_shapes", settings=_SETTINGS, retain=retain)
         crash = self.rng.random()
         if crash < 0.3:

@@ -14,7 +14,7 @@ from flushtracker.events.registry_events import PartitionEntry, ShapeEntry, Tabl
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.snapshot_export import exported_table, primary_server
 from flushtracker.shape_log.fold import Item
-from flushtracker.shape_log.snapshot.due_shapes import TableShapes
+from flushtracker.shape_log.snapshot.due_shapes import DueTable
 from flushtracker.shape_log.snapshot.read_ranges import read_function
 from flushtracker.shape_log.snapshot.table_reads import read_plan, shape_reads
 from flushtracker.shapes.definition import ShapeDefinition
@@ -54,7 +54,7 @@ def resolved(
     return [*(TableEntry(source, table) for table in tables), *partitions, *shapes]
 
 
-def snapshot_of(server: LocalPostgres, group: TableShapes) -> dict[str, list[Item]]:
+def snapshot_of(server: LocalPostgres, group: DueTable) -> dict[str, list[Item]]:
     """The items of each shape of a group, as the job reads them."""
     options = SecretOptions(server.options)
     with exported_table(

@@ -25,7 +25,7 @@ from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.table.claim import LogClaim, LogRows
 from flushtracker.shape_log.transaction_builder import WriteUnit
 from flushtracker.shape_log.write.log_ends import CommittedWriters, LogEnds, known_ends, last_rows, unknown_ends
-from flushtracker.shape_log.write.taken_changes import TakenChanges, TopicLooks
+from flushtracker.shape_log.write.taken_changes import ConsumedChanges, TopicOffsets
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
@@ -149,7 +149,7 @@ class Writers:
 
     def __init__(self, simulation: "WriterSimulation", checkpoint: Checkpoint, step: Callable[[], None]) -> None:
         self._simulation, self.checkpoint, self.log = simulation, checkpoint, simulation.log
-        self._taken = TakenChanges()
+        self._taken = ConsumedChanges()
         committed = CommittedWriters(checkpoint.batch_id, lambda shape_id: str(_group(shape_id)))
         for number, packed in enumerate(checkpoint.states[-1]):
             committed.add(str(number), WriterGroup(SOURCE, simulation.settings, packed))
@@ -220,7 +220,7 @@ class Writers:
         topic, checkpoint = len(self._simulation.topic), self.checkpoint
         read = checkpoint.plans[checkpoint.batch_id + 1]
         if self._taken.is_pending:
-            self._taken.advance(TopicLooks(lambda: {"topic": {0: topic}}, lambda: {"topic": {0: read}}))
+            self._taken.advance(TopicOffsets(lambda: {"topic": {0: topic}}, lambda: {"topic": {0: read}}))
 
 
 def _group(shape_id: str) -> int:

@@ -25,7 +25,7 @@ import pytest
 from flushtracker.events.registry_events import TableEntry
 from flushtracker.postgres.connection import connect
 from flushtracker.shape_log.merge_plan import MergeSettings
-from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
@@ -308,7 +308,7 @@ def test_clients_follow_a_log_while_servers_are_killed(tmp_path: Path, node: Pat
         followers += [_Follower(node, "users", mode, [each.url for each in servers]) for mode in ("poll", "sse")]
         wait_until(lambda: all(each.last["shown"] for each in followers), "both show the shape", _DEADLINE_S)
         rng, n = random.Random(1), 1  # noqa: S311  reproducible
-        retain = Retain(timedelta(seconds=20), least_dropped=1)
+        retain = RetentionPolicy(timedelta(seconds=20), least_dropped=1)
         upkeep = ShapeLogUpkeep(str(log), f"{log}_shapes", settings=MergeSettings(merge_files=4), retain=retain)
         for kills in range(4):
             for _ in range(20):

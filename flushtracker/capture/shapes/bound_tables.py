@@ -27,7 +27,7 @@ from flushtracker.wal.changes import TableName
 from flushtracker.wal.mvcc_snapshot import CatalogRow
 
 
-class Tables(Transactions, PublishableTables, Protocol):
+class ServerQueries(Transactions, PublishableTables, Protocol):
     """Queries to the server, over an ordinary connection next to the stream.
 
     Each raises ``PostgresUnavailableError`` if the connection is lost.
@@ -96,7 +96,7 @@ class BoundTables:
         self._connected_at = -1
         """The end of the WAL when the connection began; -1 if it is known that nothing is lost."""
 
-    def connect(self, server: Tables, confirmed_lsn: int) -> None:
+    def connect(self, server: ServerQueries, confirmed_lsn: int) -> None:
         """Continue with queries over a new connection, which sends from ``confirmed_lsn`` on."""
         self._server = server
         for key in self._leaving:

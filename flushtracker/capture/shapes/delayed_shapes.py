@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Protocol
 
-from flushtracker.capture.shapes.partly_sent import PartlySent, PublishedTables
+from flushtracker.capture.shapes.partly_sent import IncompleteTransactions, PublishedTables
 from flushtracker.capture.shapes.refused_shapes import RefusedShapes
 from flushtracker.errors import listed
 from flushtracker.shapes.definition import ShapeDefinition
@@ -125,7 +125,7 @@ class DelayedShapes:
 
     def connect(self, server: PublishableTables) -> None:
         self._server = server
-        self._partly_sent = PartlySent(server)
+        self._partly_sent = IncompleteTransactions(server)
 
     def admit(
         self,

@@ -1,4 +1,4 @@
-"""``PartlySent``: finds the open transactions whose changes to a table the stream may lack.
+"""``IncompleteTransactions``: finds the open transactions whose changes to a table the stream may lack.
 
 The server sends a change only if the table was published when the change was made. So if a transaction was open when
 the table was added to the publication, only its later changes are sent. When a transaction made its first change to a
@@ -85,7 +85,7 @@ class _Horizon:
         return row in self.rows or self.snapshot.is_after(row.xid)
 
 
-class PartlySent:
+class IncompleteTransactions:
     """Watches one connection from its start."""
 
     def __init__(self, server: PublishedTables) -> None:

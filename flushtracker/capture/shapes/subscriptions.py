@@ -32,7 +32,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from flushtracker.capture.shapes.bound_tables import BoundTables, Tables
+from flushtracker.capture.shapes.bound_tables import BoundTables, ServerQueries
 from flushtracker.capture.shapes.delayed_shapes import DelayedShapes, NewShape
 from flushtracker.capture.shapes.lost_starts import LOST_START, LOST_TABLE, lost_starts, lost_tables
 from flushtracker.capture.shapes.new_partitions import warn_of_new_partitions
@@ -72,7 +72,7 @@ class Subscriptions:
         source: str,
         entries: SourceEntries,
         outbox: Outbox,
-        tables: Tables,
+        tables: ServerQueries,
         confirmed_lsn: int,
         delayed: DelayedShapes | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class Subscriptions:
         self._arrange_layers()
         self.connect(tables, confirmed_lsn)
 
-    def connect(self, tables: Tables, confirmed_lsn: int) -> None:
+    def connect(self, tables: ServerQueries, confirmed_lsn: int) -> None:
         """Continue over a new connection, which sends from ``confirmed_lsn`` on."""
         self._server = tables
         self.tables.connect(tables, confirmed_lsn)

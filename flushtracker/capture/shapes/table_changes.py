@@ -8,7 +8,7 @@ transaction after that was noticed (:mod:`flushtracker.capture.shapes.bound_tabl
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from flushtracker.capture.shapes.bound_tables import BoundTables, Tables
+from flushtracker.capture.shapes.bound_tables import BoundTables, ServerQueries
 from flushtracker.capture.shapes.new_partitions import warn_of_partition
 from flushtracker.capture.shapes.shape_losses import ShapeLosses
 from flushtracker.capture.shapes.shape_registry import ShapeRegistry
@@ -41,7 +41,7 @@ class TableChanges:
         for binding in tables:
             router.set_types(user_types(binding.types))
 
-    def connect(self, server: Tables, confirmed_lsn: int) -> None:
+    def connect(self, server: ServerQueries, confirmed_lsn: int) -> None:
         """Continue over a new connection, which sends from ``confirmed_lsn`` on."""
         self._server = server
         self._tables.connect(server, confirmed_lsn)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from flushtracker.capture.shapes.bound_tables import Tables
+from flushtracker.capture.shapes.bound_tables import ServerQueries
 from flushtracker.capture.shapes.carried_entries import carried_entries, carried_publication
 from flushtracker.capture.shapes.delayed_shapes import DelayedShapes
 from flushtracker.capture.shapes.lost_starts import lost_starts, moved_partitions
@@ -214,7 +214,7 @@ class CapturedSource:
         return ResendCheck(self.name, last, follows_lsn, last_ack, has_messages=has_messages)
 
     def begin(
-        self, tables: Tables, confirmed_lsn: int, load_shapes: Callable[[], ShapesFile], holder: str
+        self, tables: ServerQueries, confirmed_lsn: int, load_shapes: Callable[[], ShapesFile], holder: str
     ) -> Subscriptions:
         """The source's shapes; the first call applies the shapes file, and registers the source if it is new.
 
@@ -275,7 +275,7 @@ class CapturedSource:
             self._prior = replace(self._prior, entries=entries)
             self.subscriptions = None
 
-    def _carry_entries(self, tables: Tables, seal: UpgradeSeal, confirmed_lsn: int) -> None:
+    def _carry_entries(self, tables: ServerQueries, seal: UpgradeSeal, confirmed_lsn: int) -> None:
         """Register the source and its tables as being on the upgraded server.
 
         The source comes last: until then, the next process repeats everything.

@@ -1,4 +1,4 @@
-"""``SilenceLimit``: when to request a reply from a silent server, and when to give up the connection.
+"""``ReceiverTimeout``: when to request a reply from a silent server, and when to give up the connection.
 
 The server reads what capture sends, and replies, whenever it is idle or sends data. While it decodes a large
 transaction without published changes, it does neither, and reads only every half ``wal_sender_timeout``: with 5
@@ -24,10 +24,10 @@ SHORTEST_LIMIT_S: Final = 20.0
 """A server with a shorter ``wal_sender_timeout`` still has this long to reply: this end and the network may be slow."""
 
 
-class SilenceLimit:
+class ReceiverTimeout:
     """Counts how long the server has sent nothing; the caller passes the time.
 
-    >>> limit = SilenceLimit(60.0, now_s=0.0)
+    >>> limit = ReceiverTimeout(60.0, now_s=0.0)
     >>> [limit.is_reply_due(now_s) for now_s in (20.0, 21.0, 22.0, 81.0)]
     [False, True, False, False]
     >>> limit.is_reply_due(82.0)

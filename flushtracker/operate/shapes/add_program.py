@@ -13,7 +13,7 @@ from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.yaml_tree import read_files
 from flushtracker.errors import ConfigError, FlushtrackerError, ShapeError
 from flushtracker.operate.shapes.catalog_check import catalog_errors
-from flushtracker.operate.shapes.registry_look import RegistryLook
+from flushtracker.operate.shapes.registry_look import RegistryReader
 from flushtracker.operate.shapes.remove_program import NOT_TAKEN
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited, refuse
 from flushtracker.shapes.definition import ShapeDefinition
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         name, content = Path("standard input"), sys.stdin.read().encode()
     else:
         ((name, content),) = _single_file(arguments.file).items()
-    registry = RegistryLook(config.kafka, config.postgres.slot)
+    registry = RegistryReader(config.kafka, config.postgres.slot)
     check = (
         None if arguments.offline else partial(catalog_errors, config.postgres.connection, config.postgres.publication)
     )
@@ -77,7 +77,7 @@ def add(
     file: ShapesEdit,
     name: Path,
     content: bytes,
-    registry: RegistryLook,
+    registry: RegistryReader,
     check: Callable[[Sequence[ShapeDefinition]], Sequence[FlushtrackerError]] | None = None,
 ) -> tuple[str, Path]:
     """Add a shape's file, named ``name`` in messages, to the folder unchanged; return the shape's id, and the file.
@@ -127,7 +127,7 @@ def file_name(shape_id: str) -> str:
     return f"{name}.yaml"
 
 
-def _require_unused(registry: RegistryLook, shape_id: str) -> None:
+def _require_unused(registry: RegistryReader, shape_id: str) -> None:
     entry = registry.entry(shape_id)
     if entry is None:
         return

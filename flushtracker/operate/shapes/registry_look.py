@@ -1,4 +1,4 @@
-"""``RegistryLook``: reads a slot's shapes from the registry's topic, and waits until capture changes them."""
+"""``RegistryReader``: reads a slot's shapes from the registry's topic, and waits until capture changes them."""
 
 import json
 import time
@@ -18,7 +18,7 @@ _MAX_TIMEOUT_MS: Final = 10_000
 _SLICE_S: Final = 0.25
 
 
-class RegistryLook:
+class RegistryReader:
     """The registry at the time of construction; raises ``BrokerError`` if it cannot be read."""
 
     def __init__(self, kafka: KafkaConfig, slot: str) -> None:

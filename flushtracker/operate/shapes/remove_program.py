@@ -8,7 +8,7 @@ from pathlib import Path
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.shapes.shape_registry import must_be_allowed
 from flushtracker.errors import ConfigError, did_you_mean, listed
-from flushtracker.operate.shapes.registry_look import RegistryLook
+from flushtracker.operate.shapes.registry_look import RegistryReader
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
 from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
 
@@ -20,7 +20,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Delete the shape's file; then wait until the registry shows the shape removed."""
     config, shape_id = load_capture_config(arguments.config), arguments.shape
     _own_file(config.shapes, read_shapes(config.shapes), shape_id)
-    registry = RegistryLook(config.kafka, config.postgres.slot)
+    registry = RegistryReader(config.kafka, config.postgres.slot)
     question = (
         f"Removing {shape_id} from {config.shapes} is final: its id is never used again.",
         "Its writer is sent nothing more, and what it has not flushed no longer holds back the slot.",
@@ -119,7 +119,7 @@ def confirmed(lines: Iterable[str], question: str, fact: str) -> bool:
     return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
 
 
-def _wait(registry: RegistryLook, shape_id: str, timeout_s: float) -> int:
+def _wait(registry: RegistryReader, shape_id: str, timeout_s: float) -> int:
     entry = registry.entry(shape_id)
     if entry is None:
         print("capture had not registered it, so there is nothing more to do")

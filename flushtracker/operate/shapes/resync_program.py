@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.config.yaml_tree import Place, compose
+from flushtracker.config.yaml_tree import ConfigOrigin, compose
 from flushtracker.errors import ConfigError, ShapeError, listed
-from flushtracker.operate.shapes.registry_look import RegistryLook
+from flushtracker.operate.shapes.registry_look import RegistryReader
 from flushtracker.operate.shapes.remove_program import NOT_TAKEN, confirmed, require_known
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
 from flushtracker.shapes.definition import ShapeDefinition
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     ids = read_shapes(config.shapes).ids
     for shape_id in shape_ids:
         require_known(config.shapes, shape_id, ids)
-    registry = RegistryLook(config.kafka, config.postgres.slot)
+    registry = RegistryReader(config.kafka, config.postgres.slot)
     if not arguments.yes and not confirmed(_question(shape_ids, registry), "Begin again?", "resyncing shapes"):
         print("nothing was changed")
         return NOT_TAKEN
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     return NOT_TAKEN
 
 
-def resync(file: ShapesEdit, shape_ids: Sequence[str], registry: RegistryLook) -> Mapping[str, int]:
+def resync(file: ShapesEdit, shape_ids: Sequence[str], registry: RegistryReader) -> Mapping[str, int]:
     """Raise the shapes' incarnations in their files, and change nothing else; return the incarnation of each.
 
     Raises:
@@ -88,7 +88,7 @@ def resync(file: ShapesEdit, shape_ids: Sequence[str], registry: RegistryLook) -
 def _with_incarnation(name: str, content: bytes, number: int, incarnation: int) -> bytes:
     """The file with the new incarnation of its entry ``number``, replacing the old one or after the id."""
     text = content.decode()
-    root: Any = compose(text, Place(name, {}))
+    root: Any = compose(text, ConfigOrigin(name, {}))
     entries = _values(root).get("shapes")
     entry = root if entries is None else entries.value[number]
     shape_id, old = _values(entry)["id"], _values(entry).get("incarnation")
@@ -110,7 +110,7 @@ def _values(mapping: Any) -> dict[str, Any]:
     return {key.value: value for key, value in mapping.value}
 
 
-def _next(shape: ShapeDefinition, registry: RegistryLook) -> int:
+def _next(shape: ShapeDefinition, registry: RegistryReader) -> int:
     """The incarnation to begin: the one in the file, if capture has not begun it, else the next."""
     entry = registry.entry(shape.id)
     if entry is None:
@@ -123,7 +123,7 @@ def _next(shape: ShapeDefinition, registry: RegistryLook) -> int:
     return max(shape.incarnation, entry.definition.incarnation + 1)
 
 
-def _question(shape_ids: Sequence[str], registry: RegistryLook) -> Sequence[str]:
+def _question(shape_ids: Sequence[str], registry: RegistryReader) -> Sequence[str]:
     entries = [entry for shape_id in shape_ids if (entry := registry.entry(shape_id)) is not None]
     live = [entry.definition.id for entry in entries if entry.removed_at is None]
     return (

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flushtracker.operate.status.question import Answer
+from flushtracker.operate.status.question import CallResult
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus
@@ -27,15 +27,15 @@ class Overview:
     slot_name: str
     source: str | None
     server: str
-    slot: Answer[SlotStatus]
+    slot: CallResult[SlotStatus]
     job_url: str
-    job: Answer[JobStatus] | None
+    job: CallResult[JobStatus] | None
     acks_table: str
-    acks: Answer[Ack]
-    others: tuple[tuple[str, Answer[ProgramStatus]], ...] = ()
+    acks: CallResult[Ack]
+    others: tuple[tuple[str, CallResult[ProgramStatus]], ...] = ()
     is_for_upgrade: bool = False
     upgrade: UpgradeFacts | None = None
-    capture: Answer[CaptureStatus] | None = None
+    capture: CallResult[CaptureStatus] | None = None
 
     @property
     def job_status(self) -> JobStatus | None:

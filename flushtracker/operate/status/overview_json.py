@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flushtracker.operate.status.overview import Overview, acked_at_ms
-from flushtracker.operate.status.question import Answer
+from flushtracker.operate.status.question import CallResult
 from flushtracker.operate.status.verdict import Verdict
 from flushtracker.status.document import lsn_to_json
 from flushtracker.tracking.acks.reader import Ack
@@ -41,7 +41,7 @@ def overview_json(overview: Overview, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _part(answer: Answer[Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def _part(answer: CallResult[Any], found: Mapping[str, Any]) -> dict[str, Any]:
     return {"at_ms": answer.at_ms, "error": None if answer.error is None else str(answer.error), **found}
 
 

@@ -1,4 +1,4 @@
-"""``Question``: a call with a deadline, in its own thread because it may never return.
+"""``TimedCall``: a call with a deadline, in its own thread because it may never return.
 
 A library that waits for a server or a storage cannot be interrupted. So the thread is abandoned at the deadline. Until
 it ends, the call is not repeated, and its late result is dropped.
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class CallResult(Generic[T]):
     """The result at ``at_ms``; ``value`` is ``None`` if there is an ``error``."""
 
     at_ms: int
@@ -25,42 +25,42 @@ class Answer(Generic[T]):
     error: FlushtrackerError | None = None
 
 
-class Question(Generic[T]):
+class TimedCall(Generic[T]):
     """Calls ``find``. If it has not returned within ``deadline_s``, the answer is the error ``silence``."""
 
     def __init__(self, find: Callable[[], T], deadline_s: float, silence: FlushtrackerError) -> None:
         self._find = find
         self._deadline_s = deadline_s
         self._silence = silence
-        self._asked: _Asked[T] | None = None
+        self._asked: _RunningCall[T] | None = None
         self._deadline = 0.0
 
     def ask(self) -> None:
         """Start the call, unless the previous one is still running."""
         self._deadline = time.monotonic() + self._deadline_s
         if not self.is_open:
-            self._asked = _Asked(self._find)
+            self._asked = _RunningCall(self._find)
             self._asked.start()
 
-    def answer(self) -> Answer[T]:
+    def answer(self) -> CallResult[T]:
         """Wait for the answer until the deadline; passes on any exception other than ``FlushtrackerError``."""
         if self._asked is None:
             raise RuntimeError("nothing was asked")
         self._asked.join(max(0.0, self._deadline - time.monotonic()))
         if self._asked.is_alive():
-            return Answer(now_ms(), error=self._silence)
+            return CallResult(now_ms(), error=self._silence)
         if isinstance(self._asked.failure, FlushtrackerError):
-            return Answer(self._asked.ended_at_ms, error=self._asked.failure)
+            return CallResult(self._asked.ended_at_ms, error=self._asked.failure)
         if self._asked.failure is not None:
             raise self._asked.failure
-        return Answer(self._asked.ended_at_ms, self._asked.value)
+        return CallResult(self._asked.ended_at_ms, self._asked.value)
 
     @property
     def is_open(self) -> bool:
         return self._asked is not None and self._asked.is_alive()
 
 
-class _Asked(Thread, Generic[T]):
+class _RunningCall(Thread, Generic[T]):
     """One call of ``find``; ``value`` or ``failure`` once it has ended. Does not keep the process alive."""
 
     def __init__(self, find: Callable[[], T]) -> None:

@@ -12,7 +12,7 @@ from flushtracker.errors import BrokerUnavailableError, PostgresUnavailableError
 from flushtracker.events.registry_events import is_source_entry
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.operate.status.overview import Overview, source_of
-from flushtracker.operate.status.question import Answer, Question
+from flushtracker.operate.status.question import CallResult, TimedCall
 from flushtracker.postgres.connection import connect, limit_statements, server_name
 from flushtracker.postgres.slot import read_slot_status, system_identifier
 from flushtracker.postgres.upgrade_facts import read_upgrade_facts
@@ -33,7 +33,7 @@ _STEP_S: Final = 3
 """The timeout of one network step: a connection, a statement, a reply."""
 
 
-Programs: TypeAlias = Mapping[str, Answer[ProgramStatus]]
+Programs: TypeAlias = Mapping[str, CallResult[ProgramStatus]]
 """The answers by URL."""
 
 
@@ -56,18 +56,18 @@ class SlotView:
         self._server = f"PostgreSQL at {server_name(config.postgres.connection)}"
         self._acks = AckReader(config.acks, config.storage_options)
         silent = PostgresUnavailableError(f"{self._server} has not answered for {DEADLINE_S:g} s")
-        self._slot_question = Question(self._read_slot, DEADLINE_S, silent)
+        self._slot_question = TimedCall(self._read_slot, DEADLINE_S, silent)
         unread = SinkError(
             f"ack table {config.acks} cannot be read: its storage has not answered for {ACKS_DEADLINE_S:g} s"
         )
-        self._acks_question = Question(self._read_acks, ACKS_DEADLINE_S, unread)
+        self._acks_question = TimedCall(self._read_acks, ACKS_DEADLINE_S, unread)
         unknown = BrokerUnavailableError(f"the registry was not readable within {DEADLINE_S:g} s")
-        self._registry_question = Question(self._read_registry, DEADLINE_S, unknown)
+        self._registry_question = TimedCall(self._read_registry, DEADLINE_S, unknown)
         self._named: dict[str, str] = {}
         """By system identifier of a queried server, the one in its source's name."""
         self._capture_question = self._of_capture()
         self._program_questions = {
-            url: Question(
+            url: TimedCall(
                 partial(read_program_status, url, _STEP_S),
                 DEADLINE_S,
                 StatusError(f"{url} does not answer (nothing for {DEADLINE_S:g} s)"),
@@ -96,24 +96,24 @@ class SlotView:
             slot_name=self._config.postgres.slot,
             source=source,
             server=self._server,
-            slot=Answer(server.at_ms, None if server.value is None else server.value.slot, server.error),
+            slot=CallResult(server.at_ms, None if server.value is None else server.value.slot, server.error),
             job_url=url,
             job=job,
             acks_table=self._config.acks,
-            acks=Answer(acks.at_ms, None if source is None else (acks.value or {}).get(source), acks.error),
+            acks=CallResult(acks.at_ms, None if source is None else (acks.value or {}).get(source), acks.error),
             others=tuple(_others(programs, job)),
             is_for_upgrade=self._for_upgrade,
             upgrade=None if server.value is None else server.value.upgrade,
             capture=None if self._capture_question is None else self._capture_question.answer(),
         )
 
-    def _of_capture(self) -> Question[CaptureStatus] | None:
+    def _of_capture(self) -> TimedCall[CaptureStatus] | None:
         """Capture itself, at its own ``status.listen``, if the file has the port."""
         status = self._config.status
         if status is None or status.listen_port == 0:
             return None
         silent = StatusError(f"{status.own_url} does not answer (nothing for {DEADLINE_S:g} s)")
-        return Question(partial(_read_capture, status.own_url), DEADLINE_S, silent)
+        return TimedCall(partial(_read_capture, status.own_url), DEADLINE_S, silent)
 
     def _source(self, system_id: str | None, names: Sequence[str]) -> str | None:
         """The slot's source among ``names``; after a major upgrade, only the registry knows the server's source."""
@@ -165,12 +165,12 @@ def _read_capture(url: str) -> CaptureStatus:
     return status
 
 
-def _job_among(programs: Programs, source: str | None) -> tuple[str, Answer[JobStatus] | None]:
+def _job_among(programs: Programs, source: str | None) -> tuple[str, CallResult[JobStatus] | None]:
     """The URL and answer of the job that has the source, else of any job, else the error of all URLs."""
     if not programs:
         return "", None
     found = [
-        (url, Answer(answer.at_ms, answer.value))
+        (url, CallResult(answer.at_ms, answer.value))
         for url, answer in programs.items()
         if isinstance(answer.value, JobStatus)
     ]
@@ -184,10 +184,10 @@ def _job_among(programs: Programs, source: str | None) -> tuple[str, Answer[JobS
     errors = [f"job {answer.error}" for answer in silent.values()]
     if not errors:
         errors = [f"at {url} there is no tracking job, but another program of flushtracker"]
-    return url, Answer(at_ms, error=StatusError("; ".join(errors)))
+    return url, CallResult(at_ms, error=StatusError("; ".join(errors)))
 
 
-def _others(programs: Programs, job: Answer[JobStatus] | None) -> Iterator[tuple[str, Answer[ProgramStatus]]]:
+def _others(programs: Programs, job: CallResult[JobStatus] | None) -> Iterator[tuple[str, CallResult[ProgramStatus]]]:
     """The programs other than tracking jobs. Without a job that responds, an unresponsive one may be the job."""
     is_job_known = job is not None and job.error is None
     for url, answer in programs.items():

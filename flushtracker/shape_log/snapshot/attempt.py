@@ -19,7 +19,7 @@ from flushtracker.postgres.published_wait import wait_until_published
 from flushtracker.postgres.snapshot_export import exported_table
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.snapshot.attempt_limits import SnapshotStoppedError
-from flushtracker.shape_log.snapshot.due_shapes import TableShapes
+from flushtracker.shape_log.snapshot.due_shapes import DueTable
 from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.shape_log.snapshot.progress import Progress
 from flushtracker.shape_log.snapshot.reading import Reading
@@ -31,7 +31,7 @@ from flushtracker.shape_log.table.table import open_shape_log, row_files
 
 
 def take_snapshot(
-    spark: SparkSession, config: SnapshotConfig, group: TableShapes, stop: Event, live: LiveSnapshotStatus
+    spark: SparkSession, config: SnapshotConfig, group: DueTable, stop: Event, live: LiveSnapshotStatus
 ) -> Outcome:
     """Append the snapshots of the group's shapes, in one commit.
 

@@ -10,7 +10,7 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry import Registry
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.shape_log.snapshot.attempt import take_snapshot
-from flushtracker.shape_log.snapshot.due_shapes import TableShapes
+from flushtracker.shape_log.snapshot.due_shapes import DueTable
 from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.shape_log.snapshot.loop import SnapshotLoop
 from flushtracker.shape_log.snapshot.snapshot_store import Outcome
@@ -37,7 +37,7 @@ class DeltaSnapshots:
     def taken(self) -> dict[ShapeKey, int]:
         return snapshot_incarnations(self._config.sink.log, self._config.sink.storage_options)
 
-    def take(self, group: TableShapes, stop: Event, live: LiveSnapshotStatus) -> Outcome:
+    def take(self, group: DueTable, stop: Event, live: LiveSnapshotStatus) -> Outcome:
         return take_snapshot(self._spark, self._config, group, stop, live)
 
 

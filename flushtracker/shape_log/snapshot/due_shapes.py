@@ -23,7 +23,7 @@ _CHARACTERS_PER_ATTEMPT: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True)
-class TableShapes:
+class DueTable:
     """Shapes of one source on one table; ``table`` is the registry's entry.
 
     Shapes with subqueries are grouped with those that read the same ``inner`` tables. ``server`` is the system
@@ -49,10 +49,10 @@ class TableShapes:
         """The source, named by the timeline on which it is now captured."""
         return self.source if self.server is None else f"{self.server}/{self.slot}"
 
-    def without(self, is_left_out: Callable[[str], bool]) -> "TableShapes":
+    def without(self, is_left_out: Callable[[str], bool]) -> "DueTable":
         return replace(self, shapes=tuple(each for each in self.shapes if not is_left_out(each.definition.id)))
 
-    def divided(self, most: int) -> tuple["TableShapes", "TableShapes"]:
+    def divided(self, most: int) -> tuple["DueTable", "DueTable"]:
         """The first shapes, to be read in one attempt, at least one and at most ``most``; and the others."""
         count = characters = 0
         for entry in self.shapes[:most]:
@@ -70,7 +70,7 @@ class DueShapes:
     ``waiting`` are the shapes that capture has not yet declared ``starts_visible``.
     """
 
-    tables: tuple[TableShapes, ...]
+    tables: tuple[DueTable, ...]
     waiting: tuple[str, ...]
 
 
@@ -162,8 +162,8 @@ def _shapes(registry: Registry, server: str) -> Iterator[ShapeEntry]:
 
 def _groups(
     registry: Registry, tables: Mapping[tuple[str, tuple[int, ...]], list[ShapeEntry]], server: str
-) -> Iterator[TableShapes]:
+) -> Iterator[DueTable]:
     for (source, _), entries in sorted(tables.items()):
         entries.sort(key=lambda entry: entry.definition.id)
         own, *inner = registry.tables_of(entries[0]) or ()
-        yield TableShapes(source, own, tuple(entries), server, registry.earlier_timelines(source), tuple(inner))
+        yield DueTable(source, own, tuple(entries), server, registry.earlier_timelines(source), tuple(inner))

@@ -23,7 +23,7 @@ from flushtracker.postgres.published_wait import wait_until_published
 from flushtracker.postgres.snapshot_export import attempt_number, exported_table, primary_server
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.shape_log.snapshot.attempt_limits import SnapshotStoppedError, require_fitting, too_large
-from flushtracker.shape_log.snapshot.due_shapes import TableShapes
+from flushtracker.shape_log.snapshot.due_shapes import DueTable
 from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
 from flushtracker.shape_log.snapshot.progress import Progress
 from flushtracker.shape_log.snapshot.publish_config import PublishConfig
@@ -66,7 +66,7 @@ class KafkaSnapshots:
         events = map(SnapshotEvent.from_json, self._reader.values(self._topics[SNAPSHOTS_TAKEN]))
         return {(event.source, event.shape_id): event.incarnation for event in events}
 
-    def take(self, group: TableShapes, stop: Event, live: LiveSnapshotStatus) -> Outcome:
+    def take(self, group: DueTable, stop: Event, live: LiveSnapshotStatus) -> Outcome:
         """Publish the group's snapshots.
 
         If a shape fails while rows are read, the others are incomplete and are read again without it.
@@ -85,7 +85,7 @@ class KafkaSnapshots:
     def close(self) -> None:
         self._reader.close()
 
-    def _try_to_take(self, group: TableShapes, outcome: Outcome, stop: Event, live: LiveSnapshotStatus) -> None:
+    def _try_to_take(self, group: DueTable, outcome: Outcome, stop: Event, live: LiveSnapshotStatus) -> None:
         postgres, kafka = self._config.postgres, self._config.kafka
         with (
             exported_table(

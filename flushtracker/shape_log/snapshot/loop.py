@@ -18,7 +18,7 @@ from flushtracker.shape_log.snapshot.attempt_limits import SnapshotStoppedError,
 from flushtracker.shape_log.snapshot.due_shapes import (
     SHAPES_PER_ATTEMPT,
     DueShapes,
-    TableShapes,
+    DueTable,
     due_shapes,
     require_known,
 )
@@ -124,7 +124,7 @@ class SnapshotLoop:
         self._failed.keep({(group.source, entry.definition.id) for group in due.tables for entry in group.shapes})
         self.live.note_failures(self._failed.all())
 
-    def _take_table(self, group: TableShapes) -> dict[str, FlushtrackerError]:
+    def _take_table(self, group: DueTable) -> dict[str, FlushtrackerError]:
         """Take the snapshots of all shapes on one table, in as many attempts as needed.
 
         An attempt that is too large is repeated for half of its shapes.
@@ -146,7 +146,7 @@ class SnapshotLoop:
             rest = others
         return failed
 
-    def _take(self, group: TableShapes) -> Mapping[str, FlushtrackerError]:
+    def _take(self, group: DueTable) -> Mapping[str, FlushtrackerError]:
         """Make one attempt; raises ``TooLargeError`` if it can be divided, or ``SnapshotStoppedError``."""
         names, table, started_s = [entry.definition.id for entry in group.shapes], _name(group), time.monotonic()
         logger.info("snapshot started table=%s source=%s shapes=%d", table, group.source, len(names))
@@ -169,7 +169,7 @@ class SnapshotLoop:
         self._record(group, outcome)
         return outcome.failed
 
-    def _try_to_take(self, group: TableShapes, tries: int = _TRIES) -> Outcome:
+    def _try_to_take(self, group: DueTable, tries: int = _TRIES) -> Outcome:
         """Take a snapshot, with retries: a TRUNCATE that waits for the table blocks all readers after the first."""
         try:
             return self._store.take(group, self._stop, self.live)
@@ -179,7 +179,7 @@ class SnapshotLoop:
             logger.info("snapshot retried table=%s: %s", _name(group), error)
         return self._try_to_take(group, tries - 1)
 
-    def _record(self, group: TableShapes, outcome: Outcome) -> None:
+    def _record(self, group: DueTable, outcome: Outcome) -> None:
         """Record and log failures, and when they are retried."""
         table = _name(group)
         self._again -= set(outcome.taken)
@@ -204,7 +204,7 @@ class SnapshotLoop:
         self.live.note_failures(self._failed.all())
 
 
-def _name(group: TableShapes) -> str:
+def _name(group: DueTable) -> str:
     return ".".join(group.table.table)
 
 

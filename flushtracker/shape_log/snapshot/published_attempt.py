@@ -21,7 +21,7 @@ CHARACTERS_PER_EVENT: Final = 500_000
 """Keys and values in one event: few enough for any reader, and enough to amortize the event."""
 
 
-class Publisher(Protocol):
+class SnapshotPublisher(Protocol):
     """The part of ``KafkaPublisher`` that is used here."""
 
     @property
@@ -36,7 +36,7 @@ class PublishedAttempt:
     """``topics`` has the names of the topics by role; no record is larger than ``max_event_bytes``, with its key."""
 
     def __init__(
-        self, publisher: Publisher, topics: Mapping[str, str], max_event_bytes: int, source: str, attempt: int
+        self, publisher: SnapshotPublisher, topics: Mapping[str, str], max_event_bytes: int, source: str, attempt: int
     ) -> None:
         self._publisher = publisher
         self._topics = topics

@@ -8,7 +8,7 @@ from typing import Protocol
 from flushtracker.errors import FlushtrackerError
 from flushtracker.events.registry import Registry
 from flushtracker.shape_log.shape_snapshot import ShapeKey
-from flushtracker.shape_log.snapshot.due_shapes import TableShapes
+from flushtracker.shape_log.snapshot.due_shapes import DueTable
 from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
 
 
@@ -37,7 +37,7 @@ class SnapshotStore(Protocol):
         """The shapes that have a snapshot, with the incarnation of the last one."""
         ...
 
-    def take(self, group: TableShapes, stop: Event, live: LiveSnapshotStatus) -> Outcome:
+    def take(self, group: DueTable, stop: Event, live: LiveSnapshotStatus) -> Outcome:
         """Take the snapshots of the group's shapes in one attempt; readers see each completely or not at all.
 
         Raises:

@@ -7,7 +7,7 @@ from flushtracker.errors import FlushtrackerError, ShapeError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.postgres.connection import Connection
 from flushtracker.postgres.snapshot_export import ExportedTable, Leaf
-from flushtracker.shape_log.snapshot.due_shapes import TableShapes
+from flushtracker.shape_log.snapshot.due_shapes import DueTable
 from flushtracker.shape_log.snapshot.read_plan import (
     ItemColumns,
     ReadPlan,
@@ -24,7 +24,7 @@ from flushtracker.shapes.where.server_text import server_text
 
 
 def readable_shapes(
-    group: TableShapes, exported: ExportedTable, failed: dict[str, FlushtrackerError]
+    group: DueTable, exported: ExportedTable, failed: dict[str, FlushtrackerError]
 ) -> tuple[ShapeReads, ...]:
     """How to read each shape; shapes that no longer fit their table are added to ``failed``."""
     found = list[ShapeReads]()

@@ -32,7 +32,7 @@ from flushtracker.shape_log.table.fold_items import ROW_ORDER
 from flushtracker.shape_log.table.followed_log import FollowedLog
 from flushtracker.shape_log.table.found_shape import FoundShape, not_followed
 from flushtracker.shape_log.table.joined_rows import shape_rows
-from flushtracker.shape_log.table.row_columns import RowColumns
+from flushtracker.shape_log.table.row_columns import ValueColumns
 from flushtracker.shape_log.table.shape_finder import ShapeFinder
 from flushtracker.shape_log.table.table import unreadable
 from flushtracker.wal.log_offset import LogOffset
@@ -269,7 +269,7 @@ class ShapeLogReader:
         return ShapesRead(found[0].source, lsn, {shape.shape_id: self._rows(shape, typed) for shape in found})
 
     def _rows(self, shape: FoundShape, typed: bool) -> ShapeRead:  # noqa: FBT001  passed on
-        columns = RowColumns(shape.columns, typed=typed)
+        columns = ValueColumns(shape.columns, typed=typed)
         rows = self._sorted(map(columns.parse, shape_rows(self._finder.table, shape)))
         batches = _batches(columns.schema, map(columns.unmarked, rows))
         return ShapeRead(shape.source, shape.shape_id, batches, shape.bound, shape.position(), shape.has_subqueries)

@@ -79,7 +79,7 @@ WHERE r.tx_offset <= h.horizon GROUP BY r.source, r.shape_id, h.horizon
 
 
 @dataclass(frozen=True, slots=True)
-class Retain:
+class RetentionPolicy:
     """How long the history of shapes is kept, ``None`` for ever; ``shapes`` has exceptions by id.
 
     A fold drops at least ``least_dropped`` rows.
@@ -144,7 +144,7 @@ class _FoldFiles:
 class Retention:
     """Folds what is due in one open shape log. Raises ``DeltaError``, ``OSError`` or ``ArrowException``."""
 
-    def __init__(self, table: DeltaTable, files: LogFiles, retain: Retain) -> None:
+    def __init__(self, table: DeltaTable, files: LogFiles, retain: RetentionPolicy) -> None:
         self._table, self._files, self._retain = table, files, retain
         self._next: datetime | None = None
         self._kept = set[ShapeKey]()

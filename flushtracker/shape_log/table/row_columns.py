@@ -21,7 +21,7 @@ _MARK: Final = "="
 _MOST_PARSED: Final = 1 << 30
 
 
-class RowColumns:
+class ValueColumns:
     """The columns of a shape's rows: first the ``known`` ones, then others as they appear in the rows."""
 
     def __init__(self, known: Mapping[str, ColumnBinding], *, typed: bool) -> None:

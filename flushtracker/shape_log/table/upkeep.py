@@ -27,7 +27,7 @@ from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.shape_log.table.cuts import registry_row
 from flushtracker.shape_log.table.files import LogFile, LogFiles
-from flushtracker.shape_log.table.retention import Retain, Retention
+from flushtracker.shape_log.table.retention import Retention, RetentionPolicy
 from flushtracker.shape_log.table.runs import Merged, Runs
 from flushtracker.shape_log.table.snapshots import last_snapshots
 from flushtracker.shape_log.table.table import create_shape_log, shape_log_folder
@@ -75,7 +75,7 @@ class ShapeLogUpkeep:
         *,
         settings: MergeSettings | None = None,
         delete_after: timedelta | None = None,
-        retain: Retain | None = None,
+        retain: RetentionPolicy | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         """Open the tables.

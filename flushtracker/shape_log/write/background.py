@@ -13,7 +13,7 @@ from flushtracker.config.write_config import LogConfig
 from flushtracker.events.registry import Registry
 from flushtracker.process.clock import AgeClock
 from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
-from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.snapshots import SnapshotsTaken
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shape_log.write.live_status import LiveWriteStatus
@@ -93,14 +93,14 @@ class UpkeepThread(PeriodicThread):
             )
 
 
-def _retain(sink: LogConfig) -> Retain | None:
+def _retain(sink: LogConfig) -> RetentionPolicy | None:
     def kept(history_ms: int) -> timedelta:
         return timedelta(milliseconds=history_ms)
 
     if sink.history_ms is None and not sink.history_ms_of:
         return None
     history = None if sink.history_ms is None else kept(sink.history_ms)
-    return Retain(history, {shape_id: kept(each) for shape_id, each in sink.history_ms_of.items()})
+    return RetentionPolicy(history, {shape_id: kept(each) for shape_id, each in sink.history_ms_of.items()})
 
 
 class SnapshotThread(PeriodicThread):

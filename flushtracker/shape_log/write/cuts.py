@@ -61,7 +61,7 @@ Ends: TypeAlias = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class CutInputs:
     """The inputs for cuts; each passes on its storage's errors.
 
     ``acks`` returns the current ones by source; ``read`` how far the tables have each stream, ``None`` if unknown;
@@ -78,7 +78,7 @@ class Looks:
 class Cuts:
     """``note`` must commit cuts, and return the new ones."""
 
-    def __init__(self, looks: Looks, note: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None:
+    def __init__(self, looks: CutInputs, note: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None:
         self._looks, self._note = looks, note
         self._noted: dict[str, int] = {}
         self._waiting: tuple[dict[str, int], Ends] | None = None
@@ -195,7 +195,7 @@ def cuts_thread(
         def ends(stream: str) -> Ends:
             return admin.ends(topics[stream], topic_ids[stream])
 
-        looks = Looks(last_acks, read, begins, ends, lambda: driver.gap_sources)
+        looks = CutInputs(last_acks, read, begins, ends, lambda: driver.gap_sources)
         return Cuts(looks, CutLog(config.sink.log, registry, options).note)
 
     return CutsThread(open_cuts, tell)

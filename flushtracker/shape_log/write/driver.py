@@ -26,7 +26,7 @@ from flushtracker.shape_log.write.group_state import BEGUN, ENDED, ENTRY, FILE, 
 from flushtracker.shape_log.write.live_status import LiveWriteStatus, WrittenBatch
 from flushtracker.shape_log.write.notifier import Notifier
 from flushtracker.shape_log.write.packed_rows import unpacked
-from flushtracker.shape_log.write.taken_changes import TakenChanges
+from flushtracker.shape_log.write.taken_changes import ConsumedChanges
 from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.batch_lsns import as_property
 from flushtracker.spark.committed_state import Remedies
@@ -62,10 +62,10 @@ class WriteDriver(BatchDriver):
         notifier: Notifier,
         first_batch_id: int,
         status: LiveWriteStatus,
-        taken: TakenChanges | None = None,
+        taken: ConsumedChanges | None = None,
     ) -> None:
         super().__init__(REMEDIES, status)
-        self.taken = TakenChanges() if taken is None else taken
+        self.taken = ConsumedChanges() if taken is None else taken
         self._status = status
         self.expected_batch_id = first_batch_id
         self._first_batch_id = first_batch_id

@@ -103,7 +103,7 @@ def known_ends(ends: LogEnds, durable: Mapping[tuple[str, str], Durable]) -> dic
     return {key: offset for key, offset in known.items() if offset.tx_offset >= 0}
 
 
-class KeptEnds:
+class StoredEnds:
     """A file in ``checkpoint`` with the checkpoint's claim and the ends found after it; raises ``StateError``."""
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:

@@ -24,8 +24,8 @@ from flushtracker.shape_log.write.group_state import OUTPUT_SCHEMA, STATE_SCHEMA
 from flushtracker.shape_log.write.live_status import LiveWriteStatus, WrittenBatch
 from flushtracker.shape_log.write.log_ends import (
     CommittedWriters,
-    KeptEnds,
     LogEnds,
+    StoredEnds,
     known_ends,
     last_rows,
     read_log_ends,
@@ -35,8 +35,8 @@ from flushtracker.shape_log.write.notifier import open_notifier
 from flushtracker.shape_log.write.rows import NO_SHAPE, to_write_rows
 from flushtracker.shape_log.write.shape_counts import with_own_flushes
 from flushtracker.shape_log.write.stored_rows import store_function
-from flushtracker.shape_log.write.taken_changes import TakenThread
-from flushtracker.shape_log.write.topic_looks import topic_looks
+from flushtracker.shape_log.write.taken_changes import ConsumedThread
+from flushtracker.shape_log.write.topic_looks import topic_offsets
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
@@ -183,7 +183,7 @@ def _taken(
     if not isinstance(streams, KafkaEventStreams):
         return nullcontext()
     topics = {role: streams.topic_id(role) for role in ROLES}
-    return TakenThread(driver.taken, lambda: topic_looks(spark, config, topics, lambda: driver.done_batch_id))
+    return ConsumedThread(driver.taken, lambda: topic_offsets(spark, config, topics, lambda: driver.done_batch_id))
 
 
 def _snapshots(spark: SparkSession, config: WriteConfig, status: LiveWriteStatus) -> AbstractContextManager[object]:
@@ -222,7 +222,7 @@ def _claim_log(
     committed: CommittedWriters,
 ) -> LogEnds:
     """Claim the log; return the ends of logs that are ahead of the state."""
-    kept = KeptEnds(spark, checkpoint)
+    kept = StoredEnds(spark, checkpoint)
     before, ends = kept.read()
     number = claim.take(before, last_rows(committed.durable))
     if not claim.knows(before, committed.batch_id):

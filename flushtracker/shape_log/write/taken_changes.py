@@ -1,4 +1,4 @@
-"""``TakenChanges``: the LSN up to which the job has read all changes of a source, so that it can forget removed shapes.
+"""``ConsumedChanges``: the LSN up to which the job has read all changes of a source, so that it can forget removed shapes.
 
 Capture condenses the entry of a removed shape once the slot is confirmed past the shape's end, and the slot is
 confirmed only past what Kafka has confirmed. So when such an entry has been read, the topic has all changes of the
@@ -25,7 +25,7 @@ PERIOD_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class TopicLooks:
+class TopicOffsets:
     """The state of the topics and the checkpoint. Each function passes on errors of Kafka or the storage.
 
     ``ends`` returns where each topic ends, by role and partition; ``read`` up to where committed batches have read
@@ -36,7 +36,7 @@ class TopicLooks:
     read: Callable[[], Mapping[str, Mapping[int, int]] | None]
 
 
-class TakenChanges:
+class ConsumedChanges:
     """``note`` is called by the driver, and ``advance`` by one other thread; ``lsns`` is for both."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class TakenChanges:
         """Whether more is confirmed than is known to have been read."""
         return any(lsn > self.lsns.get(source, -1) for source, lsn in self._confirmed.items())
 
-    def advance(self, looks: TopicLooks) -> None:
+    def advance(self, looks: TopicOffsets) -> None:
         """Update ``lsns`` from the topics and the checkpoint."""
         if self._waiting is None:
             # Before getting the ends, because the topics have everything up to there.
@@ -76,15 +76,15 @@ class TakenChanges:
             self.lsns, self._waiting = confirmed, None
 
 
-class TakenThread(PeriodicThread):
-    """Calls :meth:`TakenChanges.advance` while something is pending; a failure is logged once in a row.
+class ConsumedThread(PeriodicThread):
+    """Calls :meth:`ConsumedChanges.advance` while something is pending; a failure is logged once in a row.
 
     ``open_looks`` connects to Kafka for one look.
     """
 
     thread_type = InheritableThread
 
-    def __init__(self, taken: TakenChanges, open_looks: Callable[[], AbstractContextManager[TopicLooks]]) -> None:
+    def __init__(self, taken: ConsumedChanges, open_looks: Callable[[], AbstractContextManager[TopicOffsets]]) -> None:
         super().__init__("taken changes", PERIOD_S, stop_timeout_s=5.0)
         self._taken, self._open_looks = taken, open_looks
         self._last_error = ""

@@ -8,15 +8,15 @@ from pyspark.sql import SparkSession
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import WriteConfig
 from flushtracker.shape_log.write.read_offsets import ReadOffsets
-from flushtracker.shape_log.write.taken_changes import TopicLooks
+from flushtracker.shape_log.write.taken_changes import TopicOffsets
 from flushtracker.spark.hadoop_files import checkpoint_path
 from flushtracker.spark.kafka_admin import KafkaAdmin
 
 
 @contextmanager
-def topic_looks(
+def topic_offsets(
     spark: SparkSession, config: WriteConfig, topic_ids: Mapping[str, str], done_batch_id: Callable[[], int]
-) -> Iterator[TopicLooks]:
+) -> Iterator[TopicOffsets]:
     """The state of the topics with these ids, by role; usable inside the block. Raises as :class:`KafkaAdmin`."""
     transport = config.transport
     if not isinstance(transport, KafkaTransport):
@@ -32,4 +32,4 @@ def topic_looks(
             found = offsets.after(done_batch_id())
             return None if found is None else {role: found.get(topic, {}) for role, topic in topics.items()}
 
-        yield TopicLooks(ends, read)
+        yield TopicOffsets(ends, read)

@@ -1,4 +1,4 @@
-"""``Connection``: uvicorn's HTTP protocol, with limits for clients that are slow, many, or ahead of their answers.
+"""``HttpConnection``: uvicorn's HTTP protocol, with limits for clients that are slow, many, or ahead of their answers.
 
 A connection buffers at most :data:`HEADER_BYTES` and one read of pipelined requests, and one part of an answer that its
 client is not reading, so the number of connections bounds the total.
@@ -50,7 +50,7 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class Connection(H11Protocol, asyncio.BufferedProtocol):
+class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
     """One client's connection; ``limit`` is set in a server's subclass."""
 
     limit = 10_000

@@ -5,7 +5,7 @@ clients can occupy is limited: the number of connections, the size of a request,
 until its answer has been read. After each answer its thread sleeps, so that a client in a tight loop leaves the
 interpreter to the program.
 
-:func:`is_meant_for` is the check of the ``Host`` header.
+:func:`is_allowed_host` is the check of the ``Host`` header.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from uvicorn.server import ServerState
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.status.http.asgi import Receive, Scope, Send
 from flushtracker.status.http.daemon_pool import DaemonPool
-from flushtracker.status.http.http_connection import Connection
+from flushtracker.status.http.http_connection import HttpConnection
 from flushtracker.status.http.listener import open_listener
 
 _THREADS: Final = 2
@@ -99,7 +99,7 @@ class HttpServer:
 
     async def _serve(self) -> None:
         state = ServerState()
-        protocol: Any = Connection
+        protocol: Any = HttpConnection
         config = uvicorn.Config(
             self._answer,
             interface="asgi3",
@@ -167,7 +167,7 @@ async def _send(send: Send, response: Response) -> None:
     await send({"type": "http.response.body"})
 
 
-def is_meant_for(listen_host: str, host: str | None) -> bool:
+def is_allowed_host(listen_host: str, host: str | None) -> bool:
     """Whether a server that listens on ``listen_host`` answers a request with this ``Host`` header.
 
     This protects against DNS rebinding. Any site may let its name resolve to 127.0.0.1. The browser still considers

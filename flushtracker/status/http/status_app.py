@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from flushtracker.errors import printable
 from flushtracker.process.clock import now_ms
-from flushtracker.status.http.http_server import Response, is_meant_for
+from flushtracker.status.http.http_server import Response, is_allowed_host
 from flushtracker.status.http.metrics import metrics
 from flushtracker.status.program_status import ProgramStatus
 
@@ -97,7 +97,7 @@ class StatusApp:
         return Response(answer.status, (*own, *_HEADERS, *answer.headers), b"" if method == "HEAD" else answer.body)
 
     def _answer(self, method: str, path: str, headers: _Headers) -> _Answer:
-        if not is_meant_for(self._listen_host, headers.get("host")):
+        if not is_allowed_host(self._listen_host, headers.get("host")):
             return _text(421, "Ask by localhost, by an address, or by the host of status.listen")
         handler = self._paths.get(path)
         if handler is None:

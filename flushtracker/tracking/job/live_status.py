@@ -116,7 +116,7 @@ class LiveJobStatus(LiveQuery):
             last, events=last.events + sum(events.values()), dead_letters=last.dead_letters + dead_letters
         )
 
-    def note_open_transactions(self, found: Iterable[transaction_watch.OpenTransaction]) -> None:
+    def note_open_transactions(self, found: Iterable[transaction_watch.HangingTransaction]) -> None:
         """Record the transactions that hide records; called from the watching thread, not the driver's."""
         self._open_transactions = tuple(OpenTransaction(*each) for each in found)
 

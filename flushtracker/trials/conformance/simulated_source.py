@@ -25,7 +25,7 @@ _OPERATIONS: Final[tuple[Operation, ...]] = ("insert", "update", "delete")
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class SimulatedTransaction:
     """``operations`` has the items per shape of operations 0, 2, 4, …; a split update has two items."""
 
     xid: int
@@ -64,7 +64,7 @@ class SimulatedSource:
         self.writers = {**dict.fromkeys(shape_ids, writer), **writers}
         self.tables = {shape_id: SimulatedTable(rng) for shape_id in with_rows}
         self.incarnations = dict.fromkeys(shape_ids, Incarnation())
-        self.transactions: list[Transaction] = []
+        self.transactions: list[SimulatedTransaction] = []
         self.committed = 0
         """The number of transactions that were sent to their end at least once."""
         self.first_lsn = _FIRST_LSN + rng.randrange(100)
@@ -75,7 +75,7 @@ class SimulatedSource:
         """An LSN after the last transaction."""
         return self.transactions[-1].lsn + 100 if self.transactions else self.first_lsn
 
-    def transaction(self, index: int) -> Transaction:
+    def transaction(self, index: int) -> SimulatedTransaction:
         """Return the transaction with this index, generating it if it is the next one."""
         if index == len(self.transactions):
             lsn, rng = self.next_lsn + self._rng.randrange(5_000), self._rng
@@ -88,7 +88,7 @@ class SimulatedSource:
             ]
             # Xids wrap around after 32 bits.
             xid = (_FIRST_XID + 3 * len(self.transactions)) % 2**32
-            self.transactions.append(Transaction(xid, lsn, operations))
+            self.transactions.append(SimulatedTransaction(xid, lsn, operations))
         return self.transactions[index]
 
     def begin_again(self, shape_id: str) -> Incarnation:
@@ -98,7 +98,7 @@ class SimulatedSource:
         self.incarnations[shape_id] = begun = Incarnation(last.number + 1, self.next_lsn - 50)
         return begun
 
-    def items_of(self, transaction: Transaction, shape_id: str) -> list[LogItem]:
+    def items_of(self, transaction: SimulatedTransaction, shape_id: str) -> list[LogItem]:
         """Return the transaction's items for the shape; none if it is before the shape's current incarnation."""
         if transaction.lsn <= self.incarnations[shape_id].starts_after:
             return []
@@ -158,7 +158,7 @@ class SimulatedConnection:
             self._source.committed = max(self._source.committed, self._index)
         return self._sequencer.sequence(fragment, routed).shape_changes
 
-    def _cut(self, transaction: Transaction) -> Iterator[tuple[TransactionFragment, list[RoutedFragment]]]:
+    def _cut(self, transaction: SimulatedTransaction) -> Iterator[tuple[TransactionFragment, list[RoutedFragment]]]:
         operations, often = transaction.operations, self._rng.choice([0.0, 0.2, 0.7])
         ends = [*(n for n in range(1, len(operations)) if self._rng.random() < often), len(operations)]
         first, named, incarnations = 0, set[str](), self._source.incarnations

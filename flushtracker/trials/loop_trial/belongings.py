@@ -1,4 +1,4 @@
-"""``Belongings``: everything that a trial creates on the server and the brokers, and removes at its end."""
+"""``TrialResources``: everything that a trial creates on the server and the brokers, and removes at its end."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ from flushtracker.errors import ConfigError, FlushtrackerError, PostgresError
 from flushtracker.events.topic_rules import ROLES
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.postgres.connection import connect, rows
-from flushtracker.trials.loop_trial.places import Places
+from flushtracker.trials.loop_trial.places import TrialSetup
 from flushtracker.trials.loop_trial.workload import create_tables, shape_definitions
 from flushtracker.wal.lsn import parse_lsn
 
@@ -26,15 +26,15 @@ UNION ALL SELECT 'replication slot' FROM pg_replication_slots WHERE slot_name = 
 _CREATE_SLOT: Final = "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')"
 
 
-class Belongings:
+class TrialResources:
     """A context manager that creates everything and removes it again. ``first_lsn`` is where the slot begins."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: TrialSetup) -> None:
         self.first_lsn = -1
         self._places = places
         self._undo: list[tuple[str, Callable[[], object]]] = []
 
-    def __enter__(self) -> "Belongings":
+    def __enter__(self) -> "TrialResources":
         try:
             self._create()
         except BaseException:

@@ -38,7 +38,7 @@ _SHOWN: Final = 3
 
 
 @dataclass(slots=True)
-class Transaction:
+class ClientTransaction:
     """``parts`` has the rows for each shape of the ledger. ``end_lsn``, if known, is at or after the commit record."""
 
     parts: Mapping[str, Parts]
@@ -54,7 +54,7 @@ class History:
     """The sum of the accounts."""
     first_lsn: int
     """Where the slot began."""
-    transactions: dict[int, Transaction] = field(default_factory=dict)
+    transactions: dict[int, ClientTransaction] = field(default_factory=dict)
     violations: dict[Rule, str] = field(default_factory=dict)
     ack_lsn: int = -1
     confirmed_lsn: int = -1
@@ -127,7 +127,7 @@ class History:
             if missing:
                 self.violate("exact", f"{shape_id} lacks {_numbers(missing)}, which the server has committed")
 
-    def _concerning(self, shape_id: str) -> Iterable[tuple[int, Transaction]]:
+    def _concerning(self, shape_id: str) -> Iterable[tuple[int, ClientTransaction]]:
         return ((number, each) for number, each in self.transactions.items() if each.parts.get(shape_id))
 
     def _check_shown(self, shape_id: str, number: int, parts: list[int]) -> None:

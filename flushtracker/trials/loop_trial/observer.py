@@ -17,7 +17,7 @@ from flushtracker.shape_log.table.reader import ShapeLogReader
 from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.tracking.acks.reader import AckReader, read_ack_history
 from flushtracker.trials.loop_trial.history import History
-from flushtracker.trials.loop_trial.places import Places
+from flushtracker.trials.loop_trial.places import TrialSetup
 from flushtracker.trials.loop_trial.workload import ACCOUNTS, ACCOUNTS_SHAPE, LEDGER_SHAPES
 from flushtracker.trials.recordings.verify import differences
 from flushtracker.wal.lsn import parse_lsn
@@ -29,7 +29,7 @@ _SLOT: Final = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE
 class Observer:
     """``raise_failure`` is called before each reading; ``lock`` guards the history."""
 
-    def __init__(self, places: Places, history: History, lock: Lock, raise_failure: Callable[[], None]) -> None:
+    def __init__(self, places: TrialSetup, history: History, lock: Lock, raise_failure: Callable[[], None]) -> None:
         self._places = places
         self._history = history
         self._lock = lock

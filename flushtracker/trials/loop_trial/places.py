@@ -1,4 +1,4 @@
-"""``Places``: the names and places of everything that a trial uses, and its programs' configurations.
+"""``TrialSetup``: the names and places of everything that a trial uses, and its programs' configurations.
 
 Everything is new and has the trial's name: the schema, the publication, the slot, the topics, and a folder for tables
 and checkpoints. So nothing that existed before is touched.
@@ -29,7 +29,7 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class TrialSetup:
     """``name`` is used for schema, publication and slot; ``files`` has the programs' configurations.
 
     ``env`` has the values that the files refer to, because any of them may be secret.
@@ -47,7 +47,7 @@ class Places:
     env: Mapping[str, str]
 
 
-def create_places(file: Path, name: str, folder: Path, *, flush: str, write_unit: str) -> Places:
+def create_setup(file: Path, name: str, folder: Path, *, flush: str, write_unit: str) -> TrialSetup:
     """Read a file such as ``conf/conformance_loop.yaml``, and write the programs' configurations into ``folder``.
 
     Raises:
@@ -58,7 +58,7 @@ def create_places(file: Path, name: str, folder: Path, *, flush: str, write_unit
     place, values = f"{root.text('place').value.rstrip('/')}/{name}", _Values()
     postgres = root.mapping("postgres")
     postgres.allow("connection")
-    places = Places(
+    places = TrialSetup(
         name=name,
         connection=read_connection(postgres),
         kafka=_kafka(root.mapping("kafka"), name),
@@ -149,7 +149,7 @@ def _scalars(section: YamlMapping, key: str) -> dict[str, str]:
     return {} if options is None else options.scalars()
 
 
-def _capture(places: Places, clients: _Clients) -> dict[str, Any]:
+def _capture(places: TrialSetup, clients: _Clients) -> dict[str, Any]:
     kafka = places.kafka
     return {
         "postgres": {"connection": clients.connection, "slot": places.name, "publication": places.name},
@@ -170,7 +170,7 @@ def _capture(places: Places, clients: _Clients) -> dict[str, Any]:
     }
 
 
-def _tracker(places: Places, place: str, clients: _Clients) -> dict[str, Any]:
+def _tracker(places: TrialSetup, place: str, clients: _Clients) -> dict[str, Any]:
     topics = places.kafka.topics
     return {
         "source": {**_streams(places, clients), "fragments": topics.fragments, "flushes": topics.flushes},
@@ -184,7 +184,7 @@ def _tracker(places: Places, place: str, clients: _Clients) -> dict[str, Any]:
     }
 
 
-def _writers(places: Places, place: str, clients: _Clients) -> dict[str, Any]:
+def _writers(places: TrialSetup, place: str, clients: _Clients) -> dict[str, Any]:
     topics = places.kafka.topics
     return {
         "source": {**_streams(places, clients), "shape_changes": topics.shape_changes, "shapes": topics.shapes},
@@ -197,7 +197,7 @@ def _writers(places: Places, place: str, clients: _Clients) -> dict[str, Any]:
     }
 
 
-def _streams(places: Places, clients: _Clients) -> dict[str, Any]:
+def _streams(places: TrialSetup, clients: _Clients) -> dict[str, Any]:
     return {
         "format": "kafka",
         "bootstrap_servers": places.kafka.bootstrap_servers,

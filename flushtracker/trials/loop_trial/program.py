@@ -12,9 +12,9 @@ from flushtracker.errors import printable
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.process.new_folder import new_folder
 from flushtracker.process.program import StopRequest, log_to_stderr, print_status
-from flushtracker.trials.loop_trial.belongings import Belongings
+from flushtracker.trials.loop_trial.belongings import TrialResources
 from flushtracker.trials.loop_trial.history import RULES, History
-from flushtracker.trials.loop_trial.places import Part, create_places
+from flushtracker.trials.loop_trial.places import Part, create_setup
 from flushtracker.trials.loop_trial.programs import Programs
 from flushtracker.trials.loop_trial.trial import WEIGHTS, Plan, play
 from flushtracker.trials.loop_trial.workload import TOTAL
@@ -38,13 +38,13 @@ def run(arguments: argparse.Namespace, module: str = "flushtracker") -> int:
     folder = new_folder(arguments.data.absolute() / name)
     rng = Random(seed)  # noqa: S311  reproducible
     settings = {"flush": rng.choice(["batch", "hold"]), "write_unit": rng.choice(["txn", "txn_fragment"])}
-    places = create_places(arguments.config, name, folder, **settings)
+    places = create_setup(arguments.config, name, folder, **settings)
     chosen = " ".join(f"{key}={value}" for key, value in settings.items())
     _print(f"seed {seed}, {chosen}; configurations and logs in {folder}", arguments)
     _print(f"schema, publication and slot {name} and topics {name}.* are removed at the end", arguments)
     _print(f"if this command is killed: SELECT pg_drop_replication_slot('{name}'), or the slot retains WAL", arguments)
     plan = Plan(arguments.kills, seed, arguments.timeout, min(arguments.timeout / 8, 8.0))
-    with Belongings(places) as belongings:
+    with TrialResources(places) as belongings:
         history = History(TOTAL, belongings.first_lsn)
         progress = _Progress(history)
         is_complete = False

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from flushtracker.process.guarded_process import GuardedProcess
-from flushtracker.trials.loop_trial.places import Part, Places
+from flushtracker.trials.loop_trial.places import Part, TrialSetup
 
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 _COMMANDS: Final[Mapping[Part, str]] = {"capture": "capture", "tracker": "track", "writers": "write"}
@@ -19,7 +19,7 @@ class Programs:
     Python runs ``module`` in place of flushtracker.
     """
 
-    def __init__(self, places: Places, folder: Path, module: str = "flushtracker") -> None:
+    def __init__(self, places: TrialSetup, folder: Path, module: str = "flushtracker") -> None:
         self._places = places
         self._folder = folder
         self._module = module

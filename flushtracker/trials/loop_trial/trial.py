@@ -12,7 +12,7 @@ from typing import Final
 
 from flushtracker.trials.loop_trial.history import History
 from flushtracker.trials.loop_trial.observer import Observer
-from flushtracker.trials.loop_trial.places import Part, Places
+from flushtracker.trials.loop_trial.places import Part, TrialSetup
 from flushtracker.trials.loop_trial.programs import Programs
 from flushtracker.trials.loop_trial.workload import Workload
 
@@ -33,7 +33,7 @@ class Plan:
 
 
 def play(
-    plan: Plan, places: Places, history: History, programs: Programs, report: Callable[[Part | None], None]
+    plan: Plan, places: TrialSetup, history: History, programs: Programs, report: Callable[[Part | None], None]
 ) -> None:
     """Run until all kills are done, or a rule is violated; ``report`` is called after each kill and each pause.
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import Connection, connect, rows
-from flushtracker.trials.loop_trial.history import History, Transaction
+from flushtracker.trials.loop_trial.history import ClientTransaction, History
 from flushtracker.wal.lsn import parse_lsn
 
 ACCOUNTS: Final = 20
@@ -115,7 +115,7 @@ class Workload:
             shape_id: frozenset(part for part, bucket in enumerate(buckets) if has(bucket))
             for shape_id, has in LEDGER_SHAPES.items()
         }
-        transaction = Transaction(parts)
+        transaction = ClientTransaction(parts)
         with self._lock:
             number = len(self._history.transactions) + 1
             self._history.transactions[number] = transaction

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flushtracker.capture.collector import ChangeCounts
-from flushtracker.capture.live_status import LiveStatus
+from flushtracker.capture.live_status import LiveCaptureStatus
 from flushtracker.capture.shapes.subscriptions import Subscriptions
 from flushtracker.capture.source.captured_source import CapturedSource
 from flushtracker.capture.wire.standby_status import StandbyStatus
@@ -72,14 +72,14 @@ def test_the_converter_counts_rows_that_it_skips() -> None:
 
 def test_the_document_of_a_capture_that_has_not_connected_says_so() -> None:
     """Nothing in it is made up."""
-    status = LiveStatus(lambda: 0, clock=lambda: 5.0).read()
+    status = LiveCaptureStatus(lambda: 0, clock=lambda: 5.0).read()
     assert (status.at_ms, status.started_at_ms, status.source, status.is_connected) == (5000, 5000, None, False)
     assert (status.received_lsn, status.acknowledged_lsn, status.slot, status.reconnects) == (None, None, None, 0)
 
 
 def test_what_a_lost_connection_has_reached_and_counted_is_kept() -> None:
     """Sums never go back, also for who reads between two connections."""
-    status = LiveStatus(lambda: 7)
+    status = LiveCaptureStatus(lambda: 7)
     first = StandbyStatus(1000)
     with status.connection("7/1/s", first):
         first.handle_received(2000)

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from flushtracker.capture.shapes.delayed_shapes import SLOW_S, DelayedShapes
-from flushtracker.capture.shapes.partly_sent import MAX_HORIZONS, PartlySent
+from flushtracker.capture.shapes.partly_sent import MAX_HORIZONS, IncompleteTransactions
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
@@ -133,7 +133,7 @@ class History:
         self.server = Server(standby=self.rng.random() < 0.2)
         for table in TABLES[: self.rng.randrange(3)]:
             self.server.published[table] = CatalogRow(f"table {table}", FIRST_XID - 10)
-        self.subject = PartlySent(self.server)
+        self.subject = IncompleteTransactions(self.server)
         self.server.between = self.change
         self.added = self.delayed = 0
 
@@ -168,7 +168,7 @@ class History:
         self.server.hide(self.rng.choice(TABLES))
 
     def reconnect(self) -> None:
-        self.subject = PartlySent(self.server)
+        self.subject = IncompleteTransactions(self.server)
 
     def add(self) -> None:
         oids = self.rng.sample(TABLES, self.rng.randint(1, len(TABLES)))
@@ -197,7 +197,7 @@ def test_no_shape_is_added_while_a_transaction_is_open_of_which_changes_are_not_
 def test_only_what_was_open_is_waited_for(*, standby: bool) -> None:
     """On a busy table somebody writes at every moment; and what began later is sent completely."""
     server = Server(standby=standby)
-    subject = PartlySent(server)
+    subject = IncompleteTransactions(server)
     early = server.begin()
     server.write(early, 1)
     publisher = server.begin()
@@ -218,7 +218,7 @@ def test_a_table_published_before_the_connection_began_waits_for_nothing_that_be
     server.write(old, 2)
     server.publish(publisher, 1, in_subtransaction=False)
     server.end(publisher, commits=True)
-    subject = PartlySent(server)
+    subject = IncompleteTransactions(server)
     assert subject.transactions([1]) == {}
     later = server.begin()
     server.write(later, 1)
@@ -233,7 +233,7 @@ def test_a_frozen_row_of_long_ago_is_older_than_everything() -> None:
     server = Server(next=2**33 + 50, last_ended=2**33 + 49)
     server.published = {1: CatalogRow("a", 100), 2: CatalogRow("b", 2)}
     open_one = server.begin()
-    subject = PartlySent(server)
+    subject = IncompleteTransactions(server)
     for table in (1, 2):
         server.write(open_one, table)
     assert subject.transactions([2]) == {2: frozenset({50})}
@@ -244,7 +244,7 @@ def test_a_frozen_row_of_long_ago_is_older_than_everything() -> None:
 def test_horizons_are_bounded_and_old_ones_are_not_compared_with() -> None:
     """Each publication adds one; and xids of 2**31 transactions ago would seem to be in the future."""
     server = Server()
-    subject = PartlySent(server)
+    subject = IncompleteTransactions(server)
     for _ in range(3 * MAX_HORIZONS):
         publisher = server.begin()
         server.publish(publisher, 1, in_subtransaction=False)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.capture.wire.silence_limit import REPLY_REQUEST_S, SHORTEST_LIMIT_S, SilenceLimit
+from flushtracker.capture.wire.silence_limit import REPLY_REQUEST_S, SHORTEST_LIMIT_S, ReceiverTimeout
 from flushtracker.errors import PostgresUnavailableError
 
 TICK_S = 0.05
@@ -14,7 +14,7 @@ TICK_S = 0.05
 @given(timeout_s=st.integers(0, 7_200), busy_s=st.integers(0, 10_000))
 def test_a_busy_server_that_reads_every_half_wal_sender_timeout_is_never_given_up(timeout_s: int, busy_s: int) -> None:
     """It replies to the requests that it finds then; with a timeout of 0, it finds them when it is done."""
-    limit = SilenceLimit(timeout_s, now_s=0)
+    limit = ReceiverTimeout(timeout_s, now_s=0)
     now_s = 0.0
     is_requested = False
     while now_s < busy_s:
@@ -31,7 +31,7 @@ def test_a_busy_server_that_reads_every_half_wal_sender_timeout_is_never_given_u
 @given(timeout_s=st.floats(0.001, 7_200), last_s=st.floats(0, 1_000))
 def test_a_server_that_never_replies_is_given_up_after_its_wal_sender_timeout(timeout_s: float, last_s: float) -> None:
     """Not before, and not much later; nothing is requested twice."""
-    limit = SilenceLimit(timeout_s, now_s=0)
+    limit = ReceiverTimeout(timeout_s, now_s=0)
     limit.handle_frames(last_s)
     assert not limit.is_reply_due(last_s + REPLY_REQUEST_S - TICK_S)
     requested_s = last_s + REPLY_REQUEST_S + TICK_S

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from flushtracker.capture.shapes.delayed_shapes import SLOW_S, DelayedShapes
-from flushtracker.capture.shapes.partly_sent import PartlySent
+from flushtracker.capture.shapes.partly_sent import IncompleteTransactions
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding
@@ -85,7 +85,7 @@ class History:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)  # noqa: S311  reproducible
         self.server = Server()
-        self.subject = PartlySent(self.server)
+        self.subject = IncompleteTransactions(self.server)
         self.added = self.delayed = self.reconnected = 0
 
     def play(self) -> None:
@@ -107,7 +107,7 @@ class History:
 
     def reconnect(self) -> None:
         self.server.session_start = self.server.confirmed
-        self.subject = PartlySent(self.server)
+        self.subject = IncompleteTransactions(self.server)
         self.reconnected += 1
 
     def add(self) -> None:
@@ -135,7 +135,7 @@ def test_a_link_of_long_ago_delays_nothing() -> None:
     """Its xid seems to be in the future."""
     server = Server(next=2**33 + 50, links={1: 100, 2: 2})
     server.wal, server.confirmed = [Commit(1, publishes=True, oldest=2**33 + 40)], 1
-    assert PartlySent(server).unnoticed({1, 2}) == frozenset()
+    assert IncompleteTransactions(server).unnoticed({1, 2}) == frozenset()
 
 
 def test_a_delayed_shape_is_logged_and_added_over_the_next_connection(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 
 from flushtracker.errors import ConfigError, SinkError
-from flushtracker.operate.status.question import Question
+from flushtracker.operate.status.question import TimedCall
 from flushtracker.status.http.peers import read_program_status
 from tests.support.own_time import OwnTime
 from tests.support.status_pages import raw_server
@@ -17,7 +17,7 @@ SILENCE = SinkError("it has not answered")
 
 def test_answer_has_the_value_and_its_time() -> None:
     """Or ``None``, which is a value as well."""
-    question = Question(lambda: 7, 5.0, SILENCE)
+    question = TimedCall(lambda: 7, 5.0, SILENCE)
     question.ask()
     answer = question.answer()
     assert (answer.value, answer.error) == (7, None)
@@ -31,14 +31,14 @@ def test_error_is_an_answer() -> None:
     def fail() -> int:
         raise ConfigError("no")
 
-    question = Question(fail, 5.0, SILENCE)
+    question = TimedCall(fail, 5.0, SILENCE)
     question.ask()
     assert str(question.answer().error) == "no"
 
 
 def test_unexpected_error_is_raised_where_the_answer_is_wanted() -> None:
     """In the thread it would be lost."""
-    question = Question(lambda: 1 // 0, 5.0, SILENCE)
+    question = TimedCall(lambda: 1 // 0, 5.0, SILENCE)
     question.ask()
     with pytest.raises(ZeroDivisionError):
         question.answer()
@@ -53,7 +53,7 @@ def test_question_without_an_answer_is_left_and_not_asked_again() -> None:
         release.wait()
         return 7
 
-    question = Question(hang, 0.1, SILENCE)
+    question = TimedCall(hang, 0.1, SILENCE)
     for _ in range(3):
         question.ask()
         assert question.answer().error is SILENCE
@@ -69,7 +69,7 @@ def test_question_without_an_answer_is_left_and_not_asked_again() -> None:
 def test_job_that_sends_a_byte_at_a_time_is_left_at_the_deadline() -> None:
     """Each byte comes in time, and the whole never does."""
     with raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", byte_every_s=0.05) as port:
-        question = Question(lambda: read_program_status(f"http://127.0.0.1:{port}", 3), 0.5, SILENCE)
+        question = TimedCall(lambda: read_program_status(f"http://127.0.0.1:{port}", 3), 0.5, SILENCE)
         with OwnTime() as own:
             question.ask()
             assert question.answer().error is SILENCE

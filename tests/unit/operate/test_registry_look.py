@@ -7,7 +7,7 @@ import pytest
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.topic_rules import Topics
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.operate.shapes.registry_look import RegistryLook
+from flushtracker.operate.shapes.registry_look import RegistryReader
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 
@@ -32,7 +32,7 @@ def test_live_shapes_are_those_of_each_servers_current_source(monkeypatch: pytes
             """Nothing is open."""
 
     monkeypatch.setattr("flushtracker.operate.shapes.registry_look.TopicReader", Reader)
-    look = RegistryLook(KafkaConfig("localhost:9092", Topics("f", "l", "s", "c")), "s")
+    look = RegistryReader(KafkaConfig("localhost:9092", Topics("f", "l", "s", "c")), "s")
     assert set(look.live_ids) == {frozenset({"a"}), frozenset({"c"})}
     removed = look.entry("b")
     assert removed is not None

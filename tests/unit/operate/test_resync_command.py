@@ -13,7 +13,7 @@ from flushtracker.cli import main
 from flushtracker.config.yaml_tree import read_files
 from flushtracker.errors import ShapeError
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.operate.shapes.registry_look import RegistryLook
+from flushtracker.operate.shapes.registry_look import RegistryReader
 from flushtracker.operate.shapes.resync_program import resync as edit
 from flushtracker.operate.shapes.shapes_edit import edited
 from flushtracker.shapes.definition import ShapeDefinition
@@ -53,12 +53,12 @@ class Registry:
         return ShapeEntry("7/1/s", definition, 1, LogOffset(1, 0), ended, "gone" if ended else None)
 
 
-REGISTRY: Final = cast("RegistryLook", Registry())
+REGISTRY: Final = cast("RegistryReader", Registry())
 
 
 @pytest.fixture
 def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("flushtracker.operate.shapes.resync_program.RegistryLook", Registry)
+    monkeypatch.setattr("flushtracker.operate.shapes.resync_program.RegistryReader", Registry)
     path = tmp_path / "shapes.yaml"
     path.write_text(SHAPES)
     return path

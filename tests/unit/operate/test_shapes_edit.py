@@ -68,9 +68,9 @@ class Registry:
 def registry(monkeypatch: pytest.MonkeyPatch) -> type[Registry]:
     """Has no live shapes, unless a test gives it some."""
     monkeypatch.setattr(Registry, "live_ids", ())
-    monkeypatch.setattr("flushtracker.operate.shapes.add_program.RegistryLook", Registry)
+    monkeypatch.setattr("flushtracker.operate.shapes.add_program.RegistryReader", Registry)
     monkeypatch.setattr("flushtracker.operate.shapes.add_program.catalog_errors", lambda *_: [])
-    monkeypatch.setattr("flushtracker.operate.shapes.remove_program.RegistryLook", Registry)
+    monkeypatch.setattr("flushtracker.operate.shapes.remove_program.RegistryReader", Registry)
     return Registry
 
 

@@ -13,7 +13,7 @@ from referencing import Registry, Resource
 import flushtracker
 from flushtracker.errors import StatusError
 from flushtracker.operate.status.overview_json import overview_json
-from flushtracker.operate.status.question import Answer
+from flushtracker.operate.status.question import CallResult
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.program_status import ProgramStatus
 from tests.support.sample_status import capturing, shapes_served, snapshotting, writing
@@ -79,12 +79,12 @@ def test_jobs_document_is_whole() -> None:
 
 def test_documents_of_other_programs_are_whole() -> None:
     """With their URLs, and why one is missing."""
-    answers: list[tuple[str, Answer[ProgramStatus]]] = [
-        ("http://w", Answer(NOW_MS, writing(NOW_MS))),
-        ("http://s", Answer(NOW_MS, snapshotting(NOW_MS))),
-        ("http://h", Answer(NOW_MS, shapes_served(NOW_MS))),
-        ("http://c", Answer(NOW_MS, capturing(NOW_MS))),
-        ("http://x", Answer(NOW_MS, error=StatusError("http://x does not answer"))),
+    answers: list[tuple[str, CallResult[ProgramStatus]]] = [
+        ("http://w", CallResult(NOW_MS, writing(NOW_MS))),
+        ("http://s", CallResult(NOW_MS, snapshotting(NOW_MS))),
+        ("http://h", CallResult(NOW_MS, shapes_served(NOW_MS))),
+        ("http://c", CallResult(NOW_MS, capturing(NOW_MS))),
+        ("http://x", CallResult(NOW_MS, error=StatusError("http://x does not answer"))),
     ]
     seen = replace(overview(), others=tuple(answers))
     found = json.loads(json.dumps(overview_json(seen, judge(seen, Limits()))))

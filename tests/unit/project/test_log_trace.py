@@ -16,7 +16,7 @@ from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.claim import APP_ID, LogClaim
 from flushtracker.shape_log.table.files import LogFiles
-from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.snapshots import REPLACED_APP_ID, end_rows
 from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
@@ -61,7 +61,7 @@ class TracedLog:
         self.table.update_incremental()
         Commits().commit(self.table, [self.written(rows).action], [Transaction(app_id, version)])
 
-    def upkeep(self, **settings: Retain) -> None:
+    def upkeep(self, **settings: RetentionPolicy) -> None:
         ShapeLogUpkeep(self.path, f"{self.path}_shapes", settings=_MERGES, **settings).run(_LATER)  # type: ignore[arg-type]
 
     def judge(self) -> dict[str, int]:
@@ -112,9 +112,9 @@ def test_claims_appends_merges_folds_and_notifications_of_ours_are_steps_of_the_
     log.append(second, 7, 50, 60)
     assert log.judge() == {"claims": 2, "appends": 5, "merges": 1}
     log.notify(60, LogOffset.last_of(60).op_offset)
-    log.upkeep(retain=Retain(timedelta(0), least_dropped=1))
+    log.upkeep(retain=RetentionPolicy(timedelta(0), least_dropped=1))
     log.append(second, 9, 70)
-    log.upkeep(retain=Retain(timedelta(0), least_dropped=1))
+    log.upkeep(retain=RetentionPolicy(timedelta(0), least_dropped=1))
     assert log.judge() == {"claims": 2, "appends": 6, "merges": 2, "notifications": 1, "folds": 2}
     assert log.trace.rules.shape("users").end == LogOffset.last_of(70)
 

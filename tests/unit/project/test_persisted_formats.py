@@ -20,7 +20,7 @@ from flushtracker.events.registry_events import (
     parse_registry_entry,
 )
 from flushtracker.events.stream_events import ShapeChangesEvent
-from flushtracker.serve.handle import Handle, Place
+from flushtracker.serve.handle import ClientOffset, Handle
 from flushtracker.serve.seen_shape import ShapeFacts
 from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
@@ -258,7 +258,7 @@ def test_files_of_a_checkpoint_are_read_and_written_unchanged(monkeypatch: pytes
     streams, plan = {"format": "kafka", "fragments": "f (id)"}, RecoveryPlan({0: PartitionPlan(7, {"s": 3})})
     origin.replace(streams, plan)
     assert origin.open(streams) == plan
-    kept = log_ends.KeptEnds(spark, "c")
+    kept = log_ends.StoredEnds(spark, "c")
     ends = {
         ("s", "b"): LogEnd(LogOffset(7, 0), LogOffset.before_all(), 0),
         ("s", "a"): LogEnd(LogOffset(9, 4), LogOffset.last_of(8), 2),
@@ -482,11 +482,11 @@ def test_snapshots_and_folds_are_read_and_written_unchanged() -> None:
 
 def test_handles_and_offsets_that_browsers_keep_are_read_and_written_unchanged() -> None:
     """A page that is open over an upgrade goes on with them. With another digest, each would have to begin again."""
-    kept: dict[str, Handle | Place] = {
+    kept: dict[str, Handle | ClientOffset] = {
         "0123456789abcdef-0-0": Handle("0123456789abcdef", 0),
         "0123456789abcdef-3-1": Handle("0123456789abcdef", 3, 1),
-        "23997288_0": Place(23997288),
-        "23997288_41": Place(23997288, 41),
+        "23997288_0": ClientOffset(23997288),
+        "23997288_41": ClientOffset(23997288, 41),
     }
     assert {text: type(value).parse(text) for text, value in kept.items()} == kept
     assert [str(value) for value in kept.values()] == [*kept]

@@ -19,9 +19,9 @@ from flushtracker.serve import body, event_stream
 from flushtracker.serve import reads as reads_module
 from flushtracker.serve.body import Body, Page, PageFile
 from flushtracker.serve.flights import AbandonedError
-from flushtracker.serve.kept import KeptPages, PageKey
-from flushtracker.serve.live_status import LiveStatus
-from flushtracker.serve.reads import LogReads, Tables
+from flushtracker.serve.kept import PageCache, PageKey
+from flushtracker.serve.live_status import LiveServeStatus
+from flushtracker.serve.reads import LogReads, OpenTables
 from flushtracker.serve.refusals import UnavailableError
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.followed_log import FollowedLog
@@ -198,13 +198,13 @@ async def test_read_for_a_client_that_is_gone_is_abandoned(log: str, monkeypatch
     """Nobody works for it any more, and too many that wait are refused."""
     append(log, inserts(10, "a"))
     let = threading.Event()
-    rows_of = Tables.rows
+    rows_of = OpenTables.rows
 
     def slow(*arguments: Any) -> Any:
         let.wait(30)
         return rows_of(*arguments)
 
-    monkeypatch.setattr(Tables, "rows", slow)
+    monkeypatch.setattr(OpenTables, "rows", slow)
     async with serving(log) as server:
         flights = server.served.parts.row_flights
         flights._limit = 1
@@ -231,13 +231,13 @@ async def test_waiting_client_that_goes_away_ends_its_read(
     """Also while what it has waited for is being read."""
     append(log, inserts(10, "a"))
     let = threading.Event()
-    log_of = Tables.log
+    log_of = OpenTables.log
 
     def slow(*arguments: Any) -> Any:
         let.wait(30)
         return log_of(*arguments)
 
-    monkeypatch.setattr(Tables, "log", slow)
+    monkeypatch.setattr(OpenTables, "log", slow)
     async with serving(log, live_s=30) as server:
         client = Client(USERS)
         await client.sync(server)
@@ -336,7 +336,7 @@ async def test_storage_that_fails_is_not_remembered(log: str, monkeypatch: pytes
     """A look or a read that fails is a 503 that says when to try again, and the next one is right, without a change."""
     append(log, inserts(10, "a"))
     fails = False
-    look, log_of, rows_of = Tables.look, Tables.log, Tables.rows
+    look, log_of, rows_of = OpenTables.look, OpenTables.log, OpenTables.rows
 
     def failing(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -346,9 +346,9 @@ async def test_storage_that_fails_is_not_remembered(log: str, monkeypatch: pytes
 
         return call
 
-    monkeypatch.setattr(Tables, "look", failing(look))
-    monkeypatch.setattr(Tables, "log", failing(log_of))
-    monkeypatch.setattr(Tables, "rows", failing(rows_of))
+    monkeypatch.setattr(OpenTables, "look", failing(look))
+    monkeypatch.setattr(OpenTables, "log", failing(log_of))
+    monkeypatch.setattr(OpenTables, "rows", failing(rows_of))
     async with serving(log) as server:
         await server.served.parts.watch.shape("users")
         fails = True
@@ -368,16 +368,16 @@ async def test_storage_that_fails_is_not_remembered(log: str, monkeypatch: pytes
 async def test_entry_is_not_lost_if_the_look_at_it_fails(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The registry was read, and then the log could not be: the next look still has the entry as a new one."""
     append(log, inserts(10, "a"))
-    seen, fails = Tables.seen, 0
+    seen, fails = OpenTables.seen, 0
 
-    def sometimes(self: Tables, shape_id: str) -> Any:
+    def sometimes(self: OpenTables, shape_id: str) -> Any:
         nonlocal fails
         if fails:
             fails -= 1
             raise SinkError("away")
         return seen(self, shape_id)
 
-    monkeypatch.setattr(Tables, "seen", sometimes)
+    monkeypatch.setattr(OpenTables, "seen", sometimes)
     async with serving(log) as server:
         await Client(USERS).sync(server)
         fails = 3
@@ -401,7 +401,7 @@ async def test_server_without_a_recent_look_answers_nothing(log: str) -> None:
         assert response.status == 503
         assert (await server.request(path=b"/readyz")).status == 503
         assert (await server.request(path=b"/healthz")).status == 200
-        status = LiveStatus(server.served, 0).read()
+        status = LiveServeStatus(server.served, 0).read()
         assert [each.kind for each in program_findings(status)] == ["serve_not_ready"]
         assert (status.recent_errors, status.recent_answers) == (2, sum(each.count for each in status.answers))
 
@@ -647,7 +647,7 @@ def test_files_count_until_their_last_page_is_dropped() -> None:
     """Pages share a file, whose place on the disk is free only then."""
     file = PageFile()
     file.append(b"x" * 30)
-    kept = KeptPages(1_000_000, 1_000)
+    kept = PageCache(1_000_000, 1_000)
     kept.add(PageKey("d", 1, 0), [Page(Body(b"", file, 10 * n, 10), n + 1) for n in range(3)])
     for key in range(3):
         assert kept.disk_bytes == 30

@@ -20,9 +20,9 @@ import pytest
 from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import DecodeError
 from flushtracker.serve.flights import AbandonedError
-from flushtracker.serve.gone import GoneError, until_gone
-from flushtracker.serve.rare_log import RareLog
-from flushtracker.serve.reads import LogReads, Tables
+from flushtracker.serve.gone import DisconnectedError, until_disconnected
+from flushtracker.serve.rare_log import RateLimitedLog
+from flushtracker.serve.reads import LogReads, OpenTables
 from flushtracker.serve.state_rows import StateRows
 from flushtracker.shape_log.position import Position
 from tests.support.sample_registry import register, shape_entry, table_entry, users_log
@@ -234,7 +234,7 @@ async def test_files_of_dropped_reads_are_gone_at_once(log: str, monkeypatch: py
 
     Without the collector of cycles, which runs when it likes, and until then the disk has them all.
     """
-    monkeypatch.setattr("flushtracker.serve.kept.MOST_KEPT_FILES", 2)
+    monkeypatch.setattr("flushtracker.serve.kept.MAX_CACHED_FILES", 2)
     monkeypatch.setattr("flushtracker.serve.reads.SMALL_BYTES", 10)
     monkeypatch.setattr("flushtracker.serve.body.PAGE_BYTES", 100)
     monkeypatch.setattr("flushtracker.serve.state_rows.PAGE_BYTES", 100)
@@ -284,7 +284,7 @@ def test_shapes_that_nobody_asks_for_any_more_are_forgotten(log: str) -> None:
     register(log, *map(shape_entry, shape_ids), table_entry())
     append(log, [row for shape_id in shape_ids for row in _inserts(10, shape_id)])
     config = LogConfig(log, f"{log}_shapes")
-    reads, tables = LogReads(config, None), Tables(config, None)
+    reads, tables = LogReads(config, None), OpenTables(config, None)
     tables.look()
     for first in range(0, len(shape_ids), 50):
         wanted = frozenset(shape_ids[first : first + 50])
@@ -329,8 +329,8 @@ async def test_work_that_fails_as_its_client_leaves_is_no_error_of_the_program()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
     gone = asyncio.get_running_loop().create_future()
     gone.set_result(None)
-    with pytest.raises(GoneError):
-        await until_gone(work(), gone)
+    with pytest.raises(DisconnectedError):
+        await until_disconnected(work(), gone)
     await asyncio.sleep(0.01)
     gc.collect()
     assert told == []
@@ -339,7 +339,7 @@ async def test_work_that_fails_as_its_client_leaves_is_no_error_of_the_program()
 def test_rare_log_says_how_much_it_left_out(caplog: pytest.LogCaptureFixture) -> None:
     """Of each event on its own, and once its minute is over."""
     now_s = [0.0]
-    log = RareLog(logging.getLogger("test"), lambda: now_s[0])
+    log = RateLimitedLog(logging.getLogger("test"), lambda: now_s[0])
     for n in range(25):
         log(logging.WARNING, "happened n=%s", n)
     log(logging.WARNING, "other")

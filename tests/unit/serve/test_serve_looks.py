@@ -15,7 +15,7 @@ from flushtracker.config.write_config import LogConfig
 from flushtracker.delta.storage import query_rows
 from flushtracker.events.registry import Registry
 from flushtracker.serve.reads import LogReads
-from flushtracker.serve.watch import Watch
+from flushtracker.serve.watch import Poller
 from flushtracker.shape_log.table import shape_ends
 from tests.support.sample_registry import register, shape_entry, table_entry, users_log
 from tests.support.serve_client import serving
@@ -32,7 +32,7 @@ def log(tmp_path: Path) -> str:
     return found
 
 
-async def _watched(watch: Watch) -> None:
+async def _watched(watch: Poller) -> None:
     """Let ``watch`` look for all shapes."""
     for shape_id in _SHAPES:
         watch.drop(shape_id, watch.changed(shape_id))
@@ -41,7 +41,7 @@ async def _watched(watch: Watch) -> None:
 async def test_many_shapes_are_found_by_few_queries(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that starts anew, or whose log was folded, finds the shapes of all of its clients."""
     reads = LogReads(LogConfig(log, f"{log}_shapes"), None)
-    watch, tables = Watch(reads.open, 0.5, now_s=lambda: 0.0), reads.open()
+    watch, tables = Poller(reads.open, 0.5, now_s=lambda: 0.0), reads.open()
     await _watched(watch)
     queries = list[str]()
 
@@ -58,7 +58,7 @@ async def test_many_shapes_are_found_by_few_queries(log: str, monkeypatch: pytes
 async def test_look_that_takes_long_goes_on_with_the_next_one(log: str) -> None:
     """Each finds some shapes, also while the log gets longer, so no shape waits for all others."""
     reads, now_s = LogReads(LogConfig(log, f"{log}_shapes"), None), count()
-    watch, tables = Watch(reads.open, 0.5, now_s=lambda: float(next(now_s))), reads.open()
+    watch, tables = Poller(reads.open, 0.5, now_s=lambda: float(next(now_s))), reads.open()
     await _watched(watch)
     found = set[str]()
     for number in range(1, 4):

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from flushtracker.shape_log.merge_plan import MergeSettings
-from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.definition import ShapeDefinition
@@ -83,7 +83,7 @@ class _World:
             register(log, *entries(made.definitions))
         else:
             register(log, *(shape_entry(shape_id) for shape_id in made.shape_ids), table_entry())
-        retain = Retain(timedelta(seconds=100), least_dropped=1)
+        retain = RetentionPolicy(timedelta(seconds=100), least_dropped=1)
         self._upkeep = ShapeLogUpkeep(log, f"{log}_shapes", settings=_SETTINGS, retain=retain)
         self._waiting = [dated(part) for part in self.made.fragments()]
         self._last: dict[int, int] = {}
@@ -135,7 +135,7 @@ def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
     for module in ("body", "reads", "state_rows"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 400)
     monkeypatch.setattr("flushtracker.serve.reads.SMALL_BYTES", 150)
-    monkeypatch.setattr("flushtracker.serve.kept.MOST_KEPT_FILES", 4)
+    monkeypatch.setattr("flushtracker.serve.kept.MAX_CACHED_FILES", 4)
     seed = [*_LOGS].index(name)
     world = _World(str(tmp_path / "log"), _LOGS[name](seed), seed)
 

@@ -15,12 +15,12 @@ from flushtracker.errors import ConfigError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.serve.definitions import Definitions
-from flushtracker.serve.handle import Handle, Place, following
+from flushtracker.serve.handle import ClientOffset, Handle, following
 from flushtracker.serve.http_answers import preflight_headers
 from flushtracker.serve.query_string import parse_query
 from flushtracker.serve.refusals import BadRequestError
 from flushtracker.serve.schema import schema_json
-from flushtracker.serve.shape_request import AskedDefinition, ShapeRequest
+from flushtracker.serve.shape_request import RequestedDefinition, ShapeRequest
 from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
@@ -108,7 +108,7 @@ def test_malformed_request_is_refused_with_the_parameter(query: dict[str, str], 
 def test_handles_and_offsets_are_read_as_they_were_written() -> None:
     """Another spelling of a number is another text, which no server has made."""
     assert str(Handle.parse(HANDLE)) == HANDLE
-    assert str(Place.parse("9223372036854775807_7")) == "9223372036854775807_7"
+    assert str(ClientOffset.parse("9223372036854775807_7")) == "9223372036854775807_7"
     for text in ("", "x", f"{HANDLE}\n", "0123456789ABCDEF-3-0", "0123456789abcdef-03-0", "0123456789abcdef-3"):
         request = ShapeRequest.of({"shape": "a", "offset": "1_0", "handle": text or "-"})
         assert request.handle is None
@@ -135,23 +135,23 @@ def definitions(*shapes: ShapeDefinition) -> Definitions:
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        (AskedDefinition("items", None, None, "default"), "all"),
-        (AskedDefinition('"public"."items"', None, None, "default"), "all"),
-        (AskedDefinition("PUBLIC.Items", None, None, "default"), "all"),
-        (AskedDefinition('"Items"', None, None, "default"), None),
-        (AskedDefinition("items", None, None, "full"), None),
-        (AskedDefinition("items", "id > 5 AND p = 1.5", None, "default"), "some"),
-        (AskedDefinition("items", "(p = '1.50') and 5 < \"id\"", None, "default"), "some"),
-        (AskedDefinition("items", "id > $1 AND p = $2", None, "default", ((1, "5"), (2, "1.5"))), "some"),
-        (AskedDefinition("items", "id > $1 AND p = $2", None, "default", ((1, "6"), (2, "1.5"))), None),
-        (AskedDefinition("items", "id > 5", None, "default"), None),
-        (AskedDefinition("items", None, '"Name","id"', "default"), "named"),
-        (AskedDefinition("items", None, '"Name"', "default"), "named"),
-        (AskedDefinition("items", None, "name,id", "default"), None),
-        (AskedDefinition("others", None, None, "default"), None),
+        (RequestedDefinition("items", None, None, "default"), "all"),
+        (RequestedDefinition('"public"."items"', None, None, "default"), "all"),
+        (RequestedDefinition("PUBLIC.Items", None, None, "default"), "all"),
+        (RequestedDefinition('"Items"', None, None, "default"), None),
+        (RequestedDefinition("items", None, None, "full"), None),
+        (RequestedDefinition("items", "id > 5 AND p = 1.5", None, "default"), "some"),
+        (RequestedDefinition("items", "(p = '1.50') and 5 < \"id\"", None, "default"), "some"),
+        (RequestedDefinition("items", "id > $1 AND p = $2", None, "default", ((1, "5"), (2, "1.5"))), "some"),
+        (RequestedDefinition("items", "id > $1 AND p = $2", None, "default", ((1, "6"), (2, "1.5"))), None),
+        (RequestedDefinition("items", "id > 5", None, "default"), None),
+        (RequestedDefinition("items", None, '"Name","id"', "default"), "named"),
+        (RequestedDefinition("items", None, '"Name"', "default"), "named"),
+        (RequestedDefinition("items", None, "name,id", "default"), None),
+        (RequestedDefinition("others", None, None, "default"), None),
     ],
 )
-def test_definition_is_found_by_its_meaning(asked: AskedDefinition, expected: str | None) -> None:
+def test_definition_is_found_by_its_meaning(asked: RequestedDefinition, expected: str | None) -> None:
     """However it is spelled; and never a shape that has other rows or columns."""
     items = ("public", "items")
     found = definitions(
@@ -165,23 +165,23 @@ def test_definition_is_found_by_its_meaning(asked: AskedDefinition, expected: st
 @pytest.mark.parametrize(
     "asked",
     [
-        AskedDefinition("items; drop", None, None, "default"),
-        AskedDefinition("a.b.c", None, None, "default"),
-        AskedDefinition("items", "id >", None, "default"),
-        AskedDefinition("items", "pg_sleep(9)", None, "default"),
-        AskedDefinition("items", "id = $1", None, "default"),
-        AskedDefinition("items", "id = 1", None, "default", ((1, "5"),)),
-        AskedDefinition("items", None, None, "default", ((1, "5"),)),
-        AskedDefinition("items", "id = $1 -- $2", None, "default", ((1, "5"),)),
-        AskedDefinition("items", "\"Name\" = E'\\'$1'", None, "default", ((1, "5"),)),
-        AskedDefinition("items", '"Name" = $1', None, "default", ((1, "\\"),)),
-        AskedDefinition("items", '"Name" = $$x$$', None, "default", ()),
-        AskedDefinition("items", "'", None, "default", ((1, "5"),)),
-        AskedDefinition("items", None, "id,", "default"),
-        AskedDefinition("items", None, "", "default"),
+        RequestedDefinition("items; drop", None, None, "default"),
+        RequestedDefinition("a.b.c", None, None, "default"),
+        RequestedDefinition("items", "id >", None, "default"),
+        RequestedDefinition("items", "pg_sleep(9)", None, "default"),
+        RequestedDefinition("items", "id = $1", None, "default"),
+        RequestedDefinition("items", "id = 1", None, "default", ((1, "5"),)),
+        RequestedDefinition("items", None, None, "default", ((1, "5"),)),
+        RequestedDefinition("items", "id = $1 -- $2", None, "default", ((1, "5"),)),
+        RequestedDefinition("items", "\"Name\" = E'\\'$1'", None, "default", ((1, "5"),)),
+        RequestedDefinition("items", '"Name" = $1', None, "default", ((1, "\\"),)),
+        RequestedDefinition("items", '"Name" = $$x$$', None, "default", ()),
+        RequestedDefinition("items", "'", None, "default", ((1, "5"),)),
+        RequestedDefinition("items", None, "id,", "default"),
+        RequestedDefinition("items", None, "", "default"),
     ],
 )
-def test_definition_that_cannot_be_read_is_refused(asked: AskedDefinition) -> None:
+def test_definition_that_cannot_be_read_is_refused(asked: RequestedDefinition) -> None:
     """As malformed, rather than as unknown."""
     with pytest.raises(BadRequestError):
         definitions(ShapeDefinition("all", ("public", "items"))).shape_id(asked)
@@ -193,7 +193,7 @@ def test_placeholder_that_touches_something_is_refused(where: str) -> None:
     values = tuple((number, "5") for number in (1, 2) if f"${number}" in where)
     with pytest.raises(BadRequestError, match="placeholder beside"):
         definitions(ShapeDefinition("all", ("public", "items"))).shape_id(
-            AskedDefinition("items", where, None, "default", values)
+            RequestedDefinition("items", where, None, "default", values)
         )
 
 
@@ -201,7 +201,7 @@ def test_condition_is_limited_with_its_values() -> None:
     """A value may be named many times."""
     where = " OR ".join(['"Name" = $1'] * 500)
     with pytest.raises(BadRequestError, match="more than 8000 characters"):
-        definitions().shape_id(AskedDefinition("items", where, None, "default", ((1, "x" * 1000),)))
+        definitions().shape_id(RequestedDefinition("items", where, None, "default", ((1, "x" * 1000),)))
 
 
 def test_forms_are_made_once_for_each_condition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_forms_are_made_once_for_each_condition(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("flushtracker.serve.definitions.parse_where", counted)
     first = Definitions(Registry.of([*entries, table]), None)
-    assert first.shape_id(AskedDefinition("items", "7 = id", None, "default")) == "s7"
+    assert first.shape_id(RequestedDefinition("items", "7 = id", None, "default")) == "s7"
     assert len(parsed) == 51
     changed: list[ShapeEntry | TableEntry] = [
         *entries[1:],
@@ -226,8 +226,8 @@ def test_forms_are_made_once_for_each_condition(monkeypatch: pytest.MonkeyPatch)
     ]
     second = Definitions(Registry.of(changed), None, first)
     parsed.clear()
-    assert second.shape_id(AskedDefinition("items", "8 = id", None, "default")) == "s8"
-    assert second.shape_id(AskedDefinition("items", "id = 100", None, "default")) == "s0"
+    assert second.shape_id(RequestedDefinition("items", "8 = id", None, "default")) == "s8"
+    assert second.shape_id(RequestedDefinition("items", "id = 100", None, "default")) == "s0"
     assert sorted(parsed) == ["8 = id", "id = 100", "id = 100"]
 
 
@@ -238,7 +238,7 @@ def test_definition_of_several_sources_is_ambiguous() -> None:
     two = replace(one, source="8/1/s", definition=ShapeDefinition("two", items))
     removed = replace(two, removed_at=shape_entry().starts_after)
     tables = [replace(table_entry(), source=each.source, binding=TABLE) for each in (one, two)]
-    asked = AskedDefinition("items", None, None, "default")
+    asked = RequestedDefinition("items", None, None, "default")
     with pytest.raises(BadRequestError, match="ambiguous"):
         Definitions(Registry.of([one, two, *tables]), None).shape_id(asked)
     assert Definitions(Registry.of([one, two, *tables]), "8/1/s").shape_id(asked) == "two"
@@ -253,7 +253,7 @@ def test_value_of_a_placeholder_is_only_ever_a_literal() -> None:
         ShapeDefinition("quoted", items, where="\"Name\" = 'x'' OR ''a'' = ''a'"),
         ShapeDefinition("all", items, where="\"Name\" = 'x' OR 'a' = 'a'"),
     )
-    assert found.shape_id(AskedDefinition("items", '"Name" = $1', None, "default", ((1, value),))) == "quoted"
+    assert found.shape_id(RequestedDefinition("items", '"Name" = $1', None, "default", ((1, value),))) == "quoted"
 
 
 def test_schema_has_what_the_clients_parsers_need() -> None:
@@ -355,7 +355,7 @@ def test_table_of_a_subquery_without_a_schema_is_in_public() -> None:
     found = definitions(ShapeDefinition("mine", items, where=inner.format('public."ProjectMembers"')))
     tables = {'"ProjectMembers"': "mine", 'public."ProjectMembers"': "mine", "projectmembers": None}
     for table, expected in tables.items():
-        assert found.shape_id(AskedDefinition("items", inner.format(table), None, "default")) == expected
+        assert found.shape_id(RequestedDefinition("items", inner.format(table), None, "default")) == expected
 
 
 async def test_secret_is_required_and_not_shown(log: str) -> None:
@@ -513,7 +513,7 @@ async def test_known_definition_waits_for_no_other(log: str, monkeypatch: pytest
     """While a condition is being read, known ones are answered; too many that are not get a 503."""
     let, of = threading.Event(), Definitions.shape_id
 
-    def slow(self: Definitions, asked: AskedDefinition) -> str | None:
+    def slow(self: Definitions, asked: RequestedDefinition) -> str | None:
         if asked.where != "price > 100":
             let.wait(30)
         return of(self, asked)

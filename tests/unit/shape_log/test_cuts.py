@@ -28,7 +28,7 @@ from flushtracker.shape_log.table.found_shape import FoundShape
 from flushtracker.shape_log.table.joined_rows import shape_rows
 from flushtracker.shape_log.table.reader import ShapeLogReader, ShapesRead, read_shapes
 from flushtracker.shape_log.table.table import create_shape_log
-from flushtracker.shape_log.write.cuts import Cuts, Looks
+from flushtracker.shape_log.write.cuts import CutInputs, Cuts
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.sample_registry import shape_entry, taken
@@ -201,7 +201,7 @@ class Looking:
         self.begins: dict[str, dict[int, int]] = {SHAPES: {0: 0}}
         self.gaps: set[str] = set()
         self.noted: list[dict[str, int]] = []
-        looks = Looks(
+        looks = CutInputs(
             lambda: self._look("acks", self.acks),
             lambda: self._look("read", self.read),
             lambda stream: self._look(f"begin of {stream}", self.begins[stream]),

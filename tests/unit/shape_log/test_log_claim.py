@@ -17,7 +17,7 @@ from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.files import LogFiles
-from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.wal.log_offset import LogOffset
@@ -275,7 +275,7 @@ def test_row_that_is_folded_does_not_make_the_log_older(path: str) -> None:
     register(path, shape_entry())
     updates = [item((1000, 2 * n), "update", "1", {"id": "1"}) for n in range(1, 5)]
     append(path, [item((1000, 0), "insert", "1", {"id": "1"}), *updates, commit(1000)])
-    upkeep = ShapeLogUpkeep(path, f"{path}_shapes", retain=Retain(timedelta(0), least_dropped=1))
+    upkeep = ShapeLogUpkeep(path, f"{path}_shapes", retain=RetentionPolicy(timedelta(0), least_dropped=1))
     assert upkeep.run(_NOW).folded_shapes == 1
     assert (1000, 0) not in log_rows(path)
     LogClaim(create_shape_log(path)).take(None, [(SOURCE, "users", LogOffset(1000, 0))])

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.change_columns import read_changes
 from flushtracker.shape_log.table.reader import read_shape, read_shape_log
-from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.snapshots import last_snapshots
 from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
@@ -44,7 +44,7 @@ def test_any_time_of_a_commit_is_passed_on_and_none_decides_what_is_kept(tmp_pat
     for rows in unpacked(packed):
         write_deltalake(log, rows, mode="append")
     assert len(read_shape_log(log, "users").rows) == 120
-    kept = Retain(timedelta(seconds=20), least_dropped=1)
+    kept = RetentionPolicy(timedelta(seconds=20), least_dropped=1)
     now = _WRITTEN + timedelta(seconds=60)
     assert ShapeLogUpkeep(log, f"{log}_shapes", retain=kept).run(now).folded_shapes == 1
     (fold,) = last_snapshots(DeltaTable(log)).values()

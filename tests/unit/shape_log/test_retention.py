@@ -22,7 +22,7 @@ from flushtracker.shape_log.table import external_sort, retention
 from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.folded_shape import folded_rows
 from flushtracker.shape_log.table.reader import ShapeLogReader, ShapeRead, read_shape, read_shape_log
-from flushtracker.shape_log.table.retention import Retain, Retention
+from flushtracker.shape_log.table.retention import Retention, RetentionPolicy
 from flushtracker.shape_log.table.snapshots import last_snapshots
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.wal.log_offset import LogOffset
@@ -175,7 +175,7 @@ def test_a_snapshot_that_is_appended_during_a_fold_refuses_the_fold(log: str) ->
     assert upkeep.run(EPOCH + timedelta(seconds=300)).folded_shapes == 0
     (current,) = last_snapshots(DeltaTable(log)).values()
     assert current == lacks
-    upkeep._retention = Retention(upkeep._table, upkeep._files, Retain(timedelta(0), least_dropped=1))
+    upkeep._retention = Retention(upkeep._table, upkeep._files, RetentionPolicy(timedelta(0), least_dropped=1))
     assert upkeep.run(EPOCH + timedelta(seconds=300)).folded_shapes == 1
 
 
@@ -260,7 +260,7 @@ def test_single_shapes_may_keep_their_history_for_another_time(log: str) -> None
     register(log, *(shape_entry(each) for each in ("a", "b", "c")))
     for shape_id in ("a", "b", "c"):
         append(log, changes(1, 100, 10, shape_id))
-    only = Retain(None, {"a": timedelta(seconds=50)}, least_dropped=1)
+    only = RetentionPolicy(None, {"a": timedelta(seconds=50)}, least_dropped=1)
     upkeep = ShapeLogUpkeep(log, f"{log}_shapes", settings=NO_MERGES, retain=only)
     assert upkeep.run(EPOCH + timedelta(seconds=100)).folded_shapes == 1
     both = {"b": timedelta(days=1)}

@@ -18,7 +18,7 @@ from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.reader import ShapeLogReader
-from flushtracker.shape_log.table.retention import Retain
+from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.shape_ends import ShapeEnds
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.wal.log_offset import LogOffset
@@ -110,7 +110,7 @@ class _Log:
         ShapeLogUpkeep(self.log, settings=_SETTINGS).run(_EPOCH)
 
     def fold(self) -> None:
-        retain = Retain(timedelta(seconds=self.rng.choice([0, 100])), least_dropped=1)
+        retain = RetentionPolicy(timedelta(seconds=self.rng.choice([0, 100])), least_dropped=1)
         upkeep = ShapeLogUpkeep(self.log, f"{self.log}_shapes", settings=_SETTINGS, retain=retain)
         self.folds += upkeep.run(_EPOCH + timedelta(seconds=self.made[SOURCE].tx)).folded_shapes
 

@@ -10,7 +10,7 @@ from flushtracker.errors import BrokerError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.write.log_ends import CommittedWriters, known_ends, unknown_ends
-from flushtracker.shape_log.write.taken_changes import TakenChanges, TakenThread, TopicLooks
+from flushtracker.shape_log.write.taken_changes import ConsumedChanges, ConsumedThread, TopicOffsets
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.spark.batch_lsns import batch_lsn
@@ -29,13 +29,13 @@ class Topics:
         self.ends = {"shape_changes": {0: 7, 1: 0}, "shapes": {0: 3}}
         self.read: dict[str, dict[int, int]] | None = None
 
-    def looks(self) -> TopicLooks:
-        return TopicLooks(lambda: {role: dict(ends) for role, ends in self.ends.items()}, lambda: self.read)
+    def looks(self) -> TopicOffsets:
+        return TopicOffsets(lambda: {role: dict(ends) for role, ends in self.ends.items()}, lambda: self.read)
 
 
 def test_changes_are_taken_once_both_topics_are_read_up_to_where_they_ended() -> None:
     """And what is published after the look need not be."""
-    taken, topics = TakenChanges(), Topics()
+    taken, topics = ConsumedChanges(), Topics()
     taken.note([_removed(1000).condensed()])
     for read in (None, {}, {"shape_changes": {0: 6}, "shapes": {0: 3}}, {"shape_changes": {0: 9}, "shapes": {0: 2}}):
         topics.read = read
@@ -49,14 +49,14 @@ def test_changes_are_taken_once_both_topics_are_read_up_to_where_they_ended() ->
 
 def test_shape_that_was_only_removed_proves_nothing() -> None:
     """Its changes may still be on their way to the topic, and may be sent again."""
-    taken = TakenChanges()
+    taken = ConsumedChanges()
     taken.note([_removed(1000), replace(_removed(1000), removed_at=None)])
     assert not taken.is_pending
 
 
 def test_entries_that_are_read_after_the_look_wait_for_the_next() -> None:
     """What they say of the topic was not so when its end was asked for."""
-    taken, topics = TakenChanges(), Topics()
+    taken, topics = ConsumedChanges(), Topics()
     taken.note([_removed(1000).condensed(), _removed(500, "other").condensed()])
     taken.advance(topics.looks())
     taken.note([_removed(2000).condensed(), _removed(900).condensed()])
@@ -72,16 +72,16 @@ def test_entries_that_are_read_after_the_look_wait_for_the_next() -> None:
 
 def test_failed_look_is_logged_once_and_repeated(caplog: pytest.LogCaptureFixture) -> None:
     """The job goes on, and keeps removed shapes until then; without any it asks nothing."""
-    taken, topics, opened = TakenChanges(), Topics(), list[int]()
+    taken, topics, opened = ConsumedChanges(), Topics(), list[int]()
 
     @contextmanager
-    def looks() -> Iterator[TopicLooks]:
+    def looks() -> Iterator[TopicOffsets]:
         opened.append(len(opened))
         if len(opened) < 3:
             raise BrokerError("no broker answers")
         yield topics.looks()
 
-    thread = TakenThread(taken, looks)
+    thread = ConsumedThread(taken, looks)
     thread.run_once()
     assert opened == []
     taken.note([_removed(1000).condensed()])

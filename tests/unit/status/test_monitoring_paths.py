@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
-from flushtracker.status.http.http_server import is_meant_for
+from flushtracker.status.http.http_server import is_allowed_host
 from flushtracker.status.http.status_app import PAGE, StatusApp
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus, parse_status
@@ -168,4 +168,4 @@ def test_a_server_on_the_loopback_address_answers_to_names_of_this_machine(
     is_answered: bool,  # noqa: FBT001  a parameter of the test
 ) -> None:
     """Elsewhere it has names that it does not know."""
-    assert is_meant_for(listen_host, host) == is_answered
+    assert is_allowed_host(listen_host, host) == is_answered

@@ -11,7 +11,7 @@ from msgspec import structs
 from flushtracker.errors import StatusError
 from flushtracker.operate.status.overview import Overview
 from flushtracker.operate.status.overview_text import overview_lines
-from flushtracker.operate.status.question import Answer
+from flushtracker.operate.status.question import CallResult
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.capture_status import CaptureStatus, EndedShape
 from flushtracker.status.http.status_app import RUNBOOK
@@ -188,8 +188,8 @@ def test_any_document_has_conclusions(seed: int) -> None:
 
 def asked(*others: tuple[str, ProgramStatus | None], **parts: Any) -> Overview:
     """An overview in which these programs were asked, too; one without a document is silent."""
-    answers: list[tuple[str, Answer[ProgramStatus]]] = [
-        (url, Answer(NOW_MS, status, None if status else StatusError(f"{url} {SILENT}"))) for url, status in others
+    answers: list[tuple[str, CallResult[ProgramStatus]]] = [
+        (url, CallResult(NOW_MS, status, None if status else StatusError(f"{url} {SILENT}"))) for url, status in others
     ]
     return replace(overview(**parts), others=tuple(answers))
 

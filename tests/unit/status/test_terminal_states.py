@@ -21,7 +21,7 @@ from flushtracker.errors import StatusError
 from flushtracker.operate.status.overview import Overview
 from flushtracker.operate.status.overview_json import overview_json
 from flushtracker.operate.status.overview_text import overview_lines
-from flushtracker.operate.status.question import Answer
+from flushtracker.operate.status.question import CallResult
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.capture_status import CaptureStatus, EndedShape, Eviction, RefusedShape, WaitingShapes
 from flushtracker.status.document import StatusObject
@@ -108,7 +108,7 @@ _PASSING: Final = {Failure}
 
 
 def _seen(status: ProgramStatus) -> Overview:
-    found: Answer[Any] = Answer(NOW_MS, status)
+    found: CallResult[Any] = CallResult(NOW_MS, status)
     if isinstance(status, CaptureStatus):
         return replace(overview(), capture=found)
     return replace(overview(), others=((_URL, found),))
@@ -169,7 +169,9 @@ def test_a_shape_that_waits_for_a_transaction_is_told_and_no_failure() -> None:
 
 def test_a_program_that_is_fenced_ends_and_is_told_as_silent() -> None:
     """It serves no document any more: who asks it says so, and each program has an alert of its target."""
-    silent: Answer[ProgramStatus] = Answer(NOW_MS, error=StatusError(f"{_URL} does not answer (connection refused)"))
+    silent: CallResult[ProgramStatus] = CallResult(
+        NOW_MS, error=StatusError(f"{_URL} does not answer (connection refused)")
+    )
     verdict = judge(replace(overview(), others=((_URL, silent),)), Limits())
     assert [each.kind for each in verdict.findings if each.exit_code] == ["program_silent"]
     assert verdict.exit_code == StatusError.exit_code

@@ -11,8 +11,8 @@ from flushtracker.config.job_config import load_config
 from flushtracker.config.write_config import load_write_config
 from flushtracker.errors import ConfigError
 from flushtracker.shapes.shapes_file import load_shapes
-from flushtracker.trials.loop_trial.history import History, Outcome, Rule, Transaction
-from flushtracker.trials.loop_trial.places import create_places
+from flushtracker.trials.loop_trial.history import ClientTransaction, History, Outcome, Rule
+from flushtracker.trials.loop_trial.places import create_setup
 from flushtracker.trials.loop_trial.workload import LEDGER_SHAPES, shape_definitions
 
 EXAMPLE = Path("conf/conformance_loop.yaml")
@@ -21,8 +21,8 @@ EXAMPLE = Path("conf/conformance_loop.yaml")
 def history(outcome: Outcome = "committed") -> History:
     """Transaction 1, committed by 200, has the parts 0 and 1 for the shape a; transaction 2 runs."""
     found = History(total=1000, first_lsn=100)
-    found.transactions[1] = Transaction({"a": frozenset({0, 1}), "b": frozenset()}, outcome, 200)
-    found.transactions[2] = Transaction({"a": frozenset({0}), "b": frozenset({1})})
+    found.transactions[1] = ClientTransaction({"a": frozenset({0, 1}), "b": frozenset()}, outcome, 200)
+    found.transactions[2] = ClientTransaction({"a": frozenset({0}), "b": frozenset({1})})
     return found
 
 
@@ -131,7 +131,7 @@ def test_programs_accept_the_files_that_a_trial_writes(tmp_path: Path, monkeypat
     file = tmp_path / "loop.yaml"
     file.write_text(yaml.safe_dump(config))
     monkeypatch.setenv("TRIAL_PASSWORD", "secret0")
-    places = create_places(file, "flushtracker_trial_1", tmp_path, flush="hold", write_unit="txn")
+    places = create_setup(file, "flushtracker_trial_1", tmp_path, flush="hold", write_unit="txn")
     for name, value in places.env.items():
         monkeypatch.setenv(name, value)
     capture = load_capture_config(places.files["capture"])
@@ -154,7 +154,7 @@ def test_a_key_that_the_trial_sets_itself_is_refused(section: str, key: str, tmp
     config[section][key] = "mine"
     (tmp_path / "loop.yaml").write_text(yaml.safe_dump(config))
     with pytest.raises(ConfigError, match=rf"{section}\.{key} is not a known key"):
-        create_places(tmp_path / "loop.yaml", "x", tmp_path, flush="batch", write_unit="txn")
+        create_setup(tmp_path / "loop.yaml", "x", tmp_path, flush="batch", write_unit="txn")
 
 
 def test_shapes_of_a_trial_are_shapes_with_the_conditions_of_its_history(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.topic_rules import Topics
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.operate.shapes.registry_look import RegistryLook
+from flushtracker.operate.shapes.registry_look import RegistryReader
 from flushtracker.operate.status.overview import source_of
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
@@ -64,7 +64,7 @@ def test_status_and_the_registry_agree_on_the_current_source(sources: list[str])
     assert source_of("shapes", None, sources) == (live.pop() if len(live) == 1 else None)
 
 
-def _look(sources: list[str]) -> RegistryLook:
+def _look(sources: list[str]) -> RegistryReader:
     """The registry of sources that have one shape each, named as its source."""
 
     class Reader:
@@ -81,4 +81,4 @@ def _look(sources: list[str]) -> RegistryLook:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flushtracker.operate.shapes.registry_look.TopicReader", Reader)
-        return RegistryLook(KafkaConfig("localhost:9092", Topics("f", "l", "s", "c")), "shapes")
+        return RegistryReader(KafkaConfig("localhost:9092", Topics("f", "l", "s", "c")), "shapes")
