@@ -12,7 +12,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 
 from flushtracker.process.program import STOP_SIGNALS
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from tests.support.schedule import Durations, LongestFirst, mark_long, sort_longest_first
 from tests.support.seeds import first_seed, turn
 

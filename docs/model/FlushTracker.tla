@@ -214,7 +214,7 @@ Complete(group, ack) ==
     [group EXCEPT !.cursor = Max({@, End(ack)}), !.pending = Without(@, {t \in DOMAIN @ : t <= ack}),
                   !.open = IF @ <= ack THEN 0 ELSE @, !.openAt = IF group.open <= ack THEN 0 ELSE @]
 
-(* tracking.job.recovery; tracking.acks.table: a driver that starts takes the table. *)
+(* tracking.job.recovery; tracking.acks.ack_table: a driver that starts takes the table. *)
 Start(d) ==
     LET groups == [s \in Labels |-> Complete(checkpoint.groups[s], acks.ack)]
         state == [checkpoint EXCEPT !.groups = groups, !.seen = Max({@, acks.ack})] IN
@@ -240,7 +240,7 @@ Ack(entries, seen) ==
     IF pending = {} THEN seen ELSE Min({seen} \cup {t - 1 : t \in pending})
 
 (* tracking.job.driver: a micro-batch with the next records of the topic and the notifications flushes[s], 0 for none, up
-   to the append of its ack. tracking.acks.table refuses the append if another driver has started since. *)
+   to the append of its ack. tracking.acks.ack_table refuses the append if another driver has started since. *)
 Batch(d, count, flushes, removals) ==
     LET me == driver[d]
         records == SubSeq(topic, me.state.position + 1, me.state.position + count)

@@ -14,7 +14,7 @@ from flushtracker.capture.needed_messages import check_messages
 from flushtracker.capture.shapes.shapes_file_reader import ShapesFileReader
 from flushtracker.capture.source.captured_source import CapturedSource
 from flushtracker.capture.source.upgrade_drain import UpgradeDrain
-from flushtracker.capture.wire.silence_limit import ReceiverTimeout
+from flushtracker.capture.wire.receiver_timeout import ReceiverTimeout
 from flushtracker.capture.wire.standby_status import StatusSender
 from flushtracker.postgres.replication_frames import Frame, WalData
 from flushtracker.postgres.replication_stream import ReplicationStream

@@ -18,7 +18,7 @@ from flushtracker.capture.capture_config import CaptureConfig
 from flushtracker.capture.capture_connection import CaptureConnection
 from flushtracker.capture.collector import Collector
 from flushtracker.capture.eviction.evictor import Evictor
-from flushtracker.capture.live_status import LiveCaptureStatus
+from flushtracker.capture.live_capture_status import LiveCaptureStatus
 from flushtracker.capture.needed_messages import require_messages
 from flushtracker.capture.shapes.refused_shapes import RefusedShapes
 from flushtracker.capture.shapes.shapes_file_reader import ShapesFileReader
@@ -42,7 +42,7 @@ from flushtracker.postgres.upgrade_seal import drop_seals, read_seal
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.http.peers import StatusPeer
 from flushtracker.status.http.status_server import StatusServer
-from flushtracker.tracking.acks.reader import AckReader
+from flushtracker.tracking.acks.ack_reader import AckReader
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.source_name import SourceName

@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.events.topic_rules import TopicFacts, topic_faults, topic_settings
+from flushtracker.kafka.broker_check import log_waiting
 from flushtracker.kafka.client import (
     NO_LEADER,
     ClientErrors,
@@ -27,7 +28,6 @@ from flushtracker.kafka.client import (
     missing_acl,
     rejected_options,
 )
-from flushtracker.kafka.first_contact import log_waiting
 from flushtracker.kafka.kafka_config import KafkaConfig
 
 _LEAST_TIMEOUT_S: Final = 1.0

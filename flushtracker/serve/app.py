@@ -11,11 +11,10 @@ from typing import Final
 
 from flushtracker.config.serve_config import HttpConfig
 from flushtracker.errors import FlushtrackerError
+from flushtracker.serve.disconnect import DisconnectedError, until_disconnected
 from flushtracker.serve.event_stream import send_events
 from flushtracker.serve.exchange import Exchange
-from flushtracker.serve.flights import AbandonedError
 from flushtracker.serve.follower import Follower
-from flushtracker.serve.gone import DisconnectedError, until_disconnected
 from flushtracker.serve.http_answers import (
     Headers,
     StalledError,
@@ -30,14 +29,15 @@ from flushtracker.serve.http_answers import (
     wall_s,
 )
 from flushtracker.serve.messages import MUST_REFETCH
+from flushtracker.serve.poller import MOST_AGE_S, Poller
 from flushtracker.serve.query_string import parse_query
-from flushtracker.serve.rare_log import RateLimitedLog
+from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.recent_answers import RecentAnswers
 from flushtracker.serve.refusals import RefusalError, UnavailableError, refusal_of
 from flushtracker.serve.sent_files import SentFiles
 from flushtracker.serve.shape_answers import BeginAgainError, ShapeAnswers
 from flushtracker.serve.shape_request import ShapeRequest
-from flushtracker.serve.watch import MOST_AGE_S, Poller
+from flushtracker.serve.single_flight import AbandonedError
 from flushtracker.status.http.asgi import Receive, Scope, Send
 from flushtracker.status.http.http_connection import HEADER_BYTES
 from flushtracker.status.http.http_server import is_allowed_host

@@ -14,8 +14,8 @@ from typing import Final
 
 from flushtracker.errors import FlushtrackerError
 from flushtracker.serve.body import SLICE_BYTES, Body, Page
+from flushtracker.serve.disconnect import until_disconnected
 from flushtracker.serve.follower import Follower
-from flushtracker.serve.gone import until_disconnected
 from flushtracker.serve.http_answers import Headers, send_part, start_stream
 from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefetchError, RefusalError

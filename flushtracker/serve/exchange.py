@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from flushtracker.serve.answer import Answer
 from flushtracker.serve.body import Body
 from flushtracker.serve.http_answers import Headers, StalledError, headers_of, send_answer, send_whole
-from flushtracker.serve.rare_log import RateLimitedLog
+from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.recent_answers import FIRST_ERROR
 from flushtracker.status.http.asgi import Message, Receive, Scope, Send
 

@@ -9,7 +9,7 @@ from flushtracker.process.clock import now_ms
 from flushtracker.process.program import log_to_stderr
 from flushtracker.process.stop_deadline import exit_if_hung
 from flushtracker.serve.body import PageFile
-from flushtracker.serve.live_status import LiveServeStatus
+from flushtracker.serve.live_serve_status import LiveServeStatus
 from flushtracker.serve.server import Served, run_server
 from flushtracker.status.http.status_server import serving
 

@@ -15,7 +15,7 @@ from flushtracker.errors import ConfigError, FlushtrackerError, PositionError, S
 from flushtracker.events.registry import Registry
 from flushtracker.serve.body import PAGE_BYTES, SMALL_BYTES, Body, Page, PageFile, join
 from flushtracker.serve.handle import Handle
-from flushtracker.serve.joined_changes import joined_transactions
+from flushtracker.serve.joined_transactions import joined_transactions
 from flushtracker.serve.messages import SEPARATOR, TransactionMessages, row_messages, transactions
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts

@@ -12,7 +12,7 @@ from flushtracker.errors import (
     SinkError,
     SnapshotMissingError,
 )
-from flushtracker.serve.rare_log import RateLimitedLog
+from flushtracker.serve.rate_limited_log import RateLimitedLog
 
 _log = RateLimitedLog(logging.getLogger(__name__))
 

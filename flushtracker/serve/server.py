@@ -15,14 +15,14 @@ from flushtracker.config.serve_config import HttpConfig, ServeConfig
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.process.program import STOP_SIGNALS
 from flushtracker.serve.app import ServeApp
-from flushtracker.serve.flights import SingleFlight
+from flushtracker.serve.cache import MAX_CACHED_FILES, PageCache, StateCache
 from flushtracker.serve.http_answers import STALLED_S
-from flushtracker.serve.kept import MAX_CACHED_FILES, PageCache, StateCache
-from flushtracker.serve.rare_log import RateLimitedLog
+from flushtracker.serve.poller import Poller
+from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.sent_files import MOST_FILES
 from flushtracker.serve.shape_answers import Parts, ShapeAnswers
-from flushtracker.serve.watch import Poller
+from flushtracker.serve.single_flight import SingleFlight
 from flushtracker.status.http.http_connection import HEADER_BYTES, SPARE, HttpConnection
 from flushtracker.status.http.listener import open_listener
 

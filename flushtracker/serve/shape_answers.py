@@ -20,18 +20,18 @@ from typing import Final
 from flushtracker.errors import PositionError
 from flushtracker.serve.answer import Answer, is_newest, log_answer, offset_after, state_answer
 from flushtracker.serve.body import Body, Page
-from flushtracker.serve.flights import Flight, SingleFlight
+from flushtracker.serve.cache import PageCache, PageKey, StateCache
+from flushtracker.serve.definition_cache import DefinitionCache
+from flushtracker.serve.disconnect import DisconnectedError, until_disconnected
 from flushtracker.serve.follower import Follower, followed, require_followed
-from flushtracker.serve.gone import DisconnectedError, until_disconnected
 from flushtracker.serve.handle import ClientOffset, Handle, following
-from flushtracker.serve.kept import PageCache, PageKey, StateCache
-from flushtracker.serve.matching import DefinitionCache
+from flushtracker.serve.poller import Poller
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.refusals import RefetchError, RefusalError, UnavailableError
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.shape_request import NOW, RequestedDefinition, ShapeRequest
+from flushtracker.serve.single_flight import Flight, SingleFlight
 from flushtracker.serve.state_rows import StateRows
-from flushtracker.serve.watch import Poller
 
 LIVE_S: Final = 20.0
 """How long a client waits for a change."""

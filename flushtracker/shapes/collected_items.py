@@ -11,9 +11,9 @@ from typing import Final
 
 from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError
 from flushtracker.shapes.log_items import log_items
-from flushtracker.shapes.open_transaction import RoutedTransaction
 from flushtracker.shapes.partition_map import PartitionMap
 from flushtracker.shapes.routed_tables import Route, RoutedTables
+from flushtracker.shapes.routed_transaction import RoutedTransaction
 from flushtracker.shapes.shape import BoundShape
 from flushtracker.shapes.truncation import Truncation, truncated
 from flushtracker.wal.changes import Change, LogItem, Relation, TransactionFragment, change_bytes

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError, first_of
 from flushtracker.shapes.collected_items import ShapePart, collect_items
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.open_transaction import RoutedTransaction, continued_transaction
 from flushtracker.shapes.partition_map import TableKey
 from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments
 from flushtracker.shapes.routed_tables import RoutedTables
+from flushtracker.shapes.routed_transaction import RoutedTransaction, continued_transaction
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_index import ShapeIndex
 from flushtracker.shapes.shape_parts import parts_of

@@ -17,7 +17,7 @@ from flushtracker.config.storage_path import is_uri, local_folder
 from flushtracker.config.transport import KafkaTransport, Transport
 from flushtracker.delta.conditional_writes import require_conditional_writes
 from flushtracker.errors import ConfigError, FlushtrackerError
-from flushtracker.kafka.first_contact import check_brokers
+from flushtracker.kafka.broker_check import check_brokers
 from flushtracker.process.log_format import LogFormat
 from flushtracker.process.program import StopFlag, log_to_stderr, set_on_signals
 from flushtracker.process.stop_deadline import exit_if_hung

@@ -30,7 +30,7 @@ from urllib.request import urlopen
 
 from flushtracker.delta.storage import query_rows
 from flushtracker.postgres.connection import Connection, connect, rows
-from flushtracker.shape_log.table.table import open_shape_log
+from flushtracker.shape_log.table.log_table import open_shape_log
 from flushtracker.trials.demo import services
 from flushtracker.trials.demo.services import Demo
 from flushtracker.trials.local.postgres import packaged_binaries

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.columns import SCHEMA
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.bench.measure import Table
 from tests.support.shape_log_rows import SOURCE, append, commit, snapshot_rows

@@ -22,7 +22,7 @@ from typing import Final
 
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.trials.local.postgres import free_port
 from flushtracker.wal.log_offset import LogOffset

@@ -11,10 +11,10 @@ from typing import Final
 
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.shape_log.table.claim import LogClaim
+from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.shape_log.table.reader import ShapeLogReader
-from flushtracker.shape_log.table.table import create_shape_log, row_files
-from flushtracker.tracking.acks.reader import AckReader
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_reader import AckReader
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.bench.measure import Table, say
 from tests.bench.request_prices import PRICES, counted, month
 from tests.support.faulty_proxy import FaultyProxy, faulty_proxy

@@ -33,7 +33,7 @@ from typing import Final
 
 from flushtracker.errors import FlushtrackerError
 from flushtracker.shape_log.table.reader import read_shape
-from flushtracker.tracking.acks.reader import read_ack_history
+from flushtracker.tracking.acks.ack_reader import read_ack_history
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import shape
 from tests.support.installed_release import CHECKOUT, Release, release_of

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from flushtracker.capture.wire import silence_limit
+from flushtracker.capture.wire import receiver_timeout
 from flushtracker.capture.wire.standby_status import StandbyStatus
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.postgres import connection, server_tables
@@ -28,8 +28,8 @@ UNPUBLISHED = "INSERT INTO bulk SELECT generate_series(1, 1000000)"
 @pytest.fixture
 def rig(postgres: LocalPostgres, rig_on: RigOn, monkeypatch: pytest.MonkeyPatch) -> CaptureRig:
     """A published table with a shape and one that is not published; capture is impatient."""
-    monkeypatch.setattr(silence_limit, "REPLY_REQUEST_S", 0.2)
-    monkeypatch.setattr(silence_limit, "SHORTEST_LIMIT_S", 0.2)
+    monkeypatch.setattr(receiver_timeout, "REPLY_REQUEST_S", 0.2)
+    monkeypatch.setattr(receiver_timeout, "SHORTEST_LIMIT_S", 0.2)
     monkeypatch.setattr(server_tables, "LOCK_TIMEOUT_S", 0.3)
     rig = rig_on(postgres)
     rig.create_topics()
@@ -81,8 +81,8 @@ def test_a_server_that_decodes_a_large_unpublished_transaction_is_not_given_up(
 
     That takes no longer than it takes; on a fast machine, still longer than a limit without the timeout would be.
     """
-    monkeypatch.setattr(silence_limit, "REPLY_REQUEST_S", 0.01)
-    monkeypatch.setattr(silence_limit, "SHORTEST_LIMIT_S", 0.01)
+    monkeypatch.setattr(receiver_timeout, "REPLY_REQUEST_S", 0.01)
+    monkeypatch.setattr(receiver_timeout, "SHORTEST_LIMIT_S", 0.01)
     set_wal_sender_timeout(rig, timeout)
     capture = rig.start()
     execute_and_wait(rig, INSERT)

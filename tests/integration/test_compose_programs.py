@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from flushtracker import read_shape
 from flushtracker.errors import FlushtrackerError
 from flushtracker.process.guarded_process import GuardedProcess
-from flushtracker.tracking.acks.reader import AckReader
+from flushtracker.tracking.acks.ack_reader import AckReader
 from flushtracker.trials.local.broker import LocalBroker
 from flushtracker.trials.local.postgres import LocalPostgres, free_port
 from flushtracker.wal.lsn import parse_lsn

@@ -5,7 +5,7 @@ import shlex
 from dataclasses import replace
 
 from flushtracker.cli import main
-from flushtracker.operate.status.question import CallResult
+from flushtracker.operate.status.timed_call import CallResult
 from flushtracker.operate.status.verdict import Limits, Verdict, judge
 from tests.support.capture_rig import CaptureRig, RunningCapture, shape
 from tests.support.sample_status import read_back

@@ -9,8 +9,8 @@ from typing import IO
 import pytest
 
 from flushtracker.errors import SinkError
-from flushtracker.tracking.acks.reader import AckReader
-from flushtracker.tracking.acks.table import AckTable
+from flushtracker.tracking.acks.ack_reader import AckReader
+from flushtracker.tracking.acks.ack_table import AckTable
 from tests.support.faulty_proxy import RESET, Fault, faulty_proxy
 from tests.support.object_store import google_options, running_store
 from tests.support.racing_entries import GOOGLE_URI, racing_programs_replace_no_commit

@@ -18,9 +18,9 @@ from flushtracker.spark import transaction_watch
 from flushtracker.spark.kafka_admin import KafkaAdmin
 from flushtracker.spark.transaction_watch import HangingTransactions
 from flushtracker.status.ack_findings import job_finding
-from flushtracker.tracking.acks.table import AckTable
+from flushtracker.tracking.acks.ack_table import AckTable
 from flushtracker.tracking.job import query
-from flushtracker.tracking.job.live_status import LiveJobStatus
+from flushtracker.tracking.job.live_job_status import LiveJobStatus
 from flushtracker.tracking.job.query import Recovery
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker

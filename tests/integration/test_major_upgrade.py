@@ -13,7 +13,7 @@ from flushtracker.errors import PostgresError, SlotError
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.operate.status.slot_view import SlotView
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.background import Background
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RigOn, shape

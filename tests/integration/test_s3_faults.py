@@ -18,9 +18,9 @@ from flushtracker.delta import conditional_writes, storage
 from flushtracker.delta.conditional_writes import require_conditional_writes
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
-from flushtracker.tracking.acks import table as ack_table
-from flushtracker.tracking.acks.reader import AckReader
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks import ack_table
+from flushtracker.tracking.acks.ack_reader import AckReader
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import store_options
 from tests.support.s3_server import S3Server, running_s3

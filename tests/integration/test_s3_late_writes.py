@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from flushtracker.delta import storage
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
-from flushtracker.tracking.acks import table as ack_table
-from flushtracker.tracking.acks.reader import AckReader
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks import ack_table
+from flushtracker.tracking.acks.ack_reader import AckReader
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.faulty_proxy import HELD, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import store_options
 from tests.support.s3_server import S3Server, running_s3

@@ -23,13 +23,13 @@ from flushtracker.errors import SinkError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.claim import LogClaim
-from flushtracker.shape_log.table.cuts import CutLog
+from flushtracker.shape_log.table.cut_log import CutLog
 from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.log_table import create_shape_log, open_shape_log, row_files
 from flushtracker.shape_log.table.reader import read_shape_log
-from flushtracker.shape_log.table.table import create_shape_log, open_shape_log, row_files
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
-from flushtracker.tracking.acks.reader import AckReader
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_reader import AckReader
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.object_store import store_config, store_options
 from tests.support.s3_server import S3Server, running_s3

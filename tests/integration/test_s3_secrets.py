@@ -16,8 +16,8 @@ import pytest
 
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.shape_log.table.claim import LogClaim
+from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.shape_log.table.reader import read_shape
-from flushtracker.shape_log.table.table import create_shape_log, row_files
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.trials.local.postgres import LocalPostgres, free_port
 from tests.support.faulty_proxy import RESET, Fault, faulty_proxy

@@ -37,14 +37,14 @@ from flushtracker.errors import SinkError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.table import upkeep as shape_log_upkeep
 from flushtracker.shape_log.table.claim import LogClaim
-from flushtracker.shape_log.table.cuts import CutLog
+from flushtracker.shape_log.table.cut_log import CutLog
 from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import read_shape_log
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
-from flushtracker.tracking.acks import table as ack_table
-from flushtracker.tracking.acks.reader import AckReader
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks import ack_table
+from flushtracker.tracking.acks.ack_reader import AckReader
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.cut_clients import CutClient
 from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import storage_section, store_options
@@ -323,7 +323,7 @@ def test_one_look_is_for_all_who_wait_for_a_cut(
 
     So does the one read of what has changed in a shape, whoever waits for that.
     """
-    monkeypatch.setattr("flushtracker.serve.watch._REOPEN_S", 600)
+    monkeypatch.setattr("flushtracker.serve.poller._REOPEN_S", 600)
     uri, shape_ids = "s3://bucket/looked_at", [f"shape {number}" for number in range(20)]
     table, registry = create_shape_log(uri, options), RegistryTable(f"{uri}_shapes", options, create=True)
     registry.append([shape_entry(shape_id).to_json() for shape_id in shape_ids], _NOW)

@@ -22,12 +22,12 @@ from flushtracker.events.stream_events import FlushNotification, ShapeChangesEve
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.shape_log.table.reader import ShapesRead, read_shapes
-from flushtracker.shape_log.write import cuts, taken_changes
+from flushtracker.shape_log.write import consumed_changes, cuts
 from flushtracker.shape_log.write.query import _committed_writers, write_shapes
 from flushtracker.shape_log.writer_group import Durable
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.spark.hadoop_files import checkpoint_path
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
 from tests.support.deleted_records import delete_compacted, delete_records
@@ -231,7 +231,7 @@ def test_nothing_is_left_of_removed_shapes_once_all_before_their_end_is_taken(
     spark: SparkSession, job: KafkaWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only then, and not when it is read that they were removed. What is late of them changes nothing."""
-    monkeypatch.setattr(taken_changes, "PERIOD_S", 0.2)
+    monkeypatch.setattr(consumed_changes, "PERIOD_S", 0.2)
     going_on, count = Transactions("goes on"), 200
     going_on.grow(1)
     gone = [Transactions(f"gone {number}") for number in range(count)]

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from flushtracker.delta.storage import storage_reason, table_rows
 from flushtracker.errors import SinkError
-from flushtracker.tracking.acks import table as ack_table
-from flushtracker.tracking.acks.reader import read_ack_history
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks import ack_table
+from flushtracker.tracking.acks.ack_reader import read_ack_history
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone.utc)
 _ROW = AckRow(

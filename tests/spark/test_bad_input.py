@@ -16,7 +16,7 @@ from pyspark.sql import Row, SparkSession
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import START_ANEW, DecodeError, FlushtrackerError, GapError, NewerEventError
-from flushtracker.spark.shape_group import shape_group_of
+from flushtracker.spark.shape_grouping import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks, Link
 from flushtracker.tracking.job.rows import Unreadable, to_rows
 from flushtracker.tracking.shape_events import (

@@ -15,7 +15,7 @@ from flushtracker.config.job_config import load_config
 from flushtracker.jvm.checkpoint_jar import CLASS
 from flushtracker.spark.file_manager import FILE_MANAGER, choose_file_manager, default_file_manager
 from flushtracker.spark.hadoop_files import HadoopFiles
-from flushtracker.tracking.acks.reader import AckReader
+from flushtracker.tracking.acks.ack_reader import AckReader
 from flushtracker.tracking.job.query import track_flushes
 from tests.support.faulty_proxy import RESET, Fault, FaultyProxy
 from tests.support.job_folder import JobFolder

@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from tests.support.busy_log import BusyLog
 from tests.support.foreign_readers import folded_rows, joined, spark_rows
 from tests.support.joined_history import TABLES, Identity

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from flushtracker.errors import DecodeError, PositionError
 from flushtracker.shape_log.spark.shape_log_reader import SparkShapeLogReader
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import ShapeLogReader
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.folded_log import folded
 from tests.support.joined_history import TABLES, JoinedWorld, random_case

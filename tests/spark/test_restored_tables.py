@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flushtracker.errors import SinkError
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.shape_log_rows import SOURCE
 
 _ENABLED: Final = {

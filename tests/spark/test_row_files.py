@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from flushtracker.errors import SinkError
-from flushtracker.shape_log.spark.row_files import write_rows
+from flushtracker.shape_log.spark.row_writer import write_rows
 from flushtracker.shape_log.table.columns import SCHEMA
-from flushtracker.shape_log.table.table import create_shape_log, row_files
+from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.spark.workers import task_attempts
 
 _COLUMNS = ("'7301/1/shapes' AS source", "'users' AS shape_id", "id AS tx_offset", "0L AS op_offset")

@@ -14,7 +14,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from flushtracker.shape_log.write.stored_rows import FEW_BYTES
-from flushtracker.tracking.acks.reader import AckReader
+from flushtracker.tracking.acks.ack_reader import AckReader
 from tests.support.job_folder import JobFolder
 from tests.support.object_store import storage_section, store_options
 from tests.support.renewed_credentials import RenewedCredentials, renewed_credentials

@@ -5,7 +5,7 @@ from random import Random
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from flushtracker.spark.shape_group import shape_group_column, shape_group_of
+from flushtracker.spark.shape_grouping import shape_group_column, shape_group_of
 
 
 def test_python_and_spark_agree_on_the_group_of_a_shape(spark: SparkSession) -> None:

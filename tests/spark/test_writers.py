@@ -14,7 +14,7 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import DecodeError, SinkError, StateError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.table.claim import LogClaim
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.write.driver import WriteDriver
 from flushtracker.shape_log.write.rows import to_write_rows
 from flushtracker.shapes.definition import ShapeDefinition

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 
 
 class StoredAcks(Protocol):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding

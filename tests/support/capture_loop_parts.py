@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from flushtracker.events.records import record_of
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.publisher import KafkaPublisher
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.ack_rows import AckRows
 from tests.support.capture_rig import CaptureRig, run_in_transaction

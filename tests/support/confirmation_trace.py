@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from flushtracker.tracking.acks.reader import Ack
+from flushtracker.tracking.acks.ack_reader import Ack
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 
 BEGIN: Final = "capturing"

@@ -20,15 +20,14 @@ from flushtracker.delta.storage import table_rows
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.process.process_end import end_process
 from flushtracker.shape_log.merge_plan import MergeSettings
-from flushtracker.shape_log.table import table as log_table
-from flushtracker.shape_log.table import upkeep
+from flushtracker.shape_log.table import log_table, upkeep
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.files import LogFiles
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.tracking.acks import table as ack_table
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks import ack_table
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 

@@ -12,8 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from flushtracker.delta.storage import query_rows
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import read_shape
-from flushtracker.shape_log.table.table import create_shape_log
 from tests.support.shape_log_rows import SOURCE
 
 _PAGE: Final = (Path(__file__).parents[2] / "docs" / "shape_log.md").read_text()

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from flushtracker.cli import run
 from flushtracker.spark import job_run
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.object_store import store_options
 
 

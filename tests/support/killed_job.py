@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.cli import run
-from flushtracker.tracking.acks.table import AckTable
+from flushtracker.tracking.acks.ack_table import AckTable
 from flushtracker.tracking.job.driver import AckDriver
 from tests.support.kill_points import KillPoints, arm
 

@@ -35,7 +35,7 @@ from flushtracker.shape_log.snapshot.read_plan import ReadPlan
 from flushtracker.shape_log.snapshot.read_ranges import read_function
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.files import LogFiles
-from flushtracker.shape_log.table.table import create_shape_log, row_files
+from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.shape_log.write.packed_rows import pack_rows, unpacked
 from flushtracker.shape_log.writer_group import ShapeBatch, WriterGroup, WriterSettings
 from tests.support.capture_loop_parts import Tracker

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.tracking.acks.reader import Ack
+from flushtracker.tracking.acks.ack_reader import Ack
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.topic_tails import TailRecord, TopicTails
 

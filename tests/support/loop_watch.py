@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from flushtracker.delta.storage import table_rows
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.table.snapshots import last_snapshots
-from flushtracker.tracking.acks.reader import AckReader, read_ack_history
+from flushtracker.tracking.acks.ack_reader import AckReader, read_ack_history
 from flushtracker.trials.demo.final_check import check_shapes
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.source_name import SourceName

@@ -23,16 +23,16 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.process.process_end import end_process
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
-from flushtracker.shape_log.spark.row_files import write_rows
+from flushtracker.shape_log.spark.row_writer import write_rows
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.columns import SCHEMA
 from flushtracker.shape_log.table.files import LogFiles
-from flushtracker.shape_log.table.table import create_shape_log, row_files
+from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.spark.session import start_session
-from flushtracker.tracking.acks import table as ack_table
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks import ack_table
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item

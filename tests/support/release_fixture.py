@@ -29,8 +29,8 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import ShapeLogReader, read_shape
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.item_key import partition_prefix
 from flushtracker.spark.session import start_session

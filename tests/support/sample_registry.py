@@ -8,7 +8,7 @@ from typing import Any
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.log_offset import LogOffset

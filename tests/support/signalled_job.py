@@ -9,7 +9,7 @@ import sys
 import time
 
 from flushtracker.cli import run
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 
 _append = AckTable.append
 

@@ -24,12 +24,12 @@ from pyspark.sql.streaming.state import GroupState
 
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
 from flushtracker.events.stream_events import FlushNotification
-from flushtracker.spark.shape_group import shape_group_of
-from flushtracker.tracking.acks.table import AckTable
+from flushtracker.spark.shape_grouping import shape_group_of
+from flushtracker.tracking.acks.ack_table import AckTable
 from flushtracker.tracking.job.dead_letters import DeadLetters
 from flushtracker.tracking.job.driver import AckDriver, CommittedReports
 from flushtracker.tracking.job.group_state import GroupSettings, handle_group, state_function
-from flushtracker.tracking.job.live_status import LiveJobStatus
+from flushtracker.tracking.job.live_job_status import LiveJobStatus
 from flushtracker.tracking.job.rows import ROW_SCHEMA, read_parts
 from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN, ReportRow, SourceTrackers

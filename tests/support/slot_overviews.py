@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from flushtracker.errors import PostgresUnavailableError, SinkError, StatusError
 from flushtracker.operate.status.overview import Overview
-from flushtracker.operate.status.question import CallResult
+from flushtracker.operate.status.timed_call import CallResult
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.status.upgrade_facts import UpgradeFacts
-from flushtracker.tracking.acks.reader import Ack
+from flushtracker.tracking.acks.ack_reader import Ack
 from tests.support.status_pages import ACK, HELD, NOW_MS, SEEN, SOURCE, job_status
 
 URL: Final = "http://127.0.0.1:9464"

@@ -17,10 +17,10 @@ from flushtracker.errors import ConfigError, SinkError, SnapshotMissingError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot, aligned
 from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import ShapeLogReader
 from flushtracker.shape_log.table.retention import Retention, RetentionPolicy
 from flushtracker.shape_log.table.snapshots import last_snapshots
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.folded_log import EPOCH

@@ -16,7 +16,7 @@ from flushtracker.delta.storage import table_rows
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.snapshot_export import primary_server
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Row

@@ -14,7 +14,7 @@ from typing import Any, Final
 import yaml
 
 from flushtracker.cli import main
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.processes import run_to_end
 from tests.support.status_pages import ACK, SEEN, SOURCE
 

@@ -17,10 +17,10 @@ from flushtracker.errors import SinkError
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import read_shape_log
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.faulty_proxy import Fault, FaultyProxy
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
 

@@ -24,8 +24,8 @@ from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_writer import LogEnd
 from flushtracker.shape_log.table.claim import LogClaim, LogRows
 from flushtracker.shape_log.transaction_builder import WriteUnit
+from flushtracker.shape_log.write.consumed_changes import ConsumedChanges, TopicOffsets
 from flushtracker.shape_log.write.log_ends import CommittedWriters, LogEnds, known_ends, last_rows, unknown_ends
-from flushtracker.shape_log.write.taken_changes import ConsumedChanges, TopicOffsets
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition

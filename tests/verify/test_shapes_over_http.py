@@ -25,8 +25,8 @@ import pytest
 from flushtracker.events.registry_events import TableEntry
 from flushtracker.postgres.connection import connect
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.retention import RetentionPolicy
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.trials.demo.services import Demo

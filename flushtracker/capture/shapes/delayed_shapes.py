@@ -2,7 +2,7 @@
 
 A shape is delayed while its table is not in the publication and capture may not add it; while the server may send only
 part of an open transaction's changes of its table; and while the connection may not send all of them
-(:mod:`flushtracker.capture.shapes.partly_sent`). Once it is added, all these transactions are visible to every
+(:mod:`flushtracker.capture.shapes.incomplete_transactions`). Once it is added, all these transactions are visible to every
 snapshot, and it starts after their commits.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Protocol
 
-from flushtracker.capture.shapes.partly_sent import IncompleteTransactions, PublishedTables
+from flushtracker.capture.shapes.incomplete_transactions import IncompleteTransactions, PublishedTables
 from flushtracker.capture.shapes.refused_shapes import RefusedShapes
 from flushtracker.errors import listed
 from flushtracker.shapes.definition import ShapeDefinition

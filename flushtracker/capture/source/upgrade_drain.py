@@ -15,7 +15,7 @@ from typing import Final
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.connection import Connection
 from flushtracker.postgres.slot import read_slot_status
-from flushtracker.postgres.upgrade_facts import read_upgrade_facts
+from flushtracker.postgres.upgrade_check import read_upgrade_facts
 from flushtracker.postgres.upgrade_seal import create_seal, drop_seals
 from flushtracker.process.clock import now_ms
 from flushtracker.status.upgrade_facts import FREE_A_SLOT, KEEPS_SLOTS_SINCE, upgrade_findings

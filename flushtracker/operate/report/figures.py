@@ -12,7 +12,7 @@ from pathlib import Path
 from flushtracker.errors import DecodeError
 from flushtracker.event_files import read_lines, stream_files
 from flushtracker.events.stream_events import FragmentEvent
-from flushtracker.tracking.acks.reader import Ack, AckHistory
+from flushtracker.tracking.acks.ack_reader import Ack, AckHistory
 
 
 @dataclass(frozen=True, slots=True)

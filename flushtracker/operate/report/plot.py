@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from flushtracker.config.units import bytes_text
 from flushtracker.errors import ConfigError
 from flushtracker.operate.report.figures import Report
-from flushtracker.tracking.acks.reader import Ack
+from flushtracker.tracking.acks.ack_reader import Ack
 from flushtracker.wal.lsn import format_lsn
 
 _RECEIVED: Final = "#1f3b5c"

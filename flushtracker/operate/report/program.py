@@ -12,7 +12,7 @@ from flushtracker.config.transport import FilesTransport
 from flushtracker.operate.report.figures import last_published_commit, make_report
 from flushtracker.operate.report.plot import plot_report
 from flushtracker.operate.report.tables import print_report
-from flushtracker.tracking.acks.reader import read_ack_history
+from flushtracker.tracking.acks.ack_reader import read_ack_history
 
 
 def run(arguments: argparse.Namespace) -> int:

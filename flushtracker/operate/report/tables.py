@@ -9,7 +9,7 @@ from rich.table import Table
 
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.operate.report.figures import Report, thinned
-from flushtracker.tracking.acks.reader import Ack
+from flushtracker.tracking.acks.ack_reader import Ack
 from flushtracker.wal.lsn import format_lsn
 
 _MOST_ACKS: Final = 40

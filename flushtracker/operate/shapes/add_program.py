@@ -13,7 +13,7 @@ from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.yaml_tree import read_files
 from flushtracker.errors import ConfigError, FlushtrackerError, ShapeError
 from flushtracker.operate.shapes.catalog_check import catalog_errors
-from flushtracker.operate.shapes.registry_look import RegistryReader
+from flushtracker.operate.shapes.registry_reader import RegistryReader
 from flushtracker.operate.shapes.remove_program import NOT_TAKEN
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited, refuse
 from flushtracker.shapes.definition import ShapeDefinition

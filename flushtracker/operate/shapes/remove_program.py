@@ -8,7 +8,7 @@ from pathlib import Path
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.shapes.shape_registry import must_be_allowed
 from flushtracker.errors import ConfigError, did_you_mean, listed
-from flushtracker.operate.shapes.registry_look import RegistryReader
+from flushtracker.operate.shapes.registry_reader import RegistryReader
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
 from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
 

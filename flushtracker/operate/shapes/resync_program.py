@@ -16,7 +16,7 @@ from typing import Any
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.yaml_tree import ConfigOrigin, compose
 from flushtracker.errors import ConfigError, ShapeError, listed
-from flushtracker.operate.shapes.registry_look import RegistryReader
+from flushtracker.operate.shapes.registry_reader import RegistryReader
 from flushtracker.operate.shapes.remove_program import NOT_TAKEN, confirmed, require_known
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
 from flushtracker.shapes.definition import ShapeDefinition

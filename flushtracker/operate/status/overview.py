@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flushtracker.operate.status.question import CallResult
+from flushtracker.operate.status.timed_call import CallResult
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.job_status import JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.upgrade_facts import UpgradeFacts
-from flushtracker.tracking.acks.reader import Ack
+from flushtracker.tracking.acks.ack_reader import Ack
 from flushtracker.wal.source_name import current_sources
 
 

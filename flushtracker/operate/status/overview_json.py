@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from flushtracker.operate.status.overview import Overview, acked_at_ms
-from flushtracker.operate.status.question import CallResult
+from flushtracker.operate.status.timed_call import CallResult
 from flushtracker.operate.status.verdict import Verdict
 from flushtracker.status.document import lsn_to_json
-from flushtracker.tracking.acks.reader import Ack
+from flushtracker.tracking.acks.ack_reader import Ack
 
 
 def overview_json(overview: Overview, verdict: Verdict) -> dict[str, Any]:

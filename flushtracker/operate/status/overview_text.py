@@ -16,7 +16,7 @@ from flushtracker.status.shapes_remedy import shapes_remedy, would_move
 from flushtracker.status.stall import is_waiting_long
 from flushtracker.status.upgrade_facts import UpgradeFacts
 from flushtracker.status.write_status import WriteStatus
-from flushtracker.tracking.acks.reader import Ack
+from flushtracker.tracking.acks.ack_reader import Ack
 from flushtracker.wal.lsn import format_lsn
 
 _HEAD: Final = ("SHAPE", "SINCE", "HOLDS", "ACK IF REMOVED")

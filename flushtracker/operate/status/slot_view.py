@@ -12,10 +12,10 @@ from flushtracker.errors import BrokerUnavailableError, PostgresUnavailableError
 from flushtracker.events.registry_events import is_source_entry
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.operate.status.overview import Overview, source_of
-from flushtracker.operate.status.question import CallResult, TimedCall
+from flushtracker.operate.status.timed_call import CallResult, TimedCall
 from flushtracker.postgres.connection import connect, limit_statements, server_name
 from flushtracker.postgres.slot import read_slot_status, system_identifier
-from flushtracker.postgres.upgrade_facts import read_upgrade_facts
+from flushtracker.postgres.upgrade_check import read_upgrade_facts
 from flushtracker.process.clock import now_ms
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
 from flushtracker.status.current_sources import slot_of
@@ -23,7 +23,7 @@ from flushtracker.status.http.peers import read_program_status
 from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.upgrade_facts import UpgradeFacts
-from flushtracker.tracking.acks.reader import Ack, AckReader
+from flushtracker.tracking.acks.ack_reader import Ack, AckReader
 
 DEADLINE_S: Final = 5.0
 """The deadline for PostgreSQL and for each program."""

@@ -20,14 +20,14 @@ from flushtracker.postgres.snapshot_export import exported_table
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.snapshot.attempt_limits import SnapshotStoppedError
 from flushtracker.shape_log.snapshot.due_shapes import DueTable
-from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.shape_log.snapshot.live_snapshot_status import LiveSnapshotStatus
 from flushtracker.shape_log.snapshot.progress import Progress
 from flushtracker.shape_log.snapshot.reading import Reading
 from flushtracker.shape_log.snapshot.snapshot_store import Outcome
 from flushtracker.shape_log.snapshot.table_reads import read_plan, readable_shapes
 from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.log_table import open_shape_log, row_files
 from flushtracker.shape_log.table.snapshots import last_attempt
-from flushtracker.shape_log.table.table import open_shape_log, row_files
 
 
 def take_snapshot(

@@ -11,7 +11,7 @@ from flushtracker.events.registry import Registry
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.shape_log.snapshot.attempt import take_snapshot
 from flushtracker.shape_log.snapshot.due_shapes import DueTable
-from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.shape_log.snapshot.live_snapshot_status import LiveSnapshotStatus
 from flushtracker.shape_log.snapshot.loop import SnapshotLoop
 from flushtracker.shape_log.snapshot.snapshot_store import Outcome
 from flushtracker.shape_log.table.snapshots import snapshot_incarnations

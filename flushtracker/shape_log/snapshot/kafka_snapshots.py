@@ -24,7 +24,7 @@ from flushtracker.postgres.snapshot_export import attempt_number, exported_table
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.shape_log.snapshot.attempt_limits import SnapshotStoppedError, require_fitting, too_large
 from flushtracker.shape_log.snapshot.due_shapes import DueTable
-from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.shape_log.snapshot.live_snapshot_status import LiveSnapshotStatus
 from flushtracker.shape_log.snapshot.progress import Progress
 from flushtracker.shape_log.snapshot.publish_config import PublishConfig
 from flushtracker.shape_log.snapshot.published_attempt import PublishedAttempt

@@ -23,7 +23,7 @@ from flushtracker.shape_log.snapshot.due_shapes import (
     require_known,
 )
 from flushtracker.shape_log.snapshot.failed_shapes import FailedShapes
-from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.shape_log.snapshot.live_snapshot_status import LiveSnapshotStatus
 from flushtracker.shape_log.snapshot.publish_config import PublishConfig
 from flushtracker.shape_log.snapshot.snapshot_store import Outcome, SnapshotStore
 from flushtracker.status.snapshot_status import ShapeFailure

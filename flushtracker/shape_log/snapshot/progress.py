@@ -11,7 +11,7 @@ from typing import Final
 
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.process.clock import now_ms
-from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.shape_log.snapshot.live_snapshot_status import LiveSnapshotStatus
 from flushtracker.shape_log.snapshot.read_plan import ReadPlan
 from flushtracker.shape_log.snapshot.read_ranges import APPLICATION_NAME
 from flushtracker.status.snapshot_status import AttemptStatus

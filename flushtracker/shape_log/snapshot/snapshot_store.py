@@ -9,7 +9,7 @@ from flushtracker.errors import FlushtrackerError
 from flushtracker.events.registry import Registry
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.shape_log.snapshot.due_shapes import DueTable
-from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.shape_log.snapshot.live_snapshot_status import LiveSnapshotStatus
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.spark.folded_rows import difference_rows, folded_rows, joined_rows
-from flushtracker.shape_log.table.column_types import decimal_places
+from flushtracker.shape_log.table.arrow_types import decimal_places
 from flushtracker.shape_log.table.columns import SCHEMA
 from flushtracker.shape_log.table.found_shape import FoundShape, not_followed
 from flushtracker.shape_log.table.joined_rows import joined_condition
@@ -148,7 +148,7 @@ def _names(cells: DataFrame) -> list[str]:
 
 
 def _typed(text: Column, column: ColumnBinding) -> Column:
-    """The column with its type from :mod:`flushtracker.shape_log.table.column_types`."""
+    """The column with its type from :mod:`flushtracker.shape_log.table.arrow_types`."""
     if column.type_oid == 16:
         return F.when(text.isin("t", "f"), text == "t").when(text.isNotNull(), _unfit(column))
     if column.type_oid == 17:

@@ -21,7 +21,7 @@ from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.storage import committer, literal, query_rows, refresh
 from flushtracker.errors import SinkError
-from flushtracker.shape_log.table.table import unreadable, unwritable
+from flushtracker.shape_log.table.log_table import unreadable, unwritable
 from flushtracker.wal.log_offset import LogOffset
 
 APP_ID: Final = "flushtracker: writer of this table"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flushtracker.errors import ConfigError, CutMissingError
-from flushtracker.shape_log.table.cuts import last_cut, registry_row
+from flushtracker.shape_log.table.cut_log import last_cut, registry_row
 from flushtracker.shape_log.table.found_shape import FoundShape
 from flushtracker.shape_log.table.shape_finder import ShapeFinder
 from flushtracker.wal.log_offset import LogOffset

@@ -25,8 +25,8 @@ from flushtracker.delta.storage import literal, refresh
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.shape_snapshot import ShapeKey, ShapeSnapshot
 from flushtracker.shape_log.table.columns import SEARCHED
+from flushtracker.shape_log.table.log_table import unwritable
 from flushtracker.shape_log.table.snapshots import REPLACED_APP_ID, end_rows, last_snapshots
-from flushtracker.shape_log.table.table import unwritable
 
 _PART_OF_RUN: Final = re.compile(r"run-(\d{20})-(\d{6})-.*\.parquet")
 _ATTEMPTS: Final = 5

@@ -9,7 +9,7 @@ Rows are sorted and folded a few thousand at a time (:mod:`flushtracker.shape_lo
 :mod:`flushtracker.shape_log.table.fold_items`), so memory does not depend on how many there are. When a read returns,
 everything has been read and folded; after that, only temporary files can fail.
 
-Values are PostgreSQL's text; ``typed`` columns have the types of :mod:`flushtracker.shape_log.table.column_types`.
+Values are PostgreSQL's text; ``typed`` columns have the types of :mod:`flushtracker.shape_log.table.arrow_types`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,9 +32,9 @@ from flushtracker.shape_log.table.fold_items import ROW_ORDER
 from flushtracker.shape_log.table.followed_log import FollowedLog
 from flushtracker.shape_log.table.found_shape import FoundShape, not_followed
 from flushtracker.shape_log.table.joined_rows import shape_rows
-from flushtracker.shape_log.table.row_columns import ValueColumns
+from flushtracker.shape_log.table.log_table import unreadable
 from flushtracker.shape_log.table.shape_finder import ShapeFinder
-from flushtracker.shape_log.table.table import unreadable
+from flushtracker.shape_log.table.value_columns import ValueColumns
 from flushtracker.wal.log_offset import LogOffset
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def read_shape(  # noqa: PLR0913  all but the first ones by name
     """The rows of a shape after all transactions up to ``at``, or up to the last one, in the order of their inserts.
 
     The columns are those in the registry, otherwise those in the log. A value is PostgreSQL's text; with ``typed`` it
-    has the column's type, if :mod:`flushtracker.shape_log.table.column_types` has it. A transaction that continues
+    has the column's type, if :mod:`flushtracker.shape_log.table.arrow_types` has it. A transaction that continues
     after ``at`` is omitted, because no client ever saw part of it. With a snapshot, the rows are known from the moment
     of the first snapshot that the log still has. The rows of a shape with subqueries have no position to continue from:
     read its log from its beginning.

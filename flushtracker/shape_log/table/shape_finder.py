@@ -27,8 +27,8 @@ from flushtracker.shape_log.table.chosen_source import chosen_source
 from flushtracker.shape_log.table.difference import Difference, taken_at
 from flushtracker.shape_log.table.followed_log import FollowedLog
 from flushtracker.shape_log.table.found_shape import FoundShape, require_in_log, require_readable
+from flushtracker.shape_log.table.log_table import open_shape_log, unreadable
 from flushtracker.shape_log.table.shape_ends import ShapeEnd, ShapeEnds
-from flushtracker.shape_log.table.table import open_shape_log, unreadable
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
 _TX, _OP = LogOffset.last_before_real_offsets()

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from flushtracker.delta.storage import literal, query_rows, refresh
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeKey, ShapeSnapshot
 from flushtracker.shape_log.table.columns import SCHEMA
-from flushtracker.shape_log.table.table import open_shape_log, unreadable
+from flushtracker.shape_log.table.log_table import open_shape_log, unreadable
 from flushtracker.wal.log_offset import LogOffset
 
 _TX, _OP = LogOffset.last_before_real_offsets()

@@ -25,12 +25,12 @@ from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeKey
-from flushtracker.shape_log.table.cuts import registry_row
+from flushtracker.shape_log.table.cut_log import registry_row
 from flushtracker.shape_log.table.files import LogFile, LogFiles
+from flushtracker.shape_log.table.log_table import create_shape_log, shape_log_folder
 from flushtracker.shape_log.table.retention import Retention, RetentionPolicy
 from flushtracker.shape_log.table.runs import Merged, Runs
 from flushtracker.shape_log.table.snapshots import last_snapshots
-from flushtracker.shape_log.table.table import create_shape_log, shape_log_folder
 
 logger = logging.getLogger(__name__)
 

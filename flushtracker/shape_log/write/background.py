@@ -12,11 +12,11 @@ from pyspark import InheritableThread
 from flushtracker.config.write_config import LogConfig
 from flushtracker.events.registry import Registry
 from flushtracker.process.clock import AgeClock
-from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.shape_log.snapshot.live_snapshot_status import LiveSnapshotStatus
 from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.snapshots import SnapshotsTaken
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
-from flushtracker.shape_log.write.live_status import LiveWriteStatus
+from flushtracker.shape_log.write.live_write_status import LiveWriteStatus
 from flushtracker.shape_log.write.shape_counts import count_shapes
 
 logger = logging.getLogger(__name__)

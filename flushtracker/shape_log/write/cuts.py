@@ -42,13 +42,13 @@ from flushtracker.config.write_config import WriteConfig
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import StateError
 from flushtracker.events.topic_rules import deleted_beginning
-from flushtracker.shape_log.table.cuts import CutLog
+from flushtracker.shape_log.table.cut_log import CutLog
 from flushtracker.shape_log.write.background import PeriodicThread
 from flushtracker.shape_log.write.driver import WriteDriver
 from flushtracker.shape_log.write.read_offsets import ReadOffsets
 from flushtracker.spark.hadoop_files import checkpoint_path
 from flushtracker.spark.kafka_admin import KafkaAdmin
-from flushtracker.tracking.acks.reader import AckReader
+from flushtracker.tracking.acks.ack_reader import AckReader
 
 logger = logging.getLogger(__name__)
 

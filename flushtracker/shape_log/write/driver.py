@@ -22,11 +22,11 @@ from flushtracker.errors import FlushtrackerError
 from flushtracker.events.registry_events import parse_registry_entry
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.write.consumed_changes import ConsumedChanges
 from flushtracker.shape_log.write.group_state import BEGUN, ENDED, ENTRY, FILE, LOG_ROWS, SHAPE
-from flushtracker.shape_log.write.live_status import LiveWriteStatus, WrittenBatch
+from flushtracker.shape_log.write.live_write_status import LiveWriteStatus, WrittenBatch
 from flushtracker.shape_log.write.notifier import Notifier
 from flushtracker.shape_log.write.packed_rows import unpacked
-from flushtracker.shape_log.write.taken_changes import ConsumedChanges
 from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.batch_lsns import as_property
 from flushtracker.spark.committed_state import Remedies

@@ -13,15 +13,16 @@ from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import ROLES, WriteConfig
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import BrokerError, ConfigError, DecodeError, NewerEventError, listed
-from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.shape_log.snapshot.live_snapshot_status import LiveSnapshotStatus
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.files import LogFiles
-from flushtracker.shape_log.table.table import create_shape_log, row_files
+from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.shape_log.write.background import SNAPSHOT_PERIOD_S, ShapesThread, SnapshotThread, UpkeepThread
+from flushtracker.shape_log.write.consumed_changes import ConsumedThread
 from flushtracker.shape_log.write.cuts import cuts_thread
 from flushtracker.shape_log.write.driver import REMEDIES, LogTables, WriteDriver
 from flushtracker.shape_log.write.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, write_function
-from flushtracker.shape_log.write.live_status import LiveWriteStatus, WrittenBatch
+from flushtracker.shape_log.write.live_write_status import LiveWriteStatus, WrittenBatch
 from flushtracker.shape_log.write.log_ends import (
     CommittedWriters,
     LogEnds,
@@ -35,8 +36,7 @@ from flushtracker.shape_log.write.notifier import open_notifier
 from flushtracker.shape_log.write.rows import NO_SHAPE, to_write_rows
 from flushtracker.shape_log.write.shape_counts import with_own_flushes
 from flushtracker.shape_log.write.stored_rows import store_function
-from flushtracker.shape_log.write.taken_changes import ConsumedThread
-from flushtracker.shape_log.write.topic_looks import topic_offsets
+from flushtracker.shape_log.write.topic_offsets import topic_offsets
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
@@ -46,7 +46,7 @@ from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
 from flushtracker.spark.kafka_streams import KafkaEventStreams
 from flushtracker.spark.query_run import BrokerRetry, await_end, shuffling, start_query
 from flushtracker.spark.recovery_plan import RecoveryPlan
-from flushtracker.spark.shape_group import shape_group_of
+from flushtracker.spark.shape_grouping import shape_group_of
 from flushtracker.spark.transaction_watch import TransactionWatch
 from flushtracker.spark.workers import task_attempts
 from flushtracker.status.http.status_server import serving

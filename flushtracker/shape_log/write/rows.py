@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's own documentation gives it)
 
-from flushtracker.spark.shape_group import shape_group_column
+from flushtracker.spark.shape_grouping import shape_group_column
 
 NO_SHAPE: Final = ""
 

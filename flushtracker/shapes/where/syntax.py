@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.where import leaves, sql_values
-from flushtracker.shapes.where.names import Names
+from flushtracker.shapes.where.name_parser import Names
 from flushtracker.shapes.where.tokens import MAX_PARENTHESES, QUERY_FORM, Token, refused, too_deep
 from flushtracker.shapes.where.tree import (
     AnyOf,

@@ -22,11 +22,11 @@ from flushtracker.spark.batch_driver import BatchDriver
 from flushtracker.spark.batch_lsns import as_property
 from flushtracker.spark.committed_state import Remedies, read_state_rows
 from flushtracker.spark.workers import raise_first_error
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from flushtracker.tracking.fragment_chain import check_chain_version
 from flushtracker.tracking.job.dead_letters import DeadLetters
 from flushtracker.tracking.job.group_state import DEAD_LETTER, REFUSED, REPORT
-from flushtracker.tracking.job.live_status import LiveJobStatus
+from flushtracker.tracking.job.live_job_status import LiveJobStatus
 from flushtracker.tracking.packed_state import START_OVER
 from flushtracker.tracking.shape_group import check_group_version
 from flushtracker.tracking.source_tracker import CHAIN, ReportRow, SourceTrackers

@@ -7,7 +7,7 @@ import numpy as np
 
 from flushtracker.events.stream_events import read_flush, read_flush_key, read_fragment
 from flushtracker.events.structs import Offset
-from flushtracker.spark.shape_group import shape_group_of
+from flushtracker.spark.shape_grouping import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks
 from flushtracker.tracking.packed_columns import Ints
 from flushtracker.tracking.shape_events import (

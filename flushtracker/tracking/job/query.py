@@ -17,11 +17,11 @@ from flushtracker.spark.kafka_streams import KafkaEventStreams
 from flushtracker.spark.query_run import BrokerRetry, await_end, shuffling, start_query
 from flushtracker.spark.transaction_watch import TransactionWatch
 from flushtracker.status.http.status_server import serving
-from flushtracker.tracking.acks.table import AckTable
+from flushtracker.tracking.acks.ack_table import AckTable
 from flushtracker.tracking.job.dead_letters import DeadLetters
 from flushtracker.tracking.job.driver import REMEDIES, AckDriver, read_committed_reports
 from flushtracker.tracking.job.group_state import OUTPUT_SCHEMA, STATE_SCHEMA, GroupSettings, state_function
-from flushtracker.tracking.job.live_status import LiveJobStatus
+from flushtracker.tracking.job.live_job_status import LiveJobStatus
 from flushtracker.tracking.job.recovery import read_recovery_plan
 from flushtracker.tracking.job.rows import to_rows
 from flushtracker.tracking.job.stall_detector import StallDetector

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from flushtracker.process.clock import now_ms
 from flushtracker.status.job_status import SourceStatus
 from flushtracker.tracking.group_report import HOLDERS
-from flushtracker.tracking.job.live_status import LiveJobStatus, SourceView
+from flushtracker.tracking.job.live_job_status import LiveJobStatus, SourceView
 from flushtracker.wal.log_offset import LogOffset
 
 logger = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from flushtracker.postgres.connection import connect, rows
 from flushtracker.postgres.shape_rows import shape_rows
 from flushtracker.shape_log.table.reader import ShapeLogReader
 from flushtracker.shapes.shapes_file import load_shapes
-from flushtracker.tracking.acks.reader import AckReader, read_ack_history
+from flushtracker.tracking.acks.ack_reader import AckReader, read_ack_history
+from flushtracker.trials.loop_trial.bank_workload import ACCOUNTS, ACCOUNTS_SHAPE, LEDGER_SHAPES
 from flushtracker.trials.loop_trial.history import History
-from flushtracker.trials.loop_trial.places import TrialSetup
-from flushtracker.trials.loop_trial.workload import ACCOUNTS, ACCOUNTS_SHAPE, LEDGER_SHAPES
+from flushtracker.trials.loop_trial.trial_setup import TrialSetup
 from flushtracker.trials.recordings.verify import differences
 from flushtracker.wal.lsn import parse_lsn
 

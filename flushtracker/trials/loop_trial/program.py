@@ -12,12 +12,12 @@ from flushtracker.errors import printable
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.process.new_folder import new_folder
 from flushtracker.process.program import StopRequest, log_to_stderr, print_status
-from flushtracker.trials.loop_trial.belongings import TrialResources
+from flushtracker.trials.loop_trial.bank_workload import TOTAL
 from flushtracker.trials.loop_trial.history import RULES, History
-from flushtracker.trials.loop_trial.places import Part, create_setup
+from flushtracker.trials.loop_trial.play import WEIGHTS, Plan, play
 from flushtracker.trials.loop_trial.programs import Programs
-from flushtracker.trials.loop_trial.trial import WEIGHTS, Plan, play
-from flushtracker.trials.loop_trial.workload import TOTAL
+from flushtracker.trials.loop_trial.trial_resources import TrialResources
+from flushtracker.trials.loop_trial.trial_setup import Part, create_setup
 from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from flushtracker.process.guarded_process import GuardedProcess
-from flushtracker.trials.loop_trial.places import Part, TrialSetup
+from flushtracker.trials.loop_trial.trial_setup import Part, TrialSetup
 
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 _COMMANDS: Final[Mapping[Part, str]] = {"capture": "capture", "tracker": "track", "writers": "write"}

@@ -19,9 +19,9 @@ from flushtracker.capture.wire.source_acks import MissingTableLog, SourceAcks
 from flushtracker.capture.wire.standby_status import StandbyStatus, StatusSender
 from flushtracker.capture.wire.stuck_ack import LEAST_BYTES, StuckAck
 from flushtracker.errors import PostgresUnavailableError, SinkError
-from flushtracker.shape_log.table.table import create_shape_log
-from flushtracker.tracking.acks.reader import AckReader
-from flushtracker.tracking.acks.table import AckTable
+from flushtracker.shape_log.table.log_table import create_shape_log
+from flushtracker.tracking.acks.ack_reader import AckReader
+from flushtracker.tracking.acks.ack_table import AckTable
 
 DEADLINE_S: Final = 10.0
 

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from flushtracker.capture.shapes.delayed_shapes import SLOW_S, DelayedShapes
-from flushtracker.capture.shapes.partly_sent import IncompleteTransactions
+from flushtracker.capture.shapes.incomplete_transactions import IncompleteTransactions
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import TableBinding

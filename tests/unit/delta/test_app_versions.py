@@ -13,9 +13,9 @@ from flushtracker.delta.commits import Commits
 from flushtracker.delta.new_commits import NewCommits
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.table.claim import LogClaim
-from flushtracker.shape_log.table.table import create_shape_log
-from flushtracker.tracking.acks.reader import AckReader
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.shape_log.table.log_table import create_shape_log
+from flushtracker.tracking.acks.ack_reader import AckReader
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.shape_log_rows import SOURCE
 
 _NOW: Final = datetime(2026, 1, 2, tzinfo=timezone.utc)

@@ -6,7 +6,7 @@ from typing import Final
 
 import flushtracker
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.tracking.acks.table import AckTable
+from flushtracker.tracking.acks.ack_table import AckTable
 from tests.support.object_store import running_store, store_options
 from tests.support.racing_entries import URI, race
 

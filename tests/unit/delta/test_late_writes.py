@@ -21,9 +21,9 @@ from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.table.claim import LogClaim
-from flushtracker.shape_log.table.table import create_shape_log, row_files
+from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.faulty_proxy import HELD, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import running_store, store_options

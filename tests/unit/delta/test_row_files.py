@@ -20,8 +20,8 @@ from flushtracker.errors import SinkError
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.columns import SCHEMA, SEARCHED
 from flushtracker.shape_log.table.files import LogFiles
-from flushtracker.shape_log.table.table import create_shape_log
-from flushtracker.shape_log.table.table import row_files as row_files_of
+from flushtracker.shape_log.table.log_table import create_shape_log
+from flushtracker.shape_log.table.log_table import row_files as row_files_of
 from tests.support.shape_log_rows import arrow, commit, item
 
 

@@ -12,9 +12,9 @@ from flushtracker.delta.dead_letter_table import DeadLetterTable
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.table.claim import LogClaim
-from flushtracker.shape_log.table.table import create_shape_log
-from flushtracker.tracking.acks.reader import AckReader
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.shape_log.table.log_table import create_shape_log
+from flushtracker.tracking.acks.ack_reader import AckReader
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.shape_log_rows import SOURCE
 
 _OPEN: Final[Mapping[str, Callable[[str], object]]] = {

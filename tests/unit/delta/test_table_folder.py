@@ -16,10 +16,10 @@ from flushtracker.delta import registry_table
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import SinkError
-from flushtracker.shape_log.table.table import create_shape_log, shape_log_folder
+from flushtracker.shape_log.table.log_table import create_shape_log, shape_log_folder
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
-from flushtracker.tracking.acks import table as ack_table
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks import ack_table
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.sample_registry import shape_entry
 
 _DAY_S: Final = 24 * 3600
@@ -184,7 +184,7 @@ _KILLED: Final = """
 import os, signal, sys
 import pyarrow as pa
 from flushtracker.shape_log.table.columns import SCHEMA
-from flushtracker.shape_log.table.table import open_shape_log, row_files
+from flushtracker.shape_log.table.log_table import open_shape_log, row_files
 from tests.support.shape_log_rows import arrow, item
 
 def blocks():

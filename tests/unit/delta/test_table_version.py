@@ -10,8 +10,8 @@ from flushtracker.delta import registry_table
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.table_version import PROPERTY
 from flushtracker.errors import SinkError
-from flushtracker.shape_log.table import table as shape_log
-from flushtracker.shape_log.table.table import create_shape_log, open_shape_log
+from flushtracker.shape_log.table import log_table as shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log, open_shape_log
 
 _OPENED: dict[str, list[Callable[[str], object]]] = {
     "shape log": [create_shape_log, open_shape_log],

@@ -16,8 +16,8 @@ from flushtracker.errors import PositionError, ShapeEndedError, SnapshotMissingE
 from flushtracker.events.registry_events import BEGUN_AGAIN
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table import external_sort
-from flushtracker.shape_log.table.cuts import CutLog
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.cut_log import CutLog
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.sample_registry import register, shape_entry, table_entry, taken, wanted_entry
 from tests.support.shape_log_rows import SOURCE, append, commit, item, snapshot_rows

@@ -11,8 +11,8 @@ from flushtracker.cli import main
 from flushtracker.event_files import StreamWriter
 from flushtracker.events.stream_events import FragmentEvent
 from flushtracker.operate.report.figures import HeldBack, held_back, last_published_commit
-from flushtracker.tracking.acks.reader import Ack
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks.ack_reader import Ack
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
 

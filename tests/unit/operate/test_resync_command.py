@@ -13,7 +13,7 @@ from flushtracker.cli import main
 from flushtracker.config.yaml_tree import read_files
 from flushtracker.errors import ShapeError
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.operate.shapes.registry_look import RegistryReader
+from flushtracker.operate.shapes.registry_reader import RegistryReader
 from flushtracker.operate.shapes.resync_program import resync as edit
 from flushtracker.operate.shapes.shapes_edit import edited
 from flushtracker.shapes.definition import ShapeDefinition

@@ -13,7 +13,7 @@ from referencing import Registry, Resource
 import flushtracker
 from flushtracker.errors import StatusError
 from flushtracker.operate.status.overview_json import overview_json
-from flushtracker.operate.status.question import CallResult
+from flushtracker.operate.status.timed_call import CallResult
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.program_status import ProgramStatus
 from tests.support.sample_status import capturing, shapes_served, snapshotting, writing

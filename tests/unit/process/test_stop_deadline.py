@@ -20,7 +20,7 @@ _ROOT: Final = Path(__file__).parents[3]
 _PROGRAM: Final = """\
 import json, sys
 from threading import Event
-from flushtracker.tracking.acks.table import AckTable
+from flushtracker.tracking.acks.ack_table import AckTable
 from flushtracker.process.program import set_on_signals
 from flushtracker.process.stop_deadline import exit_if_hung
 stop = Event()

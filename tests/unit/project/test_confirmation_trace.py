@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.process.log_format import log_formatter
-from flushtracker.tracking.acks.reader import Ack
+from flushtracker.tracking.acks.ack_reader import Ack
 from flushtracker.wal.lsn import format_lsn
 from tests.support.confirmation_trace import ConfirmationTrace
 

@@ -16,9 +16,9 @@ from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.claim import APP_ID, LogClaim
 from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.snapshots import REPLACED_APP_ID, end_rows
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset

@@ -25,7 +25,7 @@ from flushtracker.serve.seen_shape import ShapeFacts
 from flushtracker.shape_log.log_row import COMMIT, LogRow
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.shape_writer import LogEnd
-from flushtracker.shape_log.table import claim, cuts, snapshots, upkeep
+from flushtracker.shape_log.table import claim, cut_log, snapshots, upkeep
 from flushtracker.shape_log.table import columns as log_columns
 from flushtracker.shape_log.table.found_shape import FoundShape
 from flushtracker.shape_log.write import log_ends
@@ -38,8 +38,8 @@ from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.spark import checkpoint_origin
 from flushtracker.spark.committed_state import Remedies
 from flushtracker.spark.recovery_plan import PartitionPlan, RecoveryPlan
-from flushtracker.spark.shape_group import shape_group_of
-from flushtracker.tracking.acks import table as ack_table
+from flushtracker.spark.shape_grouping import shape_group_of
+from flushtracker.tracking.acks import ack_table
 from flushtracker.tracking.fragment_chain import FragmentChain, check_chain_version
 from flushtracker.tracking.group_report import GroupReport, PendingShape
 from flushtracker.tracking.job.group_state import STATE_SCHEMA
@@ -447,7 +447,7 @@ def test_the_shape_log_and_the_registry_table_keep_their_columns_and_what_their_
     """Readers use the names; a release that counted in another app transaction would not see what this one does."""
     app_ids = (
         *(claim.APP_ID, snapshots.REPLACED_APP_ID, upkeep.DELETED_APP_ID),
-        *(cuts.CUT_APP_ID, cuts.REGISTRY_APP_ID),
+        *(cut_log.CUT_APP_ID, cut_log.REGISTRY_APP_ID),
     )
     assert app_ids == (
         "flushtracker: writer of this table",

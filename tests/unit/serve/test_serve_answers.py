@@ -18,14 +18,14 @@ from flushtracker.errors import SinkError, SnapshotMissingError
 from flushtracker.serve import body, event_stream
 from flushtracker.serve import reads as reads_module
 from flushtracker.serve.body import Body, Page, PageFile
-from flushtracker.serve.flights import AbandonedError
-from flushtracker.serve.kept import PageCache, PageKey
-from flushtracker.serve.live_status import LiveServeStatus
+from flushtracker.serve.cache import PageCache, PageKey
+from flushtracker.serve.live_serve_status import LiveServeStatus
 from flushtracker.serve.reads import LogReads, OpenTables
 from flushtracker.serve.refusals import UnavailableError
+from flushtracker.serve.single_flight import AbandonedError
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.followed_log import FollowedLog
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.status.http.asgi import Send
 from flushtracker.status.program_findings import program_findings
 from flushtracker.wal.log_offset import LogOffset
@@ -492,7 +492,7 @@ async def test_log_that_was_replaced_gets_another_handle(
 ) -> None:
     """Its clients begin again, though the new log may have the same offsets."""
     append(log, inserts(10, "a"))
-    monkeypatch.setattr("flushtracker.serve.watch._REOPEN_S", 0.2)
+    monkeypatch.setattr("flushtracker.serve.poller._REOPEN_S", 0.2)
     async with serving(log) as server:
         client = Client(USERS)
         await client.sync(server)

@@ -19,10 +19,10 @@ import pytest
 
 from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import DecodeError
-from flushtracker.serve.flights import AbandonedError
-from flushtracker.serve.gone import DisconnectedError, until_disconnected
-from flushtracker.serve.rare_log import RateLimitedLog
+from flushtracker.serve.disconnect import DisconnectedError, until_disconnected
+from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.reads import LogReads, OpenTables
+from flushtracker.serve.single_flight import AbandonedError
 from flushtracker.serve.state_rows import StateRows
 from flushtracker.shape_log.position import Position
 from tests.support.sample_registry import register, shape_entry, table_entry, users_log
@@ -234,7 +234,7 @@ async def test_files_of_dropped_reads_are_gone_at_once(log: str, monkeypatch: py
 
     Without the collector of cycles, which runs when it likes, and until then the disk has them all.
     """
-    monkeypatch.setattr("flushtracker.serve.kept.MAX_CACHED_FILES", 2)
+    monkeypatch.setattr("flushtracker.serve.cache.MAX_CACHED_FILES", 2)
     monkeypatch.setattr("flushtracker.serve.reads.SMALL_BYTES", 10)
     monkeypatch.setattr("flushtracker.serve.body.PAGE_BYTES", 100)
     monkeypatch.setattr("flushtracker.serve.state_rows.PAGE_BYTES", 100)

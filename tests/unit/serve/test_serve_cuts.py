@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.shape_log.table.cuts import CutLog
+from flushtracker.shape_log.table.cut_log import CutLog
 from tests.support.cut_clients import CutClient
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_client import Response, Server, serving

@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 
 from flushtracker.shape_log.merge_plan import MergeSettings
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.retention import RetentionPolicy
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.item_key import joined_prefix, key_values
@@ -135,7 +135,7 @@ def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
     for module in ("body", "reads", "state_rows"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 400)
     monkeypatch.setattr("flushtracker.serve.reads.SMALL_BYTES", 150)
-    monkeypatch.setattr("flushtracker.serve.kept.MAX_CACHED_FILES", 4)
+    monkeypatch.setattr("flushtracker.serve.cache.MAX_CACHED_FILES", 4)
     seed = [*_LOGS].index(name)
     world = _World(str(tmp_path / "log"), _LOGS[name](seed), seed)
 

@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.status.program_status import parse_status
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from flushtracker.trials.local.postgres import free_port

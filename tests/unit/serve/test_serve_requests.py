@@ -21,7 +21,7 @@ from flushtracker.serve.query_string import parse_query
 from flushtracker.serve.refusals import BadRequestError
 from flushtracker.serve.schema import schema_json
 from flushtracker.serve.shape_request import RequestedDefinition, ShapeRequest
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import TypeBinding

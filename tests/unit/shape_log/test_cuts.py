@@ -23,11 +23,11 @@ from flushtracker.errors import (
 )
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
-from flushtracker.shape_log.table.cuts import CUT_APP_ID, CutLog
+from flushtracker.shape_log.table.cut_log import CUT_APP_ID, CutLog
 from flushtracker.shape_log.table.found_shape import FoundShape
 from flushtracker.shape_log.table.joined_rows import shape_rows
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import ShapeLogReader, ShapesRead, read_shapes
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.write.cuts import CutInputs, Cuts
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset

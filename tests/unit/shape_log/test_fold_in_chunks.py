@@ -15,12 +15,12 @@ from flushtracker.errors import ConfigError, DecodeError, SinkError
 from flushtracker.shape_log.fold import fold
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table import external_sort
-from flushtracker.shape_log.table.column_types import typed_column
+from flushtracker.shape_log.table.arrow_types import typed_column
 from flushtracker.shape_log.table.external_sort import sort_tables
 from flushtracker.shape_log.table.fold_items import ITEM_COLUMNS, ITEM_ORDER, ROW_ORDER, fold_items
 from flushtracker.shape_log.table.folded_shape import _of_rows
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import ShapeLogReader
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.truncates import Truncates
 from flushtracker.shapes.item_key import key_values, partition_prefix
 from flushtracker.shapes.table_binding import ColumnBinding

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.busy_log import BusyLog
 from tests.support.folded_log import folded

@@ -13,12 +13,12 @@ import pytest
 from flushtracker.config.write_config import LogConfig
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.snapshots import SnapshotsTaken
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import UpkeepReport
 from flushtracker.shape_log.write.background import ShapesThread
 from flushtracker.shape_log.write.driver import written_batches
-from flushtracker.shape_log.write.live_status import LiveWriteStatus, WrittenBatch
+from flushtracker.shape_log.write.live_write_status import LiveWriteStatus, WrittenBatch
 from flushtracker.shape_log.write.shape_counts import count_shapes, with_own_flushes
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
 from flushtracker.status.write_status import SourceShapes, WriteStatus, WrittenSource

@@ -17,8 +17,8 @@ from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.retention import RetentionPolicy
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.sample_registry import register, shape_entry

@@ -10,10 +10,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.change_columns import read_changes
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import read_shape, read_shape_log
 from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.snapshots import last_snapshots
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shape_log.write.packed_rows import pack_rows, unpacked
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings

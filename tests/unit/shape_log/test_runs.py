@@ -23,9 +23,9 @@ from flushtracker.delta.storage import table_rows
 from flushtracker.shape_log.merge_plan import MIB, MergeSettings
 from flushtracker.shape_log.table.columns import SCHEMA, SEARCHED
 from flushtracker.shape_log.table.files import LogFile, LogFiles, by_run
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.merge import sort
 from flushtracker.shape_log.table.runs import Runs
-from flushtracker.shape_log.table.table import create_shape_log
 from tests.support.seeds import seeds
 from tests.support.shape_log_rows import SOURCE, Row, arrow, item
 
@@ -145,7 +145,7 @@ MERGE_AND_PRINT_MEMORY: Final = """
 import resource, sys
 from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.runs import Runs
-from flushtracker.shape_log.table.table import create_shape_log
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.merge_plan import MIB, MergeSettings
 
 table = create_shape_log(sys.argv[1])

@@ -23,8 +23,8 @@ from flushtracker.errors import (
 )
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import ShapeLogReader, read_shape, read_shape_log
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.processes import run_to_end

@@ -21,13 +21,13 @@ from flushtracker.delta.storage import query_rows, table_rows
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import ShapeEndedError, SinkError, SnapshotMissingError
 from flushtracker.shape_log.merge_plan import MergeSettings
-from flushtracker.shape_log.table import table as shape_log
+from flushtracker.shape_log.table import log_table as shape_log
 from flushtracker.shape_log.table import upkeep as shape_log_upkeep
 from flushtracker.shape_log.table.files import LogFile, LogFiles, RunPart, by_run
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.merge import sort
 from flushtracker.shape_log.table.reader import read_shape, read_shape_log
 from flushtracker.shape_log.table.runs import Runs
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.sample_registry import register, shape_entry, taken

@@ -8,8 +8,8 @@ import pytest
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.files import LogFiles
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.snapshots import SnapshotsTaken, snapshot_incarnations
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.seeds import play_until, seeds
 from tests.support.shape_log_rows import SOURCE, append, arrow, item

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.shape_log.snapshot.live_snapshot_status import LiveSnapshotStatus
 from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, TableStatus
 from tests.support.random_status import random_failure
 

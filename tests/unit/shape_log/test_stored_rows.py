@@ -19,7 +19,7 @@ from flushtracker.shape_log.log_row import LogRow
 from flushtracker.shape_log.row_columns import RowColumns
 from flushtracker.shape_log.spark.task_files import written_in_task
 from flushtracker.shape_log.table.columns import SCHEMA
-from flushtracker.shape_log.table.table import create_shape_log, row_files
+from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.shape_log.write.group_state import OUTPUT_SCHEMA
 from flushtracker.shape_log.write.packed_rows import PACKED_BYTES, PACKED_ROWS, pack_rows, unpacked
 from flushtracker.shape_log.write.stored_rows import store_function

@@ -12,10 +12,10 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import DecodeError, FlushtrackerError, SinkError
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.files import LogFiles
-from flushtracker.shape_log.table.table import create_shape_log, row_files
+from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.shape_log.write.driver import LogTables, WriteDriver
 from flushtracker.shape_log.write.group_state import ENTRY, FILE, SHAPE
-from flushtracker.shape_log.write.live_status import LiveWriteStatus
+from flushtracker.shape_log.write.live_write_status import LiveWriteStatus
 from flushtracker.spark.workers import ERROR
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_log_rows import SOURCE, arrow, item

@@ -9,13 +9,13 @@ from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.files import LogFiles
-from flushtracker.shape_log.table.table import create_shape_log, row_files
+from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.shape_log.write.driver import LogTables, WriteDriver
-from flushtracker.shape_log.write.live_status import LiveWriteStatus
+from flushtracker.shape_log.write.live_write_status import LiveWriteStatus
 from flushtracker.spark.batch_driver import BatchDriver
-from flushtracker.tracking.acks.table import AckTable
+from flushtracker.tracking.acks.ack_table import AckTable
 from flushtracker.tracking.job.driver import AckDriver
-from flushtracker.tracking.job.live_status import LiveJobStatus
+from flushtracker.tracking.job.live_job_status import LiveJobStatus
 
 
 class _Batch:

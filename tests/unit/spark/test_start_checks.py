@@ -18,7 +18,7 @@ from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.events.topic_rules import Topics
-from flushtracker.kafka import first_contact, topic_admin
+from flushtracker.kafka import broker_check, topic_admin
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.spark.job_run import check_start
@@ -187,7 +187,7 @@ def test_servers_that_drop_packets_do_not_add_up(
             released.wait(5 if address[0] == "unresolved" else timeout)
         raise TimeoutError("timed out")
 
-    monkeypatch.setattr(first_contact, "_CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(broker_check, "_CONNECT_TIMEOUT_S", 0.5)
     monkeypatch.setattr("socket.create_connection", connect)
     started = time.monotonic()
     (line,) = contact("many:9092, unresolved:9092,many:9092", {}, caplog)
@@ -211,7 +211,7 @@ def test_one_server_that_answers_is_enough(
             raise TimeoutError("timed out")
         return real(address, timeout)
 
-    monkeypatch.setattr(first_contact, "_CONNECT_TIMEOUT_S", 20.0)
+    monkeypatch.setattr(broker_check, "_CONNECT_TIMEOUT_S", 20.0)
     monkeypatch.setattr("socket.create_connection", connect)
     started = time.monotonic()
     assert contact(f"unresolved:1,{silent}", {"kafka.security.protocol": "SSL"}, caplog) == []
@@ -223,7 +223,7 @@ def test_newcomer_has_the_port_of_another_service(
     silent: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes the connection, and says nothing that a broker says."""
-    monkeypatch.setattr(first_contact, "_ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(broker_check, "_ANSWER_TIMEOUT_S", 0.5)
     (line,) = contact(silent, {}, caplog)
     assert line == (
         f"waiting for kafka servers={silent} gives_up_after_s=600 reason=no answer like that of a broker; "

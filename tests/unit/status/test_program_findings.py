@@ -11,7 +11,7 @@ from msgspec import structs
 from flushtracker.errors import StatusError
 from flushtracker.operate.status.overview import Overview
 from flushtracker.operate.status.overview_text import overview_lines
-from flushtracker.operate.status.question import CallResult
+from flushtracker.operate.status.timed_call import CallResult
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.capture_status import CaptureStatus, EndedShape
 from flushtracker.status.http.status_app import RUNBOOK

@@ -21,7 +21,7 @@ from flushtracker.errors import StatusError
 from flushtracker.operate.status.overview import Overview
 from flushtracker.operate.status.overview_json import overview_json
 from flushtracker.operate.status.overview_text import overview_lines
-from flushtracker.operate.status.question import CallResult
+from flushtracker.operate.status.timed_call import CallResult
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.capture_status import CaptureStatus, EndedShape, Eviction, RefusedShape, WaitingShapes
 from flushtracker.status.document import StatusObject

@@ -14,9 +14,9 @@ from flushtracker.delta.fence import FENCING_APP_ID
 from flushtracker.delta.storage import table_rows
 from flushtracker.delta.table_version import PROPERTY
 from flushtracker.errors import SinkError
-from flushtracker.tracking.acks import table as ack_table
-from flushtracker.tracking.acks.reader import AckReader, read_ack_history
-from flushtracker.tracking.acks.table import AckRow, AckTable
+from flushtracker.tracking.acks import ack_table
+from flushtracker.tracking.acks.ack_reader import AckReader, read_ack_history
+from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.waiting import wait_until
 
 _SOURCE: Final = "7301/1/shapes"

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from flushtracker.config.streams import FLUSHES, FRAGMENTS
-from flushtracker.spark.shape_group import shape_group_of
+from flushtracker.spark.shape_grouping import shape_group_of
 from flushtracker.tracking.chain_links import ChainLinks
 from flushtracker.tracking.job import rows
 from flushtracker.tracking.job.event_columns import EventColumns, GroupPart

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from flushtracker.errors import SinkError
 from flushtracker.status.job_status import Holder, SourceStatus
 from flushtracker.tracking.group_report import GroupReport, PendingShape
-from flushtracker.tracking.job.live_status import LiveJobStatus
+from flushtracker.tracking.job.live_job_status import LiveJobStatus
 from flushtracker.tracking.job.stall_detector import StallDetector
 from flushtracker.tracking.source_tracker import ChainReport, SourceTracker
 from flushtracker.wal.log_offset import LogOffset

@@ -11,9 +11,9 @@ from flushtracker.config.job_config import load_config
 from flushtracker.config.write_config import load_write_config
 from flushtracker.errors import ConfigError
 from flushtracker.shapes.shapes_file import load_shapes
+from flushtracker.trials.loop_trial.bank_workload import LEDGER_SHAPES, shape_definitions
 from flushtracker.trials.loop_trial.history import ClientTransaction, History, Outcome, Rule
-from flushtracker.trials.loop_trial.places import create_setup
-from flushtracker.trials.loop_trial.workload import LEDGER_SHAPES, shape_definitions
+from flushtracker.trials.loop_trial.trial_setup import create_setup
 
 EXAMPLE = Path("conf/conformance_loop.yaml")
 

@@ -9,8 +9,8 @@ import pytest
 
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import ShapeLogReader
-from flushtracker.shape_log.table.table import create_shape_log
 from flushtracker.shapes.definition import InnerTable, ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.trials.recordings.recording import RecordedMessage, read_recording

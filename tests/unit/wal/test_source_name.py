@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.topic_rules import Topics
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.operate.shapes.registry_look import RegistryReader
+from flushtracker.operate.shapes.registry_reader import RegistryReader
 from flushtracker.operate.status.overview import source_of
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
@@ -80,5 +80,5 @@ def _look(sources: list[str]) -> RegistryReader:
             """Nothing is open."""
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flushtracker.operate.shapes.registry_look.TopicReader", Reader)
+        patch.setattr("flushtracker.operate.shapes.registry_reader.TopicReader", Reader)
         return RegistryReader(KafkaConfig("localhost:9092", Topics("f", "l", "s", "c")), "shapes")

@@ -10,7 +10,7 @@ from typing import Final
 
 from flushtracker.events.registry import Registry
 from flushtracker.process.clock import now_ms
-from flushtracker.shape_log.snapshot.live_status import LiveSnapshotStatus
+from flushtracker.shape_log.snapshot.live_snapshot_status import LiveSnapshotStatus
 from flushtracker.shape_log.table.upkeep import UpkeepReport
 from flushtracker.spark.live_query import LiveQuery
 from flushtracker.status.bounded_text import bounded

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
+from flushtracker.trials.loop_trial.bank_workload import Workload
 from flushtracker.trials.loop_trial.history import History
 from flushtracker.trials.loop_trial.observer import Observer
-from flushtracker.trials.loop_trial.places import Part, TrialSetup
 from flushtracker.trials.loop_trial.programs import Programs
-from flushtracker.trials.loop_trial.workload import Workload
+from flushtracker.trials.loop_trial.trial_setup import Part, TrialSetup
 
 WEIGHTS: Final[dict[Part, int]] = {"tracker": 3, "writers": 3, "capture": 2}
 _PROGRESS_CHANCE: Final = 0.6

@@ -11,8 +11,8 @@ from flushtracker.errors import ConfigError, FlushtrackerError, PostgresError
 from flushtracker.events.topic_rules import ROLES
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.postgres.connection import connect, rows
-from flushtracker.trials.loop_trial.places import TrialSetup
-from flushtracker.trials.loop_trial.workload import create_tables, shape_definitions
+from flushtracker.trials.loop_trial.bank_workload import create_tables, shape_definitions
+from flushtracker.trials.loop_trial.trial_setup import TrialSetup
 from flushtracker.wal.lsn import parse_lsn
 
 logger = logging.getLogger(__name__)

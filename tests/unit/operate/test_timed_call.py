@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 
 from flushtracker.errors import ConfigError, SinkError
-from flushtracker.operate.status.question import TimedCall
+from flushtracker.operate.status.timed_call import TimedCall
 from flushtracker.status.http.peers import read_program_status
 from tests.support.own_time import OwnTime
 from tests.support.status_pages import raw_server

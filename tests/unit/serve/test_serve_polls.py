@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from flushtracker.config.write_config import LogConfig
 from flushtracker.delta.storage import query_rows
 from flushtracker.events.registry import Registry
+from flushtracker.serve.poller import Poller
 from flushtracker.serve.reads import LogReads
-from flushtracker.serve.watch import Poller
 from flushtracker.shape_log.table import shape_ends
 from tests.support.sample_registry import register, shape_entry, table_entry, users_log
 from tests.support.serve_client import serving

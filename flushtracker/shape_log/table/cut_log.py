@@ -18,7 +18,7 @@ from flushtracker.delta.new_commits import NewCommits
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import refresh
 from flushtracker.errors import SinkError
-from flushtracker.shape_log.table.table import open_shape_log, unwritable
+from flushtracker.shape_log.table.log_table import open_shape_log, unwritable
 
 # The app ids are persisted, so neither can change.
 CUT_APP_ID: Final = "flushtracker: complete up to here, by registry table {registry}, source {source}"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flushtracker.capture.collector import ChangeCounts
-from flushtracker.capture.live_status import LiveCaptureStatus
+from flushtracker.capture.live_capture_status import LiveCaptureStatus
 from flushtracker.capture.shapes.subscriptions import Subscriptions
 from flushtracker.capture.source.captured_source import CapturedSource
 from flushtracker.capture.wire.standby_status import StandbyStatus

@@ -10,8 +10,8 @@ from typing import Final
 
 from flushtracker.events.registry import Registry
 from flushtracker.serve.definitions import Definitions
-from flushtracker.serve.flights import Flight, SingleFlight
 from flushtracker.serve.shape_request import RequestedDefinition
+from flushtracker.serve.single_flight import Flight, SingleFlight
 
 _MOST_KNOWN: Final = 10_000
 

@@ -4,8 +4,8 @@ from collections import defaultdict
 from threading import Lock
 
 from flushtracker.trials.local.postgres import LocalPostgres
+from flushtracker.trials.loop_trial.bank_workload import ACCOUNTS, LEDGER_SHAPES, TOTAL, Workload, create_tables
 from flushtracker.trials.loop_trial.history import History
-from flushtracker.trials.loop_trial.workload import ACCOUNTS, LEDGER_SHAPES, TOTAL, Workload, create_tables
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.waiting import wait_until
 

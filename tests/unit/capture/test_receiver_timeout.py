@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.capture.wire.silence_limit import REPLY_REQUEST_S, SHORTEST_LIMIT_S, ReceiverTimeout
+from flushtracker.capture.wire.receiver_timeout import REPLY_REQUEST_S, SHORTEST_LIMIT_S, ReceiverTimeout
 from flushtracker.errors import PostgresUnavailableError
 
 TICK_S = 0.05

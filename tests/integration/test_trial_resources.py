@@ -11,9 +11,9 @@ import yaml
 
 from flushtracker.errors import BrokerError, ConfigError, PostgresError
 from flushtracker.trials.local.postgres import LocalPostgres
-from flushtracker.trials.loop_trial import belongings
-from flushtracker.trials.loop_trial.belongings import TrialResources
-from flushtracker.trials.loop_trial.places import TrialSetup, create_setup
+from flushtracker.trials.loop_trial import trial_resources
+from flushtracker.trials.loop_trial.trial_resources import TrialResources
+from flushtracker.trials.loop_trial.trial_setup import TrialSetup, create_setup
 from flushtracker.wal.lsn import parse_lsn
 
 _NAME = "flushtracker_trial_1"
@@ -58,7 +58,7 @@ def places(postgres: LocalPostgres, tmp_path: Path) -> TrialSetup:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeAdmin], FakeAdmin]:
     def use(admin: FakeAdmin) -> FakeAdmin:
-        monkeypatch.setattr(belongings, "TopicAdmin", admin)
+        monkeypatch.setattr(trial_resources, "TopicAdmin", admin)
         return admin
 
     return use

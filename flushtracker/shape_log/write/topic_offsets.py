@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import WriteConfig
+from flushtracker.shape_log.write.consumed_changes import TopicOffsets
 from flushtracker.shape_log.write.read_offsets import ReadOffsets
-from flushtracker.shape_log.write.taken_changes import TopicOffsets
 from flushtracker.spark.hadoop_files import checkpoint_path
 from flushtracker.spark.kafka_admin import KafkaAdmin
 

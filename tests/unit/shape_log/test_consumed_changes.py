@@ -9,8 +9,8 @@ import pytest
 from flushtracker.errors import BrokerError
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.shape_writer import LogEnd
+from flushtracker.shape_log.write.consumed_changes import ConsumedChanges, ConsumedThread, TopicOffsets
 from flushtracker.shape_log.write.log_ends import CommittedWriters, known_ends, unknown_ends
-from flushtracker.shape_log.write.taken_changes import ConsumedChanges, ConsumedThread, TopicOffsets
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.spark.batch_lsns import batch_lsn

@@ -11,7 +11,7 @@ import pyarrow.json as pj
 
 from flushtracker.errors import DecodeError
 from flushtracker.shape_log.fold import columns_of
-from flushtracker.shape_log.table.column_types import typed_column
+from flushtracker.shape_log.table.arrow_types import typed_column
 from flushtracker.shape_log.table.fold_items import ROW_ORDER
 from flushtracker.shapes.table_binding import ColumnBinding
 

@@ -7,7 +7,7 @@ import pytest
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.topic_rules import Topics
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.operate.shapes.registry_look import RegistryReader
+from flushtracker.operate.shapes.registry_reader import RegistryReader
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 
@@ -31,7 +31,7 @@ def test_live_shapes_are_those_of_each_servers_current_source(monkeypatch: pytes
         def close(self) -> None:
             """Nothing is open."""
 
-    monkeypatch.setattr("flushtracker.operate.shapes.registry_look.TopicReader", Reader)
+    monkeypatch.setattr("flushtracker.operate.shapes.registry_reader.TopicReader", Reader)
     look = RegistryReader(KafkaConfig("localhost:9092", Topics("f", "l", "s", "c")), "s")
     assert set(look.live_ids) == {frozenset({"a"}), frozenset({"c"})}
     removed = look.entry("b")

@@ -19,11 +19,11 @@ from contextlib import suppress
 from typing import Final
 
 from flushtracker.errors import FlushtrackerError, ShapeEndedError, SinkError
-from flushtracker.serve.rare_log import RateLimitedLog
+from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.reads import OpenTables
 from flushtracker.serve.refusals import RefusalError, UnavailableError
 from flushtracker.serve.seen_shape import SeenShape
-from flushtracker.serve.view import Outcome, ShapeProblem, TableView, is_same, shape_ids_of
+from flushtracker.serve.table_view import Outcome, ShapeProblem, TableView, is_same, shape_ids_of
 
 logger = logging.getLogger(__name__)
 _log = RateLimitedLog(logger)
