@@ -137,7 +137,7 @@ class Collector:
 
     def _forget_relations(self, lsn: int) -> None:
         """Forget tables that no transaction can change from ``lsn`` on, which is past everything received."""
-        for oid in self._described.take_gone(lsn):
+        for oid in self._described.take_dropped(lsn):
             self._converter.forget(oid)
 
     def publish_keepalive(self, commit_timestamp: str) -> bool:

@@ -44,7 +44,7 @@ class DescribedRelations:
         self._gone_lsn = catalog.insert_lsn()
         self._check_at = 2 * (len(self._oids) - len(self._gone)) + _MANY
 
-    def take_gone(self, lsn: int) -> frozenset[int]:
+    def take_dropped(self, lsn: int) -> frozenset[int]:
         """Forget and return the relations that no transaction that commits at ``lsn`` or later can change."""
         if not self._gone or lsn < self._gone_lsn:
             return frozenset()

@@ -44,8 +44,8 @@ def read_yaml(path: Path, environ: Mapping[str, str] = os.environ, content: byte
     Raises:
         ConfigError: the file cannot be read, or is not UTF-8, not YAML, nested too deeply, empty, or not a mapping.
     """
-    place = ConfigOrigin(str(path), environ)
-    return YamlMapping(read_tree(path, place, content), place, "", 1)
+    origin = ConfigOrigin(str(path), environ)
+    return YamlMapping(read_tree(path, origin, content), origin, "", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +66,27 @@ class YamlMapping:
     ``line`` is where it starts. Each reader raises :class:`ConfigError` naming the file, the line and the key.
     """
 
-    def __init__(self, node: yaml.MappingNode, place: ConfigOrigin, name: str, line: int) -> None:
+    def __init__(self, node: yaml.MappingNode, origin: ConfigOrigin, name: str, line: int) -> None:
         self.line = line
-        self._place = place
+        self._origin = origin
         self._name = name
         self._separator = "."
         self._values: dict[str, tuple[int, yaml.Node]] = {}
         for key_node, value in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                place.refuse(line_of(key_node), f"{name or 'the file'} has a key that is not a string")
+                origin.refuse(line_of(key_node), f"{name or 'the file'} has a key that is not a string")
             key = key_node.value
             if not key.isprintable():
                 fact = f"{name or 'the file'} has the key {_quoted(key)}, with a character that cannot be printed"
-                place.refuse(line_of(key_node), fact)
+                origin.refuse(line_of(key_node), fact)
             if key in self._values:
-                place.refuse(line_of(key_node), f"duplicate key {self._label(key)}, first on line {self._line(key)}")
+                origin.refuse(line_of(key_node), f"duplicate key {self._label(key)}, first on line {self._line(key)}")
             self._values[key] = (line_of(key_node), value)
 
     def renamed(self, name: str) -> "YamlMapping":
         """The same mapping with another name in messages: ``shape users-eu`` is clearer than ``shapes[3]``."""
         twin = YamlMapping.__new__(YamlMapping)
-        twin.line, twin._place, twin._values = self.line, self._place, self._values
+        twin.line, twin._origin, twin._values = self.line, self._origin, self._values
         twin._name, twin._separator = name, ": "
         return twin
 
@@ -95,7 +95,7 @@ class YamlMapping:
         for key, (line, _) in self._values.items():
             if key not in known:
                 advice = did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
-                self._place.refuse(line, f"{self._label(key)} is not a known key{advice}")
+                self._origin.refuse(line, f"{self._label(key)} is not a known key{advice}")
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -187,7 +187,7 @@ class YamlMapping:
         seen = set()
         for text in texts:
             if text.value in seen:
-                self._place.refuse(text.line, f"{label} lists {text} twice")
+                self._origin.refuse(text.line, f"{label} lists {text} twice")
             seen.add(text.value)
         return texts
 
@@ -195,22 +195,22 @@ class YamlMapping:
         """An error about a value that is not as ``expected``."""
         line, node = self._required(key)
         shown = _quoted(node.value) if isinstance(node, yaml.ScalarNode) else _kind(node)
-        return self._place.error(line, f"{self._label(key)} is {shown}, not {expected}")
+        return self._origin.error(line, f"{self._label(key)} is {shown}, not {expected}")
 
     def error(self, key: str, fact: str) -> ConfigError:
         """An error about a key, or about the whole mapping if the key is absent."""
         line = self._line(key) if key in self else self.line
-        return self._place.error(line, f"{self._label(key)} {fact}")
+        return self._origin.error(line, f"{self._label(key)} {fact}")
 
     def shape_error(self, key: str, fact: str) -> ShapeError:
         """Like :meth:`error`, for an error in a shape's definition."""
         line = self._line(key) if key in self else self.line
-        return ShapeError(f"{self._place.file} line {line}: {self._name}: {fact}")
+        return ShapeError(f"{self._origin.file} line {line}: {self._name}: {fact}")
 
     @property
     def file(self) -> str:
         """The file's name for messages."""
-        return self._place.file
+        return self._origin.file
 
     @property
     def lines(self) -> dict[str, int]:
@@ -234,36 +234,36 @@ class YamlMapping:
 
     def _required(self, key: str) -> tuple[int, yaml.Node]:
         if key not in self:
-            self._place.refuse(self.line, f"{self._label(key)} is missing")
+            self._origin.refuse(self.line, f"{self._label(key)} is missing")
         return self._values[key]
 
     def _mapping(self, label: str, line: int, node: yaml.Node) -> "YamlMapping":
         if not isinstance(node, yaml.MappingNode) or node.tag not in _TYPE_NAMES:
-            self._place.refuse(line, f"{label} is {_kind(node)}, not a mapping of keys to values")
-        return YamlMapping(node, self._place, label, line)
+            self._origin.refuse(line, f"{label} is {_kind(node)}, not a mapping of keys to values")
+        return YamlMapping(node, self._origin, label, line)
 
     def _items(self, key: str) -> list[yaml.Node]:
         line, node = self._required(key)
         if not isinstance(node, yaml.SequenceNode) or node.tag not in _TYPE_NAMES:
-            self._place.refuse(line, f"{self._label(key)} is {_kind(node)}, not a list")
+            self._origin.refuse(line, f"{self._label(key)} is {_kind(node)}, not a list")
         items: list[yaml.Node] = node.value
         return items
 
     def _text(self, label: str, line: int, node: yaml.Node, *, empty: bool) -> YamlText:
         scalar = self._scalar(label, line, node)
         if node.tag != _TEXT:
-            self._place.refuse(line, f"{label} is {_kind(node)}; put it in quotes if a string is meant")
+            self._origin.refuse(line, f"{label} is {_kind(node)}; put it in quotes if a string is meant")
         if not scalar.value and not empty:
-            self._place.refuse(line, f"{label} is empty{f', expanded from {scalar}' if scalar.shown else ''}")
+            self._origin.refuse(line, f"{label} is empty{f', expanded from {scalar}' if scalar.shown else ''}")
         return scalar
 
     def _scalar(self, label: str, line: int, node: yaml.Node) -> YamlText:
         if not isinstance(node, yaml.ScalarNode) or node.tag not in _TYPE_NAMES:
-            self._place.refuse(line, f"{label} is {_kind(node)}, not a single value")
+            self._origin.refuse(line, f"{label} is {_kind(node)}, not a single value")
         if node.tag == _NULL:
-            self._place.refuse(line, f"{label} has no value; give it one or leave the key out")
+            self._origin.refuse(line, f"{label} has no value; give it one or leave the key out")
         if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in node.value):
-            self._place.refuse(
+            self._origin.refuse(
                 line, f"{label} contains a NUL or an unpaired surrogate, which no name, path or text can contain"
             )
         return YamlText(self._expand(label, line, node.value), node.value, line)
@@ -273,11 +273,11 @@ class YamlMapping:
             if found["escaped"]:
                 return "${"
             if found["broken"]:
-                self._place.refuse(line, f"{label} contains a ${{ that is not ${{NAME}}; write a literal one as $${{")
+                self._origin.refuse(line, f"{label} contains a ${{ that is not ${{NAME}}; write a literal one as $${{")
             name = found["name"]
-            if name not in self._place.environ:
-                self._place.refuse(line, f"{label} names the environment variable {shortened(name)}, which is not set")
-            return self._place.environ[name]
+            if name not in self._origin.environ:
+                self._origin.refuse(line, f"{label} names the environment variable {shortened(name)}, which is not set")
+            return self._origin.environ[name]
 
         return _VARIABLE.sub(expansion, text)
 

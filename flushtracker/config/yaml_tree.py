@@ -81,19 +81,19 @@ def _reading(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def read_tree(path: Path, place: ConfigOrigin, content: bytes | None = None) -> yaml.MappingNode:
+def read_tree(path: Path, origin: ConfigOrigin, content: bytes | None = None) -> yaml.MappingNode:
     """The mapping in the file, or in ``content`` instead.
 
     Raises:
         ConfigError: the file cannot be read, or is not UTF-8, not YAML, nested too deeply, empty, or not a mapping.
     """
-    node = compose(_decoded(_content(path) if content is None else content, place), place)
+    node = compose(_decoded(_content(path) if content is None else content, origin), origin)
     if not isinstance(node, yaml.MappingNode):
-        place.refuse(line_of(node), "expected a mapping of keys to values")
+        origin.refuse(line_of(node), "expected a mapping of keys to values")
     return node
 
 
-def compose(text: str, place: ConfigOrigin) -> yaml.Node:
+def compose(text: str, origin: ConfigOrigin) -> yaml.Node:
     """The root node of a text.
 
     An alias is the same node as its anchor, so the nodes may form a cycle.
@@ -104,16 +104,16 @@ def compose(text: str, place: ConfigOrigin) -> yaml.Node:
     try:
         node = yaml.compose(text, Loader=_Loader)
     except _TooDeepError as error:
-        place.refuse(error.line, f"more than {_MAX_LEVELS} lists and mappings are nested in each other", error)
+        origin.refuse(error.line, f"more than {_MAX_LEVELS} lists and mappings are nested in each other", error)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         fact = ", ".join(shortened(part, _FACT_LENGTH) for part in (error.context, error.problem) if part)
-        place.refuse(mark.line + 1 if mark else 1, f"not YAML: {fact}", error)
+        origin.refuse(mark.line + 1 if mark else 1, f"not YAML: {fact}", error)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        place.refuse(line, f"not YAML: it contains the control character U+{error.character:04X}", error)
+        origin.refuse(line, f"not YAML: it contains the control character U+{error.character:04X}", error)
     if node is None:
-        raise ConfigError(f"{place.file} is empty")
+        raise ConfigError(f"{origin.file} is empty")
     return node
 
 
@@ -126,11 +126,11 @@ def shortened(text: str, length: int = _SHOWN_LENGTH) -> str:
     return text if len(text) <= length else text[:length] + "…"
 
 
-def _decoded(content: bytes, place: ConfigOrigin) -> str:
+def _decoded(content: bytes, origin: ConfigOrigin) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        place.refuse(bytes(error.object[: error.start]).count(b"\n") + 1, "not UTF-8 text", error)
+        origin.refuse(bytes(error.object[: error.start]).count(b"\n") + 1, "not UTF-8 text", error)
 
 
 class _TooDeepError(Exception):

@@ -13,10 +13,10 @@ from flushtracker.serve.state_rows import StateRows
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A part of a shape, up to ``place``; ``is_fixed`` if the same request always gets the same answer."""
+    """A part of a shape, up to ``offset``; ``is_fixed`` if the same request always gets the same answer."""
 
     handle: Handle
-    place: ClientOffset
+    offset: ClientOffset
     schema: str
     body: Body
     is_up_to_date: bool
@@ -54,10 +54,10 @@ async def state_answer(request: ShapeRequest, state: StateRows, handle: Handle, 
 
 
 def log_answer(request: ShapeRequest, follower: Follower, page: Page, *, is_up_to_date: bool) -> Answer:
-    seen, tx, lsn = follower.seen, max(page.tx, follower.told), None
-    place = ClientOffset(tx)
+    seen, tx, lsn = follower.seen, max(page.tx, follower.sent_lsn), None
+    offset = ClientOffset(tx)
     if is_up_to_date:
         lsn = seen.lsn(tx)
-        place = offset_after(tx, lsn, request)
+        offset = offset_after(tx, lsn, request)
     is_fixed = not page.is_end
-    return Answer(follower.handle, place, seen.facts.schema, page.body, is_up_to_date, is_fixed, lsn)
+    return Answer(follower.handle, offset, seen.facts.schema, page.body, is_up_to_date, is_fixed, lsn)

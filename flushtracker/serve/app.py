@@ -51,15 +51,15 @@ _METHODS: Final = ("GET", "HEAD")
 
 
 class ServeApp:
-    """``answers`` answers shapes' clients; ``watch`` tells whether the server is ready.
+    """``answers`` answers shapes' clients; ``poller`` tells whether the server is ready.
 
     The files of answers being sent have at most ``most_sent_bytes`` together, unless there is only one.
     """
 
-    def __init__(self, config: HttpConfig, answers: ShapeAnswers, watch: Poller, most_sent_bytes: int) -> None:
+    def __init__(self, config: HttpConfig, answers: ShapeAnswers, poller: Poller, most_sent_bytes: int) -> None:
         self._config = config
         self._answers = answers
-        self._watch = watch
+        self._poller = poller
         self._secret = None if config.secret is None else config.secret.encode()
         self.answered: Counter[int] = Counter()
         self.recent = RecentAnswers()
@@ -106,9 +106,9 @@ class ServeApp:
         if request.sse:
             await self._events(exchange, headers, request)
             return
-        answering = self._answers.answer(request, exchange.gone)
+        answering = self._answers.answer(request, exchange.disconnected)
         # A client that waits for a change costs no task: the wait itself watches for the end of the connection.
-        answer = await (answering if request.live else until_disconnected(answering, exchange.gone))
+        answer = await (answering if request.live else until_disconnected(answering, exchange.disconnected))
         found = headers | answer_headers(answer, request, wall_s())
         if is_known(exchange.headers, found):
             del found["content-type"]
@@ -119,7 +119,7 @@ class ServeApp:
     def _checked(self, exchange: Exchange) -> tuple[bytes, str]:
         """The host-checked path and the method of a well-formed request."""
         host, path, method = *exchange.target, exchange.scope["method"]
-        if not self._is_meant(host):
+        if not self._is_allowed(host):
             raise RefusalError(421, "this host's name is not served here; see http.hosts")
         if exchange.size > HEADER_BYTES:
             raise RefusalError(431, f"the address and headers have more than {HEADER_BYTES} bytes")
@@ -140,13 +140,13 @@ class ServeApp:
             return {
                 **headers,
                 "electric-handle": str(follower.handle),
-                "electric-offset": f"{follower.told}_0",
+                "electric-offset": f"{follower.sent_lsn}_0",
                 "electric-schema": follower.seen.facts.schema,
                 "electric-cursor": str(next_cursor(request.cursor, wall_s(), has_moved=True)),
                 "x-accel-buffering": "no",
             }
 
-        await send_events(exchange.send, self._answers, request, begun, exchange.gone, exchange.sending)
+        await send_events(exchange.send, self._answers, request, begun, exchange.disconnected, exchange.sending)
 
     async def _health(self, exchange: Exchange, headers: Headers, *, is_ready_asked: bool) -> None:
         reason = self.not_ready_because if is_ready_asked else None
@@ -158,13 +158,13 @@ class ServeApp:
     @property
     def not_ready_because(self) -> str | None:
         """Why nothing can be answered; ``None`` if it can."""
-        if self._watch.is_closed:
+        if self._poller.is_closed:
             return "it stops"
-        if self._watch.age_s > MOST_AGE_S:
-            return self._watch.problem or "the tables have not been looked at in time"
+        if self._poller.age_s > MOST_AGE_S:
+            return self._poller.problem or "the tables have not been looked at in time"
         return None
 
-    def _is_meant(self, host: str | None) -> bool:
+    def _is_allowed(self, host: str | None) -> bool:
         name = "" if host is None else host.rpartition(":")[0] or host
         return name.lower() in self._config.hosts or is_allowed_host(self._config.listen_host, host)
 

@@ -11,11 +11,11 @@ class DisconnectedError(Exception):
     """The client has closed the connection."""
 
 
-async def until_disconnected(work: Coroutine[Any, Any, T], gone: "asyncio.Future[None]") -> T:
+async def until_disconnected(work: Coroutine[Any, Any, T], disconnected: "asyncio.Future[None]") -> T:
     """The result of ``work``, which is cancelled once the client is gone; raises ``DisconnectedError`` then."""
     task = asyncio.ensure_future(work)
     try:
-        either: set[asyncio.Future[Any]] = {task, gone}
+        either: set[asyncio.Future[Any]] = {task, disconnected}
         await asyncio.wait(either, return_when="FIRST_COMPLETED")
         if not task.done():
             raise DisconnectedError

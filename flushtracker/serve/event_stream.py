@@ -33,7 +33,7 @@ async def send_events(
     answers: ShapeAnswers,
     request: ShapeRequest,
     begun: Callable[[Follower], Headers],
-    gone: "asyncio.Future[None]",
+    disconnected: "asyncio.Future[None]",
     sending: Callable[[Body], AbstractContextManager[None]],
 ) -> None:
     """Send the first part and later ones; ``begun`` returns the headers, and ``sending`` is entered while a body is
@@ -44,7 +44,7 @@ async def send_events(
         BeginAgainError, RefusalError, FlushtrackerError: as ``ShapeAnswers.answer``, before anything is sent.
     """
     end_s = time.monotonic() + STREAM_S
-    follower, page = await until_disconnected(answers.stream(request), gone)
+    follower, page = await until_disconnected(answers.stream(request), disconnected)
     with sending(page.body):
         headers = {**begun(follower), "content-type": "text/event-stream", "cache-control": "no-store"}
         await start_stream(send, headers)
@@ -56,10 +56,10 @@ async def send_events(
         while not answers.is_closing and (time.monotonic() < end_s or lsn is None):
             # Its file is not kept while the client waits.
             page = Page(Body(), tx)
-            follower = replace(follower, tx=tx, told=max(tx, follower.told, lsn or 0))
-            follower = await answers.more(follower, gone, min(end_s, time.monotonic() + ALIVE_S))
+            follower = replace(follower, tx=tx, sent_lsn=max(tx, follower.sent_lsn, lsn or 0))
+            follower = await answers.more(follower, disconnected, min(end_s, time.monotonic() + ALIVE_S))
             if follower.has_more:
-                page = await until_disconnected(answers.page(follower), gone)
+                page = await until_disconnected(answers.page(follower), disconnected)
                 with sending(page.body):
                     lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
             elif lsn is None or follower.has_news:
@@ -75,7 +75,7 @@ async def _send_page(send: Send, page: Page, follower: Follower, *, is_end: bool
 
     The client continues there, so it is never below the page's last transaction, unlike in other answers.
     """
-    lsn = max(page.tx, follower.told, follower.seen.lsn(page.tx) or 0) if is_end else None
+    lsn = max(page.tx, follower.sent_lsn, follower.seen.lsn(page.tx) or 0) if is_end else None
     held = b""
     for part in chain(_events(page.body), [] if lsn is None else _events(Body.of(up_to_date(lsn)))):
         held += part

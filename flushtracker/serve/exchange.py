@@ -58,7 +58,7 @@ class Exchange:
         return None if found is None else found.decode("latin-1")
 
     @property
-    def gone(self) -> "asyncio.Future[None]":
+    def disconnected(self) -> "asyncio.Future[None]":
         """Done when the client has closed the connection."""
         if self._gone is None:
             self._gone = asyncio.create_task(self._closed())

@@ -14,19 +14,19 @@ from flushtracker.shape_log.position import Position
 class Follower:
     """A client with a handle of the shape's current log, and everything up to the transaction ``tx``.
 
-    ``told`` is the LSN after which it continues, if that is later. With ``cuts`` it also waits for a later LSN.
+    ``sent_lsn`` is the LSN after which it continues, if that is later. With ``cuts`` it also waits for a later LSN.
     """
 
     seen: SeenShape
     handle: Handle
     tx: int
-    told: int = 0
+    sent_lsn: int = 0
     cuts: bool = False
 
     @classmethod
-    def of(cls, request: ShapeRequest, seen: SeenShape, handle: Handle, place: ClientOffset) -> "Follower":
+    def of(cls, request: ShapeRequest, seen: SeenShape, handle: Handle, offset: ClientOffset) -> "Follower":
         # There is nothing between the last transaction and a later place, and reads from either are shared.
-        return cls(seen, handle, min(place.tx, seen.tx), place.tx, request.cuts)
+        return cls(seen, handle, min(offset.tx, seen.tx), offset.tx, request.cuts)
 
     @property
     def position(self) -> Position:
@@ -39,12 +39,12 @@ class Follower:
     @property
     def has_news(self) -> bool:
         """Whether there is something that it waits for."""
-        return self.has_more or (self.cuts and (self.seen.lsn(self.tx) or 0) > self.told)
+        return self.has_more or (self.cuts and (self.seen.lsn(self.tx) or 0) > self.sent_lsn)
 
 
 def followed(follower: Follower) -> Follower:
     """The follower, if its handle still matches the shape; raises ``RefetchError`` otherwise."""
-    require_followed(follower.seen, follower.handle, max(follower.tx, follower.told))
+    require_followed(follower.seen, follower.handle, max(follower.tx, follower.sent_lsn))
     return follower
 
 

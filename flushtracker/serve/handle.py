@@ -20,7 +20,7 @@ _MOST: Final = 2**63 - 1
 class Handle:
     """``digest`` identifies the log, the shape and its columns, ``attempt`` the snapshot that the client started from.
 
-    Only ``turn`` differs if a client must start over and nothing else has changed: a client treats an answer with a
+    Only ``generation`` differs if a client must start over and nothing else has changed: a client treats an answer with a
     handle that it was told to drop as one from an outdated cache.
 
     >>> str(Handle("0123456789abcdef", 3))
@@ -31,7 +31,7 @@ class Handle:
 
     digest: str
     attempt: int
-    turn: int = 0
+    generation: int = 0
 
     @classmethod
     def parse(cls, text: str) -> "Handle":
@@ -41,11 +41,11 @@ class Handle:
         return cls(found[1], int(found[2]), int(found[3]))
 
     def __str__(self) -> str:
-        return f"{self.digest}-{self.attempt}-{self.turn}"
+        return f"{self.digest}-{self.attempt}-{self.generation}"
 
-    def is_turn_of(self, other: "Handle") -> bool:
+    def is_generation_of(self, other: "Handle") -> bool:
         """Whether the two differ only in the turn."""
-        return replace(self, turn=other.turn) == other
+        return replace(self, generation=other.generation) == other
 
 
 def parsed(text: str | None) -> Handle | None:
@@ -64,8 +64,8 @@ def following(current: Handle, *used: Handle | None) -> Handle:
     >>> following(Handle("0123456789abcdef", 4), Handle("0123456789abcdef", 3, 1)).turn
     0
     """
-    turns = [each.turn for each in used if each is not None and each.is_turn_of(current)]
-    return replace(current, turn=max(turns) + 1) if turns else current
+    generations = [each.generation for each in used if each is not None and each.is_generation_of(current)]
+    return replace(current, generation=max(generations) + 1) if generations else current
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,21 +34,21 @@ def answer_headers(answer: Answer, request: ShapeRequest, now_s: float) -> Heade
         "content-type": _JSON,
         "cache-control": _cache_rule(answer, request),
         "electric-handle": str(answer.handle),
-        "electric-offset": str(answer.place),
+        "electric-offset": str(answer.offset),
         "electric-schema": answer.schema,
     }
     if answer.is_up_to_date:
         headers["electric-up-to-date"] = "true"
     if request.live:
-        headers["electric-cursor"] = str(next_cursor(request.cursor, now_s, has_moved=answer.place != request.start))
+        headers["electric-cursor"] = str(next_cursor(request.cursor, now_s, has_moved=answer.offset != request.start))
     else:
         end = "" if not answer.is_up_to_date else ":end" if answer.lsn is None else f":end:{answer.lsn}"
-        headers["etag"] = f'"{answer.handle}:{request.start}:{answer.place}{end}"'
+        headers["etag"] = f'"{answer.handle}:{request.start}:{answer.offset}{end}"'
     return headers
 
 
 def _cache_rule(answer: Answer, request: ShapeRequest) -> str:
-    if request.is_told and not isinstance(request.start, ClientOffset):
+    if request.is_returning and not isinstance(request.start, ClientOffset):
         # A cache would give it to a client that was since told to start over, perhaps with the same handle.
         return _NO_STORE
     return _FIXED if answer.is_fixed and not request.live else _NEWEST

@@ -15,22 +15,22 @@ class LiveServeStatus:
     def read(self) -> ServeStatus:
         """The server's current status; never blocks."""
         served, parts, at_ms = self._served, self._served.parts, now_ms()
-        watch = parts.watch
-        age_s, recent = watch.age_s, served.app.recent.last_minute()
+        poller = parts.poller
+        age_s, recent = poller.age_s, served.app.recent.last_minute()
         return ServeStatus(
             at_ms=at_ms,
             started_at_ms=self._started_at_ms,
             source=served.source,
             not_ready_because=served.app.not_ready_because,
-            problem=watch.problem,
-            looked_at_ms=None if watch.looks == 0 else at_ms - int(age_s * 1_000),
-            looks=watch.looks,
-            failed_looks=watch.failed_looks,
-            log_version=watch.view.version,
-            shapes=len(watch.view.shape_ids),
-            watched_shapes=watch.watched,
+            problem=poller.problem,
+            looked_at_ms=None if poller.polls == 0 else at_ms - int(age_s * 1_000),
+            looks=poller.polls,
+            failed_looks=poller.failed_polls,
+            log_version=poller.view.version,
+            shapes=len(poller.view.shape_ids),
+            watched_shapes=poller.watched,
             connections=served.connections(),
-            waiting_clients=watch.waiting,
+            waiting_clients=poller.waiting,
             answers=tuple(AnswerCount(*each) for each in sorted(served.app.answered.copy().items())),
             recent_answers=recent.answers,
             recent_errors=recent.errors,

@@ -68,7 +68,7 @@ class Poller:
         self._poll_s = poll_s
         self._now_s = now_s
         self.view = TableView()
-        self.looks = self.failed_looks = 0
+        self.polls = self.failed_polls = 0
         self.problem: str | None = "the tables have not been looked at yet"
         self._wanted: dict[str, float] = {}
         self._fresh: list[tuple[float, asyncio.Future[None]]] = []
@@ -117,8 +117,8 @@ class Poller:
 
     async def current(self, *, fresh: bool = False) -> TableView:
         """The last view, or one of a look that begins from now on; raises ``UnavailableError``."""
-        if fresh or not self.looks:
-            await self._fresh_look()
+        if fresh or not self.polls:
+            await self._fresh_poll()
         if self.age_s > MOST_AGE_S:
             raise UnavailableError(f"the last look at the tables was {min(self.age_s, 1e6):.0f} s ago", 5)
         return self.view
@@ -164,7 +164,7 @@ class Poller:
             if not waiting:
                 del self._changes[shape_id, or_cut]
 
-    async def _fresh_look(self) -> None:
+    async def _fresh_poll(self) -> None:
         if self._stopped:
             raise UnavailableError(_STOPS)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -195,7 +195,7 @@ class Poller:
             try:
                 if tables is None or began_s - opened_s > _REOPEN_S:
                     tables, opened_s = self._reopened(tables), began_s
-                view = self._look(tables, began_s)
+                view = self._poll(tables, began_s)
             except BaseException as error:  # noqa: BLE001  a thread that ends would leave every client with the past
                 tables = None
                 self._call(self._failed, began_s, error)
@@ -208,10 +208,10 @@ class Poller:
         is_same = tables is not None and tables.table_id == found.table_id and tables.version <= found.version
         return tables if is_same and tables is not None else found
 
-    def _look(self, tables: OpenTables, began_s: float) -> TableView:
+    def _poll(self, tables: OpenTables, began_s: float) -> TableView:
         before = self.view
         wanted = frozenset(self._wanted)
-        registry = tables.look()
+        registry = tables.refresh()
         is_new = registry is not before.registry or tables.version != before.version
         shapes = {} if is_new else {name: found for name, found in before.shapes.items() if name in wanted}
         # Shapes skipped by the previous look come first.
@@ -255,7 +255,7 @@ class Poller:
 
     def _publish(self, view: TableView) -> None:
         before, self.view = self.view, view
-        self.looks += 1
+        self.polls += 1
         if self.problem is not None:
             logger.info("tables are looked at version=%s shapes=%s", view.version, len(view.shape_ids))
         self.problem = None
@@ -269,7 +269,7 @@ class Poller:
             del self._wanted[shape_id]
 
     def _failed(self, began_s: float, error: BaseException) -> None:
-        self.failed_looks += 1
+        self.failed_polls += 1
         known = isinstance(error, FlushtrackerError)
         self.problem = str(error) if known else type(error).__name__
         if self._now_s() - self._logged_s >= _LOG_AGAIN_S:

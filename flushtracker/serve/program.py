@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     served.parts.reads.open()
     PageFile()
     # A thread that hangs in a storage would keep the process alive.
-    exit_if_hung("flushtracker serve", lambda: served.parts.watch.is_closed, STOP_TIMEOUT_S, arguments.log_format)
+    exit_if_hung("flushtracker serve", lambda: served.parts.poller.is_closed, STOP_TIMEOUT_S, arguments.log_format)
     live = LiveServeStatus(served, now_ms())
     with serving(config.status, live.read):
         run_server(config, served, lambda url: logger.info("serving url=%s log=%s", url, config.sink.log))

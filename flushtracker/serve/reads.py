@@ -48,7 +48,7 @@ class OpenTables:
         self._source = source
         self._facts: dict[str, tuple[FoundShape, ShapeFacts]] = {}
 
-    def look(self) -> Registry:
+    def refresh(self) -> Registry:
         """Open the newest version; the registry is a new object only if it has changed."""
         return self._finder.refresh()
 
@@ -139,15 +139,15 @@ class LogReads:
             FlushtrackerError: as for any read.
         """
         with self._tables(seen) as tables:
-            place = None if at is None else LogOffset.last_of(at)
+            offset = None if at is None else LogOffset.last_of(at)
             try:
-                now, found = tables.rows(seen.shape_id, seen.found.source, place)
+                now, found = tables.rows(seen.shape_id, seen.found.source, offset)
             except ConfigError as error:
                 # Other subclasses are about the shape itself, whatever its rows were.
                 if at is None or type(error) is not ConfigError:
                     raise
                 raise RefetchError from error
-            if begun is not None and not begun.is_turn_of(now.handle):
+            if begun is not None and not begun.is_generation_of(now.handle):
                 raise RefetchError
             file = PageFile()
             # Rows of an earlier transaction are not the newest in any version of the table.

@@ -55,7 +55,7 @@ class Served:
         reads = LogReads(config.sink, config.source)
         disk = config.cache.disk_bytes // 2
         self.parts = Parts(
-            watch=Poller(reads.open, config.poll_ms / 1_000, config.source),
+            poller=Poller(reads.open, config.poll_ms / 1_000, config.source),
             reads=reads,
             log_flights=SingleFlight("logs", config.reads),
             row_flights=SingleFlight("rows", config.reads),
@@ -65,12 +65,12 @@ class Served:
         )
         self.source = config.source
         self.answers = ShapeAnswers(self.parts, config.source)
-        self.app = ServeApp(config.http, self.answers, self.parts.watch, config.cache.disk_bytes)
+        self.app = ServeApp(config.http, self.answers, self.parts.poller, config.cache.disk_bytes)
         self.connections: Callable[[], int] = int
 
     def close(self) -> None:
         """End all waits; running threads are abandoned."""
-        self.parts.watch.close()
+        self.parts.poller.close()
         for flights in self.parts.flights:
             flights.close()
 
@@ -125,13 +125,13 @@ async def _serve(config: ServeConfig, served: Served, listener: socket.socket, s
 
     def stop() -> None:
         # Waiting clients are answered now, and contact another server next.
-        served.parts.watch.close()
+        served.parts.poller.close()
         server.should_exit = True
 
     for number in STOP_SIGNALS:
         # A handler of the loop would replace the one that ends a hung process (exit_if_hung).
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
-    served.parts.watch.start()
+    served.parts.poller.start()
     watcher = asyncio.create_task(_call_when_started(server, listener, started))
     try:
         await server.serve(sockets=[listener])

@@ -51,7 +51,7 @@ class BeginAgainError(Exception):
 class Parts:
     """The components used for answers."""
 
-    watch: Poller
+    poller: Poller
     reads: LogReads
     log_flights: SingleFlight
     row_flights: SingleFlight
@@ -72,18 +72,18 @@ class ShapeAnswers:
         self, parts: Parts, source: str | None, live_s: float = LIVE_S, now_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._parts = parts
-        self._watch = parts.watch
+        self._poller = parts.poller
         self._live_s = live_s
         self._now_s = now_s
-        self._matching = DefinitionCache(source, parts.definition_flights)
+        self._definitions = DefinitionCache(source, parts.definition_flights)
 
     @property
     def is_closing(self) -> bool:
         """Whether the server is stopping, so that clients must not wait."""
-        return self._watch.is_closed
+        return self._poller.is_closed
 
-    async def answer(self, request: ShapeRequest, gone: "asyncio.Future[None]") -> Answer:
-        """The answer to a request, whose client is ``gone`` when that is done.
+    async def answer(self, request: ShapeRequest, disconnected: "asyncio.Future[None]") -> Answer:
+        """The answer to a request, whose client is ``disconnected`` when that is done.
 
         Raises:
             BeginAgainError: the client must start over.
@@ -91,7 +91,7 @@ class ShapeAnswers:
             RefusalError, FlushtrackerError: there is none.
         """
         if not isinstance(request.start, ClientOffset):
-            seen = await self._seen(request, fresh=request.is_told)
+            seen = await self._seen(request, fresh=request.is_returning)
             with _as_conflict(request, seen):
                 return await self._begin(request, seen)
         if request.start.rows:
@@ -101,23 +101,23 @@ class ShapeAnswers:
         follower = await self.follow(request)
         with _as_conflict(request, follower.seen):
             if request.live:
-                follower = await self.more(follower, gone, self._now_s() + self._live_s)
-            page = await until_disconnected(self.page(follower), gone)
+                follower = await self.more(follower, disconnected, self._now_s() + self._live_s)
+            page = await until_disconnected(self.page(follower), disconnected)
         return log_answer(request, follower, page, is_up_to_date=self.is_up_to_date(page, follower))
 
     async def follow(self, request: ShapeRequest) -> Follower:
         """The follower for a request whose offset is the end of a transaction; raises as :meth:`answer`."""
-        place = request.start
-        if not isinstance(place, ClientOffset):
+        offset = request.start
+        if not isinstance(offset, ClientOffset):
             raise TypeError("a follower has an offset")
         seen, handle = await self._of_handle(request)
         try:
-            seen.require_followed(handle, place.tx)
+            seen.require_followed(handle, offset.tx)
         except PositionError:
             seen = await self._seen(request, fresh=True)
             with _as_conflict(request, seen):
-                require_followed(seen, handle, place.tx)
-        return Follower.of(request, seen, handle, place)
+                require_followed(seen, handle, offset.tx)
+        return Follower.of(request, seen, handle, offset)
 
     async def stream(self, request: ShapeRequest) -> tuple[Follower, Page]:
         """A follower that keeps its connection open, and its first page; raises as :meth:`answer`."""
@@ -125,7 +125,7 @@ class ShapeAnswers:
         with _as_conflict(request, follower.seen):
             return follower, await self.page(follower)
 
-    async def more(self, follower: Follower, gone: "asyncio.Future[None]", end_s: float) -> Follower:
+    async def more(self, follower: Follower, disconnected: "asyncio.Future[None]", end_s: float) -> Follower:
         """The follower once there is something that it waits for, or at ``end_s``.
 
         Raises:
@@ -135,19 +135,19 @@ class ShapeAnswers:
         shape_id, is_late = follower.seen.shape_id, False
         while True:
             # The wait begins before the shape is looked up, so that no change in between is missed.
-            changed = self._watch.changed(shape_id, or_cut=follower.cuts)
+            changed = self._poller.changed(shape_id, or_cut=follower.cuts)
             try:
-                follower = followed(replace(follower, seen=await self._watch.shape(shape_id)))
+                follower = followed(replace(follower, seen=await self._poller.shape(shape_id)))
                 if follower.has_news or is_late:
                     return follower
                 await asyncio.wait(
-                    {changed, gone}, timeout=max(end_s - self._now_s(), 0), return_when="FIRST_COMPLETED"
+                    {changed, disconnected}, timeout=max(end_s - self._now_s(), 0), return_when="FIRST_COMPLETED"
                 )
             finally:
-                self._watch.drop(shape_id, changed, or_cut=follower.cuts)
-            if gone.done():
+                self._poller.drop(shape_id, changed, or_cut=follower.cuts)
+            if disconnected.done():
                 raise DisconnectedError
-            is_late = self._now_s() >= end_s or self._watch.is_closed
+            is_late = self._now_s() >= end_s or self._poller.is_closed
 
     async def page(self, follower: Follower) -> Page:
         """The next content for a follower, as much as fits in one answer; raises as :meth:`more`."""
@@ -179,16 +179,16 @@ class ShapeAnswers:
 
     async def _seen(self, request: ShapeRequest, *, fresh: bool) -> SeenShape:
         shape_id = await self._shape_id(request.shape)
-        return await self._watch.shape(shape_id, fresh=fresh)
+        return await self._poller.shape(shape_id, fresh=fresh)
 
     async def _shape_id(self, asked: str | RequestedDefinition) -> str:
         """The id of the requested shape; the tables are polled before there is said to be none."""
         for fresh in (False, True):
-            view = await self._watch.current(fresh=fresh)
+            view = await self._poller.current(fresh=fresh)
             if isinstance(asked, str):
                 found = asked if asked in view.shape_ids else None
             else:
-                found = await self._matching.shape_id(view.registry, asked)
+                found = await self._definitions.shape_id(view.registry, asked)
             if found is not None:
                 return found
         what = "with this id" if isinstance(asked, str) else "that is defined so; shapes are defined by the operator"
@@ -213,16 +213,16 @@ class ShapeAnswers:
                 # Without all rows of its tables, the changes of the query cannot be determined.
                 seen.found.require_snapshot()
             handle, lsn = _begun(request, seen.handle), seen.lsn(seen.tx)
-            place = offset_after(seen.tx, lsn, request)
-            return Answer(handle, place, seen.facts.schema, Body(), is_up_to_date=True, lsn=lsn)
+            offset = offset_after(seen.tx, lsn, request)
+            return Answer(handle, offset, seen.facts.schema, Body(), is_up_to_date=True, lsn=lsn)
         seen.found.require_snapshot()
-        state = await self._newest_state(seen, seen.tx if request.is_told else 0)
+        state = await self._newest_state(seen, seen.tx if request.is_returning else 0)
         return await state_answer(request, state, _begun(request, state.handle), 0, seen)
 
-    async def _rows(self, request: ShapeRequest, seen: SeenShape, handle: Handle, place: ClientOffset) -> Answer:
+    async def _rows(self, request: ShapeRequest, seen: SeenShape, handle: Handle, offset: ClientOffset) -> Answer:
         """The next of the rows that a client has begun to fetch."""
-        state = self._parts.states.at(handle, place.tx) or await self._state(seen, handle, place.tx)
-        return await state_answer(request, state, handle, place.rows, seen)
+        state = self._parts.states.at(handle, offset.tx) or await self._state(seen, handle, offset.tx)
+        return await state_answer(request, state, handle, offset.rows, seen)
 
     async def _newest_state(self, seen: SeenShape, least: int) -> StateRows:
         """Rows for a new client, after the transaction ``least`` or a later one."""
@@ -246,7 +246,7 @@ class ShapeAnswers:
             state.wake()
 
         # Rows that another client waits for are correct for this one too, even if the log has grown since.
-        key = seen.handle if begun is None else replace(begun, turn=0)
+        key = seen.handle if begun is None else replace(begun, generation=0)
         return await parts.row_flights.share((key, at), read, keep)
 
 
@@ -267,6 +267,6 @@ class _as_conflict:  # noqa: N801  it reads as a statement
 def _begun(request: ShapeRequest, current: Handle) -> Handle:
     """The handle of a new client: the one that it was given to start with, if that is still valid."""
     handle, expired = request.handle, request.expired
-    if handle is not None and handle.is_turn_of(current) and handle != expired:
+    if handle is not None and handle.is_generation_of(current) and handle != expired:
         return handle
     return following(current, expired)

@@ -62,7 +62,7 @@ class ShapeRequest:
         return parsed(self.expired_text)
 
     @property
-    def is_told(self) -> bool:
+    def is_returning(self) -> bool:
         """Whether the client has seen an answer before, perhaps of another server, which this one must not be
         behind.
         """

@@ -49,7 +49,7 @@ class _Hidden(NamedTuple):
 
 
 class HangingTransactions:
-    """The state of the topics' ends; :meth:`look` updates it."""
+    """The state of the topics' ends; :meth:`check` updates it."""
 
     def __init__(self, admin: KafkaAdmin, topic_ids: dict[str, str], clock_ms: Callable[[], int] = now_ms) -> None:
         self._admin, self._topic_ids, self._clock_ms = admin, topic_ids, clock_ms
@@ -57,7 +57,7 @@ class HangingTransactions:
         self._reported: dict[_Hidden, str] = {}
         """The reported transactions, with their producers."""
 
-    def look(self) -> tuple[HangingTransaction, ...]:
+    def check(self) -> tuple[HangingTransaction, ...]:
         """The transactions that have been open for too long; logs each once, and its end."""
         at_ms, ends = self._clock_ms(), self._hidden_until()
         self._since_ms = {hidden: self._since_ms.get(hidden, at_ms) for hidden in ends}
@@ -141,5 +141,5 @@ class TransactionWatch:
             topics = admin.topics(self._transport.streams.values())
             transactions = HangingTransactions(admin, {name: topic.topic_id for name, topic in topics.items()})
             while not self._stop.is_set():
-                self._note(transactions.look())
+                self._note(transactions.check())
                 self._stop.wait(_PERIOD_S)

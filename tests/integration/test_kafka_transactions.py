@@ -119,9 +119,9 @@ def test_flush_in_an_open_transaction_waits_for_its_end(
         topics = admin.topics([job.topic("fragments"), job.topic("flushes")])
         ids = {name: topic.topic_id for name, topic in topics.items()}
         watch = HangingTransactions(admin, ids, lambda: now_ms)
-        assert watch.look() == ()
+        assert watch.check() == ()
         now_ms = transaction_watch.NORMAL_MS
-        status.note_open_transactions(watch.look())
+        status.note_open_transactions(watch.check())
         (seen,) = status.read().open_transactions
         assert (seen.topic, seen.partition, seen.last_stable_offset, seen.hidden_records) == (
             job.topic("flushes"),
@@ -136,7 +136,7 @@ def test_flush_in_an_open_transaction_waits_for_its_end(
         assert problem is not None
         assert f"writer-{job.name}" in problem.text
         producer.commit_transaction(60)
-        assert watch.look() == ()
+        assert watch.check() == ()
     job.run(spark)
     assert ack(job, source) == 2000
 

@@ -241,7 +241,7 @@ def test_an_upgraded_server_is_no_source_of_its_own(rig: CaptureRig, servers: Ex
     rig.capture_once(upgraded_from=before)
     rig.capture_once(acknowledges=True)
     assert rig.source() == f"{first}/1"
-    assert SlotView(rig.config, ()).look().source == f"{first}/1"
+    assert SlotView(rig.config, ()).query().source == f"{first}/1"
     rig.server.stop()
     old.start()
     old.execute(_CREATE_SLOT)

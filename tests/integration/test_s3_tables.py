@@ -340,26 +340,26 @@ def test_one_look_is_for_all_who_wait_for_a_cut(
 
     async def test(proxy: FaultyProxy) -> None:
         async with serving(uri, live_s=60.0, options=store_options(proxy.port)) as server:
-            watch = server.served.parts.watch
+            poller = server.served.parts.poller
             clients = [CutClient({"shape": shape_ids[n % 20], "cuts": "true"}) for n in range(200)]
             for client in clients:
                 await client.sync(server)
             for cut, change, most in ((46, None, 8), (56, 50, 400), (57, None, 8), (66, 60, 40), (67, None, 8)):
                 waiting = [asyncio.create_task(client.step(server, live=True)) for client in clients]
-                while watch.waiting < len(clients):
+                while poller.waiting < len(clients):
                     await asyncio.sleep(0.01)
-                looks = watch.looks
+                looks = poller.polls
                 proxy.requests()
                 if change is not None:
                     write(change, shape_ids[0])
                 cuts.note({SOURCE: cut})
-                assert {told.status for told in await asyncio.gather(*waiting)} == {200}
+                assert {sent_lsn.status for sent_lsn in await asyncio.gather(*waiting)} == {200}
                 # The change may come before the cut.
                 while any(client.lsn < cut for client in clients):
                     await asyncio.gather(*(each.step(server, live=True) for each in clients if each.lsn < cut))
                 # A look that finds nothing is four requests, of both tables. The first change opens the log to read it.
                 found = Counter(re.sub("[0-9]{20}", "N", each) for each in proxy.requests())
-                assert found.total() <= most + 4 * (watch.looks - looks + 1), found
+                assert found.total() <= most + 4 * (poller.polls - looks + 1), found
 
     with faulty_proxy(s3.port) as proxy:
         asyncio.run(asyncio.wait_for(test(proxy), 300))

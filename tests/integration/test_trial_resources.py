@@ -45,7 +45,7 @@ class FakeAdmin:
 
 
 @pytest.fixture
-def places(postgres: LocalPostgres, tmp_path: Path) -> TrialSetup:
+def setup(postgres: LocalPostgres, tmp_path: Path) -> TrialSetup:
     config = {
         "postgres": {"connection": dict(postgres.options)},
         "kafka": {"bootstrap_servers": "localhost:1"},
@@ -69,11 +69,11 @@ def there(postgres: LocalPostgres) -> list[str]:
 
 
 def test_everything_has_the_trials_name_and_is_removed(
-    postgres: LocalPostgres, places: TrialSetup, fake: Callable[[FakeAdmin], FakeAdmin]
+    postgres: LocalPostgres, setup: TrialSetup, fake: Callable[[FakeAdmin], FakeAdmin]
 ) -> None:
     """Whatever ends the trial."""
     admin = fake(FakeAdmin())
-    with suppress(KeyboardInterrupt), TrialResources(places) as created:
+    with suppress(KeyboardInterrupt), TrialResources(setup) as created:
         assert there(postgres) == [
             f"publication {_NAME} accounts items ledger",
             f"schema {_NAME}",
@@ -94,28 +94,28 @@ def test_everything_has_the_trials_name_and_is_removed(
     ],
 )
 def test_what_has_the_name_already_is_not_touched(
-    postgres: LocalPostgres, places: TrialSetup, fake: Callable[[FakeAdmin], FakeAdmin], statement: str, what: str
+    postgres: LocalPostgres, setup: TrialSetup, fake: Callable[[FakeAdmin], FakeAdmin], statement: str, what: str
 ) -> None:
     admin = fake(FakeAdmin())
     postgres.execute(statement)
     before = there(postgres)
-    with pytest.raises(ConfigError, match=f"the server has a {what} {_NAME} already"), TrialResources(places):
+    with pytest.raises(ConfigError, match=f"the server has a {what} {_NAME} already"), TrialResources(setup):
         pass
     assert (there(postgres), admin.done) == (before, [])
 
 
 def test_brokers_that_refuse_the_topics_leave_nothing_on_the_server(
-    postgres: LocalPostgres, places: TrialSetup, fake: Callable[[FakeAdmin], FakeAdmin]
+    postgres: LocalPostgres, setup: TrialSetup, fake: Callable[[FakeAdmin], FakeAdmin]
 ) -> None:
     fake(FakeAdmin(BrokerError("no")))
-    with pytest.raises(BrokerError, match="no"), TrialResources(places):
+    with pytest.raises(BrokerError, match="no"), TrialResources(setup):
         pass
     assert there(postgres) == []
 
 
 def test_what_cannot_be_removed_is_named_and_the_rest_is_removed(
     postgres: LocalPostgres,
-    places: TrialSetup,
+    setup: TrialSetup,
     fake: Callable[[FakeAdmin], FakeAdmin],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -125,7 +125,7 @@ def test_what_cannot_be_removed_is_named_and_the_rest_is_removed(
     def refuse(_: TrialResources) -> None:
         raise PostgresError("in use")
 
-    with caplog.at_level(logging.ERROR), TrialResources(places) as created:
+    with caplog.at_level(logging.ERROR), TrialResources(setup) as created:
         created._undo = [(what, partial(refuse, created) if "slot" in what else undo) for what, undo in created._undo]
     assert f"left behind what='replication slot {_NAME}' error=in use" in caplog.text
     assert there(postgres) == [f"slot {_NAME}"]

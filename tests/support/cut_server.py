@@ -106,10 +106,10 @@ class _SteppedServer(Server):
 
     def __init__(self, reads: "_WorldReads") -> None:
         super().__init__(config_of("unused"), 0)
-        watch, flights = _SteppedWatch(reads), _InlineFlights("inline", 1)
+        poller, flights = _SteppedWatch(reads), _InlineFlights("inline", 1)
         pages, states = self.served.parts.pages, self.served.parts.states
-        self.replace(Parts(watch, reads, flights, flights, flights, pages, states), live_s=0.0)
-        self.look = watch.look
+        self.replace(Parts(poller, reads, flights, flights, flights, pages, states), live_s=0.0)
+        self.look = poller.look
 
 
 class _SteppedWatch(Poller):
@@ -118,9 +118,9 @@ class _SteppedWatch(Poller):
         self._tables = reads.open()
 
     def look(self) -> None:
-        self._publish(self._look(self._tables, self._now_s()))
+        self._publish(self._poll(self._tables, self._now_s()))
 
-    async def _fresh_look(self) -> None:
+    async def _fresh_poll(self) -> None:
         self.look()
 
 
@@ -147,7 +147,7 @@ class _WorldTables(OpenTables):
         self._logs: Mapping[str, ShapeLog] = {}
         self._entries: Mapping[str, ShapeEntry] = {}
 
-    def look(self) -> Registry:
+    def refresh(self) -> Registry:
         world = self._world
         registry = world.current() if world.faults.registry_first else None
         world.some_steps(200 if world.faults.registry_first else 3)
@@ -195,7 +195,7 @@ class _WorldReads(LogReads):
 
     def _newest(self, seen: SeenShape) -> tuple[SeenShape, ShapeLog]:
         tables = self.open()
-        tables.look()
+        tables.refresh()
         return tables.seen(seen.shape_id), tables.log_of(seen.shape_id)
 
     def log_pages(self, seen: SeenShape, position: Position, check: Check) -> list[Page]:

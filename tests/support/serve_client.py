@@ -55,7 +55,7 @@ class Server:
         """Answer with other parts, and wait so long for changes."""
         config, self.served.parts = self._config, parts
         self.served.answers = ShapeAnswers(parts, config.source, live_s)
-        self.served.app = ServeApp(config.http, self.served.answers, parts.watch, config.cache.disk_bytes)
+        self.served.app = ServeApp(config.http, self.served.answers, parts.poller, config.cache.disk_bytes)
 
     async def get(self, params: dict[str, Any], **more: Any) -> Response:
         return await self.request(urlencode(params).encode(), **more)
@@ -148,7 +148,7 @@ def config_of(
 async def serving(log: str, shapes: str | None = None, live_s: float = 5.0, **http: Any) -> AsyncIterator[Server]:
     """A server that looks at the log at ``log``."""
     server = Server(config_of(log, shapes, **http), live_s)
-    server.served.parts.watch.start()
+    server.served.parts.poller.start()
     try:
         yield server
     finally:
@@ -166,7 +166,7 @@ class Client:
     rows: State = field(default_factory=dict)
     is_up_to_date: bool = False
     cursor: str = ""
-    told: int = 0
+    sent_lsn: int = 0
 
     def query(self, *, live: bool) -> dict[str, str]:
         found = {**self.params, "offset": self.offset, "log": "full"}
@@ -187,7 +187,7 @@ class Client:
             assert response.json == [{"headers": {"control": "must-refetch"}}]
             self.expired = self.handle or self.expired
             self.handle, self.offset, self.rows, self.is_up_to_date, self.cursor = new, "-1", {}, False, ""
-            self.told += 1
+            self.sent_lsn += 1
         elif response.status == 200:
             self._take(response, live=live and self.is_up_to_date)
         return response

@@ -78,7 +78,7 @@ class HttpFollower(Background):
 
         wait_until(has_rows, f"the rows of {self.shape_id} over HTTP", _TIMEOUT_S)
         first, last = self._handles[0], self._handles[-1]
-        assert last.is_turn_of(first), f"a client of {self.shape_id} began with {first}, and has {last}"
+        assert last.is_generation_of(first), f"a client of {self.shape_id} began with {first}, and has {last}"
 
     def _play(self) -> None:
         while not self.stopping.is_set():

@@ -160,7 +160,7 @@ class Writers:
         number = self.claim.take(checkpoint.claim, rows)
         step()
         ends = checkpoint.ends
-        if not self.claim.knows(checkpoint.claim, checkpoint.batch_id):
+        if not self.claim.covers(checkpoint.claim, checkpoint.batch_id):
             ends = self.log.ends()
         ends = unknown_ends(ends, committed)
         checkpoint.claim, checkpoint.ends = number, ends

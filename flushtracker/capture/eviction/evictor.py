@@ -30,7 +30,7 @@ class StatusClient(Protocol):
 
     answer: PeerAnswer
 
-    def ask(self) -> None: ...
+    def poll(self) -> None: ...
 
 
 class Evictor:
@@ -71,11 +71,11 @@ class Evictor:
 
     def _run(self) -> None:
         while not self._stop.wait(self._tick_s):
-            self._look()
+            self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         for peer in self._peers:
-            peer.ask()
+            peer.poll()
         capture = self._read()
         jobs = [
             answer.status

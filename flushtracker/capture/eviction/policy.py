@@ -1,7 +1,7 @@
 """``EvictionPolicy``: which shape to evict, if any, so that the server can remove the slot's WAL.
 
 An eviction is permanent, and frees nothing if the shape is not what holds the WAL. So a shape is chosen only if all of
-this was true at every check during the grace period (:class:`_Look`):
+this was true at every check during the grace period (:class:`_Sample`):
 
 - the slot's figures and the job's document are current; the job is the only one that knows the source, and has not set
   it aside;
@@ -63,7 +63,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Sample:
     """A check that found everything healthy: which shape holds the ack, since when, and all positions."""
 
     at_ms: int
@@ -98,7 +98,7 @@ class EvictionPolicy:
 
     def __init__(self, rule: EvictionRule) -> None:
         self._rule = rule
-        self._looks: deque[_Look] = deque()
+        self._samples: deque[_Sample] = deque()
         self._order: _Order | None = None
 
     def decide(self, now_ms: int, capture: CaptureStatus, job: JobStatus | None) -> Decision:
@@ -106,7 +106,7 @@ class EvictionPolicy:
         source = _source_of(capture, job)
         reason = _capture_fault(now_ms, capture) or _job_fault(now_ms, job, source)
         if reason is not None or job is None or source is None or capture.slot is None or job.batch_id is None:
-            self._looks.clear()
+            self._samples.clear()
             self._order = None
             return Decision(capture.source or "", None, reason or "there is nothing to decide by")
         order = self._order = _Order.after(
@@ -114,10 +114,10 @@ class EvictionPolicy:
         )
         reason = _holder_fault(source, capture)
         if reason is not None:
-            self._looks.clear()
+            self._samples.clear()
             return Decision(source.source, None, reason)
         holder = source.holders[0]
-        look = _Look(
+        sample = _Sample(
             now_ms,
             source.source,
             holder.shape_id,
@@ -128,10 +128,10 @@ class EvictionPolicy:
             capture.published_lsn or 0,
             capture.slot.written_lsn,
         )
-        first = self._first_look(look)
-        if look.seen_lsn < first.published_lsn:
+        first = self._first_sample(sample)
+        if sample.seen_lsn < first.published_lsn:
             order = self._order = replace(order, since_ms=now_ms)
-        reason = self._not_yet(look, first, holder) or _hang(job)
+        reason = self._not_yet(sample, first, holder) or _hang(job)
         if reason is not None:
             return Decision(source.source, None, reason)
         cause = self._cause(job.at_ms - holder.since_ms, now_ms - order.since_ms, holder, capture.slot)
@@ -155,27 +155,27 @@ class EvictionPolicy:
             return f"{source.holders[0].shape_id!r} must wait: {count}"
         return None
 
-    def _first_look(self, look: _Look) -> _Look:
+    def _first_sample(self, sample: _Sample) -> _Sample:
         """Keep the checks of a little more than the grace period, all of the same stall; return the oldest."""
-        looks = self._looks
-        if looks and (_stall(looks[-1]) != _stall(look) or not 0 <= look.at_ms - looks[-1].at_ms <= FRESH_MS):
-            looks.clear()
-        looks.append(look)
-        while len(looks) > 1 and look.at_ms - looks[1].at_ms >= self._rule.grace_ms:
-            looks.popleft()
-        return looks[0]
+        samples = self._samples
+        if samples and (_stall(samples[-1]) != _stall(sample) or not 0 <= sample.at_ms - samples[-1].at_ms <= FRESH_MS):
+            samples.clear()
+        samples.append(sample)
+        while len(samples) > 1 and sample.at_ms - samples[1].at_ms >= self._rule.grace_ms:
+            samples.popleft()
+        return samples[0]
 
-    def _not_yet(self, look: _Look, first: _Look, holder: Holder) -> str | None:
+    def _not_yet(self, sample: _Sample, first: _Sample, holder: Holder) -> str | None:
         """Why the stall is too short or too small to act on; ``None`` if it is not."""
-        if look.at_ms - first.at_ms < self._rule.grace_ms:
+        if sample.at_ms - first.at_ms < self._rule.grace_ms:
             return f"{holder.shape_id!r} has not held the ack for evict.grace"
         if holder.held_bytes < self._rule.at_least_bytes:
             return f"{holder.shape_id!r} holds {bytes_text(holder.held_bytes)}, less than evict.at_least"
-        if look.batch_id <= first.batch_id:
+        if sample.batch_id <= first.batch_id:
             return "the job has finished no batch for evict.grace"
-        if look.seen_lsn < first.published_lsn:
+        if sample.seen_lsn < first.published_lsn:
             return "the job is behind: it has not seen what was published before"
-        if look.written_lsn <= first.written_lsn:
+        if sample.written_lsn <= first.written_lsn:
             return "the server is idle"
         return None
 
@@ -195,8 +195,8 @@ class EvictionPolicy:
         )
 
 
-def _stall(look: _Look) -> tuple[str, str, int, int]:
-    return look.source, look.shape_id, look.since_ms, look.started_at_ms
+def _stall(sample: _Sample) -> tuple[str, str, int, int]:
+    return sample.source, sample.shape_id, sample.since_ms, sample.started_at_ms
 
 
 def _source_of(capture: CaptureStatus, job: JobStatus | None) -> SourceStatus | None:

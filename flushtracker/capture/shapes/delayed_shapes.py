@@ -125,7 +125,7 @@ class DelayedShapes:
 
     def connect(self, server: PublishableTables) -> None:
         self._server = server
-        self._partly_sent = IncompleteTransactions(server)
+        self._incomplete = IncompleteTransactions(server)
 
     def admit(
         self,
@@ -139,11 +139,11 @@ class DelayedShapes:
         ``unpublished`` has the reasons why tables could not be added to the publication, by OID.
         """
         oids = {binding.oid for _, binding in resolved if not is_unpublished(binding)}
-        at_slot = self._partly_sent.published_before_slot(oids) if is_new_source else frozenset()
-        unnoticed = self._partly_sent.unnoticed(oids - at_slot)
+        at_slot = self._incomplete.published_before_slot(oids) if is_new_source else frozenset()
+        unnoticed = self._incomplete.unnoticed(oids - at_slot)
         unpublished = {**unpublished, **dict.fromkeys(unnoticed, _UNNOTICED)}
         oids -= unnoticed
-        waits = self._partly_sent.transactions(oids)
+        waits = self._incomplete.transactions(oids)
         new, delays = list[NewShape](), dict[str, _Delay]()
         for definition, tables in tables_by_shape(resolved):
             starts_at_slot = all(table.oid in at_slot for table in tables)

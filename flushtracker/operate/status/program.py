@@ -54,7 +54,7 @@ class _Printer:
     def run(self) -> int:
         try:
             if self._watch_s is None:
-                lines, verdict = self._look()
+                lines, verdict = self._check()
                 self._exit_code = verdict.exit_code
                 _write(lines)
             else:
@@ -69,17 +69,17 @@ class _Printer:
         try:
             if self._is_json:
                 while True:
-                    _write(self._look()[0])
+                    _write(self._check()[0])
                     time.sleep(seconds)
             with Screen() as screen:
                 while True:
-                    screen.show(self._look()[0])
+                    screen.show(self._check()[0])
                     time.sleep(seconds)
         except KeyboardInterrupt:
             return
 
-    def _look(self) -> tuple[list[str], Verdict]:
-        overview = self._view.look()
+    def _check(self) -> tuple[list[str], Verdict]:
+        overview = self._view.query()
         verdict = judge(overview, self._limits, self._config_arguments)
         if self._is_json:
             return [json.dumps(overview_json(overview, verdict))], verdict

@@ -56,17 +56,17 @@ class SlotView:
         self._server = f"PostgreSQL at {server_name(config.postgres.connection)}"
         self._acks = AckReader(config.acks, config.storage_options)
         silent = PostgresUnavailableError(f"{self._server} has not answered for {DEADLINE_S:g} s")
-        self._slot_question = TimedCall(self._read_slot, DEADLINE_S, silent)
+        self._slot_call = TimedCall(self._read_slot, DEADLINE_S, silent)
         unread = SinkError(
             f"ack table {config.acks} cannot be read: its storage has not answered for {ACKS_DEADLINE_S:g} s"
         )
-        self._acks_question = TimedCall(self._read_acks, ACKS_DEADLINE_S, unread)
+        self._acks_call = TimedCall(self._read_acks, ACKS_DEADLINE_S, unread)
         unknown = BrokerUnavailableError(f"the registry was not readable within {DEADLINE_S:g} s")
-        self._registry_question = TimedCall(self._read_registry, DEADLINE_S, unknown)
+        self._registry_call = TimedCall(self._read_registry, DEADLINE_S, unknown)
         self._named: dict[str, str] = {}
         """By system identifier of a queried server, the one in its source's name."""
-        self._capture_question = self._of_capture()
-        self._program_questions = {
+        self._capture_call = self._of_capture()
+        self._program_calls = {
             url: TimedCall(
                 partial(read_program_status, url, _STEP_S),
                 DEADLINE_S,
@@ -75,17 +75,17 @@ class SlotView:
             for url in job_urls
         }
 
-    def look(self) -> Overview:
+    def query(self) -> Overview:
         """Query everything in parallel; takes at most the longest deadline."""
-        self._slot_question.ask()
-        self._acks_question.ask()
-        if self._capture_question is not None:
-            self._capture_question.ask()
-        for question in self._program_questions.values():
-            question.ask()
-        server = self._slot_question.answer()
-        programs = {url: question.answer() for url, question in self._program_questions.items()}
-        acks = self._acks_question.answer()
+        self._slot_call.start()
+        self._acks_call.start()
+        if self._capture_call is not None:
+            self._capture_call.start()
+        for call in self._program_calls.values():
+            call.start()
+        server = self._slot_call.result()
+        programs = {url: call.result() for url, call in self._program_calls.items()}
+        acks = self._acks_call.result()
         jobs = (answer.value for answer in programs.values() if isinstance(answer.value, JobStatus))
         names = [source.source for job in jobs for source in job.sources]
         system_id = None if server.value is None else server.value.system_id
@@ -104,7 +104,7 @@ class SlotView:
             others=tuple(_others(programs, job)),
             is_for_upgrade=self._for_upgrade,
             upgrade=None if server.value is None else server.value.upgrade,
-            capture=None if self._capture_question is None else self._capture_question.answer(),
+            capture=None if self._capture_call is None else self._capture_call.result(),
         )
 
     def _of_capture(self) -> TimedCall[CaptureStatus] | None:
@@ -121,8 +121,8 @@ class SlotView:
         source = source_of(slot, self._named.get(system_id or "", system_id), names)
         if source is not None or system_id is None or not any(slot_of(name) == slot for name in names):
             return source
-        self._registry_question.ask()
-        self._named.update(self._registry_question.answer().value or {})
+        self._registry_call.start()
+        self._named.update(self._registry_call.result().value or {})
         return source_of(slot, self._named.get(system_id, system_id), names)
 
     def _read_registry(self) -> dict[str, str]:

@@ -26,38 +26,38 @@ class CallResult(Generic[T]):
 
 
 class TimedCall(Generic[T]):
-    """Calls ``find``. If it has not returned within ``deadline_s``, the answer is the error ``silence``."""
+    """Calls ``find``. If it has not returned within ``deadline_s``, the answer is the error ``timeout_error``."""
 
-    def __init__(self, find: Callable[[], T], deadline_s: float, silence: FlushtrackerError) -> None:
+    def __init__(self, find: Callable[[], T], deadline_s: float, timeout_error: FlushtrackerError) -> None:
         self._find = find
         self._deadline_s = deadline_s
-        self._silence = silence
-        self._asked: _RunningCall[T] | None = None
+        self._timeout_error = timeout_error
+        self._running: _RunningCall[T] | None = None
         self._deadline = 0.0
 
-    def ask(self) -> None:
+    def start(self) -> None:
         """Start the call, unless the previous one is still running."""
         self._deadline = time.monotonic() + self._deadline_s
-        if not self.is_open:
-            self._asked = _RunningCall(self._find)
-            self._asked.start()
+        if not self.is_running:
+            self._running = _RunningCall(self._find)
+            self._running.start()
 
-    def answer(self) -> CallResult[T]:
+    def result(self) -> CallResult[T]:
         """Wait for the answer until the deadline; passes on any exception other than ``FlushtrackerError``."""
-        if self._asked is None:
+        if self._running is None:
             raise RuntimeError("nothing was asked")
-        self._asked.join(max(0.0, self._deadline - time.monotonic()))
-        if self._asked.is_alive():
-            return CallResult(now_ms(), error=self._silence)
-        if isinstance(self._asked.failure, FlushtrackerError):
-            return CallResult(self._asked.ended_at_ms, error=self._asked.failure)
-        if self._asked.failure is not None:
-            raise self._asked.failure
-        return CallResult(self._asked.ended_at_ms, self._asked.value)
+        self._running.join(max(0.0, self._deadline - time.monotonic()))
+        if self._running.is_alive():
+            return CallResult(now_ms(), error=self._timeout_error)
+        if isinstance(self._running.failure, FlushtrackerError):
+            return CallResult(self._running.ended_at_ms, error=self._running.failure)
+        if self._running.failure is not None:
+            raise self._running.failure
+        return CallResult(self._running.ended_at_ms, self._running.value)
 
     @property
-    def is_open(self) -> bool:
-        return self._asked is not None and self._asked.is_alive()
+    def is_running(self) -> bool:
+        return self._running is not None and self._running.is_alive()
 
 
 class _RunningCall(Thread, Generic[T]):

@@ -70,7 +70,7 @@ class LogClaim:
             raise unwritable(self._table.table_uri, error) from error
         return self._claim
 
-    def knows(self, previous: int | None, committed_batch_id: int) -> bool:
+    def covers(self, previous: int | None, committed_batch_id: int) -> bool:
         """Whether a checkpoint with the claim ``previous`` and this last batch is up to date with the log.
 
         It is compared with the log when this claim was taken: until then, another writer could append.

@@ -60,14 +60,14 @@ class ConsumedChanges:
         """Whether more is confirmed than is known to have been read."""
         return any(lsn > self.lsns.get(source, -1) for source, lsn in self._confirmed.items())
 
-    def advance(self, looks: TopicOffsets) -> None:
+    def advance(self, offsets: TopicOffsets) -> None:
         """Update ``lsns`` from the topics and the checkpoint."""
         if self._waiting is None:
             # Before getting the ends, because the topics have everything up to there.
             confirmed = self._confirmed
-            self._waiting = confirmed, looks.ends()
+            self._waiting = confirmed, offsets.ends()
         confirmed, ends = self._waiting
-        read = looks.read()
+        read = offsets.read()
         if read is not None and all(
             read.get(role, {}).get(partition, 0) >= end
             for role, partitions in ends.items()
@@ -79,22 +79,24 @@ class ConsumedChanges:
 class ConsumedThread(PeriodicThread):
     """Calls :meth:`ConsumedChanges.advance` while something is pending; a failure is logged once in a row.
 
-    ``open_looks`` connects to Kafka for one look.
+    ``open_offsets`` connects to Kafka for one look.
     """
 
     thread_type = InheritableThread
 
-    def __init__(self, taken: ConsumedChanges, open_looks: Callable[[], AbstractContextManager[TopicOffsets]]) -> None:
+    def __init__(
+        self, taken: ConsumedChanges, open_offsets: Callable[[], AbstractContextManager[TopicOffsets]]
+    ) -> None:
         super().__init__("taken changes", PERIOD_S, stop_timeout_s=5.0)
-        self._taken, self._open_looks = taken, open_looks
+        self._taken, self._open_offsets = taken, open_offsets
         self._last_error = ""
 
     def run_once(self) -> None:
         if not self._taken.is_pending:
             return
         try:
-            with self._open_looks() as looks:
-                self._taken.advance(looks)
+            with self._open_offsets() as offsets:
+                self._taken.advance(offsets)
             self._last_error = ""
         except Exception as error:  # noqa: BLE001  it must not end the job, which keeps removed shapes until then
             if str(error) != self._last_error:

@@ -78,8 +78,8 @@ class CutInputs:
 class Cuts:
     """``note`` must commit cuts, and return the new ones."""
 
-    def __init__(self, looks: CutInputs, note: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None:
-        self._looks, self._note = looks, note
+    def __init__(self, inputs: CutInputs, note: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None:
+        self._inputs, self._note = inputs, note
         self._noted: dict[str, int] = {}
         self._waiting: tuple[dict[str, int], Ends] | None = None
         """Acks, and the ends of ``shape_changes`` afterwards."""
@@ -90,22 +90,22 @@ class Cuts:
         Raises:
             StateError: the beginning of ``shapes`` was deleted.
         """
-        looks = self._looks
+        inputs = self._inputs
         if self._waiting is None:
-            new = {source: ack for source, ack in looks.acks().items() if ack > self._noted.get(source, -1)}
+            new = {source: ack for source, ack in inputs.acks().items() if ack > self._noted.get(source, -1)}
             if not new:
                 return {}
-            self._waiting = new, looks.ends(SHAPE_CHANGES)
+            self._waiting = new, inputs.ends(SHAPE_CHANGES)
         acks, changes = self._waiting
-        read = looks.read()
+        read = inputs.read()
         if read is None or any(read[SHAPE_CHANGES].get(partition, 0) < end for partition, end in changes.items()):
             return {}
-        entries, ends = read[SHAPES], looks.ends(SHAPES)
+        entries, ends = read[SHAPES], inputs.ends(SHAPES)
         if any(entries.get(partition, 0) != ends.get(partition, 0) for partition in {*entries, *ends}):
             return {}
         # Last: anything deleted from now on was read.
-        _require_whole(looks.begins(SHAPES))
-        self._waiting, gaps = None, looks.gaps()
+        _require_whole(inputs.begins(SHAPES))
+        self._waiting, gaps = None, inputs.gaps()
         whole = {source: ack for source, ack in acks.items() if source not in gaps}
         moved = self._note(whole)
         self._noted |= whole
@@ -121,13 +121,13 @@ def _require_whole(begins: Ends) -> None:
 
 
 class CutsThread(PeriodicThread):
-    """Calls :meth:`Cuts.advance`, and ``tell`` with new cuts; the same failure is logged once in a row, and retried."""
+    """Calls :meth:`Cuts.advance`, and ``on_advance`` with new cuts; the same failure is logged once in a row, and retried."""
 
     thread_type = InheritableThread
 
-    def __init__(self, open_cuts: Callable[[ExitStack], Cuts], tell: Callable[[Mapping[str, int]], None]) -> None:
+    def __init__(self, open_cuts: Callable[[ExitStack], Cuts], on_advance: Callable[[Mapping[str, int]], None]) -> None:
         super().__init__("cuts", _PERIOD_S, stop_timeout_s=5.0)
-        self._open_cuts, self._tell = open_cuts, tell
+        self._open_cuts, self._on_advance = open_cuts, on_advance
         self._stack = ExitStack()
         self._cuts: Cuts | None = None
         self._last_error = ""
@@ -145,7 +145,7 @@ class CutsThread(PeriodicThread):
             self._last_error, self._period_s = str(error), min(2 * self._period_s, _LONGEST_PERIOD_S)
             return
         if moved:
-            self._tell(moved)
+            self._on_advance(moved)
             logger.debug("cuts noted count=%d", len(moved))
 
     def __exit__(self, *error: object) -> None:
@@ -164,11 +164,11 @@ def cuts_thread(
     config: WriteConfig,
     driver: WriteDriver,
     topic_ids: Mapping[str, str],
-    tell: Callable[[Mapping[str, int]], None],
+    on_advance: Callable[[Mapping[str, int]], None],
 ) -> CutsThread:
     """The thread for a job whose ``driver`` reads the topics with these ids; ``config`` must have ``acks``.
 
-    ``tell`` is called with new cuts.
+    ``on_advance`` is called with new cuts.
     """
 
     def open_cuts(stack: ExitStack) -> Cuts:
@@ -195,7 +195,7 @@ def cuts_thread(
         def ends(stream: str) -> Ends:
             return admin.ends(topics[stream], topic_ids[stream])
 
-        looks = CutInputs(last_acks, read, begins, ends, lambda: driver.gap_sources)
-        return Cuts(looks, CutLog(config.sink.log, registry, options).note)
+        inputs = CutInputs(last_acks, read, begins, ends, lambda: driver.gap_sources)
+        return Cuts(inputs, CutLog(config.sink.log, registry, options).note)
 
-    return CutsThread(open_cuts, tell)
+    return CutsThread(open_cuts, on_advance)

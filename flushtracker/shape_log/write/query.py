@@ -225,7 +225,7 @@ def _claim_log(
     kept = StoredEnds(spark, checkpoint)
     before, ends = kept.read()
     number = claim.take(before, last_rows(committed.durable))
-    if not claim.knows(before, committed.batch_id):
+    if not claim.covers(before, committed.batch_id):
         logger.info("reading where the logs end log=%s", log)
         ends = read_log_ends(spark, log)
     ends = unknown_ends(ends, committed)

@@ -56,7 +56,7 @@ class StatusPeer:
         """Stop polling. A request in progress ends by itself, at the latest with its timeout."""
         self._stopping.set()
 
-    def ask(self) -> None:
+    def poll(self) -> None:
         """Request the status once, and keep it."""
         last, self._asked_at_ms = self.answer, now_ms()
         try:
@@ -76,7 +76,7 @@ class StatusPeer:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self.ask()
+            self.poll()
             self._stopping.wait(_PERIOD_S)
 
 

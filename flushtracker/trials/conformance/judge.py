@@ -158,7 +158,7 @@ class Judge:
                 found.append(f"{_name(shape)} was sent items up to {last}, {self._notified_text(shape)}")
         return sorted(found)
 
-    def not_said_again(self) -> list[str]:
+    def not_notified_again(self) -> list[str]:
         """Return the shapes that were notified before the restart, but not since."""
         silent = self.notified.keys() - self.said - self.removed
         missing = sorted(each for each in silent if self.notified[each].tx_offset > self.rows.starts_after(each))

@@ -139,7 +139,7 @@ class Trial:
         self._settle("live")
         self._kill()
         self._start()
-        self._await("again", self._judge.not_said_again)
+        self._await("again", self._judge.not_notified_again)
 
     def _check_snapshots(self) -> None:
         """Take a torn snapshot, then one that contains changes which are sent later.

@@ -26,7 +26,7 @@ def await_ack(view: SlotView, raise_failure: Callable[[], None]) -> None:
     written_lsn: int | None = None
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
-        overview = view.look()
+        overview = view.query()
         if overview.slot.error is not None:
             raise overview.slot.error
         # Capture may not have created the slot yet.

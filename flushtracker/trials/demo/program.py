@@ -59,7 +59,7 @@ def _watch(demo: Demo, slot: SlotView, stop: StopRequest, console: Console, seco
             if not is_added and time.monotonic() - started > _ADD_SHAPE_AFTER_S:
                 demo.add_shape()
                 is_added = True
-            overview = slot.look()
+            overview = slot.query()
             if demo.check_startup(has_ack=overview.ack_lsn is not None):
                 if end is None:
                     end = time.monotonic() + seconds

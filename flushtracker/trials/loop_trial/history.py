@@ -70,7 +70,7 @@ class History:
         """Record a violation, unless the rule already has one."""
         self.violations.setdefault(rule, fact)
 
-    def saw_slot(self, confirmed_lsn: int, ack_lsn: int | None) -> None:
+    def observe_slot(self, confirmed_lsn: int, ack_lsn: int | None) -> None:
         """Note a reading of the slot, and of the last ack, which was read after it."""
         if ack_lsn is not None:
             if ack_lsn < self.ack_lsn:
@@ -82,13 +82,13 @@ class History:
             self.violate("slot", fact)
         self.confirmed_lsn = max(self.confirmed_lsn, confirmed_lsn)
 
-    def saw_acks(self, ack_lsns: Sequence[int]) -> None:
+    def observe_acks(self, ack_lsns: Sequence[int]) -> None:
         """Check all acks of the table, in the order in which they were made."""
         for before, after in pairwise(ack_lsns):
             if after <= before:
                 self.violate("ack", f"the ack {format_lsn(after)} follows {format_lsn(before)}")
 
-    def saw_ledger(self, shape_id: str, rows: Iterable[tuple[int, int]]) -> None:
+    def observe_ledger(self, shape_id: str, rows: Iterable[tuple[int, int]]) -> None:
         """Note a read of a shape of the ledger, which must come after that of the slot and the ack.
 
         ``rows`` has the transaction and the part of each row.
@@ -112,7 +112,7 @@ class History:
             fact = f"{_numbers(missing)} is acknowledged by {format_lsn(covered_lsn)}, but not in {shape_id}"
             self.violate("durable", fact)
 
-    def saw_accounts(self, balances: Sequence[int], count: int) -> None:
+    def observe_accounts(self, balances: Sequence[int], count: int) -> None:
         """Note a read of the accounts' shape; ``count`` accounts exist."""
         self.reads += 1
         if (len(balances), sum(balances)) != (count, self.total):

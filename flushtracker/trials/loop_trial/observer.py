@@ -29,21 +29,21 @@ _SLOT: Final = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE
 class Observer:
     """``raise_failure`` is called before each reading; ``lock`` guards the history."""
 
-    def __init__(self, places: TrialSetup, history: History, lock: Lock, raise_failure: Callable[[], None]) -> None:
-        self._places = places
+    def __init__(self, setup: TrialSetup, history: History, lock: Lock, raise_failure: Callable[[], None]) -> None:
+        self._setup = setup
         self._history = history
         self._lock = lock
         self._raise_failure = raise_failure
-        self._acks = AckReader(places.acks, places.storage_options)
+        self._acks = AckReader(setup.acks, setup.storage_options)
         self._reader: ShapeLogReader | None = None
         self._source: str | None = None
 
     def await_shapes(self, timeout_s: float) -> bool:
         """Wait until each shape can be read; returns false after the timeout."""
-        ids = [definition.id for definition in load_shapes(self._places.shapes_file)]
+        ids = [definition.id for definition in load_shapes(self._setup.shapes_file)]
         return self._wait(lambda: all(map(self._can_read, ids)), timeout_s)
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Read everything once: the slot, the acks, then the shapes."""
         self._raise_failure()
         confirmed_lsn = self._confirmed_lsn()
@@ -52,51 +52,51 @@ class Observer:
         ack_lsn = None if self._source is None else self._acks.last_ack(self._source)
         if confirmed_lsn is not None:
             with self._lock:
-                self._history.saw_slot(confirmed_lsn, ack_lsn)
+                self._history.observe_slot(confirmed_lsn, ack_lsn)
         self._read_shapes()
 
-    def look_for(self, seconds: float) -> None:
+    def observe_for(self, seconds: float) -> None:
         """Repeat :meth:`look` for this time, at least once."""
         deadline = time.monotonic() + seconds
-        self.look()
+        self.observe()
         while (left_s := deadline - time.monotonic()) > 0 and not self._history.violations:
             time.sleep(min(_POLL_S, left_s))
-            self.look()
+            self.observe()
 
     def await_progress(self, timeout_s: float) -> bool:
         """Repeat :meth:`look` until the slot advances; returns whether it has, or a rule was violated."""
         before = self._history.confirmed_lsn
 
         def has_advanced() -> bool:
-            self.look()
+            self.observe()
             return self._history.confirmed_lsn > before or bool(self._history.violations)
 
         return self._wait(has_advanced, timeout_s)
 
     def check_end(self, timeout_s: float) -> None:
         """Wait until everything is confirmed, then make the final checks; the workload must have stopped."""
-        with closing(connect(self._places.connection)) as connection:
+        with closing(connect(self._setup.connection)) as connection:
             ((end,),) = rows(connection, "SELECT pg_current_wal_insert_lsn()::text")
 
         def is_confirmed() -> bool:
-            self.look()
+            self.observe()
             return self._history.confirmed_lsn >= parse_lsn(end) or bool(self._history.violations)
 
         if not self._wait(is_confirmed, timeout_s):
             self._history.violate("live", f"the slot has not reached {end} after {timeout_s:.0f} s without changes")
             return
-        self.look()
+        self.observe()
         if self._history.violations:
             return
-        acks = read_ack_history(self._places.acks, self._places.storage_options).acks
+        acks = read_ack_history(self._setup.acks, self._setup.storage_options).acks
         # The table has no order of its own, so use the commit times.
-        self._history.saw_acks([ack.ack_lsn for ack in sorted(acks, key=lambda each: each.acked_at)])
+        self._history.observe_acks([ack.ack_lsn for ack in sorted(acks, key=lambda each: each.acked_at)])
         self._history.end()
         self._check_folds()
 
     def _check_folds(self) -> None:
-        shapes = {definition.id: definition for definition in load_shapes(self._places.shapes_file)}
-        with closing(connect(self._places.connection)) as connection:
+        shapes = {definition.id: definition for definition in load_shapes(self._setup.shapes_file)}
+        with closing(connect(self._setup.connection)) as connection:
             table_rows = partial(shape_rows, connection)
             for shape_id, _, difference in differences(self._open(), shapes, table_rows):
                 if difference is not None:
@@ -105,12 +105,12 @@ class Observer:
     def _confirmed_lsn(self) -> int | None:
         """Return the slot's confirmed LSN, or ``None`` while the server cannot be asked."""
         try:
-            with closing(connect(self._places.connection)) as connection:
-                found = rows(connection, _SLOT, [self._places.name])
+            with closing(connect(self._setup.connection)) as connection:
+                found = rows(connection, _SLOT, [self._setup.name])
         except PostgresError:
             return None
         if not found:
-            raise SlotError(f"the replication slot {self._places.name} is gone: somebody else has dropped it")
+            raise SlotError(f"the replication slot {self._setup.name} is gone: somebody else has dropped it")
         return parse_lsn(found[0][0])
 
     def _read_shapes(self) -> None:
@@ -119,10 +119,10 @@ class Observer:
                 table = self._open().read_rows(shape_id).rows
                 found = zip(*(map(int, table[name].to_pylist()) for name in ("txn", "part")), strict=True)
                 with self._lock:
-                    self._history.saw_ledger(shape_id, found)
+                    self._history.observe_ledger(shape_id, found)
             balances = [int(text) for text in self._open().read_rows(ACCOUNTS_SHAPE).rows["balance"].to_pylist()]
             with self._lock:
-                self._history.saw_accounts(balances, ACCOUNTS)
+                self._history.observe_accounts(balances, ACCOUNTS)
         except (ShapeEndedError, DecodeError) as error:
             # No shape may end without a reason, and every log must fold.
             self._history.violate("exact", str(error))
@@ -138,7 +138,7 @@ class Observer:
 
     def _open(self) -> ShapeLogReader:
         if self._reader is None:
-            self._reader = ShapeLogReader(self._places.log, self._places.registry, self._places.storage_options)
+            self._reader = ShapeLogReader(self._setup.log, self._setup.registry, self._setup.storage_options)
         return self._reader
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:

@@ -33,7 +33,7 @@ class Plan:
 
 
 def play(
-    plan: Plan, places: TrialSetup, history: History, programs: Programs, report: Callable[[Part | None], None]
+    plan: Plan, setup: TrialSetup, history: History, programs: Programs, report: Callable[[Part | None], None]
 ) -> None:
     """Run until all kills are done, or a rule is violated; ``report`` is called after each kill and each pause.
 
@@ -41,12 +41,12 @@ def play(
         FlushtrackerError: a program has exited on its own, or something cannot be reached: the trial has no verdict.
     """
     rng, lock = random.Random(plan.seed), Lock()  # noqa: S311  reproducible
-    observer = Observer(places, history, lock, programs.raise_failure)
+    observer = Observer(setup, history, lock, programs.raise_failure)
     if not observer.await_shapes(plan.timeout_s):
         history.violate("live", f"the shapes cannot be read {plan.timeout_s:.0f} s after the start")
     kills = 0
     while kills < plan.kills and not history.violations:
-        with Workload(places.connection, places.name, history, lock, rng.randrange(1 << 30)) as workload:
+        with Workload(setup.connection, setup.name, history, lock, rng.randrange(1 << 30)) as workload:
             for _ in range(min(_REST_EVERY, plan.kills - kills)):
                 _await_moment(plan, observer, history, rng)
                 if history.violations:
@@ -57,7 +57,7 @@ def play(
                 report(part)
             if not history.violations:
                 # The program killed last should have work to do.
-                observer.look_for(rng.uniform(0, plan.longest_delay_s))
+                observer.observe_for(rng.uniform(0, plan.longest_delay_s))
         if workload.failure is not None:
             raise workload.failure
         if not history.violations:
@@ -69,4 +69,4 @@ def _await_moment(plan: Plan, observer: Observer, history: History, rng: random.
     if rng.random() < _PROGRESS_CHANCE and not observer.await_progress(plan.timeout_s):
         history.violate("live", f"the slot has not advanced for {plan.timeout_s:.0f} s, while changes are written")
     if not history.violations:
-        observer.look_for(rng.uniform(0, plan.longest_delay_s))
+        observer.observe_for(rng.uniform(0, plan.longest_delay_s))

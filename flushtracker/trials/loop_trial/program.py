@@ -38,19 +38,19 @@ def run(arguments: argparse.Namespace, module: str = "flushtracker") -> int:
     folder = new_folder(arguments.data.absolute() / name)
     rng = Random(seed)  # noqa: S311  reproducible
     settings = {"flush": rng.choice(["batch", "hold"]), "write_unit": rng.choice(["txn", "txn_fragment"])}
-    places = create_setup(arguments.config, name, folder, **settings)
+    setup = create_setup(arguments.config, name, folder, **settings)
     chosen = " ".join(f"{key}={value}" for key, value in settings.items())
     _print(f"seed {seed}, {chosen}; configurations and logs in {folder}", arguments)
     _print(f"schema, publication and slot {name} and topics {name}.* are removed at the end", arguments)
     _print(f"if this command is killed: SELECT pg_drop_replication_slot('{name}'), or the slot retains WAL", arguments)
     plan = Plan(arguments.kills, seed, arguments.timeout, min(arguments.timeout / 8, 8.0))
-    with TrialResources(places) as belongings:
-        history = History(TOTAL, belongings.first_lsn)
+    with TrialResources(setup) as resources:
+        history = History(TOTAL, resources.first_lsn)
         progress = _Progress(history)
         is_complete = False
         try:
-            with Programs(places, folder, module) as programs:
-                play(plan, places, history, programs, progress.report)
+            with Programs(setup, folder, module) as programs:
+                play(plan, setup, history, programs, progress.report)
                 is_complete = not history.violations
         except KeyboardInterrupt:
             _print("stopped before its end", arguments)

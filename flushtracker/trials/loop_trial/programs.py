@@ -19,8 +19,8 @@ class Programs:
     Python runs ``module`` in place of flushtracker.
     """
 
-    def __init__(self, places: TrialSetup, folder: Path, module: str = "flushtracker") -> None:
-        self._places = places
+    def __init__(self, setup: TrialSetup, folder: Path, module: str = "flushtracker") -> None:
+        self._setup = setup
         self._folder = folder
         self._module = module
         self._running: dict[Part, GuardedProcess] = {}
@@ -49,7 +49,7 @@ class Programs:
         scratch = self._folder / "scratch"
         scratch.mkdir(exist_ok=True)
         # Killed Spark drivers leave temporary files behind.
-        places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
-        command = [sys.executable, "-m", self._module, _COMMANDS[part], "--config", str(self._places.files[part])]
+        setup = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
+        command = [sys.executable, "-m", self._module, _COMMANDS[part], "--config", str(self._setup.files[part])]
         log = self._folder / f"{part}.log"
-        self._running[part] = GuardedProcess(part, command, log=log, env={**os.environ, **self._places.env, **places})
+        self._running[part] = GuardedProcess(part, command, log=log, env={**os.environ, **self._setup.env, **setup})

@@ -29,9 +29,9 @@ _CREATE_SLOT: Final = "SELECT lsn::text FROM pg_create_logical_replication_slot(
 class TrialResources:
     """A context manager that creates everything and removes it again. ``first_lsn`` is where the slot begins."""
 
-    def __init__(self, places: TrialSetup) -> None:
+    def __init__(self, setup: TrialSetup) -> None:
         self.first_lsn = -1
-        self._places = places
+        self._setup = setup
         self._undo: list[tuple[str, Callable[[], object]]] = []
 
     def __enter__(self) -> "TrialResources":
@@ -46,10 +46,10 @@ class TrialResources:
         self._remove()
 
     def _create(self) -> None:
-        name = self._places.name
-        self._places.shapes_file.write_text(json.dumps({"shapes": shape_definitions(name)}))
-        admin = TopicAdmin(self._places.kafka)
-        with closing(connect(self._places.connection)) as connection:
+        name = self._setup.name
+        self._setup.shapes_file.write_text(json.dumps({"shapes": shape_definitions(name)}))
+        admin = TopicAdmin(self._setup.kafka)
+        with closing(connect(self._setup.connection)) as connection:
             if taken := rows(connection, _TAKEN, {"name": name}):
                 raise ConfigError(f"the server has a {taken[0][0]} {name} already, and nothing of it is touched")
             self._undo.append((f"schema {name}", lambda: self._execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")))
@@ -73,17 +73,17 @@ class TrialResources:
                 logger.error("left behind what=%r error=%s", what, error)  # noqa: TRY400  one line
 
     def _execute(self, statement: str) -> None:
-        with closing(connect(self._places.connection)) as connection:
+        with closing(connect(self._setup.connection)) as connection:
             rows(connection, statement)
 
     def _drop_slot(self) -> None:
         """Retries for a while, because the server may not have noticed at once that capture was killed."""
         drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
         deadline = time.monotonic() + _DROP_TIMEOUT_S
-        with closing(connect(self._places.connection)) as connection:
+        with closing(connect(self._setup.connection)) as connection:
             while time.monotonic() < deadline:
                 with suppress(PostgresError):
-                    rows(connection, drop, [self._places.name])
+                    rows(connection, drop, [self._setup.name])
                     return
                 time.sleep(_POLL_S)
-            rows(connection, drop, [self._places.name])
+            rows(connection, drop, [self._setup.name])

@@ -58,7 +58,7 @@ def create_setup(file: Path, name: str, folder: Path, *, flush: str, write_unit:
     place, values = f"{root.text('place').value.rstrip('/')}/{name}", _Values()
     postgres = root.mapping("postgres")
     postgres.allow("connection")
-    places = TrialSetup(
+    setup = TrialSetup(
         name=name,
         connection=read_connection(postgres),
         kafka=_kafka(root.mapping("kafka"), name),
@@ -71,21 +71,21 @@ def create_setup(file: Path, name: str, folder: Path, *, flush: str, write_unit:
         env=values.env,
     )
     clients = _Clients(
-        connection=values.refer(places.connection),
-        brokers=values.refer(places.kafka.options),
+        connection=values.refer(setup.connection),
+        brokers=values.refer(setup.kafka.options),
         streams=values.refer(_source_options(root)),
         storage_options=values.refer(_scalars(root, "storage_options")),
     )
     storage, spark = _storage(root, values), values.refer(_scalars(root, "spark"))
     settings = {
-        "capture": _capture(places, clients),
-        "tracker": _tracker(places, place, clients) | {"spark": spark},
-        "writers": _writers(places, place, clients) | {"spark": spark, "flush": flush, "write_unit": write_unit},
+        "capture": _capture(setup, clients),
+        "tracker": _tracker(setup, place, clients) | {"spark": spark},
+        "writers": _writers(setup, place, clients) | {"spark": spark, "flush": flush, "write_unit": write_unit},
     }
-    for part, path in places.files.items():
+    for part, path in setup.files.items():
         # JSON is YAML.
         path.write_text(json.dumps(settings[part] | {"storage": storage}, indent=2))
-    return places
+    return setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +149,12 @@ def _scalars(section: YamlMapping, key: str) -> dict[str, str]:
     return {} if options is None else options.scalars()
 
 
-def _capture(places: TrialSetup, clients: _Clients) -> dict[str, Any]:
-    kafka = places.kafka
+def _capture(setup: TrialSetup, clients: _Clients) -> dict[str, Any]:
+    kafka = setup.kafka
     return {
-        "postgres": {"connection": clients.connection, "slot": places.name, "publication": places.name},
-        "shapes": str(places.shapes_file),
-        "acks": places.acks,
+        "postgres": {"connection": clients.connection, "slot": setup.name, "publication": setup.name},
+        "shapes": str(setup.shapes_file),
+        "acks": setup.acks,
         "storage_options": clients.storage_options,
         "kafka": {
             "bootstrap_servers": kafka.bootstrap_servers,
@@ -170,13 +170,13 @@ def _capture(places: TrialSetup, clients: _Clients) -> dict[str, Any]:
     }
 
 
-def _tracker(places: TrialSetup, place: str, clients: _Clients) -> dict[str, Any]:
-    topics = places.kafka.topics
+def _tracker(setup: TrialSetup, place: str, clients: _Clients) -> dict[str, Any]:
+    topics = setup.kafka.topics
     return {
-        "source": {**_streams(places, clients), "fragments": topics.fragments, "flushes": topics.flushes},
+        "source": {**_streams(setup, clients), "fragments": topics.fragments, "flushes": topics.flushes},
         "state": {"checkpoint": f"{place}/checkpoint", **_STATE},
         "sink": {
-            "acks": places.acks,
+            "acks": setup.acks,
             "dead_letters": f"{place}/dead_letters",
             "storage_options": clients.storage_options,
         },
@@ -184,23 +184,23 @@ def _tracker(places: TrialSetup, place: str, clients: _Clients) -> dict[str, Any
     }
 
 
-def _writers(places: TrialSetup, place: str, clients: _Clients) -> dict[str, Any]:
-    topics = places.kafka.topics
+def _writers(setup: TrialSetup, place: str, clients: _Clients) -> dict[str, Any]:
+    topics = setup.kafka.topics
     return {
-        "source": {**_streams(places, clients), "shape_changes": topics.shape_changes, "shapes": topics.shapes},
+        "source": {**_streams(setup, clients), "shape_changes": topics.shape_changes, "shapes": topics.shapes},
         "flushes": {"topic": topics.flushes, "options": clients.brokers},
         "state": {"checkpoint": f"{place}/write_checkpoint", **_STATE},
-        "sink": {"log": places.log, "shapes": places.registry, "storage_options": clients.storage_options},
+        "sink": {"log": setup.log, "shapes": setup.registry, "storage_options": clients.storage_options},
         "snapshot": "auto",
-        "postgres": {"connection": clients.connection, "publication": places.name, "connections": 1},
+        "postgres": {"connection": clients.connection, "publication": setup.name, "connections": 1},
         "trigger": _TRIGGER,
     }
 
 
-def _streams(places: TrialSetup, clients: _Clients) -> dict[str, Any]:
+def _streams(setup: TrialSetup, clients: _Clients) -> dict[str, Any]:
     return {
         "format": "kafka",
-        "bootstrap_servers": places.kafka.bootstrap_servers,
+        "bootstrap_servers": setup.kafka.bootstrap_servers,
         "options": clients.streams,
         "retry_timeout": _RETRY_TIMEOUT,
     }

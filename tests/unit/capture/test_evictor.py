@@ -27,7 +27,7 @@ class StandInPeer:
         self._world = world
         self.error: str | None = None
 
-    def ask(self) -> None:
+    def poll(self) -> None:
         self._world.tick()
         status = None if self.error else self._world.job_status()
         self.answer = PeerAnswer("http://job", status, self._world.now_ms, self.error)
@@ -50,7 +50,7 @@ def evictions_of(evictor: Evictor, source: str = SOURCE, wait_s: float = 0.0) ->
     """Let the evictor look three times, and then act."""
     subscriptions = StandInSubscriptions()
     for _ in range(3):
-        evictor._look()
+        evictor._check()
     time.sleep(wait_s)
     evictor.evict(source, subscriptions)
     evictor.evict(source, subscriptions)
@@ -103,7 +103,7 @@ class SilentPeer:
     def __init__(self) -> None:
         self.answer = PeerAnswer("http://writers", error="Connection refused")
 
-    def ask(self) -> None:
+    def poll(self) -> None:
         """Nobody answers."""
 
 

@@ -18,11 +18,11 @@ SILENCE = SinkError("it has not answered")
 def test_answer_has_the_value_and_its_time() -> None:
     """Or ``None``, which is a value as well."""
     question = TimedCall(lambda: 7, 5.0, SILENCE)
-    question.ask()
-    answer = question.answer()
-    assert (answer.value, answer.error) == (7, None)
-    assert abs(answer.at_ms / 1000 - time.time()) < 5
-    assert not question.is_open
+    question.start()
+    result = question.result()
+    assert (result.value, result.error) == (7, None)
+    assert abs(result.at_ms / 1000 - time.time()) < 5
+    assert not question.is_running
 
 
 def test_error_is_an_answer() -> None:
@@ -32,16 +32,16 @@ def test_error_is_an_answer() -> None:
         raise ConfigError("no")
 
     question = TimedCall(fail, 5.0, SILENCE)
-    question.ask()
-    assert str(question.answer().error) == "no"
+    question.start()
+    assert str(question.result().error) == "no"
 
 
 def test_unexpected_error_is_raised_where_the_answer_is_wanted() -> None:
     """In the thread it would be lost."""
     question = TimedCall(lambda: 1 // 0, 5.0, SILENCE)
-    question.ask()
+    question.start()
     with pytest.raises(ZeroDivisionError):
-        question.answer()
+        question.result()
 
 
 def test_question_without_an_answer_is_left_and_not_asked_again() -> None:
@@ -55,14 +55,14 @@ def test_question_without_an_answer_is_left_and_not_asked_again() -> None:
 
     question = TimedCall(hang, 0.1, SILENCE)
     for _ in range(3):
-        question.ask()
-        assert question.answer().error is SILENCE
-        assert question.is_open
+        question.start()
+        assert question.result().error is SILENCE
+        assert question.is_running
     assert len(calls) == 1
     release.set()
-    wait_until(lambda: not question.is_open, "its end", 10)
-    question.ask()
-    assert question.answer().value == 7
+    wait_until(lambda: not question.is_running, "its end", 10)
+    question.start()
+    assert question.result().value == 7
     assert len(calls) == 2
 
 
@@ -71,6 +71,6 @@ def test_job_that_sends_a_byte_at_a_time_is_left_at_the_deadline() -> None:
     with raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", byte_every_s=0.05) as port:
         question = TimedCall(lambda: read_program_status(f"http://127.0.0.1:{port}", 3), 0.5, SILENCE)
         with OwnTime() as own:
-            question.ask()
-            assert question.answer().error is SILENCE
+            question.start()
+            assert question.result().error is SILENCE
         assert own.seconds < 3

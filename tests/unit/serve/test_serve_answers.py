@@ -64,7 +64,7 @@ async def test_client_gets_the_rows_and_then_the_changes(log: str) -> None:
             "pk_index": 0,
         }
         append(log, [item((20, 0), "update", "a", {"id": "a", "note": "x"}), item((20, 4), "delete", "b"), commit(20)])
-        await server.served.parts.watch.current(fresh=True)
+        await server.served.parts.poller.current(fresh=True)
         second = await client.step(server)
         assert (client.offset, client.rows) == ("20_0", {"a": {"id": "a", "note": "x"}})
         headers = [message["headers"] for message in second.json]
@@ -91,12 +91,12 @@ async def test_waiting_client_is_answered_as_soon_as_there_is_more(log: str) -> 
         gone = asyncio.Event()
         lost = asyncio.create_task(server.get(clients[0].query(live=True), gone=gone))
         waiting = [asyncio.create_task(client.step(server, live=True)) for client in clients]
-        watch = server.served.parts.watch
-        while watch.waiting < 101:
+        poller = server.served.parts.poller
+        while poller.waiting < 101:
             await asyncio.sleep(0.01)
         gone.set()
         assert (await lost).status == 0
-        assert watch.waiting == 100
+        assert poller.waiting == 100
         began = time.monotonic()
         append(log, inserts(20, "b"))
         await asyncio.gather(*waiting)
@@ -104,7 +104,7 @@ async def test_waiting_client_is_answered_as_soon_as_there_is_more(log: str) -> 
         assert {client.offset for client in clients} == {"20_0"}
         assert all(client.is_up_to_date for client in clients)
         assert server.served.parts.log_flights.started == 1
-        assert watch.waiting == 0
+        assert poller.waiting == 0
 
 
 async def test_waiting_client_gets_an_empty_answer_in_the_end(log: str) -> None:
@@ -136,14 +136,14 @@ async def test_rows_and_log_come_in_pages_of_whole_transactions(log: str, monkey
             if client.is_up_to_date:
                 break
         assert pages > 10
-        await one.served.parts.watch.current(fresh=True)
+        await one.served.parts.poller.current(fresh=True)
         client.is_up_to_date = False
         await client.sync(one)
         assert len(client.rows) == 102
         late = Client(USERS, offset="10_0", handle=client.handle)
         for number in range(200, 260):
             append(log, inserts(number, *(f"t{number}-{n}" for n in range(3))))
-        await one.served.parts.watch.current(fresh=True)
+        await one.served.parts.poller.current(fresh=True)
         sizes, reads = [], one.served.parts.log_flights.started
         while not late.is_up_to_date:
             response = await late.step(one)
@@ -167,7 +167,7 @@ async def test_rows_made_again_for_an_old_offset_are_not_the_newest(log: str, mo
         assert not client.is_up_to_date
         append(log, inserts(20, "later"))
         append(log, [item((30, 0), "delete", "k000"), commit(30)])
-        await other.served.parts.watch.current(fresh=True)
+        await other.served.parts.poller.current(fresh=True)
         ahead = await other.get({**USERS, "offset": "10_0", "handle": str(client.handle)})
         assert ahead.headers["electric-offset"] == "30_0"
         while not client.is_up_to_date:
@@ -189,7 +189,7 @@ async def test_transaction_that_is_too_large_is_taken_as_rows(log: str, monkeypa
         await client.sync(server)
         append(log, inserts(20, *(f"k{n:03}" for n in range(200))))
         await client.step(server, live=True)
-        assert client.told == 1
+        assert client.sent_lsn == 1
         await client.sync(server)
         assert (len(client.rows), client.offset) == (201, "20_0")
 
@@ -244,7 +244,7 @@ async def test_waiting_client_that_goes_away_ends_its_read(
         gone = asyncio.Event()
         query = client.query(live=True) | ({"live_sse": "true"} if is_sse else {})
         lost = asyncio.create_task(server.get(query, gone=gone))
-        while not server.served.parts.watch.waiting:
+        while not server.served.parts.poller.waiting:
             await asyncio.sleep(0.01)
         append(log, inserts(20, "b"))
         flights = server.served.parts.log_flights
@@ -261,7 +261,7 @@ def test_read_that_is_abandoned_ends_before_its_rows_are_sorted(log: str, monkey
     append(log, inserts(10, "a", "b"))
     reads = LogReads(LogConfig(log, f"{log}_shapes"), None)
     tables = reads.open()
-    tables.look()
+    tables.refresh()
     found = tables.seen("users").found
 
     def abandoned() -> None:
@@ -282,13 +282,13 @@ async def test_error_of_a_shape_is_a_new_one_for_each_request(log: str) -> None:
     entry = shape_entry("new")
     again(log, replace(entry, definition=replace(entry.definition, snapshot=True, incarnation=2)), 5)
     async with serving(log) as server:
-        watch, errors = server.served.parts.watch, list[Exception]()
+        poller, errors = server.served.parts.poller, list[Exception]()
         for _ in range(3):
             with pytest.raises(SnapshotMissingError) as raised:
-                await watch.shape("new")
+                await poller.shape("new")
             errors.append(raised.value)
         assert len(set(map(id, errors))) == len(set(map(str, errors))) + 2 == 3
-        assert not any(isinstance(each, BaseException) for each in watch.view.shapes.values())
+        assert not any(isinstance(each, BaseException) for each in poller.view.shapes.values())
 
 
 async def test_handle_that_was_dropped_is_not_given_again(log: str) -> None:
@@ -318,16 +318,16 @@ async def test_server_that_is_behind_looks_before_it_answers(log: str) -> None:
     async with serving(log) as server:
         client = Client(USERS)
         await client.sync(server)
-        server.served.parts.watch._poll_s = 1_000
-        await server.served.parts.watch.current(fresh=True)
+        server.served.parts.poller._poll_s = 1_000
+        await server.served.parts.poller.current(fresh=True)
         append(log, inserts(20, "b"))
         ahead = Client(USERS, offset="20_0", handle=client.handle)
         response = await ahead.step(server)
-        assert (response.status, ahead.offset, ahead.told) == (200, "20_0", 0)
+        assert (response.status, ahead.offset, ahead.sent_lsn) == (200, "20_0", 0)
         append(log, inserts(30, "c"))
-        told = Client(USERS, handle=client.handle, expired="0123456789abcdef-0-0")
-        await told.sync(server)
-        assert (told.offset, set(told.rows)) == ("30_0", {"a", "b", "c"})
+        sent_lsn = Client(USERS, handle=client.handle, expired="0123456789abcdef-0-0")
+        await sent_lsn.sync(server)
+        assert (sent_lsn.offset, set(sent_lsn.rows)) == ("30_0", {"a", "b", "c"})
         beyond = await server.get({**USERS, "offset": "99_0", "handle": str(client.handle)})
         assert beyond.status == 409
 
@@ -336,7 +336,7 @@ async def test_storage_that_fails_is_not_remembered(log: str, monkeypatch: pytes
     """A look or a read that fails is a 503 that says when to try again, and the next one is right, without a change."""
     append(log, inserts(10, "a"))
     fails = False
-    look, log_of, rows_of = OpenTables.look, OpenTables.log, OpenTables.rows
+    look, log_of, rows_of = OpenTables.refresh, OpenTables.log, OpenTables.rows
 
     def failing(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -346,11 +346,11 @@ async def test_storage_that_fails_is_not_remembered(log: str, monkeypatch: pytes
 
         return call
 
-    monkeypatch.setattr(OpenTables, "look", failing(look))
+    monkeypatch.setattr(OpenTables, "refresh", failing(look))
     monkeypatch.setattr(OpenTables, "log", failing(log_of))
     monkeypatch.setattr(OpenTables, "rows", failing(rows_of))
     async with serving(log) as server:
-        await server.served.parts.watch.shape("users")
+        await server.served.parts.poller.shape("users")
         fails = True
         response = await Client(USERS).step(server)
         assert (response.status, response.headers["retry-after"]) == (503, "2")
@@ -394,9 +394,9 @@ async def test_server_without_a_recent_look_answers_nothing(log: str) -> None:
     append(log, inserts(10, "a"))
     async with serving(log) as server:
         await Client(USERS).sync(server)
-        watch = server.served.parts.watch
-        watch.close()
-        watch.view = replace(watch.view, began_s=watch.view.began_s - 31)
+        poller = server.served.parts.poller
+        poller.close()
+        poller.view = replace(poller.view, began_s=poller.view.began_s - 31)
         response = await server.get({**USERS, "offset": "-1"})
         assert response.status == 503
         assert (await server.request(path=b"/readyz")).status == 503
@@ -431,7 +431,7 @@ async def test_ended_shape_stops_its_clients_with_the_reason(log: str) -> None:
         client = Client(USERS)
         await client.sync(server)
         waiting = asyncio.create_task(client.step(server, live=True))
-        while not server.served.parts.watch.waiting:
+        while not server.served.parts.poller.waiting:
             await asyncio.sleep(0.01)
         reason = "table public.users was renamed to public.people"
         again(log, shape_entry(removed_at=LogOffset(12, 0), ended_because=reason), 5)
@@ -447,7 +447,7 @@ async def test_server_that_is_behind_stops_no_client_of_a_shape_that_has_begun_a
     ended = shape_entry(removed_at=LogOffset(12, 0), ended_because="its owner said so")
     again(log, ended, 5)
     behind = Server(replace(config_of(log), poll_ms=3_600_000))
-    behind.served.parts.watch.start()
+    behind.served.parts.poller.start()
     try:
         assert (await behind.get({**USERS, "offset": "-1"})).status == 410
         definition = replace(ended.definition, snapshot=True, incarnation=2)
@@ -484,7 +484,7 @@ async def test_snapshot_that_is_taken_again_and_rows_in_it(log: str) -> None:
         append(log, inserts(60, "b"))
         await client.step(server, live=True)
         await client.sync(server)
-        assert (client.told, set(client.rows)) == (1, {"a", "old", "b"})
+        assert (client.sent_lsn, set(client.rows)) == (1, {"a", "old", "b"})
 
 
 async def test_log_that_was_replaced_gets_another_handle(
@@ -499,7 +499,7 @@ async def test_log_that_was_replaced_gets_another_handle(
         Path(log).rename(tmp_path / "gone")
         create_shape_log(log)
         append(log, inserts(10, "z"))
-        while not client.told:
+        while not client.sent_lsn:
             await client.step(server)
         await client.sync(server)
         assert set(client.rows) == {"z"}
@@ -516,9 +516,9 @@ async def test_columns_that_a_client_does_not_know_begin_again(log: str) -> None
         RegistryTable(f"{log}_shapes").append(
             [replace(table, binding=replace(table.binding, columns=columns)).to_json()], _NOW + timedelta(seconds=5)
         )
-        await server.served.parts.watch.current(fresh=True)
+        await server.served.parts.poller.current(fresh=True)
         await client.step(server)
-        assert client.told == 1
+        assert client.sent_lsn == 1
         first = await client.step(server)
         assert json.loads(first.headers["electric-schema"])["id"]["type"] == "int8"
 
@@ -551,7 +551,7 @@ async def test_event_stream_says_up_to_date_after_each_part(log: str, monkeypatc
         events = events_of(found)
         assert [event["headers"].get("global_last_seen_lsn") for event in events] == ["10", None, "20", None, "30"]
         append(log, [item((40, 0), "truncate"), commit(40)])
-        await server.served.parts.watch.current(fresh=True)
+        await server.served.parts.poller.current(fresh=True)
         response = await server.get({**query, "offset": "30_0"})
         assert response.status == 409
 
@@ -567,7 +567,7 @@ async def test_event_stream_says_up_to_date_only_at_the_end(log: str, monkeypatc
         await client.sync(server)
         for tx in (20, 30, 40, 50):
             append(log, inserts(tx, f"k{tx}"))
-        await server.served.parts.watch.current(fresh=True)
+        await server.served.parts.poller.current(fresh=True)
         response = await server.get({**client.query(live=True), "live_sse": "true"})
         events = events_of(response)
         assert [event["headers"].get("global_last_seen_lsn") for event in events] == [None] * 4 + ["50"]
@@ -583,7 +583,7 @@ async def test_caches_keep_only_what_they_may_give_again(log: str, monkeypatch: 
         await client.sync(server)
         for tx in (20, 30, 40):
             append(log, inserts(tx, f"k{tx}"))
-        await server.served.parts.watch.current(fresh=True)
+        await server.served.parts.poller.current(fresh=True)
         handle = str(client.handle)
         later = {**USERS, "offset": "10_0", "handle": handle}
         brief = "public, max-age=5, stale-while-revalidate=5"
@@ -606,8 +606,8 @@ async def test_client_that_was_told_begins_with_rows_as_of_its_request(log: str)
         client, late = Client(USERS), Client(USERS)
         await client.sync(server)
         append(log, inserts(20, "b"))
-        told = await server.get({**USERS, "offset": "-1", "handle": str(client.handle)})
-        assert told.headers["electric-offset"] == "20_0"
+        sent_lsn = await server.get({**USERS, "offset": "-1", "handle": str(client.handle)})
+        assert sent_lsn.headers["electric-offset"] == "20_0"
         await late.step(server)
         assert late.offset == "20_0"
 
@@ -615,17 +615,17 @@ async def test_client_that_was_told_begins_with_rows_as_of_its_request(log: str)
 async def test_looks_that_requests_force_are_limited(log: str) -> None:
     """However many ask for one; and none is waited for once the server stops."""
     async with serving(log) as server:
-        watch = server.served.parts.watch
-        watch._poll_s = 1_000
+        poller = server.served.parts.poller
+        poller._poll_s = 1_000
         began = time.monotonic()
         for _ in range(10):
-            await watch.current(fresh=True)
+            await poller.current(fresh=True)
         assert time.monotonic() - began > 0.4
-        waiting = asyncio.create_task(watch.current(fresh=True))
+        waiting = asyncio.create_task(poller.current(fresh=True))
         await asyncio.sleep(0)
         began = time.monotonic()
-        watch.close()
-        for each in (waiting, watch.current(fresh=True)):
+        poller.close()
+        for each in (waiting, poller.current(fresh=True)):
             with pytest.raises(UnavailableError, match="stops"):
                 await each
         assert time.monotonic() - began < 5
@@ -710,6 +710,6 @@ async def test_unchanged_answer_is_not_sent_again(log: str) -> None:
             assert (known.status, known.body) == (304, b"")
             assert known.headers["electric-offset"] == "10_0"
         append(log, inserts(20, "b"))
-        await server.served.parts.watch.current(fresh=True)
+        await server.served.parts.poller.current(fresh=True)
         changed = await server.get(query, headers=headers)
         assert changed.status == 200

@@ -264,7 +264,7 @@ async def test_files_of_dropped_reads_are_gone_at_once(log: str, monkeypatch: py
                 stream = asyncio.create_task(
                     server.get(client.query(live=False) | {"live": "true", "live_sse": "true"}, gone=gone)
                 )
-                while not server.served.parts.watch.waiting:
+                while not server.served.parts.poller.waiting:
                     await asyncio.sleep(0.005)
                 gone.set()
                 await stream
@@ -285,7 +285,7 @@ def test_shapes_that_nobody_asks_for_any_more_are_forgotten(log: str) -> None:
     append(log, [row for shape_id in shape_ids for row in _inserts(10, shape_id)])
     config = LogConfig(log, f"{log}_shapes")
     reads, tables = LogReads(config, None), OpenTables(config, None)
-    tables.look()
+    tables.refresh()
     for first in range(0, len(shape_ids), 50):
         wanted = frozenset(shape_ids[first : first + 50])
         seen = [tables.seen(shape_id) for shape_id in wanted]
@@ -318,7 +318,7 @@ async def test_client_fills_no_log(log: str, monkeypatch: pytest.MonkeyPatch, ca
 
 async def test_work_that_fails_as_its_client_leaves_is_no_error_of_the_program() -> None:
     """Its exception is told to nobody, and the log is not filled with it."""
-    told: list[object] = []
+    sent_lsn: list[object] = []
 
     async def work() -> None:
         try:
@@ -326,14 +326,14 @@ async def test_work_that_fails_as_its_client_leaves_is_no_error_of_the_program()
         finally:
             raise DecodeError("at the last moment")
 
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: sent_lsn.append(context["message"]))
     gone = asyncio.get_running_loop().create_future()
     gone.set_result(None)
     with pytest.raises(DisconnectedError):
         await until_disconnected(work(), gone)
     await asyncio.sleep(0.01)
     gc.collect()
-    assert told == []
+    assert sent_lsn == []
 
 
 def test_rare_log_says_how_much_it_left_out(caplog: pytest.LogCaptureFixture) -> None:

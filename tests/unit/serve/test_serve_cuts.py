@@ -39,7 +39,7 @@ def lsn(response: Response) -> int | None:
 
 
 async def seen(server: Server) -> None:
-    await server.served.parts.watch.current(fresh=True)
+    await server.served.parts.poller.current(fresh=True)
 
 
 async def test_answer_says_up_to_which_lsn_the_client_has_its_shape(log: str) -> None:
@@ -125,11 +125,11 @@ async def test_client_that_asks_for_cuts_is_told_of_each(log: str) -> None:
         assert (client.offset, other.offset) == ("35_0", "10_0")
         waiting = asyncio.create_task(other.step(server, live=True))
         for cut in (45, 55):
-            told = asyncio.create_task(client.step(server, live=True))
-            while server.served.parts.watch.waiting < 2:
+            sent_lsn = asyncio.create_task(client.step(server, live=True))
+            while server.served.parts.poller.waiting < 2:
                 await asyncio.sleep(0.01)
             note(log, cut)
-            assert lsn(await told) == cut
+            assert lsn(await sent_lsn) == cut
             assert client.offset == f"{cut}_0"
             assert not waiting.done()
         append(log, change(60))
@@ -148,18 +148,18 @@ async def test_events_tell_cuts_and_never_go_back(log: str) -> None:
         query = {**client.query(live=True), "live_sse": "true"}
         stream = asyncio.create_task(server.get(query, gone=gone, into=into))
 
-        def told() -> list[str]:
+        def sent_lsn() -> list[str]:
             events = [json.loads(line[6:]) for line in into.body.split(b"\n\n") if line.startswith(b"data: ")]
             found = (event["headers"].get("global_last_seen_lsn") for event in events)
             return [each for each in found if each is not None]
 
         for cut, expected in ((5, "10"), (35, "35"), (45, "45"), (44, "45")):
             note(log, cut)
-            while told()[-1:] != [expected]:
+            while sent_lsn()[-1:] != [expected]:
                 await asyncio.sleep(0.01)
         append(log, change(60))
-        while told()[-1] != "60":
+        while sent_lsn()[-1] != "60":
             await asyncio.sleep(0.01)
-        assert told() == ["10", "35", "45", "60"]
+        assert sent_lsn() == ["10", "35", "45", "60"]
         gone.set()
         await stream

@@ -84,7 +84,7 @@ async def test_change_that_a_look_finds_meanwhile_is_sent_at_once(
     monkeypatch.setattr(event_stream, "ALIVE_S", 1e6)
     monkeypatch.setattr(event_stream, "STREAM_S", 1e6)
     async with serving(log) as server:
-        watch = server.served.parts.watch
+        poller = server.served.parts.poller
         client = Client({"shape": "users"})
         await client.sync(server)
         txs = [10]
@@ -92,7 +92,7 @@ async def test_change_that_a_look_finds_meanwhile_is_sent_at_once(
         async def commit() -> None:
             txs.append(txs[-1] + 10)
             append(log, inserts(txs[-1], f"k{txs[-1]}"))
-            await watch.current(fresh=True)
+            await poller.current(fresh=True)
 
         stream, page = _Stream(server, moment, commit), ShapeAnswers.page
 
@@ -108,14 +108,14 @@ async def test_change_that_a_look_finds_meanwhile_is_sent_at_once(
         if moment not in {"status", "up-to-date"}:
             await commit()
         await stream.until(20)
-        while not watch.waiting:
+        while not poller.waiting:
             await asyncio.sleep(0.01)
         await stream.at("wait")
         await stream.until(txs[-1])
         stream.gone.set()
         await running
         assert len(txs) == 2 + (moment not in {"status", "up-to-date"})
-        assert watch.waiting == 0
+        assert poller.waiting == 0
 
 
 async def test_events_use_files_that_are_limited(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,17 +123,17 @@ async def test_events_use_files_that_are_limited(log: str, monkeypatch: pytest.M
     monkeypatch.setattr("flushtracker.serve.sent_files.MOST_FILES", 1)
     monkeypatch.setattr("flushtracker.serve.reads.SMALL_BYTES", 10)
     async with serving(log) as server:
-        watch, files = server.served.parts.watch, server.served.app.files
+        poller, files = server.served.parts.poller, server.served.app.files
         client = Client({"shape": "users"})
         await client.sync(server)
         append(log, inserts(20, "b"))
-        await watch.current(fresh=True)
+        await poller.current(fresh=True)
         query = {**client.query(live=True), "live_sse": "true"}
         with files.sending(Body(b"", PageFile()), lambda: None):
             assert (await server.get(query)).status == 503
         found = Response()
         stream = asyncio.create_task(server.get(query, into=found))
-        while not watch.waiting:
+        while not poller.waiting:
             await asyncio.sleep(0.01)
         assert not files
         with files.sending(Body(b"", PageFile()), lambda: None):

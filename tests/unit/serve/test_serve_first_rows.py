@@ -166,6 +166,6 @@ async def test_rows_larger_than_the_cache_are_made_once(log: str, slow: _Slow) -
         await client.sync(server)
         assert (len(client.rows), flights.started, len(states)) == (_ROWS, 1, 1)
         append(log, inserts(20, "later"))
-        await server.served.parts.watch.current(fresh=True)
+        await server.served.parts.poller.current(fresh=True)
         await server.get({**USERS, "offset": "-1", "expired_handle": "x"})
         assert (flights.started, len(states)) == (2, 1)

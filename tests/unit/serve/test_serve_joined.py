@@ -61,7 +61,7 @@ async def test_rows_enter_and_leave_with_the_transactions_of_another_table(log: 
         change(log, 40, "truncate_partition", '"main"."projects"/*')
         found = await client.step(server, live=True)
         assert operations(found.json) == [("delete", TASK.format(1), "40", [40])]
-        assert (client.rows, client.tx, client.told) == ({}, 40, 0)
+        assert (client.rows, client.tx, client.sent_lsn) == ({}, 40, 0)
 
 
 async def test_a_change_of_the_log_that_is_none_of_the_query_is_no_message(log: str) -> None:
@@ -98,11 +98,11 @@ async def test_a_client_without_the_rows_waits_for_the_snapshot(log: str) -> Non
             PROJECT.format(6): {"id": "6", "a": "8"},
         }
         append(log, snapshot_rows(snapshot, rows, shape_id="shape"))
-        await server.served.parts.watch.current(fresh=True)
+        await server.served.parts.poller.current(fresh=True)
         begun = await server.get({"shape": "shape", "offset": "now"})
         change(log, 24, "insert", TASK.format(2), {"id": "2", "a": "5", "b": "8"})
         change(log, 32, "insert", TASK.format(3), {"id": "3", "a": "6", "b": "8"})
-        await server.served.parts.watch.current(fresh=True)
+        await server.served.parts.poller.current(fresh=True)
         place = {"offset": begun.headers["electric-offset"], "handle": begun.headers["electric-handle"]}
         found = await server.get({"shape": "shape", **place})
         assert [each["key"] for each in found.json if "key" in each] == [TASK.format(3)]
@@ -113,10 +113,10 @@ async def test_a_log_of_several_tables_is_not_sent_as_it_is(log: str) -> None:
     change(log, 16, "insert", PROJECT.format(5), {"id": "5", "a": "7"})
     register(log, *(replace(each, source="another") for each in entries([SHAPE])))
     server = Server(config_of(log, source=SOURCE))
-    server.served.parts.watch.start()
+    server.served.parts.poller.start()
     begun = await server.get({"shape": "shape", "offset": "now"})
     change(log, 24, "insert", PROJECT.format(6), {"id": "6", "a": "7"})
-    await server.served.parts.watch.current(fresh=True)
+    await server.served.parts.poller.current(fresh=True)
     place = {"offset": begun.headers["electric-offset"], "handle": begun.headers["electric-handle"]}
     for asked in (place, {"offset": "-1"}):
         found = await server.get({"shape": "shape", **asked})
@@ -134,9 +134,9 @@ async def test_a_moment_without_an_outcome_is_left_out_by_beginning_again(log: s
         await client.sync(server)
         change(log, 24, "update", TASK.format(1), {"id": "1", "b": "0"})
         change(log, 32, "update", TASK.format(1), {"id": "1", "a": "10", "b": "2"})
-        await server.served.parts.watch.current(fresh=True)
+        await server.served.parts.poller.current(fresh=True)
         await client.sync(server)
-        assert (client.told, client.rows) == (1, {TASK.format(1): {"id": "1", "a": "10", "b": "2"}})
+        assert (client.sent_lsn, client.rows) == (1, {TASK.format(1): {"id": "1", "a": "10", "b": "2"}})
 
 
 async def test_a_row_without_an_outcome_is_named_as_a_reason_until_it_is_changed(log: str) -> None:
@@ -148,7 +148,7 @@ async def test_a_row_without_an_outcome_is_named_as_a_reason_until_it_is_changed
         assert found.status == 422
         assert "or its condition has subqueries, and no outcome for a row" in str(found.json["message"])
         change(log, 24, "update", TASK.format(1), {"id": "1", "b": "1"})
-        await server.served.parts.watch.current(fresh=True)
+        await server.served.parts.poller.current(fresh=True)
         client = Client({"shape": "shape"})
         await client.sync(server)
         assert client.rows == {TASK.format(1): {"id": "1", "b": "1"}}
@@ -173,7 +173,7 @@ async def test_each_transaction_of_a_random_shape_has_the_changes_of_its_query(l
             begun[shape_id], sent[shape_id] = replace(client, rows=dict(client.rows)), []
         for _ in range(_TRANSACTIONS):
             answers.update(played(log, world, definitions, 1))
-            await eager.served.parts.watch.current(fresh=True)
+            await eager.served.parts.poller.current(fresh=True)
             for shape_id, client in clients.items():
                 sent[shape_id] += await _changes(eager, client)
     async with serving(log) as late:

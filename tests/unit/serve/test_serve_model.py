@@ -87,7 +87,7 @@ class _World:
         self._upkeep = ShapeLogUpkeep(log, f"{log}_shapes", settings=_SETTINGS, retain=retain)
         self._waiting = [dated(part) for part in self.made.fragments()]
         self._last: dict[int, int] = {}
-        self.told = self.folds = 0
+        self.sent_lsn = self.folds = 0
 
     def write(self) -> None:
         for _ in range(self.rng.randint(1, 5)):
@@ -148,7 +148,7 @@ def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
             response = await client.step(server, live=world.rng.random() < 0.3)
             assert response.status in {200, 409}, response.body
             world.check(client)
-            world.told += response.status == 409
+            world.sent_lsn += response.status == 409
 
     async def test() -> None:
         # The longest is enough for a server to see meanwhile what another one has shown already.
@@ -164,7 +164,7 @@ def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
             world.write_all()
             world.keep()
             for server in servers:
-                await server.served.parts.watch.current(fresh=True)
+                await server.served.parts.poller.current(fresh=True)
                 for client in clients:
                     client.is_up_to_date = False
                     await client.sync(server)
@@ -175,4 +175,4 @@ def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
     assert world.folds > 0
     assert len({str(rows) for states in world.made.at.values() for _, rows in states}) > 10
     # Of a shape with subqueries a TRUNCATE is deletes, so its clients need not begin again.
-    assert world.told > 0 or isinstance(world.made, _JoinedLog)
+    assert world.sent_lsn > 0 or isinstance(world.made, _JoinedLog)

@@ -32,17 +32,17 @@ def log(tmp_path: Path) -> str:
     return found
 
 
-async def _watched(watch: Poller) -> None:
-    """Let ``watch`` look for all shapes."""
+async def _watched(poller: Poller) -> None:
+    """Let ``poller`` look for all shapes."""
     for shape_id in _SHAPES:
-        watch.drop(shape_id, watch.changed(shape_id))
+        poller.drop(shape_id, poller.changed(shape_id))
 
 
 async def test_many_shapes_are_found_by_few_queries(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that starts anew, or whose log was folded, finds the shapes of all of its clients."""
     reads = LogReads(LogConfig(log, f"{log}_shapes"), None)
-    watch, tables = Poller(reads.open, 0.5, now_s=lambda: 0.0), reads.open()
-    await _watched(watch)
+    poller, tables = Poller(reads.open, 0.5, now_s=lambda: 0.0), reads.open()
+    await _watched(poller)
     queries = list[str]()
 
     def counted(table: DeltaTable, query: str) -> pa.Table:
@@ -50,7 +50,7 @@ async def test_many_shapes_are_found_by_few_queries(log: str, monkeypatch: pytes
         return query_rows(table, query)
 
     monkeypatch.setattr(shape_ends, "query_rows", counted)
-    view = watch._look(tables, 0.0)
+    view = poller._poll(tables, 0.0)
     assert {shape_id: found.tx for shape_id, found in view.shapes.items()} == dict.fromkeys(_SHAPES, 1000)  # type: ignore[union-attr]
     assert len(queries) == len(_SHAPES) / 20
 
@@ -58,12 +58,12 @@ async def test_many_shapes_are_found_by_few_queries(log: str, monkeypatch: pytes
 async def test_look_that_takes_long_goes_on_with_the_next_one(log: str) -> None:
     """Each finds some shapes, also while the log gets longer, so no shape waits for all others."""
     reads, now_s = LogReads(LogConfig(log, f"{log}_shapes"), None), count()
-    watch, tables = Poller(reads.open, 0.5, now_s=lambda: float(next(now_s))), reads.open()
-    await _watched(watch)
+    poller, tables = Poller(reads.open, 0.5, now_s=lambda: float(next(now_s))), reads.open()
+    await _watched(poller)
     found = set[str]()
     for number in range(1, 4):
         append_transactions(log, _SHAPES, number)
-        view = watch.view = watch._look(tables, float(next(now_s)))
+        view = poller.view = poller._poll(tables, float(next(now_s)))
         assert 0 < len(view.shapes) <= 100
         assert found.isdisjoint(view.shapes) or found == set(_SHAPES)
         found |= view.shapes.keys()
@@ -84,7 +84,7 @@ async def test_lost_file_of_a_shape_stops_no_other(tmp_path: Path, caplog: pytes
         file.unlink()
         for _ in range(3):
             assert (await server.get({"shape": "lost", "offset": "-1"})).status == 503
-            assert server.served.parts.watch.problem is None
+            assert server.served.parts.poller.problem is None
             assert (await server.get({"shape": "users", "offset": "-1"})).status == 200
         file.write_bytes(content)
         while (await server.get({"shape": "lost", "offset": "-1"})).status != 200:

@@ -113,7 +113,7 @@ def test_handles_and_offsets_are_read_as_they_were_written() -> None:
         request = ShapeRequest.of({"shape": "a", "offset": "1_0", "handle": text or "-"})
         assert request.handle is None
     current = Handle("0123456789abcdef", 3)
-    assert following(current, None, replace(current, turn=4), replace(current, turn=2)).turn == 5
+    assert following(current, None, replace(current, generation=4), replace(current, generation=2)).generation == 5
 
 
 TABLE = TableBinding(
@@ -488,16 +488,16 @@ async def test_ten_thousand_malformed_requests_are_refused(log: str) -> None:
     before = asyncio.all_tasks()
     async with serving(log, live_s=0.01, allow_origins=("https://a.example",)) as server:
         for shape_id in ("users", "dear"):
-            await server.served.parts.watch.shape(shape_id)
+            await server.served.parts.poller.shape(shape_id)
         fuzzer = _Fuzzer(1)
         # A look for each unknown shape would take most of the time; it is tested elsewhere.
-        server.served.parts.watch._fresh_look = _nothing  # type: ignore[method-assign]
+        server.served.parts.poller._fresh_poll = _nothing  # type: ignore[method-assign]
         statuses = [await fuzzer.send(server) for _ in range(10_000)]
         assert set(statuses) <= {200, 204, 304, 400, 404, 405, 409, 421}
         assert {200, 204, 400, 404, 405, 421} <= set(statuses)
         parts = server.served.parts
-        assert (parts.watch.waiting, parts.log_flights.running, parts.row_flights.running) == (0, 0, 0)
-        assert parts.watch.watched <= 2
+        assert (parts.poller.waiting, parts.log_flights.running, parts.row_flights.running) == (0, 0, 0)
+        assert parts.poller.watched <= 2
         assert len(parts.pages) + len(parts.states) <= 4
         # The last one's wait for its client has been cancelled; on Python 3.13 it ends in the loop's next turn.
         await asyncio.sleep(0)

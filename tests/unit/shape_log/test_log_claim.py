@@ -47,7 +47,7 @@ class Writer:
         self.claim = LogClaim(_meanwhile(table, self._act))
         number = self.claim.take(checkpoint.claim)
         log = log_rows(path)
-        if self.claim.knows(checkpoint.claim, checkpoint.batch_id):
+        if self.claim.covers(checkpoint.claim, checkpoint.batch_id):
             assert log == checkpoint.rows, "it does not know all of the log"
         checkpoint.rows |= log
         checkpoint.claim = number
@@ -207,7 +207,7 @@ def test_append_of_the_process_before_cannot_slip_in_before_the_claim(path: str)
         claim.take(before.checkpoint.claim)
     claim = LogClaim(create_shape_log(path))
     claim.take(before.checkpoint.claim)
-    assert not claim.knows(before.checkpoint.claim, before.checkpoint.batch_id)
+    assert not claim.covers(before.checkpoint.claim, before.checkpoint.batch_id)
 
 
 def test_append_between_two_looks_at_the_log_is_not_overlooked(path: str) -> None:
@@ -218,7 +218,7 @@ def test_append_between_two_looks_at_the_log_is_not_overlooked(path: str) -> Non
     claim = LogClaim(create_shape_log(path))
     before.append((1010, 0))  # The new process has read the checkpoint already.
     claim.take(before.checkpoint.claim)
-    assert not claim.knows(before.checkpoint.claim, before.checkpoint.batch_id)
+    assert not claim.covers(before.checkpoint.claim, before.checkpoint.batch_id)
 
 
 def test_append_goes_on_when_upkeep_deletes_a_removed_shape_at_the_same_moment(path: str) -> None:

@@ -31,7 +31,7 @@ def test_a_peers_document_is_kept_with_its_date() -> None:
     with StatusServer(StatusConfig("127.0.0.1", 0), lambda: CAPTURE) as server:
         peer = StatusPeer(server.url.rstrip("/"))
         before = now_ms()
-        peer.ask()
+        peer.poll()
     answer = peer.answer
     assert (answer.status, answer.error) == (CAPTURE, None)
     assert answer.at_ms is not None
@@ -44,9 +44,9 @@ def test_a_peer_that_ends_leaves_what_it_said_last() -> None:
     """The page shows it with its date."""
     with StatusServer(StatusConfig("127.0.0.1", 0), lambda: JOB) as server:
         peer = StatusPeer(server.url.rstrip("/"))
-        peer.ask()
+        peer.poll()
         known = peer.answer
-    peer.ask()
+    peer.poll()
     assert (peer.answer.status, peer.answer.at_ms) == (JOB, known.at_ms)
     assert peer.answer.error == "Connection refused"
 
@@ -58,7 +58,7 @@ def test_a_redirect_is_not_followed() -> None:
         answering(b"", 302, Location=f"{target}/status.json") as url,
     ):
         peer = StatusPeer(url)
-        peer.ask()
+        peer.poll()
     assert peer.answer.status is None
     assert peer.answer.error == "Found"
 
@@ -68,7 +68,7 @@ def test_a_peer_that_answers_slowly_is_given_up(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(peers, "_TIMEOUT_S", 0.3)
     with raw_server(b"HTTP/1.1 200 OK\r\n\r\n", byte_every_s=0.05) as port, OwnTime() as own:
         peer = StatusPeer(f"http://127.0.0.1:{port}")
-        peer.ask()
+        peer.poll()
     assert own.seconds < 5
     assert peer.answer.error == "its answer took longer than 0.3 s"
 
@@ -92,7 +92,7 @@ def test_a_peer_that_has_answered_has_no_error() -> None:
     """However long ago it did: it is asked again in between."""
     with StatusServer(StatusConfig("127.0.0.1", 0), lambda: CAPTURE) as server:
         peer = StatusPeer(server.url.rstrip("/"))
-        peer.ask()
+        peer.poll()
     assert peer.answer_at(now_ms() + 60_000) == peer.answer
     assert peer.answer.error is None
 
@@ -103,7 +103,7 @@ def test_a_silent_peer_does_not_delay_the_start_the_page_and_the_end() -> None:
         config = StatusConfig("127.0.0.1", 0, (f"http://127.0.0.1:{silent.server_port}",))
         with OwnTime() as own, StatusServer(config, lambda: JOB) as server, answering(b"") as _:
             peer = StatusPeer(server.url.rstrip("/"))
-            peer.ask()
+            peer.poll()
             assert peer.answer.status == JOB
         assert own.seconds < 2
 

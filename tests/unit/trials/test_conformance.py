@@ -124,12 +124,12 @@ def test_each_shape_is_said_again_after_a_start() -> None:
     notify(judge, LogOffset.last_of(200))
     judge.restarted()
     notify(judge, LogOffset.last_of(100))
-    assert judge.not_said_again() == ["shape 'users' of s was notified up to 0/C8+inf before"]
+    assert judge.not_notified_again() == ["shape 'users' of s was notified up to 0/C8+inf before"]
     notify(judge, LogOffset.last_of(200))
-    assert judge.not_said_again() == []
+    assert judge.not_notified_again() == []
     judge.restarted()
     judge.removed.add(SHAPE)
-    assert judge.not_said_again() == []
+    assert judge.not_notified_again() == []
 
 
 @pytest.mark.parametrize(

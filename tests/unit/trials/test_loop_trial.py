@@ -29,15 +29,15 @@ def history(outcome: Outcome = "committed") -> History:
 def test_a_loop_that_keeps_its_promise_breaks_no_rule() -> None:
     """The slot waits for the ack, which waits for the shapes; a commit shows before its client knows of it."""
     seen = history()
-    seen.saw_slot(100, None)
-    seen.saw_ledger("a", [])
-    seen.saw_ledger("a", [(1, 0), (1, 1)])
-    seen.saw_slot(100, 200)
-    seen.saw_slot(201, 200)
-    seen.saw_ledger("a", [(1, 1), (1, 0), (2, 0)])
-    seen.saw_ledger("b", [(2, 1)])
-    seen.saw_accounts([400, 600], 2)
-    seen.saw_acks([100, 200, 300])
+    seen.observe_slot(100, None)
+    seen.observe_ledger("a", [])
+    seen.observe_ledger("a", [(1, 0), (1, 1)])
+    seen.observe_slot(100, 200)
+    seen.observe_slot(201, 200)
+    seen.observe_ledger("a", [(1, 1), (1, 0), (2, 0)])
+    seen.observe_ledger("b", [(2, 1)])
+    seen.observe_accounts([400, 600], 2)
+    seen.observe_acks([100, 200, 300])
     seen.transactions[2].outcome = "committed"
     seen.end()
     assert seen.violations == {}
@@ -46,16 +46,16 @@ def test_a_loop_that_keeps_its_promise_breaks_no_rule() -> None:
 
 def test_the_slot_is_past_the_ack() -> None:
     seen = history()
-    seen.saw_slot(202, 200)
+    seen.observe_slot(202, 200)
     assert seen.violations == {"slot": "the slot is at 0/CA, but may be at 0/C9 at most"}
 
 
 def test_an_ack_goes_back() -> None:
     seen, table = history(), history()
-    seen.saw_slot(100, 200)
-    seen.saw_slot(100, 199)
+    seen.observe_slot(100, 200)
+    seen.observe_slot(100, 199)
     assert seen.violations == {"ack": "the ack went back from 0/C8 to 0/C7"}
-    table.saw_acks([100, 200, 200])
+    table.observe_acks([100, 200, 200])
     assert table.violations == {"ack": "the ack 0/C8 follows 0/C8"}
 
 
@@ -63,11 +63,11 @@ def test_an_ack_goes_back() -> None:
 def test_what_a_shape_lacks_is_acknowledged_or_confirmed(confirmed_lsn: int, ack_lsn: int | None) -> None:
     """Each is enough by itself; one LSN less is not."""
     seen, before = history(), history()
-    seen.saw_slot(confirmed_lsn, ack_lsn)
-    seen.saw_ledger("a", [])
+    seen.observe_slot(confirmed_lsn, ack_lsn)
+    seen.observe_ledger("a", [])
     assert seen.violations["durable"] == "transaction 1 is acknowledged by 0/C8, but not in a"
-    before.saw_slot(confirmed_lsn - 1, None if ack_lsn is None else ack_lsn - 1)
-    before.saw_ledger("a", [])
+    before.observe_slot(confirmed_lsn - 1, None if ack_lsn is None else ack_lsn - 1)
+    before.observe_ledger("a", [])
     assert "durable" not in before.violations
 
 
@@ -75,29 +75,29 @@ def test_what_a_shape_lacks_is_acknowledged_or_confirmed(confirmed_lsn: int, ack
 def test_a_read_has_part_of_a_transaction(rows: list[tuple[int, int]]) -> None:
     """Or a row of it twice, or one that the shape should not have."""
     seen = history()
-    seen.saw_ledger("a", rows)
+    seen.observe_ledger("a", rows)
     assert seen.violations.keys() == {"whole"}
 
 
 @pytest.mark.parametrize("balances", [[400, 601], [1000], [400, 300, 300]])
 def test_a_read_has_half_a_transfer(balances: list[int]) -> None:
     seen = history()
-    seen.saw_accounts(balances, 2)
+    seen.observe_accounts(balances, 2)
     assert seen.violations.keys() == {"whole"}
 
 
 def test_a_read_loses_what_another_one_has_shown() -> None:
     """Whether or not it was confirmed; in the end the shape lacks it."""
     seen = history("unknown")
-    seen.saw_ledger("a", [(1, 0), (1, 1)])
-    seen.saw_ledger("a", [])
+    seen.observe_ledger("a", [(1, 0), (1, 1)])
+    seen.observe_ledger("a", [])
     assert seen.violations == {"forward": "a has shown transaction 1, and shows it no more"}
 
 
 @pytest.mark.parametrize("rows", [[(1, 0), (1, 1)], [(3, 0)]])
 def test_a_read_has_what_never_committed(rows: list[tuple[int, int]]) -> None:
     seen = history("rolled back")
-    seen.saw_ledger("a", rows)
+    seen.observe_ledger("a", rows)
     assert seen.violations.keys() == {"exact"}
 
 
@@ -131,21 +131,21 @@ def test_programs_accept_the_files_that_a_trial_writes(tmp_path: Path, monkeypat
     file = tmp_path / "loop.yaml"
     file.write_text(yaml.safe_dump(config))
     monkeypatch.setenv("TRIAL_PASSWORD", "secret0")
-    places = create_setup(file, "flushtracker_trial_1", tmp_path, flush="hold", write_unit="txn")
-    for name, value in places.env.items():
+    setup = create_setup(file, "flushtracker_trial_1", tmp_path, flush="hold", write_unit="txn")
+    for name, value in setup.env.items():
         monkeypatch.setenv(name, value)
-    capture = load_capture_config(places.files["capture"])
-    tracker = load_config(places.files["tracker"])
-    writers = load_write_config(places.files["writers"])
+    capture = load_capture_config(setup.files["capture"])
+    tracker = load_config(setup.files["tracker"])
+    writers = load_write_config(setup.files["writers"])
     assert (capture.postgres.slot, capture.postgres.publication) == ("flushtracker_trial_1",) * 2
     assert "secret0" in capture.postgres.connection.values()
     assert capture.kafka.options["sasl.password"] == "secret1"
-    assert capture.acks == tracker.sink.acks == places.acks == "s3://bucket/trials/flushtracker_trial_1/acks"
+    assert capture.acks == tracker.sink.acks == setup.acks == "s3://bucket/trials/flushtracker_trial_1/acks"
     assert "secret3" in capture.storage_options.values()
     assert tracker.spark.storage.s3.path_style is True
     assert tracker.spark.settings["spark.executor.memory"] == "2g"
-    assert (writers.flush, writers.write_unit, writers.sink.log) == ("hold", "txn", places.log)
-    assert all("secret" not in path.read_text().replace("secret_access_key", "") for path in places.files.values())
+    assert (writers.flush, writers.write_unit, writers.sink.log) == ("hold", "txn", setup.log)
+    assert all("secret" not in path.read_text().replace("secret_access_key", "") for path in setup.files.values())
 
 
 @pytest.mark.parametrize(("section", "key"), [("postgres", "slot"), ("kafka", "topics"), ("source", "fragments")])
