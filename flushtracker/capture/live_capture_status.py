@@ -1,7 +1,7 @@
 """``LiveCaptureStatus``: capture's current status, for any thread, without delaying capture's own.
 
-Capture's thread sets the objects of each connection; :meth:`LiveCaptureStatus.read` copies plain numbers from them without a
-lock, so the numbers of one document may be from slightly different moments.
+Capture's thread sets the objects of each connection; :meth:`LiveCaptureStatus.read` copies plain numbers from them
+without a lock, so the numbers of one document may be from slightly different moments.
 """
 
 import time

@@ -29,7 +29,7 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._app = app
-        self._gone: asyncio.Task[None] | None = None
+        self._disconnected: asyncio.Task[None] | None = None
         self._is_begun = False
 
     @property
@@ -60,9 +60,9 @@ class Exchange:
     @property
     def disconnected(self) -> "asyncio.Future[None]":
         """Done when the client has closed the connection."""
-        if self._gone is None:
-            self._gone = asyncio.create_task(self._closed())
-        return self._gone
+        if self._disconnected is None:
+            self._disconnected = asyncio.create_task(self._closed())
+        return self._disconnected
 
     @property
     def is_one_too_many(self) -> bool:
@@ -108,8 +108,8 @@ class Exchange:
             connection.abort()
 
     def close(self) -> None:
-        if self._gone is not None:
-            self._gone.cancel()
+        if self._disconnected is not None:
+            self._disconnected.cancel()
 
     async def _closed(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -20,8 +20,8 @@ _MOST: Final = 2**63 - 1
 class Handle:
     """``digest`` identifies the log, the shape and its columns, ``attempt`` the snapshot that the client started from.
 
-    Only ``generation`` differs if a client must start over and nothing else has changed: a client treats an answer with a
-    handle that it was told to drop as one from an outdated cache.
+    Only ``generation`` differs if a client must start over and nothing else has changed: a client treats an answer with
+    a handle that it was told to drop as one from an outdated cache.
 
     >>> str(Handle("0123456789abcdef", 3))
     '0123456789abcdef-3-0'
@@ -57,7 +57,7 @@ def parsed(text: str | None) -> Handle | None:
 
 
 def following(current: Handle, *used: Handle | None) -> Handle:
-    """The current handle, or its next turn if the client has been told to drop some turn.
+    """The current handle, or its next generation if the client has been told to drop one of them.
 
     >>> following(Handle("0123456789abcdef", 3), Handle("0123456789abcdef", 3, 1), None).turn
     2

@@ -1,13 +1,13 @@
 """``Poller``: polls the tables in its own thread, once for all clients, and wakes those whose shape has changed.
 
-A poll (a *look*) opens the newest version of both tables, and finds the shapes that clients request. Its result is a
-``TableView``, which replaces the previous one as a whole, on the event loop: a failed look changes nothing, so the next one
-finds everything.
+A poll opens the newest version of both tables, and finds the shapes that clients request. Its result, a ``TableView``,
+replaces the previous one as a whole, on the event loop: a failed poll changes nothing, so the next one finds
+everything.
 
-- *Fresh*: a request that must not be behind what its client has seen waits for a look that begins after it.
-- *Bounded*: after ``_LOOK_S`` a look leaves the rest to the next one, and it skips a shape that it cannot read. So the
+- *Fresh*: a request that must not be behind what its client has seen waits for a poll that begins after it.
+- *Bounded*: after ``_POLL_S`` a poll leaves the rest to the next one, and it skips a shape that it cannot read. So the
   others are served, however much there is to find, and even if a file of some shape is lost.
-- *Old*: without a look within ``MOST_AGE_S`` nothing is answered, because the last one may be arbitrarily outdated.
+- *Old*: without a poll within ``MOST_AGE_S`` nothing is answered, because the last one may be arbitrarily outdated.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ _REOPEN_S: Final = 30.0
 """How often the tables are reopened, to find out whether they were replaced."""
 
 _FRESH_S: Final = 10.0
-"""How long a request waits for a look."""
+"""How long a request waits for a poll."""
 
 _FORGET_S: Final = 120.0
 """A shape is polled for this long after the last request for it."""
 
 _LEAST_S: Final = 0.05
-"""The minimum interval between looks, even if requests wait for one."""
+"""The minimum interval between polls, even if requests wait for one."""
 
-_LOOK_S: Final = 4.0
-"""A look finds no more shapes after this time, so that a request that waits for the next one is answered in time."""
+_POLL_S: Final = 4.0
+"""A poll finds no more shapes after this time, so that a request that waits for the next one is answered in time."""
 _AT_ONCE: Final = 20
 """Shapes found by one query. With more ids, the query engine does not skip files."""
 
@@ -51,7 +51,7 @@ _LOG_AGAIN_S: Final = 60.0
 
 
 class Poller:
-    """Looks every ``poll_s``, and at once if a request waits for a look; ``open_tables`` reopens the tables.
+    """Polls every ``poll_s``, and at once if a request waits for a poll; ``open_tables`` reopens the tables.
 
     ``source``: whose shapes are served; ``None`` for any.
     """
@@ -83,7 +83,7 @@ class Poller:
     def start(self) -> None:
         """Start polling; called on the event loop."""
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="poller", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class Poller:
 
     @property
     def age_s(self) -> float:
-        """The time since the start of the last complete look."""
+        """The time since the start of the last complete poll."""
         return self._now_s() - self.view.began_s
 
     @property
@@ -116,7 +116,7 @@ class Poller:
         return len(self._wanted)
 
     async def current(self, *, fresh: bool = False) -> TableView:
-        """The last view, or one of a look that begins from now on; raises ``UnavailableError``."""
+        """The last view, or one of a poll that begins from now on; raises ``UnavailableError``."""
         if fresh or not self.polls:
             await self._fresh_poll()
         if self.age_s > MOST_AGE_S:
@@ -145,7 +145,7 @@ class Poller:
         return found
 
     def changed(self, shape_id: str, *, or_cut: bool = False) -> "asyncio.Future[None]":
-        """Done when the shape has changed since the last view, or the watch is closed; call :meth:`drop` in the end.
+        """Done when the shape has changed since the last view, or the poller is closed; call :meth:`drop` in the end.
 
         With ``or_cut``, also when its cut has changed.
         """
@@ -179,7 +179,7 @@ class Poller:
             if entry in self._fresh:
                 self._fresh.remove(entry)
 
-    # In the thread of the watch.
+    # In the poller's thread.
 
     def _run(self) -> None:
         tables: OpenTables | None = None
@@ -187,7 +187,7 @@ class Poller:
         began_s = -_LEAST_S
         while not self._stopped:
             self._wake.wait(max(next_s - self._now_s(), 0))
-            # Requests that force a look share one, however many there are.
+            # Requests that force a poll share one, however many there are.
             time.sleep(min(max(began_s + _LEAST_S - self._now_s(), 0), _LEAST_S))
             self._wake.clear()
             began_s = self._now_s()
@@ -214,10 +214,10 @@ class Poller:
         registry = tables.refresh()
         is_new = registry is not before.registry or tables.version != before.version
         shapes = {} if is_new else {name: found for name, found in before.shapes.items() if name in wanted}
-        # Shapes skipped by the previous look come first.
+        # Shapes skipped by the previous poll come first.
         missing = sorted(wanted - shapes.keys(), key=before.shapes.__contains__)
         for start in range(0, len(missing), _AT_ONCE):
-            if start and self._now_s() - began_s > _LOOK_S:
+            if start and self._now_s() - began_s > _POLL_S:
                 break
             shapes |= self._found(tables, missing[start : start + _AT_ONCE])
         tables.forget(wanted)

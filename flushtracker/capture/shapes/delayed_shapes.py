@@ -2,8 +2,8 @@
 
 A shape is delayed while its table is not in the publication and capture may not add it; while the server may send only
 part of an open transaction's changes of its table; and while the connection may not send all of them
-(:mod:`flushtracker.capture.shapes.incomplete_transactions`). Once it is added, all these transactions are visible to every
-snapshot, and it starts after their commits.
+(:mod:`flushtracker.capture.shapes.incomplete_transactions`). Once it is added, all these transactions are visible to
+every snapshot, and it starts after their commits.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""``ConsumedChanges``: the LSN up to which the job has read all changes of a source, so that it can forget removed shapes.
+"""``ConsumedChanges``: the LSN up to which the job has read all changes of a source, to forget removed shapes.
 
 Capture condenses the entry of a removed shape once the slot is confirmed past the shape's end, and the slot is
 confirmed only past what Kafka has confirmed. So when such an entry has been read, the topic has all changes of the

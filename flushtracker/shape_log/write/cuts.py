@@ -121,7 +121,7 @@ def _require_whole(begins: Ends) -> None:
 
 
 class CutsThread(PeriodicThread):
-    """Calls :meth:`Cuts.advance`, and ``on_advance`` with new cuts; the same failure is logged once in a row, and retried."""
+    """Calls :meth:`Cuts.advance`, and ``on_advance`` with new cuts; retries, and logs the same failure once."""
 
     thread_type = InheritableThread
 
