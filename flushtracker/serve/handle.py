@@ -26,7 +26,7 @@ class Handle:
     >>> str(Handle("0123456789abcdef", 3))
     '0123456789abcdef-3-0'
     >>> Handle.parse("0123456789abcdef-3-0")
-    Handle(digest='0123456789abcdef', attempt=3, turn=0)
+    Handle(digest='0123456789abcdef', attempt=3, generation=0)
     """
 
     digest: str
@@ -44,7 +44,7 @@ class Handle:
         return f"{self.digest}-{self.attempt}-{self.generation}"
 
     def is_generation_of(self, other: "Handle") -> bool:
-        """Whether the two differ only in the turn."""
+        """Whether the two differ only in the generation."""
         return replace(self, generation=other.generation) == other
 
 
@@ -59,9 +59,9 @@ def parsed(text: str | None) -> Handle | None:
 def following(current: Handle, *used: Handle | None) -> Handle:
     """The current handle, or its next generation if the client has been told to drop one of them.
 
-    >>> following(Handle("0123456789abcdef", 3), Handle("0123456789abcdef", 3, 1), None).turn
+    >>> following(Handle("0123456789abcdef", 3), Handle("0123456789abcdef", 3, 1), None).generation
     2
-    >>> following(Handle("0123456789abcdef", 4), Handle("0123456789abcdef", 3, 1)).turn
+    >>> following(Handle("0123456789abcdef", 4), Handle("0123456789abcdef", 3, 1)).generation
     0
     """
     generations = [each.generation for each in used if each is not None and each.is_generation_of(current)]
@@ -74,7 +74,7 @@ class ClientOffset:
 
     Otherwise the first ``rows`` rows that the shape has there, in the order of their inserts.
 
-    >>> str(Place.parse("23997288_0"))
+    >>> str(ClientOffset.parse("23997288_0"))
     '23997288_0'
     """
 

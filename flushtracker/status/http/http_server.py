@@ -175,9 +175,9 @@ def is_allowed_host(listen_host: str, host: str | None) -> bool:
     name as ``Host``. So a server on the loopback address answers only to ``localhost``, to addresses, and to the name
     under which it listens. No browser omits the header.
 
-    >>> [is_meant_for("127.0.0.1", host) for host in ("localhost:9464", "[::1]:9464", "site.example:9464")]
+    >>> [is_allowed_host("127.0.0.1", host) for host in ("localhost:9464", "[::1]:9464", "site.example:9464")]
     [True, True, False]
-    >>> is_meant_for("0.0.0.0", "site.example:9464")
+    >>> is_allowed_host("0.0.0.0", "site.example:9464")
     True
     """
     if host is None or not (listen_host == "localhost" or _is_loopback(listen_host)):

@@ -336,7 +336,7 @@ async def test_work_that_fails_as_its_client_leaves_is_no_error_of_the_program()
     assert sent_lsn == []
 
 
-def test_rare_log_says_how_much_it_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_rate_limited_log_says_how_much_it_left_out(caplog: pytest.LogCaptureFixture) -> None:
     """Of each event on its own, and once its minute is over."""
     now_s = [0.0]
     log = RateLimitedLog(logging.getLogger("test"), lambda: now_s[0])
