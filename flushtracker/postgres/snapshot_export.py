@@ -67,6 +67,10 @@ SELECT t.oid::regclass::text FROM unnest(%s::oid[]) AS t(oid) WHERE NOT EXISTS (
   SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.relation = t.oid
 )
 """
+_LOCKED: Final = """
+SELECT DISTINCT l.relation::bigint FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+WHERE d.datname = current_database() AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
+"""
 _PAGES: Final = """
 SELECT t.oid::bigint, pg_relation_size(t.oid::regclass) / current_setting('block_size')::bigint
 FROM unnest(%s::oid[]) AS t(oid)
@@ -127,6 +131,11 @@ def primary_server(connection: Connection) -> str:
             "are in progress; name the primary in postgres.connection"
         )
     return str(server)
+
+
+def locked_tables(connection: Connection) -> frozenset[int]:
+    """The OIDs of the database's tables that nobody can read now."""
+    return frozenset(oid for (oid,) in rows(connection, _LOCKED))
 
 
 @contextmanager

@@ -45,6 +45,12 @@ class DueTable:
         return "" if name is None else name.slot
 
     @property
+    def oids(self) -> frozenset[int]:
+        """Those of its tables and their partitions, as recorded."""
+        tables = (self.table, *self.inner)
+        return frozenset(oid for table in tables for oid in (table.oid, *(each.oid for each in table.partitions)))
+
+    @property
     def source_now(self) -> str:
         """The source, named by the timeline on which it is now captured."""
         return self.source if self.server is None else f"{self.server}/{self.slot}"
@@ -67,11 +73,13 @@ class DueTable:
 class DueShapes:
     """``tables`` has each table, or set of tables, once.
 
-    ``waiting`` are the shapes that capture has not yet declared ``starts_visible``.
+    ``waiting``: the shapes that capture has not yet declared ``starts_visible``. ``locked``: the OIDs of the database's
+    tables that nobody can read now.
     """
 
     tables: tuple[DueTable, ...]
     waiting: tuple[str, ...]
+    locked: frozenset[int] = frozenset()
 
 
 def due_shapes(

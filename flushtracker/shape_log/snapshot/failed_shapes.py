@@ -52,6 +52,11 @@ class FailedShapes:
         failure = self._failures.get(key)
         return failure is not None and failure.retry_at_ms > at_ms
 
+    def tries(self, key: ShapeKey) -> int:
+        """How often in a row the shape has failed."""
+        failure = self._failures.get(key)
+        return 0 if failure is None else failure.tries
+
     def is_any_due(self, at_ms: int) -> bool:
         return any(failure.retry_at_ms <= at_ms for failure in self._failures.values())
 

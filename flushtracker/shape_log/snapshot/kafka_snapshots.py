@@ -4,6 +4,7 @@ The attempt is the export's 64-bit xid, with the server's timeline in higher bit
 the clock is set back: only its events are known of a killed attempt.
 """
 
+import logging
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
@@ -13,6 +14,7 @@ from threading import Event
 import pyarrow as pa
 
 from flushtracker.config.streams import SHAPES, SNAPSHOTS_TAKEN
+from flushtracker.errors import DecodeError, NewerEventError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import parse_registry_entry
 from flushtracker.events.snapshot_events import SnapshotEvent
@@ -41,6 +43,8 @@ from flushtracker.shape_log.snapshot.table_reads import read_plan, readable_shap
 from flushtracker.wal.contained_transactions import ContainedTransactions
 from flushtracker.wal.names import LOG_WRITER
 
+logger = logging.getLogger(__name__)
+
 
 class KafkaSnapshots:
     """A :class:`flushtracker.shape_log.snapshot.snapshot_store.SnapshotStore`; close it when done."""
@@ -63,8 +67,18 @@ class KafkaSnapshots:
         return Registry.of(map(parse_registry_entry, self._reader.values(self._topics[SHAPES])))
 
     def taken(self) -> dict[ShapeKey, int]:
-        events = map(SnapshotEvent.from_json, self._reader.values(self._topics[SNAPSHOTS_TAKEN]))
-        return {(event.source, event.shape_id): event.incarnation for event in events}
+        taken = dict[ShapeKey, int]()
+        for value in self._reader.values(self._topics[SNAPSHOTS_TAKEN]):
+            try:
+                event = SnapshotEvent.from_json(value)
+            except NewerEventError:  # noqa: PERF203  any of the events may be malformed
+                raise
+            except DecodeError as error:
+                # Its shape gets another snapshot, and the others are not kept waiting.
+                logger.warning("event of a snapshot malformed topic=%s reason=%s", self._topics[SNAPSHOTS_TAKEN], error)
+            else:
+                taken[event.source, event.shape_id] = event.incarnation
+        return taken
 
     def take(self, group: DueTable, stop: Event, live: LiveSnapshotStatus) -> Outcome:
         """Publish the group's snapshots.

@@ -2,9 +2,10 @@
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import closing
+from dataclasses import replace
 from threading import Event
 from typing import Final
 
@@ -12,7 +13,7 @@ from flushtracker.config.snapshot_config import SnapshotConfig
 from flushtracker.config.units import seconds_text
 from flushtracker.errors import BrokerError, FlushtrackerError, PostgresUnavailableError, SinkError, listed
 from flushtracker.postgres.connection import connect_for_snapshot
-from flushtracker.postgres.snapshot_export import primary_server
+from flushtracker.postgres.snapshot_export import locked_tables, primary_server
 from flushtracker.process.clock import now_ms
 from flushtracker.shape_log.snapshot.attempt_limits import SnapshotStoppedError, TooLargeError
 from flushtracker.shape_log.snapshot.due_shapes import (
@@ -100,17 +101,34 @@ class SnapshotLoop:
         failed: dict[str, FlushtrackerError] = {
             shape_id: PostgresUnavailableError(_WAITING) for shape_id in due.waiting if shape_id in self._shape_ids
         }
-        for group in due.tables:
-            failed |= self._take_table(group)
+        groups = deque(sorted(due.tables, key=lambda group: self._order(group, due.locked)))
+        while groups:
+            found = self._take_table(groups.popleft())
+            failed |= found
+            if groups and self._must_look(found.values()):
+                # An owner may keep many tables locked: other shapes that are due by now go before the next of them.
+                self._is_unknown = True
+                break
         return failed
+
+    def _order(self, group: DueTable, locked: Set[int]) -> tuple[bool, int]:
+        """Tables that nobody keeps locked first, then those that have failed least often."""
+        tries = (self._failed.tries((group.source, entry.definition.id)) for entry in group.shapes)
+        return not locked.isdisjoint(group.oids), max(tries)
+
+    def _must_look(self, errors: Iterable[FlushtrackerError]) -> bool:
+        """Whether what is due is looked at again, because an attempt failed for a lock, or as the server is away."""
+        is_away = any(isinstance(error, PostgresUnavailableError) for error in errors)
+        return is_away and self._config.trigger_ms is not None
 
     def _due(self, *, is_first: bool) -> DueShapes:
         with closing(connect_for_snapshot(self._config.postgres.connection)) as connection:
-            server = primary_server(connection)
+            server, locked = primary_server(connection), locked_tables(connection)
         registry = self._store.registry()
         if is_first:
             require_known(registry, server, self._shape_ids, self._store.takes)
-        return due_shapes(registry, self._store.taken(), server, self._shape_ids, self._again, self._store.takes)
+        due = due_shapes(registry, self._store.taken(), server, self._shape_ids, self._again, self._store.takes)
+        return replace(due, locked=locked)
 
     def _note(self, due: DueShapes) -> None:
         if due.waiting != self._waiting:
@@ -135,13 +153,17 @@ class SnapshotLoop:
         while rest.shapes and not self._stop.is_set():
             part, others = rest.divided(self._most_shapes.get(table, SHAPES_PER_ATTEMPT))
             try:
-                failed |= self._take(part)
+                found = self._take(part)
             except TooLargeError as error:
                 self._most_shapes[table] = (len(part.shapes) + 1) // 2
                 logger.info("snapshot divided table=%s shapes=%d: %s", _name(group), len(part.shapes), error)
                 continue
             except SnapshotStoppedError as stopped:
                 logger.info("snapshot not taken table=%s: %s", _name(group), stopped)
+                break
+            failed |= found
+            if self._must_look(found.values()):
+                # Each attempt would wait for the table's lock again.
                 break
             rest = others
         return failed

@@ -35,7 +35,7 @@ from flushtracker.shape_log.table.files import LogFile, LogFiles
 from flushtracker.shape_log.table.fold_items import ROW_ORDER
 from flushtracker.shape_log.table.folded_shape import folded_rows
 from flushtracker.shape_log.table.found_shape import FoundShape
-from flushtracker.shape_log.table.snapshots import last_snapshots
+from flushtracker.shape_log.table.snapshots import LastSnapshots, last_snapshots
 from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 
 logger = logging.getLogger(__name__)
@@ -151,11 +151,7 @@ class Retention:
         self._most_shapes = _MOST_SHAPES
 
     def run(self, now: datetime, registry: Registry) -> tuple[int, int]:
-        """Fold what is due at ``now``; return the number of shapes, and of rows saved.
-
-        Raises:
-            DecodeError: a snapshot is malformed.
-        """
+        """Fold what is due at ``now``; returns the number of shapes, and by how many rows their logs are shorter."""
         if self._next is not None and now < self._next:
             return 0, 0
         files = self._files.current()
@@ -181,9 +177,7 @@ class Retention:
             self._next = now + self._retain.period
         return len(folds), dropped
 
-    def _due(
-        self, now: datetime, registry: Registry, snapshots: Mapping[ShapeKey, ShapeSnapshot]
-    ) -> list[tuple[ShapeKey, OldLog]]:
+    def _due(self, now: datetime, registry: Registry, snapshots: LastSnapshots) -> list[tuple[ShapeKey, OldLog]]:
         found = list[tuple[ShapeKey, OldLog]]()
         for kept, shapes in self._retain.conditions():
             until = f"{now - kept:%Y-%m-%dT%H:%M:%S.%fZ}"
@@ -194,7 +188,8 @@ class Retention:
                 # A shape's beginning is unknown until its entry, and its snapshot, are there.
                 has_begin = entry is not None and (snapshot is not None or not entry.definition.snapshot)
                 lsn = None if snapshot is None else snapshot.lsn
-                if key not in self._kept and has_begin and old.is_worth_folding(lsn, self._retain.least_dropped):
+                is_kept = key in self._kept or key in snapshots.malformed
+                if not is_kept and has_begin and old.is_worth_folding(lsn, self._retain.least_dropped):
                     found.append((key, old))
         return found
 

@@ -98,7 +98,7 @@ class ShapeLogUpkeep:
         """Set until a vacuum has succeeded, whatever else fails meanwhile."""
 
     def run(self, now: datetime) -> UpkeepReport:
-        """Do what is due at ``now``, in UTC; raises ``SinkError``, or ``DecodeError`` for a malformed snapshot."""
+        """Do what is due at ``now``, in UTC; raises ``SinkError``."""
         try:
             merges, rewritten_bytes = self._merge_all()
             try:
@@ -157,7 +157,9 @@ class ShapeLogUpkeep:
         shape_ids = ", ".join(sorted({literal(shape_id) for _, shape_id in removed}))
         last = last_snapshots(self._table, f"shape_id IN ({shape_ids})")
         return {
-            key: each for key, each in removed.items() if key not in last or last[key].incarnation <= each.incarnation
+            key: each
+            for key, each in removed.items()
+            if key not in last.malformed and (key not in last or last[key].incarnation <= each.incarnation)
         }
 
     def _fold(self, now: datetime) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.folded_shape import folded_rows
 from flushtracker.shape_log.table.reader import ShapeLogReader, ShapeRead, read_shape, read_shape_log
 from flushtracker.shape_log.table.retention import Retention, RetentionPolicy
-from flushtracker.shape_log.table.snapshots import last_snapshots
+from flushtracker.shape_log.table.snapshots import last_snapshots, snapshot_incarnations
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
@@ -253,6 +253,28 @@ def test_a_log_that_changes_unknown_rows_is_kept_and_said_once(log: str, caplog:
     assert [key[1] for key in last_snapshots(DeltaTable(log))] == ["b"]
     assert len([each for each in caplog.records if "is not folded" in each.message]) == 1
     assert len(read_shape_log(log, "users").rows) == 200
+
+
+def test_a_malformed_snapshot_keeps_only_its_own_shape_from_upkeep(log: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The others are folded, and logs of removed ones deleted; another snapshot of the shape puts that right."""
+    register(log, shape_entry(), shape_entry("b"), shape_entry("gone", removed_at=LogOffset.last_of(1000)))
+    for shape_id in ("users", "b", "gone"):
+        append(log, changes(1, 100, 10, shape_id))
+    append(log, [{**snapshot_rows(ShapeSnapshot(7, MvccSnapshot(9, 9, ()), 9, 9), {})[-1], "value": "garbage"}])
+    upkeep = ShapeLogUpkeep(
+        *(log, f"{log}_shapes"),
+        settings=NO_MERGES,
+        retain=RetentionPolicy(timedelta(0), least_dropped=1),
+        delete_after=timedelta(0),
+    )
+    report = upkeep.run(EPOCH + timedelta(days=10_000))
+    assert (report.deleted_shapes, report.folded_shapes) == (1, 1)
+    assert [key[1] for key in last_snapshots(DeltaTable(log))] == ["b"]
+    assert "snapshot malformed, take another one source=7301/1/shapes shape_id=users" in caplog.text
+    assert snapshot_incarnations(log, {}) == {("7301/1/shapes", "b"): 1}
+    rows: dict[str, dict[str, str | None]] = {str(key): {"id": str(key), "n": "0"} for key in range(10)}
+    assert append_snapshot(log, ShapeSnapshot(8, MvccSnapshot(96, 96, ()), 95, 96), rows)
+    assert len(read_shape(log, "users").rows) == 10
 
 
 def test_single_shapes_may_keep_their_history_for_another_time(log: str) -> None:
