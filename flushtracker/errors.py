@@ -11,7 +11,7 @@
     │   └── PositionError                         a follower cannot continue, and must begin again
     ├── DecodeError                      exit 3   bytes or JSON from outside cannot be read
     │   ├── TransactionTooLargeError              a transaction exceeds ``max_tx_size``
-    │   ├── UnreadableTextError                   a column's value is not UTF-8
+    │   ├── UnreadableTextError                   a column's value cannot be decoded
     │   └── NewerEventError                       an event has a version that only a newer release reads
     ├── GapError                         exit 3   a fragment does not connect to those before it
     ├── StateError                       exit 4   the checkpoint does not fit this job
@@ -91,7 +91,7 @@ class TransactionTooLargeError(DecodeError):
 
 
 class UnreadableTextError(DecodeError):
-    """A value of ``column`` is not UTF-8."""
+    """A value of ``column`` has no equivalent in UTF-8."""
 
     def __init__(self, message: str, column: str = "") -> None:
         super().__init__(message)

@@ -145,6 +145,7 @@ class CaptureConnection:
             self._collector.check_relations(self._tables)
             self._subscriptions.starts.prune()
             self._subscriptions.removed.condense(self._source.status.flushed_lsn)
+            self._subscriptions.tables.forget_lost(self._source.status.flushed_lsn)
             self._apply_shapes(shapes)
             self._subscriptions.retract_tables()
         if self._start_checks.is_due(now_s):

@@ -224,7 +224,9 @@ class CaptureLoop:
             # Everything confirmed before an upgrade is acknowledged, and followed by what the slot sends now.
             follows_lsn = confirmed_lsn if last_ack is None else min(confirmed_lsn, last_ack + 1)
             check = source.resend_check(follows_lsn, last_ack, has_messages=stream.has_messages)
-            collector = Collector(source.name, follows_lsn, subscriptions, source.outbox, self._converter(), check)
+            collector = Collector(
+                source.name, follows_lsn, subscriptions, source.outbox, self._converter(stream.codec), check
+            )
             logger.info("capturing source=%s confirmed_lsn=%s", source.name, format_lsn(confirmed_lsn))
             self._status.handle_start(subscriptions, collector.counts)
             connection = CaptureConnection(source, collector, stream, sender, tables, intervals)
@@ -237,6 +239,8 @@ class CaptureLoop:
     def _acks(self, table: AckReader, source: str) -> SourceAcks:
         return SourceAcks(table, source, self._missing_table_log, self._status.handle_acks_read)
 
-    def _converter(self) -> FragmentConverter:
+    def _converter(self, codec: str) -> FragmentConverter:
         config = self._config
-        return FragmentConverter(config.max_batch_size, config.max_tx_size, max_batch_bytes=config.max_batch_bytes)
+        return FragmentConverter(
+            config.max_batch_size, config.max_tx_size, max_batch_bytes=config.max_batch_bytes, codec=codec
+        )

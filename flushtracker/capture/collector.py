@@ -16,8 +16,8 @@ are published nevertheless: one with which a table loses a partition, and the on
 last.
 
 A row that is too large for the topics does not stop the stream: the shapes affected are ended (``event_limit``).
-Neither does text that is not UTF-8, which PostgreSQL before 16 may send for a value of type "char": the shapes that
-read the column are ended, whether or not they have the row.
+Neither does text without equivalent in UTF-8, such as bytes that WIN1252 leaves undefined, or a value of type "char"
+before PostgreSQL 16: the shapes that read the column are ended, whether or not they have the row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ from flushtracker.capture.described_relations import DescribedRelations, Relatio
 from flushtracker.capture.shapes.subscriptions import Subscriptions
 from flushtracker.capture.wire.history_check import ResendCheck, TransactionIdentity
 from flushtracker.capture.wire.outbox import Outbox
-from flushtracker.errors import DecodeError, ShapeError, UnreadableTextError
+from flushtracker.errors import DecodeError, ReconnectError, ShapeError, UnreadableTextError
 from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments
 from flushtracker.wal.changes import Commit, Relation, TransactionFragment
 from flushtracker.wal.fragment_converter import FragmentConverter
@@ -150,15 +150,13 @@ class Collector:
         return True
 
     def _fragments(self, data: bytes) -> tuple[TransactionFragment, ...]:
-        message = decode(data)
+        message = decode(data, self._converter.codec)
         if self._begun is not None and isinstance(message, (RowMessage, RelationMessage, TruncateMessage)):
             self._open_transaction(self._begun)
         if isinstance(message, RowMessage):
             if self._is_unwanted(message.relation_id):
                 self._converter.skip_row(message)
                 return ()
-            if message.relation_id not in self._narrowed:
-                self._narrow(message.relation_id)
             return self._row_fragments(message)
         if isinstance(message, Begin):
             self._begun = TransactionIdentity(message.final_lsn, message.xid, message.commit_timestamp)
@@ -167,6 +165,8 @@ class Collector:
             self._handle_relation(message.relation)
         elif isinstance(message, CommitMessage):
             return self._commit(message)
+        elif isinstance(message, TruncateMessage):
+            self._require_whole(*filter(self.subscriptions.router.has_shapes_on, message.relation_ids))
         return self._converter.handle(message)
 
     def _commit(self, message: CommitMessage) -> tuple[TransactionFragment, ...]:
@@ -188,6 +188,9 @@ class Collector:
 
     def _row_fragments(self, message: RowMessage) -> tuple[TransactionFragment, ...]:
         """The fragments that a row completes; text that cannot be decoded is left out."""
+        if message.relation_id not in self._narrowed:
+            self._require_whole(message.relation_id)
+            self._narrow(message.relation_id)
         while True:
             try:
                 return self._converter.handle(message)
@@ -207,6 +210,11 @@ class Collector:
     def _is_unwanted(self, relation_id: int) -> bool:
         """Whether no shape is on the table; the converter refuses a relation that was not described."""
         return relation_id in self._described and not self.subscriptions.router.has_shapes_on(relation_id)
+
+    def _require_whole(self, *relation_ids: int) -> None:
+        """Have the server describe tables again that have got a shape since their descriptions were trimmed."""
+        if trimmed := [oid for oid in relation_ids if self._described.is_trimmed(oid)]:
+            raise ReconnectError(f"tables {trimmed} have got shapes, and their columns must be described again")
 
     def _narrow(self, relation_id: int) -> None:
         """Restrict decoding to the columns that shapes read; the converter refuses a relation that was not
@@ -230,7 +238,10 @@ class Collector:
         if self._open is None:
             raise DecodeError("a relation arrived before any transaction; connect again")
         self.subscriptions.tables.handle_relation(relation, self._open)
-        self._described.add(relation.relation_id)
+        for oid in self._described.trim(self.subscriptions.router.has_shapes_on):
+            self._converter.trim(oid)
+            self._narrowed.discard(oid)
+        self._described.add(relation.relation_id, len(relation.columns))
         self._narrowed.discard(relation.relation_id)
 
     def _publish(self, fragment: TransactionFragment) -> None:

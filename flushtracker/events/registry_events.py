@@ -166,6 +166,10 @@ class PartitionEntry:
     lost_with: int | None = None
     empty_at: int | None = None
 
+    def is_lost_before(self, lsn: int) -> bool:
+        """Whether the table has lost it with a transaction that commits below ``lsn``."""
+        return self.left_at is not None and self.lost_with is not None and self.lost_with < lsn
+
     def to_json(self) -> str:
         binding = convert(self.binding, structs.PartitionBinding, from_attributes=True)
         times = self.joined, self.left_at, self.lost_with, self.empty_at

@@ -19,6 +19,7 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import CharacterNotInRepertoire, UntranslatableCharacter
 
 from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection_refusals import failure_text, refusal_remedy, service_name
@@ -249,6 +250,11 @@ def translated_errors() -> Iterator[None]:
             # psycopg itself refuses a value, for example one with NUL.
             raise PostgresError(f"a statement cannot be sent: {error}") from error
         raise postgres_error(error.sqlstate, str(error)) from error
+
+
+def is_untranslatable(error: PostgresError) -> bool:
+    """Whether the server could not convert a text that it has to UTF-8."""
+    return isinstance(error.__cause__, (CharacterNotInRepertoire, UntranslatableCharacter))
 
 
 def postgres_error(sqlstate: str | None, text: str) -> PostgresError:

@@ -11,6 +11,7 @@ from psycopg import generators, pq
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection import Connection, one_line, postgres_error, translated_errors
+from flushtracker.wal.text_codecs import UTF8
 
 _LARGE_BYTES: Final = 1 << 20
 _HEAD_BYTES: Final = 64
@@ -27,16 +28,17 @@ class Frames(NamedTuple):
     is_end: bool
 
 
-def start_copy(connection: Connection, statement: str) -> None:
-    """Run a statement that copies out, and return when the copy has begun; the connection cannot be used for anything
-    else.
+def start_copy(connection: Connection, statement: str, codec: str = UTF8) -> None:
+    """Run a statement that copies out, and return when the copy has begun; the connection can then do nothing else.
+
+    ``codec``: that of the connection's ``client_encoding``.
 
     Raises:
         PostgresUnavailableError: the connection is lost, or the server does not answer in time.
         PostgresError: the server rejects the statement, or it does not copy out.
     """
     with translated_errors():
-        connection.pgconn.send_query(statement.encode())
+        connection.pgconn.send_query(statement.encode(codec, "replace"))
         results = connection.wait(generators.execute(connection.pgconn))
     if error := _first_error(results):
         raise error

@@ -16,6 +16,7 @@ from typing import Final
 
 from flushtracker.postgres.catalog import IS_SENT
 from flushtracker.postgres.connection import Connection, quote_ident, rows
+from flushtracker.postgres.raw_names import RAW, raw_name
 from flushtracker.wal.changes import TableName
 
 GENERATED_SINCE: Final = 180_000
@@ -50,8 +51,8 @@ SELECT a.attrelid::bigint, a.attname, {IS_SENT}, a.attgenerated::text, a.attnotn
 FROM pg_attribute a
 WHERE a.attrelid = ANY(%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum
 """  # noqa: S608  a constant
-_INDEXES: Final = """
-SELECT i.indrelid::bigint, x.relname, i.indisprimary, i.indisreplident, ARRAY(
+_INDEXES: Final = f"""
+SELECT i.indrelid::bigint, {RAW.format("x.relname")}, i.indisprimary, i.indisreplident, ARRAY(
   SELECT a.attname::text FROM unnest(i.indkey::int[]) WITH ORDINALITY AS k(attnum, ordinal)
   JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE k.ordinal <= i.indnkeyatts
   ORDER BY k.ordinal
@@ -60,7 +61,7 @@ FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
 WHERE i.indrelid = ANY(%s::oid[]) AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
   AND i.indexprs IS NULL
 ORDER BY i.indrelid, i.indisprimary DESC, i.indnkeyatts, i.indexrelid
-"""
+"""  # noqa: S608  a constant
 _LEAVES: Final = (
     "DECLARE leaf record; BEGIN FOR leaf IN SELECT c.oid, c.oid::regclass AS name FROM pg_partition_tree({root}) t "
     "JOIN pg_class c ON c.oid = t.relid WHERE c.relkind = 'r' AND c.relreplident IN ({before}) "
@@ -239,8 +240,9 @@ class IdentityRemedies:
         columns, indexes = defaultdict[int, list[_Column]](list), defaultdict[int, list[_Index]](list)
         for oid, *column in rows(self._connection, _COLUMNS, wanted):
             columns[oid].append(_Column(*column))
-        for oid, name, is_primary, is_identity, names in rows(self._connection, _INDEXES, (list(oids),)):
-            indexes[oid].append(_Index(name, is_primary, is_identity, tuple(names)))
+        for oid, raw, is_primary, is_identity, names in rows(self._connection, _INDEXES, (list(oids),)):
+            if (index := raw_name(self._connection, raw)) is not None:
+                indexes[oid].append(_Index(index, is_primary, is_identity, tuple(names)))
         leaves = []
         for oid, schema, name, identity in rows(self._connection, _TABLES, (list(oids),)):
             by_name = {column.name: column for column in columns[oid]}

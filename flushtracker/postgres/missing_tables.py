@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from flushtracker.errors import did_you_mean
 from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.raw_names import RAW, raw_name
 from flushtracker.shapes.shapes_file import typed_table
 from flushtracker.wal.changes import TableName
 
@@ -23,11 +23,10 @@ _OBJECTS: Final = """
 SELECT w.schema, w.name, c.relkind FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
 JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 """
-# Names that may have been meant, a few for each; as bytes, because those of a SQL_ASCII database may not be UTF-8.
-_NEAR: Final = """
-SELECT w.schema, w.name, convert_to(o.nspname, e.encoding), convert_to(o.relname, e.encoding)
+# Names that may have been meant, few for each.
+_NEAR: Final = f"""
+SELECT w.schema, w.name, {RAW.format("o.nspname")}, {RAW.format("o.relname")}
 FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
-CROSS JOIN (SELECT CASE getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END) AS e(encoding)
 CROSS JOIN LATERAL (
   SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
   WHERE c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND NOT starts_with(n.nspname::text, 'pg_')
@@ -35,7 +34,7 @@ CROSS JOIN LATERAL (
     c.relname
   LIMIT 200
 ) o
-"""
+"""  # noqa: S608  a constant
 _MOST_HINTS: Final = 20
 """For each of them the server scans all its tables, and there may be as many wrong names as tables."""
 
@@ -47,8 +46,9 @@ def read_missing_tables(connection: Connection, names: Iterable[TableName]) -> d
     unknown = [each for each in wanted if kinds.get(each) not in _KINDS]
     near: dict[TableName, list[TableName]] = defaultdict(list)
     for schema, name, *other in rows(connection, _NEAR, _columns(unknown[:_MOST_HINTS])):
-        with suppress(UnicodeDecodeError):
-            near[schema, name].append((bytes(other[0]).decode(), bytes(other[1]).decode()))
+        near_schema, near_name = (raw_name(connection, raw) for raw in other)
+        if near_schema is not None and near_name is not None:
+            near[schema, name].append((near_schema, near_name))
     return {each: _reason(each, kinds.get(each), near[each]) for each in wanted}
 
 

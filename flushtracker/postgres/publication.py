@@ -27,6 +27,7 @@ from psycopg import pq
 from flushtracker.errors import PostgresError, PostgresUnavailableError, listed
 from flushtracker.postgres.connection import Connection, quote_ident, rows
 from flushtracker.postgres.left_out import PUBLISHES_SINCE
+from flushtracker.postgres.raw_names import readable_rows
 from flushtracker.postgres.replica_identity import identity_reason, tables_without_identity, without_identity
 from flushtracker.shapes.table_binding import dotted
 from flushtracker.shapes.unpublished import Unpublished
@@ -302,8 +303,8 @@ class Publication:
         return _Facts(*found[0]) if found else None
 
     def _tables(self, oids: Collection[int]) -> Mapping[int, tuple[TableName, bool]]:
-        """The names of tables, and whether this role may add each to its publication."""
-        found = rows(self._connection, _TABLES, (list(oids),)) if oids else []
+        """The names of tables, and whether this role may add each to a publication of its own."""
+        found = readable_rows(self._connection, _TABLES, list(oids))
         return {oid: ((schema, name), is_own) for oid, schema, name, is_own in found}
 
     def _is_managed(self, facts: _Facts) -> bool:

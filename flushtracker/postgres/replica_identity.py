@@ -14,6 +14,7 @@ from flushtracker.postgres.catalog import IS_SENT
 from flushtracker.postgres.connection import Connection, rows
 from flushtracker.postgres.identity_remedies import GENERATED_SINCE, IdentityRemedies, Remedy
 from flushtracker.postgres.inheritance import BELOW
+from flushtracker.postgres.raw_names import RAW, raw_name
 from flushtracker.shapes.table_binding import dotted
 from flushtracker.wal.changes import TableName
 
@@ -59,7 +60,7 @@ WITH RECURSIVE publication AS (
   SELECT i.inhrelid FROM published d JOIN pg_inherits i ON i.inhparent = d.relid
   JOIN pg_class t ON t.oid = i.inhrelid AND t.relispartition
 )
-SELECT n.nspname, c.relname
+SELECT {RAW.format("n.nspname")}, {RAW.format("c.relname")}
 FROM published d JOIN pg_class c ON c.oid = d.relid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE {_HAVE_ROWS} AND c.oid >= 16384 AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND NOT {_HAS_IDENTITY}
 ORDER BY n.nspname, c.relname
@@ -71,9 +72,11 @@ _SCHEMAS: Final = """
 
 
 def tables_without_identity(connection: Connection, publication: str) -> list[TableName]:
+    """The tables of a publication that have none; a name without equivalent in UTF-8 is left empty."""
     schemas = _SCHEMAS if connection.server_version >= _SCHEMAS_SINCE else ""
     statement = _PUBLISHED_TABLES.format(schemas=schemas, unsent=_unsent(connection))
-    return [(schema, name) for schema, name in rows(connection, statement, {"publication": publication})]
+    found = rows(connection, statement, {"publication": publication})
+    return [(raw_name(connection, schema) or "", raw_name(connection, name) or "") for schema, name in found]
 
 
 def without_identity(

@@ -18,10 +18,10 @@ from flushtracker.postgres.connection import (
 from flushtracker.postgres.copy_out import end_error, interrupted, read_frames, start_copy
 from flushtracker.postgres.replication_frames import Frame, decode_frame, is_message_of_a_role
 from flushtracker.wal.lsn import parse_lsn
+from flushtracker.wal.text_codecs import CODECS, UTF8
 from flushtracker.wal.timeline_history import TimelineHistory
 
 _FRAMES_PER_READ: Final = 1_000
-_BYTES: Final = "SQL_ASCII"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,9 @@ class ReplicationStream:
         self._lock = threading.Lock()
         self._end: PostgresError | None = PostgresUnavailableError("the replication stream has not been started")
         self.has_messages = False
-        """Whether it was started with logical messages."""
+        """Whether it was started with messages."""
+        self.codec = UTF8
+        """Decodes the texts that the server sends, once started."""
 
     def identify_system(self) -> SystemIdentity:
         """Identify the server; only before :meth:`start`."""
@@ -82,14 +84,17 @@ class ReplicationStream:
             PostgresUnavailableError: another connection still uses the slot, or the server does not respond.
             PostgresError: the slot is lost, or does not exist.
         """
-        if server_encoding(self._connection) == _BYTES:
-            # The server would end the stream at text that is not UTF-8, every time.
-            rows(self._connection, f"SET client_encoding = {_BYTES}")
+        encoding = server_encoding(self._connection)
+        if encoding in CODECS:
+            # The server would end the stream at text that it cannot convert to UTF-8, each time again.
+            rows(self._connection, f"SET client_encoding = {encoding}")
+            self.codec = CODECS[encoding]
         names = quote_ident(publication).replace("'", "''")
         start_copy(
             self._connection,
             f"START_REPLICATION SLOT {quote_ident(slot)} LOGICAL 0/0 "
             f"(proto_version '1', publication_names '{names}', messages '{str(messages).lower()}')",
+            self.codec,
         )
         self._end = None
         self.has_messages = messages

@@ -5,11 +5,18 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from psycopg.errors import CharacterNotInRepertoire, LockNotAvailable
+from psycopg.errors import LockNotAvailable
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.catalog import Catalog
-from flushtracker.postgres.connection import Connection, limit_statements, require_open, rows, server_encoding
+from flushtracker.postgres.connection import (
+    Connection,
+    is_untranslatable,
+    limit_statements,
+    require_open,
+    rows,
+    server_encoding,
+)
 from flushtracker.postgres.left_out import LeftOutLog
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.publication_rows import (
@@ -18,16 +25,16 @@ from flushtracker.postgres.publication_rows import (
     read_unnoticed_rows,
     read_writers,
 )
-from flushtracker.postgres.shape_resolution import resolve_shapes
+from flushtracker.postgres.readable_shapes import resolve_readable
 from flushtracker.postgres.table_bindings import read_bindings
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.item_key import quoted
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.unpublished import Unpublished
-from flushtracker.shapes.where.server_encoding import SQL_ASCII
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
+from flushtracker.wal.text_codecs import may_lack_characters
 
 logger = logging.getLogger(__name__)
 
@@ -255,14 +262,14 @@ class ServerTables:
         try:
             return read_bindings(self._connection, self._name, oids)
         except PostgresError as error:
-            if not isinstance(error.__cause__, CharacterNotInRepertoire):
+            if not is_untranslatable(error):
                 raise
-            # It was added after the last call of unreadable_tables, with which the next connection begins.
-            raise PostgresUnavailableError("a name that is not UTF-8 has come into the catalog") from error
+            # It came after the last call of unreadable_tables, which the next connection begins with.
+            raise PostgresUnavailableError("a name without equivalent in UTF-8 has come into the catalog") from error
 
     def unreadable_tables(self, oids: Collection[int]) -> list[int]:
-        """The tables with a name that is not UTF-8, which only SQL_ASCII allows."""
-        if server_encoding(self._connection) != SQL_ASCII or self._is_readable(oids):
+        """Those of the tables of which something has a name without equivalent in UTF-8."""
+        if not may_lack_characters(server_encoding(self._connection)) or self._is_readable(oids):
             return []
         return sorted(oid for oid in oids if not self._is_readable([oid]))
 
@@ -271,7 +278,7 @@ class ServerTables:
         try:
             read_bindings(self._connection, self._name, oids)
         except PostgresError as error:
-            if not isinstance(error.__cause__, CharacterNotInRepertoire):
+            if not is_untranslatable(error):
                 raise
             return False
         return True
@@ -341,7 +348,7 @@ class ServerTables:
             ShapeError: there is no such table, or its columns or replica identity do not allow the shape.
             PostgresError: the publication omits rows or columns of the table.
         """
-        resolved = resolve_shapes(self._connection, self._name, tuple(definitions))
+        resolved = resolve_readable(self._connection, self._name, tuple(definitions))
         self._left_out.note(
             {
                 table.table

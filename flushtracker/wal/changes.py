@@ -93,7 +93,7 @@ class Relation:
 
     @property
     def unreadable_name(self) -> str | None:
-        """The first name that is not UTF-8, for messages, such as ``its column 3``; ``None`` if all are."""
+        """What has a name that could not be decoded, for messages, such as ``its column 3``; ``None`` for nothing."""
         if not _is_text(self.schema + self.name):
             return "it"
         numbers = (number for number, column in enumerate(self.columns, 1) if not _is_text(column.name))
@@ -152,7 +152,7 @@ Change: TypeAlias = Insert | Update | Delete | Truncate
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name from pgoutput is UTF-8: other bytes are kept as surrogates."""
+    """Whether a name from pgoutput could be decoded: other bytes are kept as surrogates."""
     return name.isascii() or not any("\udc80" <= character <= "\udcff" for character in name)
 
 

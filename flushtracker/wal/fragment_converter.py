@@ -17,7 +17,7 @@ own.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from flushtracker.errors import DecodeError, TransactionTooLargeError
@@ -26,6 +26,7 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.pgoutput import Begin, CommitMessage, Message, RelationMessage, RowMessage, TruncateMessage
 from flushtracker.wal.row_reader import RowReader
+from flushtracker.wal.text_codecs import UTF8
 
 DEFAULT_MAX_BATCH_BYTES: Final = 2 << 20
 """At most 48 MiB of JSON, whatever the rows contain (``events.event_size``): within the default of an event's size."""
@@ -65,7 +66,7 @@ class FragmentConverter:
     Bytes are those of :func:`~flushtracker.wal.changes.change_bytes`. A transaction whose row messages and truncates
     have more than ``max_tx_size`` bytes is refused. The converter keeps the relations described so far, and at most one
     fragment's changes of the open transaction. Create a new converter after a reconnect, because the server restarts
-    its stream, and after any exception.
+    its stream, and after any exception. Values are decoded with ``codec``.
 
     Raises:
         ValueError: a limit is below 1.
@@ -77,6 +78,7 @@ class FragmentConverter:
         max_tx_size: int | None = None,
         *,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        codec: str = UTF8,
     ) -> None:
         limits = (
             ("max_batch_size", max_batch_size),
@@ -89,6 +91,7 @@ class FragmentConverter:
         self._max_batch_size = max_batch_size
         self._max_batch_bytes = max_batch_bytes
         self._max_tx_size = max_tx_size
+        self.codec = codec
         self._relations: dict[int, Relation] = {}
         # Only relations that have had a row to read since they were described.
         self._readers: dict[int, RowReader] = {}
@@ -106,7 +109,7 @@ class FragmentConverter:
 
         Raises:
             TransactionTooLargeError: the transaction has more than ``max_tx_size`` bytes.
-            UnreadableTextError: a value is not UTF-8; after :meth:`leave_out`, ``message`` can be handled.
+            UnreadableTextError: a value cannot be decoded; after :meth:`leave_out`, ``message`` can be handled.
             DecodeError: ``message`` is out of order, or does not fit its relation.
         """
         match message:
@@ -137,6 +140,13 @@ class FragmentConverter:
     def leave_out(self, relation_id: int, column: str) -> None:
         """Do not decode this column of the relation's rows, even if it is in the key, until :meth:`read_only`."""
         self._reader(relation_id).leave_out(column)
+
+    def trim(self, relation_id: int) -> None:
+        """Forget the relation's columns: until it is described again, its rows must be skipped."""
+        relation = self._relations.get(relation_id)
+        if relation is not None:
+            self._relations[relation_id] = replace(relation, columns=())
+            self._readers.pop(relation_id, None)
 
     def forget(self, relation_id: int) -> None:
         """Drop a relation that is gone: unless it is described again, its changes are refused."""
@@ -199,7 +209,7 @@ class FragmentConverter:
     def _reader(self, relation_id: int) -> RowReader:
         reader = self._readers.get(relation_id)
         if reader is None:
-            reader = self._readers[relation_id] = RowReader(self._relation(relation_id))
+            reader = self._readers[relation_id] = RowReader(self._relation(relation_id), self.codec)
         return reader
 
     def _begin(self, begin: Begin) -> None:

@@ -1,16 +1,17 @@
 """Decoder of PostgreSQL's ``pgoutput`` messages, protocol version 1.
 
 A message is one type byte and the fields that PostgreSQL's manual lists under "Logical Replication Message Formats".
-All integers are big-endian, strings end in a zero byte, text is UTF-8. Each message is decoded on its own: looking up
-the relation of a row and checking the order of messages is left to :mod:`~flushtracker.wal.fragment_converter`.
+All integers are big-endian, strings end in a zero byte, text is UTF-8 unless another codec is given. Each message is
+decoded on its own: looking up the relation of a row and checking the order of messages is left to
+:mod:`~flushtracker.wal.fragment_converter`.
 
 The bytes are untrusted. Each read is checked against the end of the message, each flag against the values defined in
 version 1, and a message must end with its last field. Any violation raises a ``DecodeError`` with the message's type
 and the byte's position; it never shows a row's values.
 
 Data that any role may write, outside the tables of shapes, must not stop capture. So origins, types and logical
-messages, which change no table, are not read past their first byte. A name that is not UTF-8, possible in a SQL_ASCII
-database, is kept with its bytes as surrogates (:attr:`~flushtracker.wal.changes.Relation.unreadable_name`).
+messages, which change no table, are not read past their first byte. A name that cannot be decoded, possible in most
+encodings but UTF8, is kept with its bytes as surrogates (:attr:`~flushtracker.wal.changes.Relation.unreadable_name`).
 """
 
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from typing import Final, Literal, NoReturn, TypeAlias
 
 from flushtracker.wal.changes import Column, Relation
 from flushtracker.wal.pgoutput_reader import I16, I32, U8, U32, MessageReader
+from flushtracker.wal.text_codecs import UTF8
 from flushtracker.wal.value import value
 
 
@@ -82,8 +84,8 @@ _REPLICA_IDENTITIES: Final[dict[int, Literal["default", "nothing", "full", "inde
 }
 
 
-def decode(data: bytes) -> Message:
-    """Decode one whole message, the payload of one ``XLogData`` of the replication stream.
+def decode(data: bytes, codec: str = UTF8) -> Message:
+    """Decode one whole message, the payload of one ``XLogData`` of the replication stream, with names in ``codec``.
 
     >>> decode(bytes.fromhex("42 00000000016e2b68 000000e8d4a51000 000002e6"))
     Begin(final_lsn=23997288, commit_timestamp='2000-01-12T13:46:40.000000Z', xid=742)
@@ -101,7 +103,7 @@ def decode(data: bytes) -> Message:
     if known is None:
         raise MessageReader(data, "message", 0).error("one of the types B, C, D, I, M, O, R, T, U and Y")
     name, read = known
-    reader = MessageReader(data, name, 1)
+    reader = MessageReader(data, name, 1, codec)
     message = read(reader)
     if reader.position != len(data):
         raise reader.error("the end of the message")

@@ -7,6 +7,7 @@ from struct import error as StructError  # noqa: N812  # a class, despite its lo
 from typing import Final
 
 from flushtracker.errors import DecodeError
+from flushtracker.wal.text_codecs import UTF8
 
 U8: Final = Struct(">B")
 I16: Final = Struct(">h")
@@ -25,12 +26,13 @@ _LATEST_US: Final = (datetime(9999, 12, 31) - _EPOCH) // _MICROSECOND - 1  # noq
 class MessageReader:
     """A read position in one message; each read advances it, and :meth:`error` describes what is wrong there."""
 
-    __slots__ = ("data", "name", "position")
+    __slots__ = ("_codec", "data", "name", "position")
 
-    def __init__(self, data: bytes, name: str, position: int) -> None:
+    def __init__(self, data: bytes, name: str, position: int, codec: str = UTF8) -> None:
         self.data = data
         self.name = name
         self.position = position
+        self._codec = codec
 
     def error(self, expected: str, position: int | None = None, found: str = "") -> DecodeError:
         """Return the error for finding something other than ``expected`` at ``position`` (default: the current one)."""
@@ -79,13 +81,13 @@ class MessageReader:
         return _timestamp_text(self.number(I64, "a commit timestamp"))
 
     def string(self, expected: str) -> str:
-        """Read a name up to the next zero byte; bytes that are not UTF-8 become surrogates."""
+        """Read a name up to the next zero byte; bytes that the codec cannot decode become surrogates."""
         start = self.position
         end = self.data.find(0, start)
         if end < 0:
             raise self.error(f"{expected} that ends in a zero byte")
         self.position = end + 1
-        return str(self.data[start:end], "utf-8", "surrogateescape")
+        return str(self.data[start:end], self._codec, "surrogateescape")
 
     def schema(self) -> str:
         # PostgreSQL sends an empty name for pg_catalog.

@@ -26,6 +26,7 @@ from flushtracker.wal.changes import (
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.pgoutput import RowMessage
 from flushtracker.wal.pgoutput_reader import MessageReader
+from flushtracker.wal.text_codecs import UTF8
 
 _FIRST: Final = 5
 """The position of the first row's kind, after the message's type and the relation's id."""
@@ -40,16 +41,17 @@ _Run: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 class RowReader:
     """Reads the changes of ``relation``, and counts their :func:`~flushtracker.wal.changes.change_bytes`.
 
-    Raises:
-        DecodeError: a name of the relation is not UTF-8.
+    Values are decoded with ``codec``. Raises:
+        DecodeError: a name of the relation could not be decoded.
     """
 
-    def __init__(self, relation: Relation) -> None:
+    def __init__(self, relation: Relation, codec: str = UTF8) -> None:
         if (what := relation.unreadable_name) is not None:
             raise DecodeError(
-                f"rows of relation {relation.relation_id} cannot be read: {what} has a name that is not UTF-8"
+                f"rows of relation {relation.relation_id} cannot be read: {what} has a name without equivalent in UTF-8"
             )
         self.relation = relation
+        self._codec = codec
         self._names = tuple(column.name for column in relation.columns)
         self._key_columns = relation.key_columns
         self._row_bytes = relation_row_bytes(relation)
@@ -91,7 +93,7 @@ class RowReader:
         """The change at ``offset``, and its size.
 
         Raises:
-            UnreadableTextError: a value is not UTF-8.
+            UnreadableTextError: a value cannot be decoded.
             DecodeError: ``message`` is not exactly one row message of protocol version 1, or not of this relation.
         """
         data, operation = message.data, message.operation
@@ -128,7 +130,7 @@ class RowReader:
         self, message: RowMessage, position: int, runs: tuple[_Run, ...]
     ) -> tuple[dict[str, str | None], int, int]:
         """The row at ``position``, the position after its ``runs``, and the bytes of what was read."""
-        data, size = message.data, self._row_bytes
+        data, size, codec = message.data, self._row_bytes, self._codec
         count = int.from_bytes(data[position : position + 2], "big")
         if count != len(self._names) or position + 2 > len(data):
             raise self._wrong_count(message, position, count)
@@ -147,7 +149,7 @@ class RowReader:
                         if not 0 <= length <= len(data) - start:
                             raise self._wrong_length(message, position)
                         position = start + length
-                        row[name] = data[start:position].decode()
+                        row[name] = data[start:position].decode(codec)
                         size += length
                     elif kind == _NULL:
                         row[name] = None
@@ -162,6 +164,9 @@ class RowReader:
             # No cause and no quoted byte: either would reveal part of a row's value.
             wrong = self._error(message, start + error.start, "text in UTF-8", found="other bytes")
             raise UnreadableTextError(str(wrong), name) from None
+        if codec != UTF8:
+            # The bytes read are not those of UTF-8.
+            size = self._row_bytes + values_bytes(row)
         return row, position, size
 
     def _skip(self, message: RowMessage, position: int, names: tuple[str, ...]) -> int:

@@ -67,7 +67,9 @@ def test_shapes_that_read_text_that_is_not_utf_8_end_and_the_others_continue(
         reasons = {name: entry.ended_because or "" for name, entry in rig.registry().items()}
         assert reasons.pop("ids") == ""
         for name, column in (("kinds", "kind"), ("lists", "kinds")):
-            assert reasons[name].endswith(f" wrote text that is not UTF-8 to column {column} of table public.t")
+            assert reasons[name].endswith(
+                f" wrote text without equivalent in UTF-8 to column {column} of table public.t"
+            )
     finally:
         rig.close()
 

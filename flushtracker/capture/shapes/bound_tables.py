@@ -49,7 +49,7 @@ class ServerQueries(Transactions, PublishableTables, Protocol):
         """
 
     def unreadable_tables(self, oids: Collection[int]) -> Collection[int]:
-        """The tables that have a name that is not UTF-8, so that the catalog cannot be read."""
+        """Those of the tables of which something has a name without equivalent in UTF-8, which no query can read."""
 
     def ancestors(self, oid: int, xid: int) -> frozenset[int]:
         """The OIDs of a table's partitioned ancestors, as of the committed transaction ``xid``."""
@@ -251,6 +251,21 @@ class BoundTables:
             for lost in placed:
                 self._outbox.publish_entry(lost)
         return [entry for _, entry in sorted(self._leaving.items()) if entry.lost_with == lsn]
+
+    def forget_lost(self, confirmed_lsn: int) -> None:
+        """Forget the partitions that were lost before ``confirmed_lsn``, from which on the server may send again.
+
+        A table's owner may create and drop partitions without end.
+        """
+        entries = [
+            entry
+            for entry in self.partition_entries
+            if entry.is_lost_before(confirmed_lsn) and (entry.table_oid, entry.binding.oid) not in self._leaving
+        ]
+        for entry in entries:
+            del self._tables[entry.table_oid].entries[entry.binding.oid]
+            self._left.discard((entry.table_oid, entry.binding.oid))
+        self._outbox.delete_entries(entries)
 
     def record(self, bindings: Iterable[TableBinding], *, has_shapes: bool) -> None:
         """Bind shapes to the current tables, replacing earlier records.

@@ -85,7 +85,7 @@ class ShapeLosses:
             if used is None or column in used or part.definition.primary_key is None:
                 name = ".".join(part.definition.table)
                 reasons[entry.definition.id] = (
-                    f"{transaction} wrote text that is not UTF-8 to column {column} of table {name}"
+                    f"{transaction} wrote text without equivalent in UTF-8 to column {column} of table {name}"
                 )
         return reasons
 
@@ -94,9 +94,9 @@ class ShapeLosses:
         return {entry.definition.id: size_reason for entry in self._registry.live_on(table)}
 
     def by_unreadable_name(self, table: int) -> Reasons:
-        """All shapes on a table with a name that is not UTF-8, in a SQL_ASCII database."""
+        """All shapes on a table of which something has a name that cannot be converted to UTF-8."""
         name = ".".join(self._tables[table].table)
-        reason = f"table {name}, or one of its columns, partitions and types, has a name that is not UTF-8"
+        reason = f"table {name}, or one of its columns, partitions and types, has a name without equivalent in UTF-8"
         return {entry.definition.id: reason for entry in self._registry.live_on(table)}
 
     def _that_get(self, table: int, transaction: TransactionIdentity) -> Iterator[ShapeEntry]:

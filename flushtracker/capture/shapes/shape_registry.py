@@ -34,12 +34,17 @@ class SourceEntries:
     tables: tuple[TableEntry, ...] = ()
     partitions: tuple[PartitionEntry, ...] = ()
 
-    def are_same(self, others: "SourceEntries") -> bool:
-        """Whether ``others`` are the same entries, ignoring order and claims."""
+    def are_same(self, others: "SourceEntries", confirmed_lsn: int) -> bool:
+        """Whether ``others`` are the same entries, in any order, whoever has claimed the source.
+
+        Partitions that were lost before ``confirmed_lsn`` may have been forgotten.
+        """
         own, other = (None if each is None else each.unclaimed() for each in (self.source, others.source))
-        return own == other and all(
-            set(getattr(self, name)) == set(getattr(others, name)) for name in ("shapes", "tables", "partitions")
-        )
+        kept = [
+            {each for each in found.partitions if not each.is_lost_before(confirmed_lsn)} for found in (self, others)
+        ]
+        are_alike = all(set(getattr(self, name)) == set(getattr(others, name)) for name in ("shapes", "tables"))
+        return own == other and are_alike and kept[0] == kept[1]
 
     def unbound_shapes(self) -> list[str]:
         """The live shapes without an entry of their table, which capture publishes before theirs."""

@@ -67,6 +67,10 @@ class TableChanges:
         for table, partition in self._tables.handle_begin(lsn):
             self._router.drop_partition(table, partition)
 
+    def forget_lost(self, confirmed_lsn: int) -> None:
+        """Forget the partitions that were lost before ``confirmed_lsn``, the slot's."""
+        self._tables.forget_lost(confirmed_lsn)
+
     def is_any_unlost(self) -> bool:
         """Whether a table is to lose a partition with the next transaction."""
         return self._tables.is_any_unlost()

@@ -69,7 +69,7 @@ class CapturedSource:
         self._has_begun = False
         self._published_lsn = -1
 
-    def resume(self, prior: PriorState) -> None:
+    def resume(self, prior: PriorState, confirmed_lsn: int) -> None:
         """Continue from ``prior``, read again for this source after the slot was lost and regained.
 
         Raises:
@@ -80,7 +80,7 @@ class CapturedSource:
         if found is not None and (own is None or found.lsn > own.lsn):
             logger.warning("another process has captured in between source=%s last_transaction=%s", self.name, found)
             self.last_transaction = found
-        if self.subscriptions is not None and not prior.entries.are_same(self.subscriptions.entries):
+        if self.subscriptions is not None and not prior.entries.are_same(self.subscriptions.entries, confirmed_lsn):
             logger.warning("another process has changed the shape registry source=%s", self.name)
             self.subscriptions = None
         self._prior = prior

@@ -112,7 +112,7 @@ class SourceOpening:
         self._publisher.gate = None
         read_s = time.monotonic()
         starts, prior = self._read(base, positions.seal)
-        source = self._resumed(prior)
+        source = self._resumed(prior, positions.confirmed_lsn)
         acks = acks_of(source.name)
         last_ack = acks.last_ack()
         try:
@@ -130,7 +130,7 @@ class SourceOpening:
             return None
         if must_wait:
             _, prior = self._read(base, positions.seal)
-            source = self._resumed(prior)
+            source = self._resumed(prior, positions.confirmed_lsn)
             if source.holder != self.holder:
                 raise PostgresUnavailableError(f"another capture has claimed source {source.name}")
             last_ack = acks.last_ack()
@@ -204,10 +204,10 @@ class SourceOpening:
         self._succession = replace(self._succession, new_epoch=False)
         return starts, prior
 
-    def _resumed(self, prior: PriorState) -> CapturedSource:
-        """This process's state of the source, updated from the topics."""
+    def _resumed(self, prior: PriorState, confirmed_lsn: int) -> CapturedSource:
+        """This process's state of the source, with what the topics have of it now."""
         if self.source is not None and self.source.source == prior.source:
-            self.source.resume(prior)
+            self.source.resume(prior, confirmed_lsn)
             return self.source
         self.source = self._source_of(prior)
         return self.source

@@ -133,6 +133,11 @@ class Outbox:
         """Queue a registry entry; no later fragment counts as published before it is confirmed."""
         self._publish(entry, self._window.begin(1, None))
 
+    def delete_entries(self, entries: Iterable[RegistryEntry]) -> None:
+        """Have compaction delete registry entries."""
+        for record in map(record_of, entries):
+            self._publisher.publish(self._topics[record.stream], record.key, None)
+
     def publish_removal(self, removal: FlushNotification) -> None:
         self._publish(removal)
 

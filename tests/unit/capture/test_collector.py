@@ -12,7 +12,7 @@ from flushtracker.capture.shapes.shape_registry import SourceEntries
 from flushtracker.capture.shapes.subscriptions import Subscriptions
 from flushtracker.capture.wire.event_limit import EventLimit
 from flushtracker.capture.wire.outbox import Outbox
-from flushtracker.errors import DecodeError
+from flushtracker.errors import DecodeError, ReconnectError
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.events.topic_rules import MAX_EVENT_BYTES, Topics
 from flushtracker.shapes.definition import ShapeDefinition
@@ -244,7 +244,9 @@ def test_text_that_is_not_utf8_ends_the_shapes_that_read_its_column_and_the_othe
     capture.handle(*rows, commit(LSN))
     reasons = end_reasons(capture)
     assert {shape_id for shape_id, reason in reasons.items() if reason is not None} == ended
-    wrote = r"transaction 742 at 0/3E8 \(.*Z\) wrote text that is not UTF-8 to column kind of table public\.users"
+    wrote = (
+        r"transaction 742 at 0/3E8 \(.*Z\) wrote text without equivalent in UTF-8 to column kind of table public\.users"
+    )
     assert re.fullmatch(wrote, str(reasons["all"]))
     capture.publisher.log.clear()
     capture.handle(begin(LSN + 1000, 743), wide_row(b"I", (b"6", b"b")), insert(OTHER), commit(LSN + 1000))
@@ -318,3 +320,38 @@ def test_a_renamed_label_ends_the_shapes_with_the_first_row_that_has_its_new_nam
     assert set(end_reasons(capture).values()) == {
         "label 'sad' of type public.mood was renamed to 'blue' (column id of table public.users)"
     }
+
+
+def wide_relation(oid: int, columns: int) -> bytes:
+    names = b"".join(f"\0c{number}\0".encode() + pack(">Ii", 25, -1) for number in range(columns))
+    return b"R" + pack(">I", oid) + f"public\0t{oid}\0d".encode() + pack(">h", columns) + names
+
+
+def test_descriptions_of_wide_tables_that_no_shape_is_on_take_little_memory() -> None:
+    """Whoever may create tables in the publication makes thousands of them, of 1,600 columns each."""
+    capture = Capture()
+    capture.handle(begin(LSN, 742), relation(USERS, "users"), insert(USERS))
+    capture.handle(*(wide_relation(50_000 + number, 1_600) for number in range(300)))
+    kept = sum(len(each.columns) for each in capture.collector._converter._relations.values())
+    assert 1_600 < kept < 230_000
+    capture.handle(*(b"T" + pack(">IBI", 1, 0, 50_000 + number) for number in range(300)))
+    capture.handle(cut_short(insert(50_000)), insert(USERS), commit(LSN))
+    capture.publisher.confirm()
+    assert capture.published == [LSN]
+
+
+def test_a_table_whose_description_was_trimmed_is_described_again_for_its_first_shape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a new connection; until then its rows are skipped, and it may be truncated."""
+    monkeypatch.setattr("flushtracker.capture.described_relations._MOST_BYTES", 1_000)
+    capture = Capture()
+    capture.handle(begin(LSN, 742), relation(OTHER, "other"), relation(USERS, "users"), wide_relation(50_000, 10))
+    capture.handle(relation(50_001, "last"), insert(OTHER), insert(USERS), commit(LSN))
+    shapes = [ShapeDefinition("users", ("public", "users")), ShapeDefinition("other", ("public", "other"))]
+    capture.subscriptions.apply_definitions(shapes)
+    capture.handle(begin(LSN + 100, 743), insert(USERS))
+    for change in (insert(OTHER), b"T" + pack(">IBI", 1, 0, OTHER)):
+        with pytest.raises(ReconnectError, match=rf"tables \[{OTHER}\] have got shapes"):
+            capture.handle(change)
+    capture.handle(relation(OTHER, "other"), insert(OTHER), commit(LSN + 100))

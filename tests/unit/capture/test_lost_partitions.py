@@ -319,3 +319,31 @@ _CAPTURE: Final[tuple[Callable[[Play], object], ...]] = (
     Play.connect,
     Play.restart,
 )
+
+
+def test_partitions_that_come_and_go_are_forgotten_once_their_loss_is_confirmed() -> None:
+    """By capture, and by the registry's topic, whether capture runs or starts again; the table's shapes go on."""
+    play = Play()
+    (kept,) = play.server.partitions
+    for _ in range(50):
+        leaf = play.server.create()
+        play.insert(leaf)
+        play.settle()
+        play.server.drop(leaf)
+        play.settle()
+    play.insert(kept)
+    play.settle()
+    assert len(play.subscriptions.entries.partitions) == 51
+    before = play.subscriptions.entries
+    confirmed_lsn = play.server.sent[-1].lsn + 1
+    play.subscriptions.tables.forget_lost(play.confirmed_lsn)
+    assert len(play.subscriptions.entries.partitions) == 51
+    play.subscriptions.tables.forget_lost(confirmed_lsn)
+    (entry,) = play.subscriptions.entries.partitions
+    assert entry.binding.oid == kept.oid
+    assert len(play.publisher.deleted) == 50
+    assert before.are_same(play.subscriptions.entries, confirmed_lsn)
+    assert not before.are_same(play.subscriptions.entries, play.confirmed_lsn)
+    play.insert(kept)
+    play.settle()
+    play.check()
