@@ -43,7 +43,7 @@ class DefinitionCache:
             return known[key]
 
         def find(_flight: Flight[str | None]) -> str | None:
-            return self._in(registry).shape_id(asked)
+            return self._definitions_of(registry).shape_id(asked)
 
         def keep(found: str | None) -> None:
             known[key] = found
@@ -52,7 +52,7 @@ class DefinitionCache:
 
         return await self._flights.share((id(registry), key), find, keep)
 
-    def _in(self, registry: Registry) -> Definitions:
+    def _definitions_of(self, registry: Registry) -> Definitions:
         known = self._definitions
         if known is None or known[0] is not registry:
             before = None if known is None else known[1]

@@ -62,7 +62,7 @@ async def send_events(
                 page = await until_disconnected(answers.page(follower), disconnected)
                 with sending(page.body):
                     lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
-            elif lsn is None or follower.has_news:
+            elif lsn is None or follower.has_update:
                 lsn = await _send_page(send, Page(Body(), follower.tx), follower, is_end=True)
             else:
                 await send_part(send, b": alive\n\n", more=True)

@@ -37,12 +37,12 @@ class Follower:
         return self.seen.found.has_more(self.tx)
 
     @property
-    def has_news(self) -> bool:
+    def has_update(self) -> bool:
         """Whether there is something that it waits for."""
         return self.has_more or (self.cuts and (self.seen.lsn(self.tx) or 0) > self.sent_lsn)
 
 
-def followed(follower: Follower) -> Follower:
+def require_current(follower: Follower) -> Follower:
     """The follower, if its handle still matches the shape; raises ``RefetchError`` otherwise."""
     require_followed(follower.seen, follower.handle, max(follower.tx, follower.sent_lsn))
     return follower

@@ -48,7 +48,7 @@ class Handle:
         return replace(self, generation=other.generation) == other
 
 
-def parsed(text: str | None) -> Handle | None:
+def handle_or_none(text: str | None) -> Handle | None:
     """A handle sent by a client; ``None`` for none, and for one that no server of this kind has created."""
     try:
         return None if text is None else Handle.parse(text)
@@ -56,12 +56,12 @@ def parsed(text: str | None) -> Handle | None:
         return None
 
 
-def following(current: Handle, *used: Handle | None) -> Handle:
+def next_handle(current: Handle, *used: Handle | None) -> Handle:
     """The current handle, or its next generation if the client has been told to drop one of them.
 
-    >>> following(Handle("0123456789abcdef", 3), Handle("0123456789abcdef", 3, 1), None).generation
+    >>> next_handle(Handle("0123456789abcdef", 3), Handle("0123456789abcdef", 3, 1), None).generation
     2
-    >>> following(Handle("0123456789abcdef", 4), Handle("0123456789abcdef", 3, 1)).generation
+    >>> next_handle(Handle("0123456789abcdef", 4), Handle("0123456789abcdef", 3, 1)).generation
     0
     """
     generations = [each.generation for each in used if each is not None and each.is_generation_of(current)]

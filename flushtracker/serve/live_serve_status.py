@@ -28,7 +28,7 @@ class LiveServeStatus:
             failed_looks=poller.failed_polls,
             log_version=poller.view.version,
             shapes=len(poller.view.shape_ids),
-            watched_shapes=poller.watched,
+            watched_shapes=poller.polled_shapes,
             connections=served.connections(),
             waiting_clients=poller.waiting,
             answers=tuple(AnswerCount(*each) for each in sorted(served.app.answered.copy().items())),

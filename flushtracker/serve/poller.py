@@ -111,7 +111,7 @@ class Poller:
         return sum(map(len, self._changes.values()))
 
     @property
-    def watched(self) -> int:
+    def polled_shapes(self) -> int:
         """The number of polled shapes."""
         return len(self._wanted)
 
@@ -138,7 +138,7 @@ class Poller:
             found = view.shapes.get(shape_id)
         if isinstance(found, ShapeProblem):
             if issubclass(found.kind, ShapeEndedError):
-                raise RefusalError(410, view.ended(shape_id, self._source))
+                raise RefusalError(410, view.end_reason(shape_id, self._source))
             raise found.error()
         if found is None:
             raise UnavailableError("the shape was not looked at in time")

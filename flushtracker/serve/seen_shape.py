@@ -90,7 +90,7 @@ class SeenShape:
             raise found.lost(after)
         found.require_followed(after)
 
-    def is_as(self, other: "SeenShape") -> bool:
+    def is_unchanged_since(self, other: "SeenShape") -> bool:
         """Whether nothing relevant to clients has changed."""
         mine, theirs = self.found, other.found
         is_same = (mine.last_commit, mine.snapshot) == (theirs.last_commit, theirs.snapshot)

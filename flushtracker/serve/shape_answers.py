@@ -23,8 +23,8 @@ from flushtracker.serve.body import Body, Page
 from flushtracker.serve.cache import PageCache, PageKey, StateCache
 from flushtracker.serve.definition_cache import DefinitionCache
 from flushtracker.serve.disconnect import DisconnectedError, until_disconnected
-from flushtracker.serve.follower import Follower, followed, require_followed
-from flushtracker.serve.handle import ClientOffset, Handle, following
+from flushtracker.serve.follower import Follower, require_current, require_followed
+from flushtracker.serve.handle import ClientOffset, Handle, next_handle
 from flushtracker.serve.poller import Poller
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.refusals import RefetchError, RefusalError, UnavailableError
@@ -95,7 +95,7 @@ class ShapeAnswers:
             with _as_conflict(request, seen):
                 return await self._begin(request, seen)
         if request.start.rows:
-            seen, handle = await self._of_handle(request)
+            seen, handle = await self._shape_of_handle(request)
             with _as_conflict(request, seen):
                 return await self._rows(request, seen, handle, request.start)
         follower = await self.follow(request)
@@ -110,7 +110,7 @@ class ShapeAnswers:
         offset = request.start
         if not isinstance(offset, ClientOffset):
             raise TypeError("a follower has an offset")
-        seen, handle = await self._of_handle(request)
+        seen, handle = await self._shape_of_handle(request)
         try:
             seen.require_followed(handle, offset.tx)
         except PositionError:
@@ -137,8 +137,8 @@ class ShapeAnswers:
             # The wait begins before the shape is looked up, so that no change in between is missed.
             changed = self._poller.changed(shape_id, or_cut=follower.cuts)
             try:
-                follower = followed(replace(follower, seen=await self._poller.shape(shape_id)))
-                if follower.has_news or is_late:
+                follower = require_current(replace(follower, seen=await self._poller.shape(shape_id)))
+                if follower.has_update or is_late:
                     return follower
                 await asyncio.wait(
                     {changed, disconnected}, timeout=max(end_s - self._now_s(), 0), return_when="FIRST_COMPLETED"
@@ -194,7 +194,7 @@ class ShapeAnswers:
         what = "with this id" if isinstance(asked, str) else "that is defined so; shapes are defined by the operator"
         raise RefusalError(404, f"there is no shape {what}")
 
-    async def _of_handle(self, request: ShapeRequest) -> tuple[SeenShape, Handle]:
+    async def _shape_of_handle(self, request: ShapeRequest) -> tuple[SeenShape, Handle]:
         """The shape of a client with a handle, and a current handle for it."""
         handle = request.handle
         seen = await self._seen(request, fresh=False)
@@ -212,12 +212,12 @@ class ShapeAnswers:
             if seen.found.has_subqueries:
                 # Without all rows of its tables, the changes of the query cannot be determined.
                 seen.found.require_snapshot()
-            handle, lsn = _begun(request, seen.handle), seen.lsn(seen.tx)
+            handle, lsn = _initial_handle(request, seen.handle), seen.lsn(seen.tx)
             offset = offset_after(seen.tx, lsn, request)
             return Answer(handle, offset, seen.facts.schema, Body(), is_up_to_date=True, lsn=lsn)
         seen.found.require_snapshot()
         state = await self._newest_state(seen, seen.tx if request.is_returning else 0)
-        return await state_answer(request, state, _begun(request, state.handle), 0, seen)
+        return await state_answer(request, state, _initial_handle(request, state.handle), 0, seen)
 
     async def _rows(self, request: ShapeRequest, seen: SeenShape, handle: Handle, offset: ClientOffset) -> Answer:
         """The next of the rows that a client has begun to fetch."""
@@ -254,7 +254,7 @@ class _as_conflict:  # noqa: N801  it reads as a statement
     """Turns ``RefetchError`` into the 409 with the handle with which the client starts over."""
 
     def __init__(self, request: ShapeRequest, seen: SeenShape) -> None:
-        self._handle = following(seen.handle, request.handle, request.expired)
+        self._handle = next_handle(seen.handle, request.handle, request.expired)
 
     def __enter__(self) -> None:
         pass
@@ -264,9 +264,9 @@ class _as_conflict:  # noqa: N801  it reads as a statement
             raise BeginAgainError(self._handle) from error
 
 
-def _begun(request: ShapeRequest, current: Handle) -> Handle:
+def _initial_handle(request: ShapeRequest, current: Handle) -> Handle:
     """The handle of a new client: the one that it was given to start with, if that is still valid."""
     handle, expired = request.handle, request.expired
     if handle is not None and handle.is_generation_of(current) and handle != expired:
         return handle
-    return following(current, expired)
+    return next_handle(current, expired)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from flushtracker.serve.handle import ClientOffset, Handle, parsed
+from flushtracker.serve.handle import ClientOffset, Handle, handle_or_none
 from flushtracker.serve.refusals import BadRequestError
 
 BEGIN: Final = "-1"
@@ -54,12 +54,12 @@ class ShapeRequest:
 
     @property
     def handle(self) -> Handle | None:
-        return parsed(self.handle_text)
+        return handle_or_none(self.handle_text)
 
     @property
     def expired(self) -> Handle | None:
         """The handle that the client was told to drop."""
-        return parsed(self.expired_text)
+        return handle_or_none(self.expired_text)
 
     @property
     def is_returning(self) -> bool:

@@ -43,7 +43,7 @@ class TableView:
     shapes: Mapping[str, Outcome] = field(default_factory=dict)
     began_s: float = -float("inf")
 
-    def ended(self, shape_id: str, source: str | None) -> str:
+    def end_reason(self, shape_id: str, source: str | None) -> str:
         """Why a shape is no longer served, worded for its owner, without the source."""
         sources = sorted(self.registry.sources_of(shape_id)) if source is None else [source]
         entries = (self.registry.shape(each, shape_id) for each in sources)
@@ -57,7 +57,7 @@ def is_same(before: Outcome | None, now: Outcome, *, or_cut: bool) -> bool:
     """Whether clients need not be woken."""
     if isinstance(now, ShapeProblem) or not isinstance(before, SeenShape):
         return before == now
-    return now.is_as(before) and not (or_cut and now.cut != before.cut)
+    return now.is_unchanged_since(before) and not (or_cut and now.cut != before.cut)
 
 
 def shape_ids_of(registry: Registry) -> frozenset[str]:

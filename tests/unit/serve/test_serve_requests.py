@@ -15,7 +15,7 @@ from flushtracker.errors import ConfigError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.serve.definitions import Definitions
-from flushtracker.serve.handle import ClientOffset, Handle, following
+from flushtracker.serve.handle import ClientOffset, Handle, next_handle
 from flushtracker.serve.http_answers import preflight_headers
 from flushtracker.serve.query_string import parse_query
 from flushtracker.serve.refusals import BadRequestError
@@ -113,7 +113,7 @@ def test_handles_and_offsets_are_read_as_they_were_written() -> None:
         request = ShapeRequest.of({"shape": "a", "offset": "1_0", "handle": text or "-"})
         assert request.handle is None
     current = Handle("0123456789abcdef", 3)
-    assert following(current, None, replace(current, generation=4), replace(current, generation=2)).generation == 5
+    assert next_handle(current, None, replace(current, generation=4), replace(current, generation=2)).generation == 5
 
 
 TABLE = TableBinding(
@@ -497,7 +497,7 @@ async def test_ten_thousand_malformed_requests_are_refused(log: str) -> None:
         assert {200, 204, 400, 404, 405, 421} <= set(statuses)
         parts = server.served.parts
         assert (parts.poller.waiting, parts.log_flights.running, parts.row_flights.running) == (0, 0, 0)
-        assert parts.poller.watched <= 2
+        assert parts.poller.polled_shapes <= 2
         assert len(parts.pages) + len(parts.states) <= 4
         # The last one's wait for its client has been cancelled; on Python 3.13 it ends in the loop's next turn.
         await asyncio.sleep(0)
