@@ -34,6 +34,7 @@ _REFUSED: Final = re.compile(
     rf"{_ERROR}((?:\w*Authorization|\w*Authentication|UnsupportedVersion|IllegalSaslState|UnsupportedSaslMechanism"
     r"|SecurityDisabled)Exception[^\n]*)"
 )
+_MISSING: Final = re.compile(rf"{_ERROR}(UnknownTopic(?:OrPartition|Id)Exception[^\n]*)")
 _MAX_REASON_CHARS: Final = 400
 
 _SHOWN: Final = frozenset(
@@ -100,6 +101,13 @@ def kafka_failure(text: str, transport: KafkaTransport, request: str = "a reques
         )
     if unavailable := _UNAVAILABLE.search(text):
         return BrokerError(f"Kafka at {servers} does not answer: {_reason(unavailable, transport)}")
+    if missing := _MISSING.search(text):
+        # Not retried: a topic that is created again has other records.
+        topics = ", ".join(transport.streams.values())
+        return ConfigError(
+            f"Kafka at {servers} no longer has one of the topics {topics}: {_reason(missing, transport)}; start again, "
+            "which says what to do if it was deleted, or created again"
+        )
     return None
 
 

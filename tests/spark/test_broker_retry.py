@@ -130,6 +130,16 @@ def test_every_retriable_error_of_kafka_is_known(spark: SparkSession) -> None:
     assert found >= RETRIABLE
 
 
+@pytest.mark.parametrize("name", ["UnknownTopicOrPartition", "UnknownTopicId"])
+def test_topic_that_is_deleted_while_the_job_runs_is_named_and_not_waited_for(name: str) -> None:
+    """One that is created again has other records; the start of the job compares the ids of topics."""
+    failure = kafka_failure(f"Caused by: org.apache.kafka.common.errors.{name}Exception: This server does", TRANSPORT)
+    assert type(failure) is ConfigError
+    topics = ", ".join(TRANSPORT.streams.values())
+    reason = f"{name}Exception: This server does; start again, which says what to do if it was deleted"
+    assert f"no longer has one of the topics {topics}: {reason}" in str(failure)
+
+
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
