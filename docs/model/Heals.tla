@@ -154,7 +154,7 @@ AtPosition(s, at) ==
         found == {x \in IF own # {} THEN own ELSE folded : at.tx >= BeginsAt(x)} IN
     IF found = {} THEN Nothing ELSE CHOOSE x \in found : TRUE
 
-(* shape_log.table.followed_log.healed, shape_log.table.difference *)
+(* shape_log.table.followed_log.with_difference, shape_log.table.difference *)
 Healed(at, upto) ==
     LET last == Last(source)
         begun == IF Has("heals from the last snapshot") THEN last ELSE AtPosition(at.source, at)

@@ -236,7 +236,7 @@ class Poller:
     def _find(tables: OpenTables, shape_id: str) -> Outcome | None:
         try:
             found = tables.seen(shape_id)
-            found.found.require_begun()
+            found.found.require_started()
         except SinkError as error:
             _log(logging.WARNING, "shape cannot be looked at reason=%s", error)
             return None

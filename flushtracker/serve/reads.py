@@ -153,7 +153,7 @@ class LogReads:
             # Rows of an earlier transaction are not the newest in any version of the table.
             version = found.version if at is None else -1
             state = StateRows(now.handle, now.facts, now.tx, file, version)
-            with state.made():
+            with state.writing():
                 for rows in tables.reader.row_tables(found, check):
                     check()
                     if state.add(row_messages(rows, now.facts.rendering)):

@@ -48,7 +48,7 @@ class StateRows:
     # In the thread that makes them.
 
     @contextmanager
-    def made(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         """Enter this while rows are added; at its end, the rows are complete."""
         try:
             yield

@@ -78,7 +78,7 @@ class RowColumns:
         timestamps = self.columns[_COMMIT_TIMESTAMP]
         return next((text for text in reversed(timestamps) if text is not None), None)
 
-    def past(self, offset: LogOffset) -> "RowColumns":
+    def after(self, offset: LogOffset) -> "RowColumns":
         """The rows at a greater offset."""
         tx_offsets, op_offsets = self.columns[:2]
         if not tx_offsets or min(tx_offsets) > offset.tx_offset:

@@ -105,8 +105,8 @@ class ShapeWriter:
         loop, last = self.loop, end.last_offset
         if last <= loop.last_persisted_offset:
             return
-        self.builder.items = self.builder.items.past(last)
-        loop.buffer = loop.buffer.past(last)
+        self.builder.items = self.builder.items.after(last)
+        loop.buffer = loop.buffer.after(last)
         loop.buffer_bytes = loop.buffer.payload_bytes
         loop.last_persisted_offset, loop.last_persisted_txn_offset = last, end.last_txn_offset
         loop.last_seen_offset = max(loop.last_seen_offset, last)

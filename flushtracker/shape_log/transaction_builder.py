@@ -40,7 +40,7 @@ class TransactionBuilder:
 
     def add(self, event: ChangeColumns) -> TransactionPart | None:
         """Process an event that is next; return what to write now, if anything."""
-        items = event.items if self.cursor is None else event.items.past(self.cursor)
+        items = event.items if self.cursor is None else event.items.after(self.cursor)
         self.cursor = event.reached
         if len(self.items) or (self._write_unit == "txn" and event.commit_timestamp is None):
             self.items.extend(items)

@@ -226,12 +226,12 @@ class _WorldReads(LogReads):
         assert begun is None
         assert at is None
         now, log = self._newest(seen)
-        now.found.require_begun()
+        now.found.require_started()
         now.found.require_snapshot()
         rows = sorted(log.at(_MOST))
         made = pa.table({"key": [str(tx) for tx in rows], "value": [f'{{"id":"{tx}"}}' for tx in rows]})
         state = StateRows(now.handle, now.facts, now.tx, PageFile(), now.found.version)
-        with state.made():
+        with state.writing():
             state.add(row_messages(made, now.facts.rendering))
         return state
 

@@ -491,7 +491,7 @@ class CutWorld:
         if entry is not None and entry.removed_at is not None:
             require_readable(entry, even_if_ended=False, has_log=shape_id in logs)
         shape = FoundShape(1, SOURCE, shape_id, max(log.commits, default=None), log.snapshot, entry, None)
-        shape.require_begun()
+        shape.require_started()
         shape.require_snapshot()
         if entry is None or not self.faults.begins_ignored:
             require_complete(shape, cut)

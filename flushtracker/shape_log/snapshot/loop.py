@@ -105,7 +105,7 @@ class SnapshotLoop:
         while groups:
             found = self._take_table(groups.popleft())
             failed |= found
-            if groups and self._must_look(found.values()):
+            if groups and self._must_check(found.values()):
                 # An owner may keep many tables locked: other shapes that are due by now go before the next of them.
                 self._is_unknown = True
                 break
@@ -116,7 +116,7 @@ class SnapshotLoop:
         tries = (self._failed.tries((group.source, entry.definition.id)) for entry in group.shapes)
         return not locked.isdisjoint(group.oids), max(tries)
 
-    def _must_look(self, errors: Iterable[FlushtrackerError]) -> bool:
+    def _must_check(self, errors: Iterable[FlushtrackerError]) -> bool:
         """Whether what is due is looked at again, because an attempt failed for a lock, or as the server is away."""
         is_away = any(isinstance(error, PostgresUnavailableError) for error in errors)
         return is_away and self._config.trigger_ms is not None
@@ -162,7 +162,7 @@ class SnapshotLoop:
                 logger.info("snapshot not taken table=%s: %s", _name(group), stopped)
                 break
             failed |= found
-            if self._must_look(found.values()):
+            if self._must_check(found.values()):
                 # Each attempt would wait for the table's lock again.
                 break
             rest = others

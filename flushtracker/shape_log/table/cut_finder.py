@@ -37,7 +37,7 @@ def find_cut(
             "flushtracker write, and wait for the next ack"
         )
     for shape in shapes:
-        shape.require_begun()
+        shape.require_started()
         shape.require_snapshot()
         require_complete(shape, cut)
         if typed:

@@ -23,18 +23,18 @@ class FollowedLog:
     difference: Difference | None = None
 
     @classmethod
-    def begun(cls, shape: FoundShape, *, changes_only: bool) -> "FollowedLog":
+    def from_start(cls, shape: FoundShape, *, changes_only: bool) -> "FollowedLog":
         if changes_only:
             return cls(shape, 0, shape.changes_position)
         return cls(shape, None, shape.position())
 
     @classmethod
-    def continued(cls, shape: FoundShape, after: Position) -> "FollowedLog":
+    def from_position(cls, shape: FoundShape, after: Position) -> "FollowedLog":
         """From a position on; the follower has read all earlier transactions that the shape's snapshot contains."""
         return cls(shape, after.tx_offset, shape.position(after))
 
     @classmethod
-    def healed(
+    def with_difference(
         cls, shape: FoundShape, after: Position, before: FoundShape, begun: ShapeSnapshot, upto: int
     ) -> "FollowedLog":
         """From a position on, beginning with the difference to the shape's rows after the transactions up to ``upto``.

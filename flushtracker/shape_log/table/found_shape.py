@@ -137,7 +137,7 @@ class FoundShape:
                 "was at another time; name the registry table with shapes, or leave out typed"
             )
 
-    def require_begun(self) -> None:
+    def require_started(self) -> None:
         """Raise ``SnapshotMissingError`` if the shape was resynced and the log lacks its new snapshot."""
         begun = 1 if self.entry is None else self.entry.definition.incarnation
         found = 1 if self.snapshot is None else self.snapshot.incarnation

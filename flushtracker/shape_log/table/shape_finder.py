@@ -120,10 +120,10 @@ class ShapeFinder:
         """What to read next of a shape's log; raises as :func:`~flushtracker.shape_log.table.reader.read_shape_log`."""
         if after is None:
             shape, _ = self._find(shape_id, source, even_if_ended=even_if_ended)
-            shape.require_begun()
+            shape.require_started()
             if not changes_only:
                 shape.require_snapshot()
-            return FollowedLog.begun(shape, changes_only=changes_only)
+            return FollowedLog.from_start(shape, changes_only=changes_only)
         if source not in {None, after.source}:
             raise ConfigError(f"source is {source}, but position {after} is of source {after.source}; leave out source")
         shape, before = self._find(shape_id, source, after, even_if_ended=even_if_ended)
@@ -141,7 +141,7 @@ class ShapeFinder:
         snapshot = shape.snapshot
         if snapshot is None or (after.attempt == snapshot.attempt and after.tx_offset >= snapshot.begins_at):
             shape.require_reached(after)
-            return FollowedLog.continued(shape, after)
+            return FollowedLog.from_position(shape, after)
         if shape.may_be_before(after):
             begun = self._history(shape).at_position(after)
             if begun is None or begun.incarnation < snapshot.incarnation:
@@ -149,7 +149,7 @@ class ShapeFinder:
         shape.require_reached(after)
         shape.require_followed(after)
         if snapshot.is_fold:
-            return FollowedLog.continued(shape, after)
+            return FollowedLog.from_position(shape, after)
         missed = self._last_missed(shape, after)
         return self._healed(shape, after, shape, after.tx_offset if missed is None else missed)
 
@@ -158,7 +158,7 @@ class ShapeFinder:
 
         It gets every change since, even those that a snapshot contains, because it has no snapshot's rows.
         """
-        shape.require_begun()
+        shape.require_started()
         snapshot, after = shape.snapshot, replace(after, attempt=0)
         if before is not shape or (snapshot is not None and after.tx_offset < snapshot.starts_after):
             raise shape.lost_changes(after)
@@ -168,7 +168,7 @@ class ShapeFinder:
         history = self._history(shape).snapshots if may_be_folded else ()
         if any(each.is_fold and after.tx_offset < each.lsn for each in history):
             raise shape.lost_changes(after)
-        return FollowedLog.continued(replace(shape, snapshot=None), after)
+        return FollowedLog.from_position(replace(shape, snapshot=None), after)
 
     def _last_missed(self, shape: FoundShape, after: Position) -> int | None:
         """The last transaction after the position that the shape's snapshot contains."""
@@ -184,9 +184,9 @@ class ShapeFinder:
         begun = self._history(before).at_position(after)
         if begun is None or not shape.wants_snapshot:
             raise shape.lost(after)
-        shape.require_begun()
+        shape.require_started()
         shape.require_snapshot()
-        followed = FollowedLog.healed(shape, after, before, begun, upto)
+        followed = FollowedLog.with_difference(shape, after, before, begun, upto)
         # The changes after the difference are already in this version.
         self._version_read = -1
         return followed
@@ -196,7 +196,7 @@ class ShapeFinder:
     ) -> FoundShape:
         """The shape with its bound, at most ``at``; raises as ``read_shape``."""
         shape, _ = self._find(shape_id, source, even_if_ended=even_if_ended)
-        shape.require_begun()
+        shape.require_started()
         shape.require_snapshot()
         if at is not None:
             shape = self._known_at(shape, at)

@@ -274,7 +274,7 @@ def test_read_that_is_abandoned_ends_before_its_rows_are_sorted(log: str, monkey
     with pytest.raises(AbandonedError):
         tables.reader.row_tables(found, abandoned)
     with pytest.raises(AbandonedError):
-        tables.reader.log_tables(FollowedLog.begun(found, changes_only=False), abandoned)
+        tables.reader.log_tables(FollowedLog.from_start(found, changes_only=False), abandoned)
 
 
 async def test_error_of_a_shape_is_a_new_one_for_each_request(log: str) -> None:
