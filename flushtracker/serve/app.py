@@ -11,6 +11,7 @@ from typing import Final
 
 from flushtracker.config.serve_config import HttpConfig
 from flushtracker.errors import FlushtrackerError
+from flushtracker.serve.beginning import BeginAgainError
 from flushtracker.serve.disconnect import DisconnectedError, until_disconnected
 from flushtracker.serve.event_stream import send_events
 from flushtracker.serve.exchange import Exchange
@@ -35,7 +36,7 @@ from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.recent_answers import RecentAnswers
 from flushtracker.serve.refusals import RefusalError, UnavailableError, refusal_of
 from flushtracker.serve.sent_files import SentFiles
-from flushtracker.serve.shape_answers import BeginAgainError, ShapeAnswers
+from flushtracker.serve.shape_answers import ShapeAnswers
 from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.serve.single_flight import AbandonedError
 from flushtracker.status.http.asgi import Receive, Scope, Send

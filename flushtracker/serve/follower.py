@@ -1,6 +1,10 @@
-"""``Follower``: a client that has the rows of a shape and continues with its log."""
+"""``Follower``: a client that has the rows of a shape and continues with its log.
 
-from dataclasses import dataclass
+It may be *ahead*: another server has shown it more than this one has seen. Then it waits until the log has caught up,
+and can continue only if the log has what the client was shown.
+"""
+
+from dataclasses import dataclass, replace
 
 from flushtracker.errors import PositionError
 from flushtracker.serve.handle import ClientOffset, Handle
@@ -15,6 +19,7 @@ class Follower:
     """A client with a handle of the shape's current log, and everything up to the transaction ``tx``.
 
     ``sent_lsn`` is the LSN after which it continues, if that is later. With ``cuts`` it also waits for a later LSN.
+    ``is_proven``: the log is known to have everything up to there, so a read need not check it.
     """
 
     seen: SeenShape
@@ -22,11 +27,19 @@ class Follower:
     tx: int
     sent_lsn: int = 0
     cuts: bool = False
+    is_proven: bool = False
 
     @classmethod
     def of(cls, request: ShapeRequest, seen: SeenShape, handle: Handle, offset: ClientOffset) -> "Follower":
-        # There is nothing between the last transaction and a later place, and reads from either are shared.
-        return cls(seen, handle, min(offset.tx, seen.tx), offset.tx, request.cuts)
+        # There is nothing between the last transaction and a later cut, and reads from either are shared.
+        return cls(seen, handle, min(offset.tx, seen.tx), offset.tx, request.cuts).at(seen)
+
+    def at(self, seen: SeenShape) -> "Follower":
+        """The same client, by a later look at the shape."""
+        place = max(self.tx, self.sent_lsn)
+        if seen.is_behind(place):
+            return replace(self, seen=seen, tx=place, is_proven=False)
+        return replace(self, seen=seen, is_proven=self.is_proven or seen.proves(place))
 
     @property
     def position(self) -> Position:

@@ -1,7 +1,8 @@
 """``Handle`` and ``ClientOffset``: what a client stores for a shape, and sends with each request.
 
 A handle identifies the log that the client follows, and the snapshot that it started from. So any server can continue
-for it, and no server has to remember clients.
+for it, and no server has to remember clients. The handle of a 409 also has the last transaction that the client was
+shown, so that no server starts it over with older rows.
 """
 
 import re
@@ -11,7 +12,9 @@ from typing import Final
 from flushtracker.errors import DecodeError
 from flushtracker.serve.refusals import BadRequestError
 
-_HANDLE: Final = re.compile(r"([0-9a-f]{16})-(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,8})", re.ASCII)
+_HANDLE: Final = re.compile(
+    r"([0-9a-f]{8}|)([0-9a-f]{16})-(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,8})(?:-([1-9][0-9]{0,18}))?", re.ASCII
+)
 _PLACE: Final = re.compile(r"(0|[1-9][0-9]{0,18})_(0|[1-9][0-9]{0,18}|inf)", re.ASCII)
 _MOST: Final = 2**63 - 1
 
@@ -21,31 +24,41 @@ class Handle:
     """``digest`` identifies the log, the shape and its columns, ``attempt`` the snapshot that the client started from.
 
     Only ``generation`` differs if a client must start over and nothing else has changed: a client treats an answer with
-    a handle that it was told to drop as one from an outdated cache.
+    a handle that it was told to drop as one from an outdated cache. ``log`` identifies the log and the source alone,
+    and is empty in handles of an older form. ``shown`` is the transaction of that log up to which the client was shown
+    the shape, or 0.
 
     >>> str(Handle("0123456789abcdef", 3))
     '0123456789abcdef-3-0'
-    >>> Handle.parse("0123456789abcdef-3-0")
-    Handle(digest='0123456789abcdef', attempt=3, generation=0)
+    >>> Handle.parse("89abcdef0123456789abcdef-3-1-24")
+    Handle(digest='0123456789abcdef', attempt=3, generation=1, log='89abcdef', shown=24)
     """
 
     digest: str
     attempt: int
     generation: int = 0
+    log: str = ""
+    shown: int = 0
 
     @classmethod
     def parse(cls, text: str) -> "Handle":
         found = _HANDLE.fullmatch(text)
-        if found is None or int(found[2]) > _MOST:
+        if found is None or max(int(found[3]), int(found[5] or 0)) > _MOST:
             raise DecodeError("handle is none of this server's")
-        return cls(found[1], int(found[2]), int(found[3]))
+        return cls(found[2], int(found[3]), int(found[4]), found[1], int(found[5] or 0))
 
     def __str__(self) -> str:
-        return f"{self.digest}-{self.attempt}-{self.generation}"
+        shown = f"-{self.shown}" if self.shown else ""
+        return f"{self.log}{self.digest}-{self.attempt}-{self.generation}{shown}"
+
+    @property
+    def begun(self) -> tuple[str, int]:
+        """The log and the snapshot: handles that agree in these are continued in the same way."""
+        return self.digest, self.attempt
 
     def is_generation_of(self, other: "Handle") -> bool:
-        """Whether the two differ only in the generation."""
-        return replace(self, generation=other.generation) == other
+        """Whether the two differ at most in the generation, and in what the client was shown."""
+        return self.begun == other.begun
 
 
 def handle_or_none(text: str | None) -> Handle | None:

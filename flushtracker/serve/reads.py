@@ -71,6 +71,10 @@ class OpenTables:
         found = self._finder.find_log(shape_id, position, None, changes_only=False, even_if_ended=False)
         return self._with_facts(found.shape), found
 
+    def has(self, shape: SeenShape, tx: int) -> bool:
+        """Whether the log has all that a client of the shape at ``tx`` was shown."""
+        return self._finder.has_commit(shape.found, tx) or self.seen(shape.shape_id).proves(tx)
+
     def rows(self, shape_id: str, source: str | None, at: LogOffset | None) -> tuple[SeenShape, FoundShape]:
         """The shape in the newest version, for reading its rows."""
         chosen = source or self._source
@@ -102,8 +106,10 @@ class LogReads:
         """The tables, newly opened."""
         return OpenTables(self._config, self._source)
 
-    def log_pages(self, seen: SeenShape, position: Position, check: Check) -> list[Page]:
+    def log_pages(self, seen: SeenShape, position: Position, check: Check, *, is_proven: bool) -> list[Page]:
         """The log after a position, as pages of whole transactions; at least one, which may be empty.
+
+        Unless it ``is_proven``, the log must have the transaction that ends there: see ``SeenShape.proves``.
 
         Raises:
             RefetchError: the log cannot be continued from there, or not by messages.
@@ -116,6 +122,8 @@ class LogReads:
                 raise RefetchError from error
             # A difference is not a transaction of the source, and continues with another attempt.
             if found.difference is not None or now.facts.digest != seen.facts.digest:
+                raise RefetchError
+            if not (is_proven or tables.has(now, position.tx_offset)):
                 raise RefetchError
             reached = max(now.tx, position.tx_offset)
             pages = _LogPages(position.tx_offset, check)

@@ -17,9 +17,11 @@ class ShapeFacts:
     """The facts common to all rows of a shape; ``digest`` changes if clients must start over.
 
     It does for another log, source or incarnation, and for other columns or types, which a client gets only once.
+    ``log`` changes only for another log or source, where an LSN means another transaction.
     """
 
     digest: str
+    log: str
     schema: str
     rendering: Rendering
     table_id: str
@@ -32,8 +34,15 @@ class ShapeFacts:
         name = None if entry is None else entry.definition.table
         rendering = Rendering.of(name, found.columns.values(), table)
         names = [table_id, found.source, found.shape_id, incarnation, schema]
-        digest = hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
-        return cls(digest, schema, rendering, table_id)
+        return cls(_digest(names, 16), _digest([table_id, found.source], 8), schema, rendering, table_id)
+
+    def is_log_of(self, handle: Handle) -> bool:
+        """Whether a handle is known to be of the same log and source."""
+        return self.log == handle.log if handle.log else self.digest == handle.digest
+
+
+def _digest(names: list[object], length: int) -> str:
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:length]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,20 @@ class SeenShape:
     @property
     def handle(self) -> Handle:
         """The handle of a client that starts now."""
-        return Handle(self.facts.digest, self.found.attempt)
+        return Handle(self.facts.digest, self.found.attempt, log=self.facts.log)
+
+    def is_behind(self, tx: int) -> bool:
+        """Whether a client that has everything up to ``tx`` is ahead of the log and the cut."""
+        return tx > max(self.tx, -1 if self.cut is None else self.cut)
+
+    def proves(self, tx: int) -> bool:
+        """Whether this alone proves that the log has all that a client at ``tx`` was shown; a read can prove it, too.
+
+        A log that was restored from an older copy may have continued without it. The log is complete up to the cut.
+        """
+        snapshot = self.found.snapshot
+        known = {0, self.tx, self.found.begins_at, -1 if snapshot is None else snapshot.starts_after}
+        return tx in known or (self.cut is not None and tx <= self.cut)
 
     def lsn(self, tx: int) -> int | None:
         """The LSN up to which a client with the transactions up to ``tx``, the last one, has all of the shape.
@@ -78,17 +100,21 @@ class SeenShape:
     def require_followed(self, handle: Handle, tx: int) -> None:
         """Raise ``PositionError`` if the log cannot be continued directly for a client with this handle.
 
-        Whether a later snapshot contains later transactions can only be determined by a read.
+        A client that is ahead of the log may wait for it. Whether a later snapshot contains later transactions can only
+        be determined by a read.
         """
         after, found = self.position(handle, tx), self.found
-        # The cut may be past the last transaction; nothing is missing between the two.
-        if self.cut is None or tx > self.cut or after.attempt > found.attempt:
+        if self.is_older_than(handle):
             found.require_reached(after)
         if found.snapshot is None or after.attempt == found.attempt:
             return
         if found.may_be_before(after):
             raise found.lost(after)
         found.require_followed(after)
+
+    def is_older_than(self, handle: Handle) -> bool:
+        """Whether the log lacks the snapshot that a client started from, because it is an older copy."""
+        return handle.digest == self.facts.digest and handle.attempt > self.found.attempt
 
     def is_unchanged_since(self, other: "SeenShape") -> bool:
         """Whether nothing relevant to clients has changed."""

@@ -8,23 +8,25 @@ seen answers of another server that is ahead, one that began after its request.
    with the log from there, so the choice only affects how soon it is up to date.
 2. A returning client gets what follows its offset, if the log still has it. Before it is told to start over, the tables
    are polled once more, because another server may be ahead of this one.
-3. A waiting client is answered as soon as a poll finds more.
+3. A waiting client is answered as soon as a poll finds more. If it is ahead of the log, it waits for the log.
+4. A client that starts over waits for a log that has everything that it was shown before, by any server.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from flushtracker.errors import PositionError
 from flushtracker.serve.answer import Answer, is_newest, log_answer, offset_after, state_answer
+from flushtracker.serve.beginning import as_conflict, initial_handle, shown_to
 from flushtracker.serve.body import Body, Page
 from flushtracker.serve.cache import PageCache, PageKey, StateCache
 from flushtracker.serve.definition_cache import DefinitionCache
 from flushtracker.serve.disconnect import DisconnectedError, until_disconnected
 from flushtracker.serve.follower import Follower, require_current, require_followed
-from flushtracker.serve.handle import ClientOffset, Handle, next_handle
+from flushtracker.serve.handle import ClientOffset, Handle
 from flushtracker.serve.poller import Poller
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.refusals import RefetchError, RefusalError, UnavailableError
@@ -36,15 +38,10 @@ from flushtracker.serve.state_rows import StateRows
 LIVE_S: Final = 20.0
 """How long a client waits for a change."""
 
+BEGIN_S: Final = 10.0
+"""How long a client that starts over waits for a log that has what it was shown."""
+
 _TRIES: Final = 3
-
-
-class BeginAgainError(Exception):
-    """The client gets a 409 with the handle to start over with."""
-
-    def __init__(self, handle: Handle) -> None:
-        super().__init__()
-        self.handle = handle
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +66,16 @@ class ShapeAnswers:
     """Answers requests for the shapes of ``source``. For the event loop."""
 
     def __init__(
-        self, parts: Parts, source: str | None, live_s: float = LIVE_S, now_s: Callable[[], float] = time.monotonic
+        self,
+        parts: Parts,
+        source: str | None,
+        live_s: float = LIVE_S,
+        begin_s: float = BEGIN_S,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._parts = parts
         self._poller = parts.poller
-        self._live_s = live_s
+        self._live_s, self._begin_s = live_s, begin_s
         self._now_s = now_s
         self._definitions = DefinitionCache(source, parts.definition_flights)
 
@@ -91,15 +93,15 @@ class ShapeAnswers:
             RefusalError, FlushtrackerError: there is none.
         """
         if not isinstance(request.start, ClientOffset):
-            seen = await self._seen(request, fresh=request.is_returning)
-            with _as_conflict(request, seen):
+            seen = await self._reached(request, await self._seen(request, fresh=request.is_returning))
+            with as_conflict(request, seen):
                 return await self._begin(request, seen)
         if request.start.rows:
             seen, handle = await self._shape_of_handle(request)
-            with _as_conflict(request, seen):
+            with as_conflict(request, seen):
                 return await self._rows(request, seen, handle, request.start)
         follower = await self.follow(request)
-        with _as_conflict(request, follower.seen):
+        with as_conflict(request, follower.seen):
             if request.live:
                 follower = await self.more(follower, disconnected, self._now_s() + self._live_s)
             page = await until_disconnected(self.page(follower), disconnected)
@@ -113,16 +115,20 @@ class ShapeAnswers:
         seen, handle = await self._shape_of_handle(request)
         try:
             seen.require_followed(handle, offset.tx)
+            # A client that waits gets the result of the next poll anyway.
+            is_doubted = not request.live and seen.is_behind(offset.tx)
         except PositionError:
+            is_doubted = True
+        if is_doubted:
             seen = await self._seen(request, fresh=True)
-            with _as_conflict(request, seen):
+            with as_conflict(request, seen):
                 require_followed(seen, handle, offset.tx)
         return Follower.of(request, seen, handle, offset)
 
     async def stream(self, request: ShapeRequest) -> tuple[Follower, Page]:
         """A follower that keeps its connection open, and its first page; raises as :meth:`answer`."""
         follower = await self.follow(request)
-        with _as_conflict(request, follower.seen):
+        with as_conflict(request, follower.seen):
             return follower, await self.page(follower)
 
     async def more(self, follower: Follower, disconnected: "asyncio.Future[None]", end_s: float) -> Follower:
@@ -137,7 +143,7 @@ class ShapeAnswers:
             # The wait begins before the shape is looked up, so that no change in between is missed.
             changed = self._poller.changed(shape_id, or_cut=follower.cuts)
             try:
-                follower = require_current(replace(follower, seen=await self._poller.shape(shape_id)))
+                follower = require_current(follower.at(await self._poller.shape(shape_id)))
                 if follower.has_update or is_late:
                     return follower
                 await asyncio.wait(
@@ -160,7 +166,7 @@ class ShapeAnswers:
             return page
 
         def read(flight: Flight[list[Page]]) -> list[Page]:
-            return parts.reads.log_pages(seen, position, flight.check)
+            return parts.reads.log_pages(seen, position, flight.check, is_proven=follower.is_proven)
 
         def keep(pages: list[Page]) -> None:
             parts.pages.add(key, pages)
@@ -200,10 +206,26 @@ class ShapeAnswers:
         seen = await self._seen(request, fresh=False)
         if handle is None or handle.digest != seen.facts.digest:
             seen = await self._seen(request, fresh=True)
-        with _as_conflict(request, seen):
+        with as_conflict(request, seen):
             if handle is None or handle.digest != seen.facts.digest or request.handle_text == request.expired_text:
                 raise RefetchError
         return seen, handle
+
+    async def _reached(self, request: ShapeRequest, seen: SeenShape) -> SeenShape:
+        """The shape, once its log or the cut has what the client was shown; raises ``UnavailableError``."""
+        shape_id, end_s = seen.shape_id, self._now_s() + self._begin_s
+        while seen.is_behind(shown_to(request, seen)):
+            changed = self._poller.changed(shape_id, or_cut=True)
+            try:
+                seen = await self._poller.shape(shape_id)
+                if not seen.is_behind(shown_to(request, seen)):
+                    break
+                if self._now_s() >= end_s or self._poller.is_closed:
+                    raise UnavailableError("the client was shown more than the log has yet; try again")
+                await asyncio.wait({changed}, timeout=max(end_s - self._now_s(), 0))
+            finally:
+                self._poller.drop(shape_id, changed, or_cut=True)
+        return seen
 
     async def _begin(self, request: ShapeRequest, seen: SeenShape) -> Answer:
         if request.handle_text is not None and request.handle_text == request.expired_text:
@@ -212,12 +234,12 @@ class ShapeAnswers:
             if seen.found.has_subqueries:
                 # Without all rows of its tables, the changes of the query cannot be determined.
                 seen.found.require_snapshot()
-            handle, lsn = _initial_handle(request, seen.handle), seen.lsn(seen.tx)
+            handle, lsn = initial_handle(request, seen.handle), seen.lsn(seen.tx)
             offset = offset_after(seen.tx, lsn, request)
             return Answer(handle, offset, seen.facts.schema, Body(), is_up_to_date=True, lsn=lsn)
         seen.found.require_snapshot()
         state = await self._newest_state(seen, seen.tx if request.is_returning else 0)
-        return await state_answer(request, state, _initial_handle(request, state.handle), 0, seen)
+        return await state_answer(request, state, initial_handle(request, state.handle), 0, seen)
 
     async def _rows(self, request: ShapeRequest, seen: SeenShape, handle: Handle, offset: ClientOffset) -> Answer:
         """The next of the rows that a client has begun to fetch."""
@@ -246,27 +268,5 @@ class ShapeAnswers:
             state.wake()
 
         # Rows that another client waits for are correct for this one too, even if the log has grown since.
-        key = seen.handle if begun is None else replace(begun, generation=0)
-        return await parts.row_flights.share((key, at), read, keep)
-
-
-class _as_conflict:  # noqa: N801  it reads as a statement
-    """Turns ``RefetchError`` into the 409 with the handle with which the client starts over."""
-
-    def __init__(self, request: ShapeRequest, seen: SeenShape) -> None:
-        self._handle = next_handle(seen.handle, request.handle, request.expired)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, RefetchError):
-            raise BeginAgainError(self._handle) from error
-
-
-def _initial_handle(request: ShapeRequest, current: Handle) -> Handle:
-    """The handle of a new client: the one that it was given to start with, if that is still valid."""
-    handle, expired = request.handle, request.expired
-    if handle is not None and handle.is_generation_of(current) and handle != expired:
-        return handle
-    return next_handle(current, expired)
+        key = seen.handle if begun is None else begun
+        return await parts.row_flights.share((key.begun, at), read, keep)

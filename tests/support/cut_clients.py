@@ -18,12 +18,21 @@ class CutClient(Client):
     changes: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     lsn: int = -1
     first: int = -1
+    shown: frozenset[str] = frozenset()
+    """The keys of its rows when it was up to date the last time, also before it has begun again."""
 
     async def step(self, server: Answering, *, live: bool = False) -> Response:
         response = await super().step(server, live=live)
         if response.status == 409:
             self.base, self.changes, self.lsn, self.first = {}, [], -1, -1
         return response
+
+    def show(self, transactions: Sequence[int]) -> None:
+        """Take transactions from a server that shows them before the log has them."""
+        for tx in transactions:
+            headers = {"operation": "insert", "lsn": str(tx)}
+            self._apply({"headers": headers, "key": str(tx), "value": {"id": str(tx)}})
+            self.lsn, self.offset = tx, f"{tx}_0"
 
     async def events(self, server: Server) -> Response:
         """Take events up to the first LSN, after which a client goes on, and close the connection.

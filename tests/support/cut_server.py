@@ -1,7 +1,8 @@
 """``CutReaders``: servers and clients of HTTP in a :class:`~tests.support.cut_world.CutWorld`.
 
 All of the server but its threads is the production code: what it looks at, reads and keeps. Its tables are the model's,
-and other programs take steps while it reads them. Clients ask any server, which may be behind another one.
+and other programs take steps while it reads them. Clients ask any server, which may be behind another one, and some get
+transactions from one that shows them before the log has them.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -34,17 +35,22 @@ _ENOUGH = 10
 
 
 class CutReaders:
-    """Clients of some shapes of the world, and their servers; ``compared`` counts what was combined of several."""
+    """Clients of some shapes of the world, and their servers; ``compared`` counts what was combined of several.
 
-    def __init__(self, world: CutWorld, servers: int = 2) -> None:
+    ``ahead``: how often a client that asks was shown transactions before the log has them, which ``shown`` counts.
+    """
+
+    def __init__(self, world: CutWorld, servers: int = 2, ahead: float = 0.0) -> None:
         self._world = world
+        self._ahead = ahead
+        self._restores = world.restores
         self._entries: dict[str, ShapeEntry] = {}
         """Of each digest in a handle, the entry of the incarnation that it stands for."""
         self._servers = [_SteppedServer(_WorldReads(world, self._entries)) for _ in range(servers)]
         self._clients: list[CutClient] = []
         while len(self._clients) < world.rng.randint(2, 3):
             self._clients.append(self._new_client())
-        self.compared = 0
+        self.compared = self.shown = 0
 
     def _new_client(self) -> CutClient:
         rng = self._world.rng
@@ -61,8 +67,29 @@ class CutReaders:
             server.look()
         if rng.random() < 0.02:
             self._clients[number] = self._new_client()
+        client = self._clients[number]
+        if client.is_up_to_date and client.first >= 0 and rng.random() < self._ahead:
+            waiting = self._world.published(self._entry_of(client), client.tx)
+            shown = waiting[: rng.randint(0, len(waiting))]
+            client.show(shown)
+            self.shown += len(shown)
         await self._ask(number, server)
+        self._check_shown(self._clients[number])
         self._compare()
+
+    def _entry_of(self, client: CutClient) -> ShapeEntry:
+        return self._entries[Handle.parse(str(client.handle)).digest]
+
+    def _check_shown(self, client: CutClient) -> None:
+        """A copy never lacks what the client was shown, unless the log is an older copy since."""
+        if self._restores != self._world.restores or self._world.begin:
+            self._restores = self._world.restores
+            for each in self._clients:
+                each.shown = frozenset()
+        if client.is_up_to_date:
+            rows = frozenset(client.rows)
+            assert rows >= client.shown, f"client of {client.params['shape']} lost {sorted(client.shown - rows)}"
+            client.shown = rows
 
     async def _ask(self, number: int, server: "_SteppedServer") -> int:
         client, is_live = self._clients[number], self._world.rng.random() < 0.4
@@ -85,8 +112,7 @@ class CutReaders:
         self.compared += 1
         for client in self._clients:
             shape_id, rows = client.params["shape"], {int(each) for each in shapes[client.params["shape"]]}
-            entry = self._entries[str(client.handle).partition("-")[0]]
-            expected = self._world.rows_at(shape_id, entry, lsn)
+            expected = self._world.rows_at(shape_id, self._entry_of(client), lsn)
             assert rows == expected, f"at {lsn}, client of {shape_id} has {sorted(rows)}, not {sorted(expected)}"
 
     async def rest(self) -> None:
@@ -198,13 +224,16 @@ class _WorldReads(LogReads):
         tables.refresh()
         return tables.seen(seen.shape_id), tables.log_of(seen.shape_id)
 
-    def log_pages(self, seen: SeenShape, position: Position, check: Check) -> list[Page]:
+    def log_pages(self, seen: SeenShape, position: Position, check: Check, *, is_proven: bool) -> list[Page]:
         """Some transactions in each page, of which there may be more."""
         check()
         now, log = self._newest(seen)
         if now.facts.digest != seen.facts.digest or not _is_continued(now.found, position):
             raise RefetchError
-        tx, pages = position.tx_offset, list[Page]()
+        tx = position.tx_offset
+        if not (is_proven or tx in log.commits or now.proves(tx)):
+            raise RefetchError
+        pages = list[Page]()
         waiting = sorted(each for each in log.counted() if each > tx)
         while len(waiting) > 2 and self._world.rng.random() < 0.3:
             taken, waiting = waiting[:1], waiting[1:]

@@ -106,6 +106,7 @@ class CutWorld:
         self.cut: int | None = None
         self.cuts = self._open_cuts()
         self.copy: tuple[dict[str, ShapeLog], list[ShapeEntry], tuple[int, int], int | None] | None = None
+        self.restores = 0
         self._version = 0
         self._begun: list[Callable[[], None]] = []
         """What has begun and lets others take steps meanwhile; each at most once."""
@@ -416,6 +417,7 @@ class CutWorld:
         if self.copy is None or self.rng.random() < 0.5:
             self.copy = copy.deepcopy((self.logs, self.registry, self.written, self.cut))
             return
+        self.restores += 1
         self.logs, self.registry, self.written, self.cut = copy.deepcopy(self.copy)
         self.planned = None
         self.late.clear()
@@ -470,6 +472,13 @@ class CutWorld:
         for shape_id, rows in found.items():
             expected = self.rows_at(shape_id, registry[shape_id], cut)
             assert rows == expected, f"at {cut}, shape {shape_id} has {sorted(rows)}, not {sorted(expected)}"
+
+    def published(self, entry: ShapeEntry, after: int) -> list[int]:
+        """The transactions of a shape's incarnation after one that are in the topic; the log may lack them."""
+        wanted = entry.definition.id, entry.definition.incarnation
+        return sorted(
+            {tx for shape_id, incarnation, tx in self.changes if (shape_id, incarnation) == wanted and tx > after}
+        )
 
     def rows_at(self, shape_id: str, entry: ShapeEntry, lsn: int) -> set[int]:
         """The rows that a shape has after all transactions up to ``lsn``, by the history alone."""

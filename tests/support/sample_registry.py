@@ -1,13 +1,14 @@
 """Entries of a registry beside a shape log: the shape ``users``, its table, and snapshots of it."""
 
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.table.cut_log import CutLog
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
@@ -35,6 +36,16 @@ def table_entry() -> TableEntry:
 
 def register(log: str, *entries: ShapeEntry | TableEntry) -> None:
     RegistryTable(f"{log}_shapes", create=True).append([entry.to_json() for entry in entries], _NOW)
+
+
+def again(log: str, entry: ShapeEntry | TableEntry, later_s: int) -> None:
+    """Register an entry once more, some seconds after the first ones."""
+    RegistryTable(f"{log}_shapes").append([entry.to_json()], _NOW + timedelta(seconds=later_s))
+
+
+def note(log: str, cut: int) -> None:
+    """Note a cut of the source in the log."""
+    CutLog(log, RegistryTable(f"{log}_shapes")).note({SOURCE: cut})
 
 
 def users_log(folder: Path) -> str:

@@ -52,9 +52,9 @@ class Server:
             self.replace(self.served.parts, live_s)
 
     def replace(self, parts: Parts, live_s: float) -> None:
-        """Answer with other parts, and wait so long for changes."""
+        """Answer with other parts, and wait so long for changes, or for what a client was shown before."""
         config, self.served.parts = self._config, parts
-        self.served.answers = ShapeAnswers(parts, config.source, live_s)
+        self.served.answers = ShapeAnswers(parts, config.source, live_s, begin_s=live_s)
         self.served.app = ServeApp(config.http, self.served.answers, parts.poller, config.cache.disk_bytes)
 
     async def get(self, params: dict[str, Any], **more: Any) -> Response:

@@ -293,6 +293,10 @@ class ShapeFinder:
         upto = f"tx_offset {'<' if continues else '<='} {tx:d}"
         return self._last(f"{shape.condition} AND {_IS_COMMIT} AND {upto}")
 
+    def has_commit(self, shape: FoundShape, tx: int) -> bool:
+        """Whether the log has the end of the shape's transaction ``tx``."""
+        return self._last(f"{shape.condition} AND {_IS_COMMIT} AND tx_offset = {tx:d}") is not None
+
     def _last(self, condition: str) -> int | None:
         """The greatest ``tx_offset`` of the rows; ``None`` if there are none."""
         found: int | None = self._query("MAX(tx_offset) AS last", condition)["last"][0].as_py()

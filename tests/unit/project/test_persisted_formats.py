@@ -485,6 +485,8 @@ def test_handles_and_offsets_that_browsers_keep_are_read_and_written_unchanged()
     kept: dict[str, Handle | ClientOffset] = {
         "0123456789abcdef-0-0": Handle("0123456789abcdef", 0),
         "0123456789abcdef-3-1": Handle("0123456789abcdef", 3, 1),
+        "89abcdef0123456789abcdef-3-1": Handle("0123456789abcdef", 3, 1, "89abcdef"),
+        "89abcdef0123456789abcdef-3-1-23997288": Handle("0123456789abcdef", 3, 1, "89abcdef", 23997288),
         "23997288_0": ClientOffset(23997288),
         "23997288_41": ClientOffset(23997288, 41),
     }
@@ -497,6 +499,6 @@ def test_handles_and_offsets_that_browsers_keep_are_read_and_written_unchanged()
     found = FoundShape(7, "7301/1/shapes", "a", 900, None, shape, bound)
     facts = ShapeFacts.of(found, "2c1f0e0a-6b0e-4d7c-9a51-0d5a4f6f2a10")
     assert facts.schema == '{"id":{"type":"int4","not_null":true,"pk_index":0}}'
-    assert facts.digest == "297b94bbb1e87e3f"
+    assert (facts.log, facts.digest) == ("96c1673c", "297b94bbb1e87e3f")
     later = replace(found, entry=replace(shape, definition=replace(shape.definition, incarnation=2)))
     assert ShapeFacts.of(later, facts.table_id).digest == "93327ae6aa36f0b1"

@@ -1,12 +1,16 @@
-"""Faults in the proof that a source goes on, and in what heals a shape: a test finds each. The table names them.
+"""Faults in the proof that a source goes on, in what heals a shape, and in how servers go on for clients.
+
+A test finds each. The table names them.
 
 Those that need a server are in ``tests/integration/test_proof_mutants.py``.
 """
 
+import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -17,17 +21,39 @@ from flushtracker.capture.source import continuity
 from flushtracker.capture.wire.history_check import ResendCheck
 from flushtracker.capture.wire.standby_status import StandbyStatus
 from flushtracker.errors import FlushtrackerError
+from flushtracker.serve import beginning
+from flushtracker.serve.follower import Follower
+from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
+from flushtracker.serve.shape_answers import ShapeAnswers
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.snapshot import due_shapes
 from flushtracker.shape_log.snapshot_reader import SnapshotReader
+from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.wal.timeline_history import TimelineHistory
 from tests.support.mutated import mutated
 from tests.unit.capture import test_continuity, test_failover, test_standby_status
 from tests.unit.capture.test_failover import world  # noqa: F401  likewise
+from tests.unit.serve import test_serve_ahead
 from tests.unit.shape_log import test_difference_orders, test_due_shapes, test_snapshot_reader
 from tests.unit.shape_log.test_difference_orders import log  # noqa: F401  a fixture, which pytest must find here
 
+_HANGS_S: Final = 15.0
+"""After which a story of clients has found that one waits for ever."""
+
 Mutant = tuple[Callable[..., Any], str, str, Callable[..., None]]
+
+
+def _story(test: Callable[..., Coroutine[Any, Any, None]], **given: Any) -> Callable[..., None]:
+    """A test of clients, on an event loop of its own."""
+
+    def run(tmp_path: Path) -> None:
+        path = str(tmp_path / "log")
+        create_shape_log(path)
+        test_serve_ahead.begin(path)
+        asyncio.run(asyncio.wait_for(test(path, **given), _HANGS_S))
+
+    return run
+
 
 _PUBLISHED: Final = partial(test_continuity.test_what_was_published_at_or_past_the_switch_point_is_lost, 500)
 _SUCCESSOR_OF_A_TWIN: Final = TimelineHistory(3, ((1, 499), (2, 900)))
@@ -131,8 +157,40 @@ _MUTANTS: Final[dict[str, Mutant]] = {
         *(continuity.check_upgraded, "xid, seal.old_xid", "xid, seal.own_xid"),
         partial(_UPGRADE, {"last_transaction": _LATER}),
     ),
+    "a 409 to a client that is ahead": (
+        *(SeenShape.require_followed, "if self.is_older_than(handle):", "if self.is_behind(tx):"),
+        _story(test_serve_ahead.test_client_ahead_is_up_to_date_in_the_end),
+    ),
+    "a 409 without what was shown": (
+        *(beginning.as_conflict, "shown=shown_to(request, seen)", "shown=0"),
+        _story(test_serve_ahead.test_begin_again_not_older, is_reached_by_a_cut=False),
+    ),
+    "what was shown of another source": (
+        *(ShapeFacts.is_log_of, "self.log == handle.log if", "True if"),
+        _story(test_serve_ahead.test_handle_with_position_of_other_source),
+    ),
+    "what was shown counts within one digest": (
+        *(ShapeFacts.is_log_of, "self.log == handle.log if handle.log else ", ""),
+        _story(test_serve_ahead.test_begin_again_not_older, is_reached_by_a_cut=False),
+    ),
+    "a beginning that waits for nothing": (
+        *(ShapeAnswers._reached, "while seen.is_behind", "while False and seen.is_behind"),
+        _story(test_serve_ahead.test_begin_again_not_older, is_reached_by_a_cut=False),
+    ),
+    "a beginning that waits without an end": (
+        *(ShapeAnswers._reached, "self._now_s() >= end_s or ", ""),
+        _story(test_serve_ahead.test_begin_again_not_older, is_reached_by_a_cut=False),
+    ),
+    "a restored log that lacks what was shown": (
+        *(SeenShape.proves, "tx in known or", "True or"),
+        _story(test_serve_ahead.test_restored_older_log_409),
+    ),
+    "a client that is ahead follows the log from its end": (
+        *(Follower.at, "tx=place, ", ""),
+        _story(test_serve_ahead.test_client_ahead_waits_for_what_follows),
+    ),
 }
-_FOUND: Final = (AssertionError, FlushtrackerError, pytest.fail.Exception)
+_FOUND: Final = (asyncio.TimeoutError, AssertionError, FlushtrackerError, pytest.fail.Exception)
 
 
 @pytest.mark.parametrize("name", _MUTANTS)

@@ -291,7 +291,7 @@ def test_shapes_that_nobody_asks_for_any_more_are_forgotten(log: str) -> None:
         seen = [tables.seen(shape_id) for shape_id in wanted]
         tables.forget(wanted)
         for each in seen:
-            reads.log_pages(each, Position(each.found.source, 0, 0), lambda: None)
+            reads.log_pages(each, Position(each.found.source, 0, 0), lambda: None, is_proven=True)
     for opened in (tables, reads._threads.tables):
         assert len(opened._facts) <= 151
         assert len(opened._finder._ends._known) <= 151

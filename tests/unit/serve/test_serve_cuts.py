@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from flushtracker.delta.registry_table import RegistryTable
-from flushtracker.shape_log.table.cut_log import CutLog
 from tests.support.cut_clients import CutClient
-from tests.support.sample_registry import register, shape_entry, table_entry
+from tests.support.sample_registry import note, register, shape_entry, table_entry
 from tests.support.serve_client import Response, Server, serving
-from tests.support.shape_log_rows import SOURCE, Row, append, commit, item
+from tests.support.shape_log_rows import Row, append, commit, item
 
 USERS, ORDERS = {"shape": "users"}, {"shape": "orders"}
 
@@ -21,10 +19,6 @@ USERS, ORDERS = {"shape": "users"}, {"shape": "orders"}
 def log(log: str) -> str:
     register(log, shape_entry(), table_entry())
     return log
-
-
-def note(log: str, cut: int) -> None:
-    CutLog(log, RegistryTable(f"{log}_shapes")).note({SOURCE: cut})
 
 
 def change(tx: int, shape_id: str = "users") -> list[Row]:
@@ -92,14 +86,18 @@ async def test_client_goes_on_after_a_cut_that_its_shape_has_no_transaction_at(l
             assert (set(each.rows), each.offset) == ({"10", "40"}, "40_0")
 
 
-async def test_offset_ahead_of_log_and_cut_begins_again(log: str) -> None:
-    """The log is an older copy: what the client has seen of a later one may come again, and differ."""
+async def test_offset_ahead_of_log_and_cut_is_up_to_date(log: str) -> None:
+    """Another server has shown the client more, which is its LSN, too; one that the log has passed begins again."""
     append(log, change(10))
     note(log, 35)
     async with serving(log) as server:
         client = CutClient(USERS)
         await client.sync(server)
         client.offset = "36_0"
+        response = await client.step(server)
+        assert (response.status, lsn(response), client.offset) == (200, 36, "36_0")
+        append(log, change(40))
+        await seen(server)
         assert (await client.step(server)).status == 409
 
 

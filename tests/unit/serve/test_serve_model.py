@@ -1,10 +1,13 @@
-"""Random histories of a shape log, read by clients over several servers: the oracle is the state of a dict."""
+"""Random histories of a shape log, read by clients over several servers: the oracle is the state of a dict.
+
+Some servers show clients transactions before the log has them.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -12,6 +15,8 @@ from typing import Final
 
 import pytest
 
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.serve.handle import Handle
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.retention import RetentionPolicy
@@ -26,9 +31,12 @@ from tests.support.joined_partitions import leaf_of, partitioned_case
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.seeds import in_turn
 from tests.support.serve_client import Client, Server, State, serving
-from tests.support.shape_log_rows import RandomLog, append
+from tests.support.shape_log_rows import RandomLog, Row, append
 
 _STEPS = 25
+_AHEAD = 3
+"""Transactions that the log may lack."""
+_NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 _SETTINGS = MergeSettings(merge_files=4, files_per_run=3, least_file_bytes=1, sealed_bytes=20_000)
 
 
@@ -71,6 +79,13 @@ class _JoinedLog:
         return rows
 
 
+@dataclass
+class _Reader(Client):
+    """``least``: the last transaction that it was shown, also before it has begun again."""
+
+    least: int = 0
+
+
 class _World:
     """A log that grows by whole and cut transactions, is merged and folded, and is read at random."""
 
@@ -85,19 +100,49 @@ class _World:
             register(log, *(shape_entry(shape_id) for shape_id in made.shape_ids), table_entry())
         retain = RetentionPolicy(timedelta(seconds=100), least_dropped=1)
         self._upkeep = ShapeLogUpkeep(log, f"{log}_shapes", settings=_SETTINGS, retain=retain)
-        self._waiting = [dated(part) for part in self.made.fragments()]
-        self._last: dict[int, int] = {}
-        self.sent_lsn = self.folds = 0
+        self._waiting = list[list[list[Row]]]()
+        """Transactions that are committed, of each what the log has yet to get of it."""
+        self._ends = dict.fromkeys(made.shape_ids, 0)
+        """The last transaction of each shape in the log."""
+        self.sent_lsn = self.folds = self.refused = self.shown = self.types = 0
+        self._commit()
+
+    def _commit(self) -> None:
+        while len(self._waiting) < _AHEAD:
+            self._waiting.append([dated(part) for part in self.made.fragments()])
 
     def write(self) -> None:
         for _ in range(self.rng.randint(1, 5)):
-            if not self._waiting:
-                self._waiting = [dated(part) for part in self.made.fragments()]
-            append(self.log, self._waiting.pop(0))
+            self._append()
+            self._commit()
 
     def write_all(self) -> None:
         while self._waiting:
-            append(self.log, self._waiting.pop(0))
+            self._append()
+
+    def _append(self) -> None:
+        part = self._waiting[0].pop(0)
+        append(self.log, part)
+        self._ends |= {str(row["shape_id"]): int(str(row["tx_offset"])) for row in part if row["operation"] == "commit"}
+        if not self._waiting[0]:
+            del self._waiting[0]
+
+    def alter(self) -> None:
+        """The type of a column changes, so that all clients begin again, wherever they are."""
+        if isinstance(self.made, RandomLog):
+            self.types += 1
+            binding = table_entry().binding
+            column = replace(binding.columns[-1], type_oid=(20, 23)[self.types % 2])
+            entry = replace(table_entry(), binding=replace(binding, columns=(*binding.columns[:-1], column)))
+            RegistryTable(f"{self.log}_shapes").append([entry.to_json()], _NOW + timedelta(days=self.types))
+
+    def show(self, client: _Reader) -> None:
+        """A server shows the client what the log may lack."""
+        later = [(tx, rows) for tx, rows in self.states(client) if tx > client.tx]
+        if client.is_up_to_date and later:
+            tx, rows = self.rng.choice(later)
+            client.offset, client.rows = f"{tx}_0", {key: dict(row) for key, row in rows.items()}
+            self.shown += 1
 
     def keep(self) -> None:
         self.folds += self._upkeep.run(EPOCH + timedelta(seconds=self.made.tx)).folded_shapes
@@ -107,13 +152,33 @@ class _World:
         at = self.made.at[client.params["shape"]]
         return [(0, {}), *((offset.tx_offset, rows) for offset, rows in at)]
 
-    def check(self, client: Client) -> None:
-        """A copy is the shape after the client's offset, which never goes back while it is not told to begin again."""
+    async def read(self, client: _Reader, servers: list[Server]) -> None:
+        """Some requests, each to any server; some clients do not finish what they have begun."""
+        for _ in range(self.rng.randint(1, 6)):
+            if self.rng.random() < 0.3:
+                self.show(client)
+                self.check(client)
+            response = await client.step(self.rng.choice(servers), live=self.rng.random() < 0.3)
+            assert response.status in {200, 409, 503}, response.body
+            if response.status == 503:
+                self.check_refused(client)
+                return
+            self.check(client)
+            self.sent_lsn += response.status == 409
+
+    def check(self, client: _Reader) -> None:
+        """A copy is the shape after the client's offset, which never goes back, also if it begins again."""
         if client.is_up_to_date:
             before = [rows for tx, rows in self.states(client) if tx <= client.tx]
             assert client.rows == before[-1], f"not the state at {client.tx}"
-            assert client.tx >= self._last.get(id(client), 0), "a copy went back"
-            self._last[id(client)] = client.tx
+            assert client.tx >= client.least, "a copy went back"
+            client.least = client.tx
+
+    def check_refused(self, client: _Reader) -> None:
+        """Only who begins again waits, and only for what the log lacks."""
+        assert client.offset == "-1"
+        assert Handle.parse(str(client.handle)).shown > self._ends[client.params["shape"]]
+        self.refused += 1
 
 
 _LOGS: Final[Mapping[str, Callable[[int], RandomLog | _JoinedLog]]] = {
@@ -127,10 +192,10 @@ _LOGS: Final[Mapping[str, Callable[[int], RandomLog | _JoinedLog]]] = {
 def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Transactions in parts, truncates of the table and of partitions, changed keys, merges, folds, tiny pages.
+    """Transactions in parts, truncates, also of partitions, changed keys and types, merges, folds, tiny pages.
 
-    Clients change between three servers at random, come back after any time, and go away; at the end, each has the
-    newest state.
+    Clients change between three servers at random with each request, were shown what the log lacks, come back after any
+    time, and go away; one server looks only when a request makes it. At the end, each client has the newest state.
     """
     for module in ("body", "reads", "state_rows"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 400)
@@ -139,26 +204,20 @@ def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
     seed = [*_LOGS].index(name)
     world = _World(str(tmp_path / "log"), _LOGS[name](seed), seed)
 
-    def new() -> Client:
-        return Client({"shape": world.rng.choice(world.made.shape_ids)})
-
-    async def read(client: Client, server: Server) -> None:
-        # Some do not finish what they have begun.
-        for _ in range(world.rng.randint(1, 6)):
-            response = await client.step(server, live=world.rng.random() < 0.3)
-            assert response.status in {200, 409}, response.body
-            world.check(client)
-            world.sent_lsn += response.status == 409
+    def new() -> _Reader:
+        return _Reader({"shape": world.rng.choice(world.made.shape_ids)})
 
     async def test() -> None:
         # The longest is enough for a server to see meanwhile what another one has shown already.
         async with AsyncExitStack() as stack:
             servers = [await stack.enter_async_context(serving(world.log, live_s=s)) for s in (0.1, 0.1, 1.0)]
+            await servers[1].served.parts.poller.current(fresh=True)
+            servers[1].served.parts.poller._poll_s = 1_000
             clients = [new() for _ in range(5)]
             for _ in range(_STEPS):
-                world.rng.choice([world.write, world.write, world.write, world.keep])()
+                world.rng.choice([world.write, world.write, world.write, world.keep, world.alter])()
                 chosen = world.rng.sample(clients, 2)
-                await asyncio.gather(*(read(client, world.rng.choice(servers)) for client in chosen))
+                await asyncio.gather(*(world.read(client, servers) for client in chosen))
                 if world.rng.random() < 0.1:
                     clients[world.rng.randrange(5)] = new()
             world.write_all()
@@ -173,6 +232,7 @@ def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
 
     asyncio.run(asyncio.wait_for(test(), 600))
     assert world.folds > 0
+    assert world.shown > 0
     assert len({str(rows) for states in world.made.at.values() for _, rows in states}) > 10
     # Of a shape with subqueries a TRUNCATE is deletes, so its clients need not begin again.
-    assert world.sent_lsn > 0 or isinstance(world.made, _JoinedLog)
+    assert (world.sent_lsn > 0 and world.refused > 0) or isinstance(world.made, _JoinedLog)
