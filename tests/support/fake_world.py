@@ -108,6 +108,7 @@ class Connection:
     switches: tuple[tuple[int, int], ...] = ()
     system_id: str = "7"
     has_messages: bool = False
+    codec: str = "utf-8"
     flushed: list[int] = field(default_factory=list)
     """The flush position of each status update."""
 

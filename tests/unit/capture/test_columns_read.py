@@ -124,7 +124,7 @@ def test_random_histories_publish_every_operation_and_end_shapes() -> None:
     text = "".join(str(value) for seed in range(20) for _, value in play(seed, is_narrow=True))
     for operation in ("insert", "update", "delete", "truncate"):
         assert f'"{operation}"' in text
-    for found in ("a large value that it left unchanged", "xé", "text that is not UTF-8"):
+    for found in ("a large value that it left unchanged", "xé", "text without equivalent in UTF-8"):
         assert found in text
 
 
