@@ -1,1 +1,1 @@
-"""Delta tables without a JVM: the code that all share, and the registry table; the others have their own packages."""
+"""Delta tables without a JVM: the code that all share, the registry table and the dead-letter table."""

@@ -1,1 +1,1 @@
-"""Shared by all Spark jobs: session, streams, checkpoint, and the run of a query; and a reader of shape logs."""
+"""Shared by all Spark jobs: session, streams, checkpoint, and the run of a query."""

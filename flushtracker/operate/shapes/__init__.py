@@ -1,1 +1,1 @@
-"""`flushtracker add-shape` and `remove-shape`."""
+"""`flushtracker check`, `add-shape`, `remove-shape` and `resync`."""
