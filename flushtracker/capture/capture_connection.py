@@ -16,7 +16,7 @@ from flushtracker.capture.source.captured_source import CapturedSource
 from flushtracker.capture.source.upgrade_drain import UpgradeDrain
 from flushtracker.capture.wire.receiver_timeout import ReceiverTimeout
 from flushtracker.capture.wire.standby_status import StatusSender
-from flushtracker.postgres.replication_frames import Frame, WalData
+from flushtracker.postgres.replication_frames import Frame, XLogData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.wal.lsn import format_lsn
@@ -114,7 +114,7 @@ class CaptureConnection:
     def _handle(self, frames: Iterable[Frame]) -> None:
         collector, status = self._collector, self._source.status
         for frame in frames:
-            if isinstance(frame, WalData):
+            if isinstance(frame, XLogData):
                 status.handle_received(frame.wal_lsn)
                 collector.handle_message(frame.wal_lsn, frame.data)
             else:

@@ -19,7 +19,7 @@ _MICROSECONDS_TO_2000: Final = 946_684_800_000_000
 
 
 @value(frozen=True, slots=True)
-class WalData:
+class XLogData:
     """One message of the output plugin, and its WAL position."""
 
     wal_lsn: int
@@ -34,7 +34,7 @@ class Keepalive:
     reply_requested: bool
 
 
-Frame: TypeAlias = WalData | Keepalive
+Frame: TypeAlias = XLogData | Keepalive
 
 
 def decode_frame(frame: bytes) -> Frame:
@@ -42,7 +42,7 @@ def decode_frame(frame: bytes) -> Frame:
     kind = frame[:1]
     if kind == b"w" and len(frame) >= _HEADER_BYTES:
         # In a logical stream the start and end positions are the same.
-        return WalData(_read_xlog_data(frame)[1], frame[_HEADER_BYTES:])
+        return XLogData(_read_xlog_data(frame)[1], frame[_HEADER_BYTES:])
     if kind == b"k" and len(frame) == _KEEPALIVE.size:
         _, wal_end, _, reply = _KEEPALIVE.unpack(frame)
         return Keepalive(wal_end, reply != 0)

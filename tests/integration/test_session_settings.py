@@ -9,7 +9,7 @@ import pytest
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection import connect, connect_for_snapshot, rows
-from flushtracker.postgres.replication_frames import WalData
+from flushtracker.postgres.replication_frames import XLogData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.shapes.where import parse_where
 from flushtracker.shapes.where.server_text import server_text
@@ -123,7 +123,7 @@ def streamed(database: LocalPostgres, options: dict[str, str]) -> list[bytes]:
             stream.start("shapes", "shapes")
 
             def read() -> bool:
-                frames = [frame for frame in stream.read() if isinstance(frame, WalData)]
+                frames = [frame for frame in stream.read() if isinstance(frame, XLogData)]
                 changes.extend(frame.data[:1] + frame.data[5:] for frame in frames if frame.data[:1] in b"IU")
                 return len(changes) == len(ROWS)
 
@@ -204,7 +204,7 @@ def test_a_role_may_limit_its_transactions_and_a_large_one_is_sent_all_the_same(
 
             def read() -> bool:
                 stream.wait(0.1)
-                kinds.extend(frame.data[:1] for frame in stream.read() if isinstance(frame, WalData))
+                kinds.extend(frame.data[:1] for frame in stream.read() if isinstance(frame, XLogData))
                 return b"C" in kinds
 
             wait_until(read, "the commit", timeout_s=60, pause_s=0)
@@ -229,7 +229,7 @@ def test_byte_that_the_encoding_lacks_ends_the_stream_with_the_servers_reason(po
 
             def read() -> None:
                 # What the server has sent may take its time to arrive.
-                changes.extend(frame.data for frame in stream.read() if isinstance(frame, WalData))
+                changes.extend(frame.data for frame in stream.read() if isinstance(frame, XLogData))
 
             for _ in range(2):
                 with pytest.raises(

@@ -18,7 +18,7 @@ from flushtracker.postgres import snapshot_export
 from flushtracker.postgres.connection import Connection, connect, require_open, rows
 from flushtracker.postgres.range_query import PageRange, RowSelection, page_ranges
 from flushtracker.postgres.range_reader import RangeReader
-from flushtracker.postgres.replication_frames import WalData
+from flushtracker.postgres.replication_frames import XLogData
 from flushtracker.postgres.replication_stream import ReplicationStream
 from flushtracker.postgres.snapshot_export import ExportedTable, exported_table, primary_server
 from flushtracker.shape_log.log_row import item_row
@@ -136,7 +136,7 @@ def streamed(server: LocalPostgres, count: int) -> list[Insert]:
 
         def read() -> bool:
             for frame in stream.read():
-                if isinstance(frame, WalData):
+                if isinstance(frame, XLogData):
                     for fragment in converter.handle(decode(frame.data)):
                         found.extend(change for change in fragment.changes if isinstance(change, Insert))
             return len(found) == count

@@ -28,7 +28,7 @@ from flushtracker.events.registry_events import (
     parse_registry_entry,
 )
 from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
-from flushtracker.postgres.replication_frames import Frame, WalData
+from flushtracker.postgres.replication_frames import Frame, XLogData
 from flushtracker.postgres.replication_stream import SystemIdentity
 from flushtracker.postgres.slot import SlotFacts
 from flushtracker.postgres.upgrade_seal import UpgradeSeal
@@ -68,13 +68,13 @@ def transaction(lsn: int, xid: int) -> list[Frame]:
         b"I" + pack(">I", USERS_OID) + b"N" + pack(">hcI", 1, b"t", 1) + b"1",
         b"C\0" + pack(">QQq", lsn, lsn + 48, 0),
     )
-    return [WalData(lsn, message) for message in messages]
+    return [XLogData(lsn, message) for message in messages]
 
 
 def messages_alone(lsn: int, xid: int) -> list[Frame]:
     """A transaction that changes nothing, and has a message that is not UTF-8."""
     messages = b"B" + pack(">QqI", lsn, 0, xid), b"M\1\xff", b"C\0" + pack(">QQq", lsn, lsn + 48, 0)
-    return [WalData(lsn, message) for message in messages]
+    return [XLogData(lsn, message) for message in messages]
 
 
 def published(source: str, lsn: int, xid: int) -> bytes:

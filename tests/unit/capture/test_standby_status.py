@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from flushtracker.capture.wire.outbox import DeliveryWindow
 from flushtracker.capture.wire.standby_status import StandbyStatus
 from flushtracker.errors import DecodeError
-from flushtracker.postgres.replication_frames import Keepalive, WalData, decode_frame
+from flushtracker.postgres.replication_frames import Keepalive, XLogData, decode_frame
 
 
 def flush_position(status: StandbyStatus) -> int:
@@ -82,7 +82,7 @@ def test_nothing_counts_as_published_while_it_is_held() -> None:
 def test_frames_are_read_strictly() -> None:
     """WAL data keep their position, keepalives their reply request; anything else is an error."""
     data = b"w" + (5).to_bytes(8, "big") + (5).to_bytes(8, "big") + (0).to_bytes(8, "big") + b"B..."
-    assert decode_frame(data) == WalData(5, b"B...")
+    assert decode_frame(data) == XLogData(5, b"B...")
     assert decode_frame(b"k" + (6).to_bytes(8, "big") + bytes(8) + b"\1") == Keepalive(6, reply_requested=True)
     for frame in (b"", b"k", b"w123", b"k" + bytes(18), b"x" + bytes(24)):
         with pytest.raises(DecodeError, match="neither WAL data nor a keepalive"):
