@@ -166,7 +166,7 @@ async def test_each_transaction_of_a_random_shape_has_the_changes_of_its_query(l
     answers = dict(played(log, world, definitions, 1))
     register(log, *entries(definitions))
     clients = {each.id: Client({"shape": each.id}) for each in definitions}
-    begun, sent = dict[str, Client](), dict[str, list[dict[str, Any]]]()
+    begun, sent, offsets = dict[str, Client](), dict[str, list[dict[str, Any]]](), dict[tuple[str, int], str]()
     async with serving(log) as eager:
         for shape_id, client in clients.items():
             await client.sync(eager)
@@ -176,6 +176,7 @@ async def test_each_transaction_of_a_random_shape_has_the_changes_of_its_query(l
             await eager.served.parts.poller.current(fresh=True)
             for shape_id, client in clients.items():
                 sent[shape_id] += await _changes(eager, client)
+                offsets[shape_id, max(answers)] = client.offset
     async with serving(log) as late:
         for shape_id, client in begun.items():
             assert await _changes(late, replace(client)) == sent[shape_id]
@@ -188,7 +189,7 @@ async def test_each_transaction_of_a_random_shape_has_the_changes_of_its_query(l
     assert folded(log, 0, middle + 1)
     async with serving(log) as later:
         for shape_id, client in begun.items():
-            changes = await _changes(later, replace(client, offset=f"{middle}_0"))
+            changes = await _changes(later, replace(client, offset=offsets[shape_id, middle]))
             assert changes == [each for each in sent[shape_id] if int(each["headers"]["lsn"]) > middle]
     assert any(sent.values())
 
