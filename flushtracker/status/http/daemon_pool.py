@@ -9,24 +9,29 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Semaphore, Thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 class DaemonPool(Executor):
-    """Runs calls in ``threads`` threads, whose names begin with ``name``."""
+    """Runs calls in up to ``threads`` threads, whose names begin with ``name``; :meth:`submit` is for one thread."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._threads = [Thread(target=self._run, name=f"{name}-{n}", daemon=True) for n in range(threads)]
-        for thread in self._threads:
-            thread.start()
+        self._limit, self._name = threads, name
+        self._threads = list[Thread]()
+        self._idle = Semaphore(0)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future = Future[T]()
         self._calls.put((future, partial(fn, *args, **kwargs)))
+        # One that is idle has open what it has read last, so another one is started only if none is.
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._limit:
+            thread = Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002  as ``Executor``
@@ -38,7 +43,7 @@ class DaemonPool(Executor):
             self._calls.put(None)
 
     def _run(self) -> None:
-        while found := self._calls.get():
+        while found := self._next():
             future, call = found
             if not future.set_running_or_notify_cancel():
                 continue
@@ -48,3 +53,9 @@ class DaemonPool(Executor):
                 future.set_exception(error)
             # A result may be a file, whose disk space is freed with its last reference.
             del found, future, call
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        with suppress(Empty):
+            return self._calls.get_nowait()
+        self._idle.release()
+        return self._calls.get()
