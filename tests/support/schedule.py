@@ -18,7 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 _ROOT: Final = Path(__file__).parent.parent.parent
 KEPT: Final = _ROOT / "tests" / "durations.json"
-_ALONE_S: Final = 4.0
+_ALONE_S: Final = 3.0
 _LONG_FILE_S: Final = 30.0
 """For the tests of a file that builds something once."""
 
