@@ -25,8 +25,8 @@ SCHEMA: Final = pa.schema(
         ("written_at", pa.timestamp("us", tz="UTC")),
     ]
 )
-_EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-_MICROSECOND: Final = timedelta(microseconds=1)
+EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class WrittenEntry:
     @property
     def written_us(self) -> int:
         """The time in microseconds since 1970."""
-        return (self.written_at - _EPOCH) // _MICROSECOND
+        return (self.written_at - EPOCH) // MICROSECOND
 
 
 def with_rows(

@@ -14,7 +14,7 @@ that lost its checkpoint rereads old entries, and a replaced one may append late
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,6 +28,8 @@ from flushtracker.delta.compaction import compact
 from flushtracker.delta.data_file import read_blocks, write_file
 from flushtracker.delta.fence import Fence
 from flushtracker.delta.registry_rows import (
+    EPOCH,
+    MICROSECOND,
     SCHEMA,
     WrittenEntry,
     as_rows,
@@ -64,7 +66,6 @@ CONFIGURATION: Final = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
-_STEP: Final = timedelta(microseconds=1)
 
 
 class RegistryTable:
@@ -218,13 +219,13 @@ class RegistryTable:
         """The entries among ``texts`` that differ from the current ones."""
         current = self.written()
         changed: dict[EntryKey, WrittenEntry] = {}
-        # Later than everything written before; the entries of this append are in the order received.
-        written_at = max([now, *(each.written_at + _STEP for each in current.values())])
+        # Later than everything written before, deleted rows included; the entries are in the order received.
+        written_at = max(now, EPOCH + (max(self.last_us, self._folded_us()) + 1) * MICROSECOND)
         for number, text in enumerate(texts):
             entry = parse_registry_entry(text)
             key = entry_key(entry)
             known = changed.pop(key, None) or current.get(key)
-            written = WrittenEntry(entry, text, written_at + number * _STEP)
+            written = WrittenEntry(entry, text, written_at + number * MICROSECOND)
             if known is not None and goes_back(entry, known.entry):
                 written = known
             elif known is not None and isinstance(entry, ShapeEntry) and entry.is_condensed:

@@ -279,6 +279,27 @@ def test_an_older_copy_is_told_from_the_table_also_after_folds(tmp_path: Path, m
     assert early_us not in times
 
 
+def test_an_entry_is_later_than_a_row_that_a_fold_has_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replaced writer, whose clock is ahead, appends what does not count; otherwise an older copy might seem to have
+    the next row."""
+    monkeypatch.setattr(registry_table, "LEAST_FOLDED", 0)
+    uri = str(tmp_path / "shapes")
+    table, replaced = RegistryTable(uri, create=True), RegistryTable(uri)
+    live, removed = entry("a"), entry("a", LogOffset(20, 0))
+    table.append([live.to_json()], _NOW)
+    late = replaced.written()
+    table.append([removed.to_json()], _NOW)
+    replaced.written = lambda: late  # type: ignore[method-assign]
+    replaced.append([replace(live, starts_visible=True).to_json()], _NOW + timedelta(hours=1))
+    table.entries()
+    ahead_us = table.last_us
+    assert table.fold(_seen(), 0) == 2
+    for expected, appender in enumerate((table, RegistryTable(uri)), start=1):
+        appender.append([entry(f"next{expected}").to_json()], _NOW)
+        appender.entries()
+        assert appender.last_us == ahead_us + expected
+
+
 def test_a_change_costs_readers_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not all shapes that there ever were; also where files were merged, or the table was folded."""
     monkeypatch.setattr(registry_table, "LEAST_FOLDED", 1)
