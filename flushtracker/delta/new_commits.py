@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from deltalake.fs import DeltaStorageHandler
+from flushtracker.delta.storage import brief_files
 
 _KEPT: Final = 8
 
@@ -16,7 +16,7 @@ class NewCommits:
     """The commits of the table at ``table_uri``; the last ones are cached. For one thread at a time."""
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, str] | None = None) -> None:
-        self.storage = DeltaStorageHandler(table_uri, dict(storage_options or {}))
+        self.storage = brief_files(table_uri, storage_options)
         """The table's files, by their paths in its folder."""
         self._kept: dict[int, Sequence[Mapping[str, Any]]] = {}
 
@@ -24,7 +24,7 @@ class NewCommits:
         """The actions of a version, as Delta's protocol has them.
 
         Raises:
-            OSError: it cannot be read, perhaps because a checkpoint has replaced it.
+            OSError: it cannot be read in time, perhaps because a checkpoint has replaced it.
             ValueError: it is malformed.
         """
         if version not in self._kept:

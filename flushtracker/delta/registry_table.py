@@ -38,7 +38,14 @@ from flushtracker.delta.registry_rows import (
     with_rows,
     without_definitions,
 )
-from flushtracker.delta.storage import missing_columns, read_with_retry, refresh, storage_reason, table_rows
+from flushtracker.delta.storage import (
+    brief_files,
+    missing_columns,
+    read_with_retry,
+    refresh,
+    storage_reason,
+    table_rows,
+)
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable, require_version
 from flushtracker.errors import DecodeError, SinkError
@@ -84,6 +91,7 @@ class RegistryTable:
                 else read_with_retry(uri, lambda: DeltaTable(uri, storage_options=self._options))
             )
             self._storage = DeltaStorageHandler(self._table.table_uri, self._options)
+            self._files = brief_files(self._table.table_uri, self._options)
         except TableNotFoundError as error:
             raise SinkError(f"there is no registry table at {uri}; name the folder that is sink.shapes") from error
         except (DeltaError, OSError) as error:
@@ -135,19 +143,24 @@ class RegistryTable:
             files = frozenset(pa.table(self._table.get_add_actions())["path"].to_pylist())
             new = files - self._read_files
             # If a file was removed, some of its rows may have been removed too.
-            has_all = bool(self._read_files) and self._read_files <= files and len(new) <= _NEW_FILES
-            rows = self._rows_of(new) if has_all else table_rows(self._table, SCHEMA.names)
+            may_add = bool(self._read_files) and self._read_files <= files and len(new) <= _NEW_FILES
+            added = self._rows_of(new) if may_add else None
+            rows = table_rows(self._table, SCHEMA.names) if added is None else added
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
-        found = with_rows(self._written if has_all else {}, rows, self._written, self._parsed)
+        found = with_rows({} if added is None else self._written, rows, self._written, self._parsed)
         written_us = frozenset(rows["written_at"].cast(pa.int64()).to_pylist())
         self._registry, self._written = Registry.of(each.entry for each in found.values()), found
-        self._written_us = self._written_us | written_us if has_all else written_us
+        self._written_us = written_us if added is None else self._written_us | written_us
         self._read_version, self._read_files = self._table.version(), files
         return self._registry
 
-    def _rows_of(self, files: Iterable[str]) -> pa.Table:
-        blocks = [block for file in sorted(files) for block in read_blocks(self._storage, file, SCHEMA)]
+    def _rows_of(self, files: Iterable[str]) -> pa.Table | None:
+        """The rows of files; ``None`` if the store does not answer in time."""
+        try:
+            blocks = [block for file in sorted(files) for block in read_blocks(self._files, file, SCHEMA)]
+        except (DeltaError, OSError):
+            return None
         return pa.concat_tables([SCHEMA.empty_table(), *blocks])
 
     def _parsed(self, row: Mapping[str, Any]) -> RegistryEntry:

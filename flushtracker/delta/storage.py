@@ -8,13 +8,14 @@ read three rows and exited aborted; with the query engine none did.
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
 
 from flushtracker.config.storage_path import local_folder
 
@@ -29,6 +30,9 @@ RETRIES: Final = 2
 PAUSE_S: Final = 1.0
 _RETRIED_S: Final = 60.0
 """Longer than a request's timeout, and shorter than the client's own retries while nothing answers."""
+
+_BRIEF: Final = {"timeout": "2s", "max_retries": "0"}
+"""Options of a store's client, whose defaults are 30 s for a request and 180 s with its retries."""
 
 _SMALL_BATCHES: Final = {"datafusion.execution.batch_size": 1024, "datafusion.execution.target_partitions": 1}
 """Rows may be large, and each partition holds a batch."""
@@ -97,6 +101,15 @@ def write_with_retry(
 def refresh(table: DeltaTable) -> None:
     """Open the table at its last version; raises ``DeltaError`` or ``OSError``."""
     read_with_retry(table.table_uri, table.update_incremental)
+
+
+def brief_files(table_uri: str, storage_options: Mapping[str, str] | None) -> DeltaStorageHandler:
+    """The files of a table, for a reader that has another way if a request fails: none takes longer than 2 s.
+
+    deltalake holds the GIL while it opens a file, so until the store answers, no other thread of the process runs.
+    """
+    options = {name: value for name, value in (storage_options or {}).items() if name.lower() not in _BRIEF}
+    return DeltaStorageHandler(table_uri, options | _BRIEF)
 
 
 def table_rows(table: DeltaTable, selected: Iterable[str], condition: str = "TRUE") -> pa.Table:

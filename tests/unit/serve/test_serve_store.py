@@ -1,0 +1,51 @@
+"""What ``serve`` does while its object store answers late or not at all; ``tests/integration`` has a real store."""
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Final
+
+from deltalake import DeltaTable
+
+from flushtracker.delta.registry_table import RegistryTable
+from flushtracker.shape_log.table.log_table import create_shape_log
+from tests.support.faulty_proxy import HELD, Fault, faulty_proxy
+from tests.support.object_store import running_store, storage_section, store_options
+from tests.support.sample_registry import shape_entry, table_entry
+from tests.support.serve_process import Process
+from tests.support.shape_log_rows import append, inserts
+
+_LOG: Final = "s3://bucket/log"
+_NOW: Final = datetime(2026, 1, 2, tzinfo=timezone.utc)
+_TIMEOUT_S: Final = 25.0
+"""Less than the 30 s after which the store's client gives up a request by default."""
+
+
+def test_store_that_leaves_requests_unanswered_stops_no_client(tmp_path: Path) -> None:
+    """deltalake holds the GIL while it opens a file, so the whole server stood still, for minutes.
+
+    The poller opens the files of new commits. Without an answer in time it asks in another way, and all clients see
+    what is new of the log, and of the registry.
+    """
+    with running_store() as (port, _), faulty_proxy(port) as proxy:
+        options = store_options(port)
+        log = create_shape_log(_LOG, options)
+        registry = RegistryTable(f"{_LOG}_shapes", options, create=True)
+        registry.append([entry.to_json() for entry in (shape_entry(), table_entry())], _NOW)
+        append(log, inserts(10, "a"))
+        config = tmp_path / "serve.yaml"
+        sink = f'sink: {{log: "{_LOG}", shapes: "{_LOG}_shapes"}}\n'
+        config.write_text(storage_section(proxy.port) + sink + 'http: {listen: "127.0.0.1:0"}\n')
+        server = Process(config)
+        try:
+            handle = server.get("/v1/shape?shape=users&offset=-1")[1]["electric-handle"]
+            proxy.add(Fault("HEAD ", HELD, times=1_000))
+            append(DeltaTable(_LOG, storage_options=options), inserts(20, "b"))
+            live = f"/v1/shape?shape=users&offset=10_0&live=true&handle={handle}"
+            status, headers, body = server.get(live, _TIMEOUT_S)
+            assert (status, headers["electric-offset"]) == (200, "20_0"), body
+            assert proxy.held() > 0
+            registry.append([shape_entry("others").to_json()], _NOW + timedelta(seconds=1))
+            assert server.get("/v1/shape?shape=others&offset=-1", _TIMEOUT_S)[0] == 200
+            assert server.get("/readyz", _TIMEOUT_S)[0] == 200
+        finally:
+            server.process.kill()
