@@ -3,7 +3,8 @@
 Fragments, shape changes and the rows of snapshots are read once, in order, and every record counts: their topics keep
 all records for longer than the longest stall to survive, and accept the largest possible record. In the topics of
 flushes, of the registry and of the snapshots taken, only the last record of each key counts, but permanently:
-compaction keeps exactly that, and deletion by age would lose it.
+compaction keeps exactly that, and deletion by age would lose it. Others than capture write to that of flushes, so its
+records have the broker's time: Spark cannot read every time that a producer may give a record.
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ _ORDERED: Final = frozenset({FRAGMENTS, SHAPE_CHANGES, SNAPSHOTS})
 _COMPACTED: Final = frozenset({FLUSHES, SHAPES, SNAPSHOTS_TAKEN})
 _UNLIMITED: Final = -1
 _UNCLEAN: Final = "unclean.leader.election.enable"
+_TIMES: Final = "message.timestamp.type"
+_BROKERS_TIME: Final = "LogAppendTime"
 
 # Only closed segments are compacted. With Kafka's default of one gigabyte, a reader that starts over would read a
 # gigabyte per partition to get a few thousand records.
@@ -72,7 +75,8 @@ def topic_settings(
             "retention.bytes": str(_UNLIMITED),
             "max.message.bytes": str(max_event_bytes),
         }
-    return replicas | {"cleanup.policy": "compact", "segment.bytes": str(_COMPACTED_SEGMENT_BYTES)}
+    times = {_TIMES: _BROKERS_TIME} if role == FLUSHES else {}
+    return replicas | times | {"cleanup.policy": "compact", "segment.bytes": str(_COMPACTED_SEGMENT_BYTES)}
 
 
 def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_bytes: int | None = None) -> list[str]:
@@ -98,6 +102,9 @@ def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_b
         if facts.config.get(_UNCLEAN) == "true":
             why = "a replica that lacks the last records of keys could become the leader, and they would be lost"
             faults.append(_fault(facts, _UNCLEAN, "false", why))
+        if role == FLUSHES and facts.config.get(_TIMES) != _BROKERS_TIME:
+            why = "a writer could give a record a time that Spark cannot read, which would end track at each start"
+            faults.append(_fault(facts, _TIMES, _BROKERS_TIME, why))
         return faults
     if max_event_bytes is not None and not _has_at_least(facts, "max.message.bytes", max_event_bytes):
         why = "the topic would reject a larger event, which stops the stream. Raise it, or lower max_event_bytes to it"

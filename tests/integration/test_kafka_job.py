@@ -10,6 +10,7 @@ from threading import Event, Thread, Timer
 from typing import Final
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from flushtracker.cli import main
@@ -26,7 +27,7 @@ from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN
 from flushtracker.trials.local.broker import LocalBroker
 from tests.support.brokers import Broker
-from tests.support.kafka_job import IMPATIENT, KafkaJob
+from tests.support.kafka_job import IMPATIENT, SILENT, KafkaJob
 from tests.support.processes import run_to_end
 from tests.support.recorded_workload import RECORDING_OPTIONS
 from tests.support.sample_source import SampleSource
@@ -138,6 +139,17 @@ def test_replayed_recording_is_written_tracked_and_reported(
     assert re.search(
         r"^final ack \S+ of .* UTC = last commit known: everything is acknowledged$", report, re.MULTILINE
     ), report
+
+
+def test_flush_with_an_absurd_time_does_not_end_the_job(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Spark converts the time of each record to microseconds, and fails where they exceed 64 bits."""
+    job, source = KafkaJob(tmp_path, broker.bootstrap_servers), SampleSource()
+    job.write([source.transaction(2000, "users"), source.flushed("users", 2000)])
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers}, logger=SILENT)
+    producer.produce(job.topic("flushes"), "{}", "any", timestamp=-(2**62))
+    assert producer.flush(60) == 0
+    job.run(spark)
+    assert [ack for _, _, ack in job.acks()] == [2000]
 
 
 def test_sources_in_two_partitions_are_tracked_separately(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

@@ -68,6 +68,16 @@ def test_streams_that_count_permanently_have_no_unclean_leader(role: str) -> Non
     assert faults("fragments", unclean_leader_election_enable="true") == []
 
 
+def test_records_that_others_write_have_the_time_of_the_broker() -> None:
+    """Only writers' notifications come from programs other than capture and the snapshots' job."""
+    (fault,) = faults("flushes", message_timestamp_type="CreateTime")
+    assert fault == (
+        "topic t: message.timestamp.type is CreateTime, but must be LogAppendTime: a writer could give a record a time "
+        "that Spark cannot read, which would end track at each start"
+    )
+    assert faults("shapes", message_timestamp_type="CreateTime") == []
+
+
 @pytest.mark.parametrize("role", [*ROLES, *SNAPSHOT_ROLES])
 def test_two_of_three_replicas_must_have_a_record(role: str) -> None:
     """With Kafka's default of one, the loss of a single broker may lose what was confirmed."""
