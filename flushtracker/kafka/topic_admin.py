@@ -88,21 +88,34 @@ class TopicAdmin:
     def lacking_replicas(self, topics: Collection[str]) -> str | None:
         """The first partition of these existing topics that accepts no records for lack of replicas, if any.
 
+        Whoever may not read a topic's configuration cannot know how many it needs: the first one that lacks any.
+
         Raises:
             BrokerError: the brokers do not answer, or refuse the request.
         """
         described = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout_s)
         self._wait(described.values())
         for name, future in described.items():
-            least = self.setting(name, "min.insync.replicas")
+            least = self._least_replicas(name)
             for partition in self._answer(future, name, "described", "READ, WRITE or DESCRIBE").partitions:
+                replicas, most = len(partition.isr), len(partition.replicas)
                 # A topic with fewer replicas needs only those.
-                if least.isdecimal() and (replicas := len(partition.isr)) < min(int(least), len(partition.replicas)):
+                if replicas < min(most if least is None else least, most):
+                    need = (
+                        f" of {most}, and may need more" if least is None else f", but min.insync.replicas is {least}"
+                    )
                     return (
-                        f"partition {partition.id} of topic {name} has {replicas} in-sync replicas, but "
-                        f"min.insync.replicas is {least}; start the brokers that have the others"
+                        f"partition {partition.id} of topic {name} has {replicas} in-sync replicas{need}; start the "
+                        "brokers that have the others"
                     )
         return None
+
+    def _least_replicas(self, topic: str) -> int | None:
+        try:
+            least = self.setting(topic, "min.insync.replicas")
+        except BrokerError:  # This client may not see it.
+            return None
+        return int(least) if least.isdecimal() else None
 
     def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
