@@ -1,0 +1,145 @@
+"""``Tails``: the tails of all shapes that clients ask for, within a bound of memory.
+
+A shape that nobody has asked for in ``FORGET_MS`` has no tail, and its events need not be read: :attr:`Tails.asked`. It
+does not matter which events are left out, nor when: the next one says what it follows.
+
+For the event loop. Only ``asked`` may be read by another thread.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from flushtracker.serve.handle import Handle
+from flushtracker.serve.seen_shape import SeenShape
+from flushtracker.serve.tail.shape_tail import ShapeTail, TailTransaction
+from flushtracker.serve.tail.tail_link import incarnation_of, reached_by
+from flushtracker.shape_log.change_columns import ChangeColumns
+from flushtracker.shape_log.shape_snapshot import ShapeKey
+from flushtracker.wal.log_offset import LogOffset
+
+FORGET_MS: Final = 120_000
+"""As long as a shape is polled after the last request for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailPage:
+    """What a client is shown next, up to the transaction ``tx``; its own place if that is nothing.
+
+    ``is_end``: the tail has no more for it. The log may, if the tail is late.
+    """
+
+    transactions: tuple[TailTransaction, ...]
+    tx: int
+    is_end: bool
+
+
+class Tails:
+    """The tails take about ``memory_bytes``, besides a constant for each shape."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self.asked: frozenset[ShapeKey] = frozenset()
+        self.memory_bytes = self.unlinked = 0
+        """About what all take; and how often a client had to be answered from the log."""
+        self._most_bytes = memory_bytes
+        self._asked_ms: dict[ShapeKey, int] = {}
+        self._tails: dict[ShapeKey, ShapeTail] = {}
+
+    def ask(self, key: ShapeKey, now_ms: int) -> None:
+        """Note that a client asks for a shape."""
+        self._asked_ms[key] = now_ms
+        if key not in self.asked:
+            self.asked |= {key}
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the shapes that nobody asks for any more."""
+        for key in [key for key, at_ms in self._asked_ms.items() if at_ms + FORGET_MS < now_ms]:
+            del self._asked_ms[key]
+            self.forget(key)
+        if len(self._asked_ms) < len(self.asked):
+            self.asked = frozenset(self._asked_ms)
+
+    def add(self, key: ShapeKey, event: ChangeColumns, schema: str | None) -> bool:
+        """Process an event; return whether there is another transaction of its shape, so that clients are to be woken.
+
+        See :class:`ShapeTail` for the schema.
+        """
+        if key not in self.asked:
+            return False
+        tail = self._tails.get(key)
+        if tail is None:
+            tail = self._tails[key] = ShapeTail(event, schema)
+        before = tail.memory_bytes
+        is_new = tail.add(event, schema)
+        self.memory_bytes += tail.memory_bytes - before
+        while self.memory_bytes > self._most_bytes:
+            self._shrink_largest()
+        return is_new
+
+    def forget(self, key: ShapeKey) -> None:
+        """Drop what is known of a shape: also if an event of it could not be read, or is too large to be read."""
+        tail = self._tails.pop(key, None)
+        if tail is not None:
+            self.memory_bytes -= tail.memory_bytes
+
+    def forget_all(self) -> None:
+        """Drop all: the topic is no longer read from where it was read up to."""
+        self._tails.clear()
+        self.memory_bytes = 0
+
+    def drop_logged(self, seen: SeenShape) -> None:
+        """Drop what the log has by now."""
+        tail = self._tails.get(_key(seen))
+        if tail is not None:
+            before = tail.memory_bytes
+            tail.drop_logged(seen.tx)
+            self.memory_bytes += tail.memory_bytes - before
+
+    def page(self, seen: SeenShape, handle: Handle, place: int, schema: str, most_bytes: int) -> TailPage | None:
+        """What a client at ``place`` is shown, of about ``most_bytes``; ``None`` if only the log can tell.
+
+        ``schema``: the digest of the columns and types of the shape that was seen. ``place`` is the last transaction
+        that the client was shown, or a later cut.
+        """
+        tail = self._tails.get(_key(seen))
+        reached = reached_by(seen, handle, place)
+        is_same = tail is not None and tail.schema == schema and tail.incarnation == incarnation_of(seen)
+        if tail is None or not is_same or reached is None or tail.base > LogOffset.last_of(reached):
+            self.unlinked += 1
+            return None
+        found, size = list[TailTransaction](), 0
+        for transaction in _not_contained(tail.after(place), seen):
+            size += transaction.memory_bytes
+            if found and size > most_bytes:
+                return TailPage(tuple(found), found[-1].tx_offset, is_end=False)
+            found.append(transaction)
+        return TailPage(tuple(found), found[-1].tx_offset if found else place, is_end=True)
+
+    def _shrink_largest(self) -> None:
+        """Halve the largest tail, so that this is seldom done."""
+        tail = max(self._tails.values(), key=lambda tail: tail.memory_bytes)
+        before = tail.memory_bytes
+        tail.shrink(before // 2)
+        self.memory_bytes += tail.memory_bytes - before
+
+    def check_invariants(self) -> None:
+        """Raise ``AssertionError`` if the state contradicts itself."""
+        for tail in self._tails.values():
+            tail.check_invariants()
+        held = sum(tail.memory_bytes for tail in self._tails.values())
+        if held != self.memory_bytes:
+            raise AssertionError(f"memory_bytes is {self.memory_bytes}, but the tails have {held}")
+        if not self._tails.keys() <= self.asked or self.asked != self._asked_ms.keys():
+            raise AssertionError("there is a tail that nobody has asked for")
+
+
+def _key(seen: SeenShape) -> ShapeKey:
+    return seen.found.source, seen.shape_id
+
+
+def _not_contained(transactions: list[TailTransaction], seen: SeenShape) -> Iterator[TailTransaction]:
+    """Those that are not in the rows of the shape's snapshot; the log leaves the others out, too."""
+    snapshot = seen.found.snapshot
+    for each in transactions:
+        if snapshot is None or not snapshot.contains(each.tx_offset, each.xid):
+            yield each

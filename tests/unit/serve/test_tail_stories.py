@@ -1,0 +1,371 @@
+"""What a tail shows whom, by story: a client gets all after its place from the tail, or is left to the log."""
+
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.events.stream_events import ShapeChangesEvent
+from flushtracker.serve import messages
+from flushtracker.serve.rendering import Rendering
+from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
+from flushtracker.serve.tail import shape_tail, tail_link
+from flushtracker.serve.tail.shape_tail import ShapeTail
+from flushtracker.serve.tail.tails import FORGET_MS, Tails
+from flushtracker.shape_log.change_columns import ChangeColumns
+from flushtracker.shape_log.log_row import LogRow, commit_row, item_row
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.table.found_shape import FoundShape
+from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.log_offset import LogOffset
+from tests.support.mutated import mutated
+from tests.support.sample_registry import shape_entry, taken
+from tests.support.shape_log_rows import SOURCE
+
+KEY: Final = (SOURCE, "users")
+LIVE: Final = shape_entry()
+SCHEMA: Final = "5c"
+COMMIT: Final = Commit("2026-01-01T00:00:00.000000Z", 1)
+_MOST: Final = 10 << 20
+
+
+def event(tx: int, *ops: int, follows: tuple[int, int], is_whole: bool = True, **facts: Any) -> ChangeColumns:
+    """An event with an item for each op, which ends its transaction if that is whole."""
+    operation, value = facts.pop("operation", "insert"), facts.pop("value", {"id": "1", "note": "é\n"})
+    key = None if operation == "truncate" else '"public"."users"/"1"'
+    items = tuple(LogItem(LogOffset(tx, op), operation, key, value if key else None) for op in ops)
+    chosen: dict[str, Any] = {"xid": tx, "start": False, **facts}
+    return ChangeColumns.of(
+        ShapeChangesEvent(
+            *KEY,
+            follows=LogOffset(*follows),
+            last_log_offset=LogOffset(tx, ops[-1]),
+            has_begin=ops[0] == 0,
+            commit=COMMIT if is_whole else None,
+            items=items,
+            **chosen,
+        )
+    )
+
+
+class Tail:
+    """The tail of one shape, to which events are added, and what it shows clients."""
+
+    def __init__(self, *events: ChangeColumns, memory_bytes: int = 64 << 20) -> None:
+        self.tails = Tails(memory_bytes)
+        self.tails.ask(KEY, 0)
+        self.add(*events)
+
+    def add(self, *events: ChangeColumns, schema: str | None = SCHEMA) -> None:
+        for each in events:
+            self.tails.add(KEY, each, schema)
+            self.tails.check_invariants()
+
+    def shows(self, place: int, by: SeenShape, attempt: int | None = None, schema: str = SCHEMA) -> list[int] | None:
+        """The transactions that a client is shown; ``None`` if it is left to the log."""
+        handle = by.handle if attempt is None else replace(by.handle, attempt=attempt)
+        page = self.tails.page(by, handle, place, schema, _MOST)
+        return None if page is None else [each.tx_offset for each in page.transactions]
+
+
+def seen(
+    tx: int | None, snapshot: ShapeSnapshot | None = None, cut: int | None = None, entry: ShapeEntry | None = LIVE
+) -> SeenShape:
+    """The shape as a look found it, of which the log has all up to ``tx``."""
+    incarnation = 1 if entry is None else entry.definition.incarnation
+    facts = ShapeFacts(f"{incarnation:016x}", "0" * 8, "{}", Rendering(), "table")
+    return SeenShape(FoundShape(1, *KEY, tx, snapshot, entry, None), facts, cut)
+
+
+FIRST: Final = event(104, 0, 2, follows=(95, 0), start=True)
+SECOND: Final = event(200, 0, follows=(104, 2))
+THIRD: Final = event(304, 0, follows=(200, 0))
+
+
+def test_what_follows_is_shown_before_the_log_has_it() -> None:
+    """To a client at the last transaction that the log has, and to one that is ahead of it."""
+    tail = Tail(FIRST, SECOND, THIRD)
+    assert [tail.shows(place, seen(104)) for place in (104, 200, 304)] == [[200, 304], [304], []]
+    assert tail.shows(88, seen(104)) is None
+
+
+def test_start_above_cursor() -> None:
+    """It says nothing of what the tail lacks: transactions that the log has got in between."""
+    tail = Tail(FIRST, event(304, 0, follows=(295, 0), start=True))
+    assert tail.shows(104, seen(104)) is None
+    assert tail.shows(200, seen(200)) is None
+    assert tail.shows(304, seen(304)) == []
+
+
+def test_start_above_cursor_of_a_quiet_shape() -> None:
+    """Once a cut is there, whoever has all of the log has all that the start skips."""
+    tail = Tail(FIRST, event(304, 0, follows=(295, 0), start=True))
+    assert tail.shows(104, seen(104, cut=294)) is None
+    assert tail.shows(104, seen(104, cut=295)) == [304]
+    assert tail.shows(104, seen(200, cut=295)) is None
+
+
+def test_gap_then_start() -> None:
+    """What was lost comes again, but the tail goes on from what it has."""
+    tail = Tail(FIRST, THIRD)
+    assert tail.shows(104, seen(104)) is None
+    assert tail.shows(200, seen(104)) == [304]
+    tail.add(FIRST, SECOND, THIRD, event(400, 0, follows=(304, 0)))
+    assert tail.shows(104, seen(104)) is None
+    assert tail.shows(200, seen(104)) == [304, 400]
+
+
+@pytest.mark.parametrize("follows", [(104, 2), (104, 0)], ids=["a gap", "a contradiction"])
+def test_commit_lost_between_fragments(follows: tuple[int, int]) -> None:
+    """The open transaction is never shown, nor what follows to a client that lacks it."""
+    tail = Tail(event(104, 0, follows=(95, 0), is_whole=False, start=True), event(200, 0, follows=follows))
+    assert tail.shows(96, seen(96)) is None
+    assert tail.shows(104, seen(96)) == [200]
+
+
+def test_resend_cut_otherwise() -> None:
+    """Each item is shown once, whichever fragment it comes in."""
+    tail = Tail(event(104, 0, 2, follows=(95, 0), is_whole=False, start=True))
+    tail.add(event(104, 0, follows=(95, 0), is_whole=False, start=True), event(104, 2, 4, follows=(104, 0)))
+    tail.add(event(104, 0, 2, 4, follows=(95, 0), start=True))
+    page = tail.tails.page(seen(96), seen(96).handle, 96, SCHEMA, _MOST)
+    assert page is not None
+    assert [row[:2] for each in page.transactions for row in each.rows()] == [(104, 0), (104, 2), (104, 4)]
+
+
+def test_tail_begins_inside_transaction() -> None:
+    """That one is left to the log."""
+    tail = Tail(event(104, 2, follows=(104, 0)), SECOND)
+    assert tail.shows(96, seen(96)) is None
+    assert tail.shows(104, seen(96)) == [200]
+
+
+def test_oldest_dropped_under_client() -> None:
+    """By memory: the client is left to the log until that has what was dropped."""
+    tail = Tail(FIRST, SECOND, THIRD)
+    least = tail.tails.memory_bytes
+    tail = Tail(FIRST, SECOND, THIRD, memory_bytes=least - 1)
+    assert tail.tails.memory_bytes < least
+    assert tail.shows(96, seen(96)) is None
+    assert tail.shows(200, seen(96)) == [304]
+
+
+def test_oldest_dropped_that_the_log_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last ones are kept, for clients that come back."""
+    monkeypatch.setattr(shape_tail, "_KEPT", 1)
+    tail = Tail(FIRST, SECOND, THIRD)
+    tail.tails.drop_logged(seen(200))
+    assert [tail.shows(place, seen(200)) for place in (96, 104, 200)] == [None, [200, 304], [304]]
+
+
+def test_snapshot_contains_tail_transaction() -> None:
+    """By its xid, not by its LSN; the client's place is never one that the log leaves out."""
+    snapshot = taken(1, "200:400:200,304", 304)
+    tail = Tail(FIRST, SECOND, THIRD, event(400, 0, follows=(304, 0), xid=500))
+    assert tail.shows(96, seen(96, snapshot)) == [200, 304, 400]
+    contained = taken(1, "200:400:200", 304)
+    assert tail.shows(96, seen(96, contained)) == [200, 400]
+    page = Tail(FIRST).tails.page(seen(96, contained), seen(96, contained).handle, 96, SCHEMA, _MOST)
+    assert page is None or page.tx == 96
+
+
+def test_snapshot_again_while_ahead() -> None:
+    """Only a read of the log can tell what a client of the one before lacks."""
+    tail = Tail(FIRST, SECOND, THIRD)
+    assert tail.shows(200, seen(104, taken(1, "90:90:", 96)), attempt=1) == [304]
+    assert tail.shows(200, seen(104, taken(2, "250:250:", 204)), attempt=1) is None
+    assert tail.shows(200, seen(104, taken(1, "90:90:", 96)), attempt=2) is None
+
+
+def test_fold_while_ahead() -> None:
+    """Whoever is past its horizon goes on, if it started from what the fold was made from."""
+    tail = Tail(FIRST, SECOND, THIRD)
+    fold = ShapeSnapshot.fold(5, 200, 200, taken(3, "90:90:", 96))
+    assert tail.shows(200, seen(200, fold), attempt=3) == [304]
+    assert tail.shows(304, seen(200, fold), attempt=3) == []
+    assert tail.shows(104, seen(200, fold), attempt=3) is None
+    assert tail.shows(200, seen(200, fold), attempt=2) is None
+
+
+def test_incarnation_begins() -> None:
+    """It has a chain of its own, and events of the one before are ignored from then on."""
+    begun = replace(LIVE, definition=replace(LIVE.definition, incarnation=2))
+    again = replace(taken(4, "250:250:", 248), incarnation=2, starts_after=248)
+    tail = Tail(FIRST, SECOND, event(304, 0, follows=(95, 0), start=True, incarnation=2))
+    tail.add(event(240, 0, follows=(200, 0)))
+    assert tail.shows(200, seen(200)) is None
+    assert tail.shows(248, seen(200, again, entry=begun)) == [304]
+    assert tail.shows(248, seen(200, taken(3, "90:90:", 96), entry=begun)) is None
+
+
+def test_incarnation_whose_first_event_was_lost() -> None:
+    """Its chain begins with what the tail has of it."""
+    begun = replace(LIVE, definition=replace(LIVE.definition, incarnation=2))
+    again = replace(taken(4, "250:250:", 248), incarnation=2, starts_after=248)
+    tail = Tail(FIRST, event(400, 0, follows=(304, 0), incarnation=2))
+    assert tail.shows(248, seen(200, again, entry=begun)) is None
+    assert tail.shows(304, seen(200, again, entry=begun)) == [400]
+
+
+def test_truncate_in_tail() -> None:
+    """No message can express it, so the log answers with a 409 as before."""
+    truncate = event(200, 2, follows=(200, 0), operation="truncate")
+    later = event(304, 0, follows=(200, 2))
+    tail = Tail(FIRST, event(200, 0, follows=(104, 2), is_whole=False), truncate, later)
+    assert tail.shows(104, seen(104)) is None
+    assert tail.shows(200, seen(200)) == [304]
+    tail = Tail(FIRST, event(200, 0, follows=(104, 2), operation="truncate"), THIRD)
+    assert tail.shows(104, seen(104)) is None
+    assert tail.shows(200, seen(200)) == [304]
+
+
+def test_truncate_in_tail_leaves_the_later_fragments_out() -> None:
+    """Until its commit, nothing of its transaction is taken."""
+    tail = Tail(event(200, 0, follows=(104, 2), is_whole=False, operation="truncate"), event(200, 2, follows=(200, 0)))
+    assert tail.shows(104, seen(104)) is None
+    tail.add(event(304, 0, follows=(200, 2)))
+    assert tail.shows(200, seen(200)) == [304]
+
+
+def test_large_transaction() -> None:
+    """In one event, or in several."""
+    size = shape_tail.MOST_TRANSACTION_BYTES
+    tail = Tail(FIRST, event(200, 0, follows=(104, 2), value={"id": "x" * size}), THIRD)
+    assert [tail.shows(104, seen(104)), tail.shows(200, seen(200))] == [None, [304]]
+    first = event(200, 0, follows=(104, 2), value={"id": "x" * (size // 2)}, is_whole=False)
+    tail = Tail(FIRST, first, event(200, 2, follows=(200, 0), value={"id": "x" * (size // 2)}))
+    assert [tail.shows(104, seen(104)), tail.shows(200, seen(200))] == [None, []]
+    assert tail.tails.memory_bytes == 0
+
+
+def test_column_added_type_changed_before_registry() -> None:
+    """Under the schema that a server has seen, only rows of that schema are shown."""
+    tail = Tail(FIRST, SECOND)
+    tail.add(THIRD, schema="other")
+    assert tail.shows(200, seen(200)) is None
+    assert tail.shows(200, seen(200), schema="other") == [304]
+    assert tail.shows(104, seen(104), schema="other") is None
+
+
+def test_column_added_inside_a_transaction() -> None:
+    """It is left to the log, under either schema."""
+    tail = Tail(FIRST, event(200, 0, follows=(104, 2), is_whole=False))
+    tail.add(event(200, 2, follows=(200, 0)), event(304, 0, follows=(200, 2)), schema="other")
+    assert tail.shows(104, seen(104), schema="other") is None
+    assert tail.shows(200, seen(200), schema="other") == [304]
+
+
+def test_events_without_a_schema_are_not_shown() -> None:
+    """They are of a capture of an earlier release."""
+    tail = Tail()
+    tail.add(FIRST, SECOND, schema=None)
+    assert [tail.shows(104, seen(104), schema=schema) for schema in (SCHEMA, "")] == [None, None]
+
+
+def test_shape_removed_in_same_batch() -> None:
+    """A server that has seen the removal shows nothing more."""
+    tail = Tail(FIRST, SECOND)
+    assert tail.shows(104, seen(104)) == [200]
+    assert tail.shows(104, seen(104, entry=replace(LIVE, removed_at=LogOffset.last_of(200)))) is None
+    assert tail.shows(104, seen(104, entry=None)) is None
+
+
+def test_another_digest_is_left_to_the_log() -> None:
+    """Such as that of another source or another log."""
+    by = seen(104)
+    tail = Tail(FIRST, SECOND).tails
+    assert tail.page(by, replace(by.handle, digest="f" * 16), 104, SCHEMA, _MOST) is None
+    assert tail.unlinked == 1
+
+
+def test_unwatched_then_watched() -> None:
+    """Nothing is kept of a shape that nobody asks for, and what it has missed is not shown."""
+    tail = Tail(FIRST)
+    tail.tails.expire(FORGET_MS)
+    assert tail.tails.asked == {KEY}
+    tail.tails.expire(FORGET_MS + 1)
+    assert (tail.tails.asked, tail.tails.memory_bytes) == (frozenset(), 0)
+    tail.add(SECOND)
+    tail.tails.ask(KEY, 2 * FORGET_MS)
+    tail.add(THIRD)
+    assert tail.shows(104, seen(104)) is None
+    assert tail.shows(200, seen(104)) == [304]
+
+
+def test_unreadable_event() -> None:
+    """Whatever it was, the next event says what it follows."""
+    tail = Tail(FIRST)
+    tail.tails.forget(KEY)
+    tail.add(THIRD)
+    assert [tail.shows(104, seen(104)), tail.shows(200, seen(104))] == [None, [304]]
+
+
+def test_page_has_whole_transactions() -> None:
+    """At least one, and no more than fit."""
+    tail = Tail(FIRST, SECOND, THIRD).tails
+    page = tail.page(seen(96), seen(96).handle, 96, SCHEMA, 1)
+    assert page is not None
+    assert ([each.tx_offset for each in page.transactions], page.tx, page.is_end) == ([104], 104, False)
+
+
+def test_rows_are_those_of_the_log() -> None:
+    """So its messages are byte for byte those that the log's rows give."""
+    tail = Tail(FIRST)
+    page = tail.tails.page(seen(96), seen(96).handle, 96, SCHEMA, _MOST)
+    assert page is not None
+    (transaction,) = page.transactions
+    items = [LogItem(LogOffset(104, op), "insert", '"public"."users"/"1"', {"id": "1", "note": "é\n"}) for op in (0, 2)]
+    rows = [item_row(each, 104, 0) for each in items]
+    rows.append(commit_row(LogOffset.last_of(104), COMMIT.commit_timestamp, 104, 0))
+    log = pa.table({name: [row[at] for row in rows] for at, name in enumerate(LogRow._fields)})
+    (expected,) = messages.transactions([log], Rendering(), _MOST)
+    assert messages._messages(list(transaction.rows()), Rendering()) == expected.messages
+
+
+def test_memory_is_bounded_and_counted() -> None:
+    """Whatever is sent; and the count is what Python takes, within a third."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tail = Tail(memory_bytes=300_000)
+        for number in range(300):
+            value = {"id": str(number), "note": f"{number} " * 10}
+            tail.tails.add(KEY, event(8 * number + 104, 0, 2, 4, follows=(8 * number + 96, 4), value=value), SCHEMA)
+            assert tail.tails.memory_bytes <= 300_000
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert tail.tails.memory_bytes >= 150_000
+    assert 2 / 3 < (after - before) / tail.tails.memory_bytes < 4 / 3
+    tail.tails.forget_all()
+    tail.tails.check_invariants()
+    assert tail.tails.memory_bytes == 0
+
+
+_FAULTS: Final[dict[str, tuple[Callable[..., Any], str, str, Callable[[], None]]]] = {
+    "the next incarnation goes on from what there is": (
+        *(ShapeTail._link, "self._begin_after(event.follows)", "pass"),
+        test_incarnation_whose_first_event_was_lost,
+    ),
+    "any later snapshot": (
+        *(tail_link._knows_rows_of, "not snapshot.is_fold or ", ""),
+        test_snapshot_again_while_ahead,
+    ),
+    "the cut links whoever is behind the log": (
+        *(tail_link.reached_by, " or place < seen.tx", ""),
+        test_start_above_cursor_of_a_quiet_shape,
+    ),
+}
+"""Those that few random histories show."""
+
+
+@pytest.mark.parametrize("fault", _FAULTS)
+def test_a_fault_is_found_by_a_story(fault: str) -> None:
+    """Named for the case."""
+    function, old, new, story = _FAULTS[fault]
+    with mutated(function, old, new), pytest.raises(AssertionError):
+        story()
