@@ -101,13 +101,12 @@ class TopicAdmin:
                 replicas, most = len(partition.isr), len(partition.replicas)
                 # A topic with fewer replicas needs only those.
                 if replicas < min(most if least is None else least, most):
-                    need = (
-                        f" of {most}, and may need more" if least is None else f", but min.insync.replicas is {least}"
-                    )
-                    return (
-                        f"partition {partition.id} of topic {name} has {replicas} in-sync replicas{need}; start the "
-                        "brokers that have the others"
-                    )
+                    has = f"partition {partition.id} of topic {name} has {replicas}"
+                    if least is None:
+                        fault = f"{has} in-sync replicas of {most}, and may need more"
+                    else:
+                        fault = f"{has} in-sync replicas, but min.insync.replicas is {least}"
+                    return f"{fault}; start the brokers that have the others"
         return None
 
     def _least_replicas(self, topic: str) -> int | None:
