@@ -121,13 +121,15 @@ class Delivered:
         }
 
     def most_pending(self) -> int:
-        """The greatest number of delivered commits that one shape has not flushed."""
+        """The greatest number of delivered transactions, an open one included, that one shape has not flushed."""
         pending: Counter[tuple[str, str]] = Counter()
         for txn in self._history.txns:
-            if txn.lsn in self._commits:
-                pending.update(
-                    (s, txn.writer_of(s)) for s, last in txn.last_written.items() if not self._is_done(s, last)
-                )
+            delivered = {
+                shape_id
+                for offset, shape_id, _ in txn.written
+                if txn.lsn in self._commits or self._is_delivered(offset, shape_id)
+            }
+            pending.update((s, txn.writer_of(s)) for s in delivered if not self._is_done(s, txn.last_written[s]))
         return max(pending.values(), default=0)
 
     def _is_done(self, shape_id: str, last: LogOffset) -> bool:
