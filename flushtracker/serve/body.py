@@ -100,5 +100,15 @@ class Page:
     """The version of the shape log that ends here."""
 
 
+def stored(data: bytes) -> Body:
+    """A body of its own: a small one in memory, another one in a file. Raises ``SinkError``."""
+    if len(data) <= SMALL_BYTES:
+        return Body.of(data)
+    file = PageFile()
+    file.append(data)
+    file.flush()
+    return Body(b"", file, 0, len(data))
+
+
 def join(messages: Sequence[bytes]) -> bytes:
     return SEPARATOR.join(messages)

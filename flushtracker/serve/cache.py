@@ -25,11 +25,12 @@ _MOST_BOUNDS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PageKey:
-    """A page of a shape's log, for clients that started from an attempt."""
+    """A page of a shape's log, for clients that started from an attempt; or of its tail."""
 
     digest: str
     attempt: int
     tx: int
+    is_tail: bool = False
 
 
 class PageCache:

@@ -69,7 +69,7 @@ def transactions(tables: Iterable[pa.Table], rendering: Rendering, most_bytes: i
         for row in zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True):
             operation = row[2]
             if operation == COMMIT:
-                yield TransactionMessages(row[0], _messages(items, rendering))
+                yield TransactionMessages(row[0], transaction_messages(items, rendering))
                 items, size = [], 0
             elif operation != SNAPSHOT:
                 items.append(row)
@@ -84,10 +84,13 @@ def item_messages(
     tx_offset: int, xid: int, items: Iterable[tuple[str, str, str | None, str | None]], rendering: Rendering
 ) -> list[bytes]:
     rows = [(tx_offset, number, *item, xid) for number, item in enumerate(items)]
-    return _messages(rows, rendering) or []
+    return transaction_messages(rows, rendering) or []
 
 
-def _messages(items: list[tuple[Any, ...]], rendering: Rendering) -> list[bytes] | None:
+def transaction_messages(items: list[tuple[Any, ...]], rendering: Rendering) -> list[bytes] | None:
+    """The messages of a transaction's items, with the columns of the log up to ``xid``; ``None`` as in
+    :class:`TransactionMessages`.
+    """
     if any(item[2] in {TRUNCATE, TRUNCATE_PARTITION} for item in items):
         return None
     last = len(items) - 1

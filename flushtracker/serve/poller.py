@@ -14,7 +14,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -23,7 +23,7 @@ from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.reads import OpenTables
 from flushtracker.serve.refusals import RefusalError, UnavailableError
 from flushtracker.serve.seen_shape import SeenShape
-from flushtracker.serve.table_view import Outcome, ShapeProblem, TableView, is_same, shape_ids_of
+from flushtracker.serve.table_view import Outcome, ShapeProblem, TableView, is_update, shape_ids_of
 
 logger = logging.getLogger(__name__)
 _log = RateLimitedLog(logger)
@@ -53,7 +53,7 @@ _LOG_AGAIN_S: Final = 60.0
 class Poller:
     """Polls every ``poll_s``, and at once if a request waits for a poll; ``open_tables`` reopens the tables.
 
-    ``source``: whose shapes are served; ``None`` for any.
+    ``source``: whose shapes are served; ``None`` for any. ``published`` is called with each view, on the event loop.
     """
 
     def __init__(
@@ -62,8 +62,10 @@ class Poller:
         poll_s: float,
         source: str | None = None,
         now_s: Callable[[], float] = time.monotonic,
+        published: Callable[[TableView], None] = lambda _: None,
     ) -> None:
         self._open = open_tables
+        self._published = published
         self._source = source
         self._poll_s = poll_s
         self._now_s = now_s
@@ -72,8 +74,8 @@ class Poller:
         self.problem: str | None = "the tables have not been looked at yet"
         self._wanted: dict[str, float] = {}
         self._fresh: list[tuple[float, asyncio.Future[None]]] = []
-        self._changes: dict[tuple[str, bool], set[asyncio.Future[None]]] = {}
-        """The waiters for a shape's changes; if true, also for changes of its cut."""
+        self._changes: dict[tuple[str, bool], dict[asyncio.Future[None], int]] = {}
+        """The waiters for a shape's changes after a transaction; if true, also for changes of its cut."""
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
@@ -144,14 +146,14 @@ class Poller:
             raise UnavailableError("the shape was not looked at in time")
         return found
 
-    def changed(self, shape_id: str, *, or_cut: bool = False) -> "asyncio.Future[None]":
+    def changed(self, shape_id: str, after_tx: int = -1, *, or_cut: bool = False) -> "asyncio.Future[None]":
         """Done when the shape has changed since the last view, or the poller is closed; call :meth:`drop` in the end.
 
-        With ``or_cut``, also when its cut has changed.
+        Transactions up to ``after_tx`` are no change. With ``or_cut``, another cut is one.
         """
         future = asyncio.get_running_loop().create_future()
         self._wanted[shape_id] = self._now_s()
-        self._changes.setdefault((shape_id, or_cut), set()).add(future)
+        self._changes.setdefault((shape_id, or_cut), {})[future] = after_tx
         if self._stopped:
             future.set_result(None)
         return future
@@ -160,9 +162,16 @@ class Poller:
         """Stop waiting with this future."""
         waiting = self._changes.get((shape_id, or_cut))
         if waiting is not None:
-            waiting.discard(future)
+            waiting.pop(future, None)
             if not waiting:
                 del self._changes[shape_id, or_cut]
+
+    def wake(self, shape_ids: Iterable[str]) -> int:
+        """Wake those that wait for changes of these shapes; return how many they are."""
+        woken = [self._changes.get((each, or_cut), {}) for each in shape_ids for or_cut in (False, True)]
+        for futures in woken:
+            _resolve(futures)
+        return sum(map(len, woken))
 
     async def _fresh_poll(self) -> None:
         if self._stopped:
@@ -261,12 +270,14 @@ class Poller:
         self.problem = None
         self._resolve_fresh(view.began_s)
         for shape_id, or_cut in list(self._changes):
-            found = view.shapes.get(shape_id)
-            if found is not None and not is_same(before.shapes.get(shape_id), found, or_cut=or_cut):
-                _resolve(self._changes[shape_id, or_cut])
+            known, found = before.shapes.get(shape_id), view.shapes.get(shape_id)
+            if found is not None:
+                waiting = self._changes[shape_id, or_cut].items()
+                _resolve(future for future, tx in waiting if is_update(known, found, tx, or_cut=or_cut))
         limit_s, waited = self._now_s() - _FORGET_S, {shape_id for shape_id, _ in self._changes}
         for shape_id in [name for name, at_s in self._wanted.items() if at_s < limit_s and name not in waited]:
             del self._wanted[shape_id]
+        self._published(view)
 
     def _failed(self, began_s: float, error: BaseException) -> None:
         self.failed_polls += 1
@@ -286,7 +297,7 @@ class Poller:
                     future.set_exception(UnavailableError(problem))
 
 
-def _resolve(futures: set["asyncio.Future[None]"]) -> None:
+def _resolve(futures: Iterable["asyncio.Future[None]"]) -> None:
     for future in list(futures):
         if not future.done():
             future.set_result(None)

@@ -26,6 +26,11 @@ class ShapeFacts:
     rendering: Rendering
     table_id: str
 
+    @property
+    def schema_digest(self) -> str | None:
+        """Identifies the columns and types, as the events of ``shape_changes`` do."""
+        return self.schema
+
     @classmethod
     def of(cls, found: FoundShape, table_id: str) -> "ShapeFacts":
         entry, table = found.entry, found.table
@@ -116,8 +121,6 @@ class SeenShape:
         """Whether the log lacks the snapshot that a client started from, because it is an older copy."""
         return handle.digest == self.facts.digest and handle.attempt > self.found.attempt
 
-    def is_unchanged_since(self, other: "SeenShape") -> bool:
-        """Whether nothing relevant to clients has changed."""
-        mine, theirs = self.found, other.found
-        is_same = (mine.last_commit, mine.snapshot) == (theirs.last_commit, theirs.snapshot)
-        return is_same and self.facts == other.facts
+    def continues(self, other: "SeenShape") -> bool:
+        """Whether nothing relevant to clients has changed, unless there are more transactions."""
+        return self.found.snapshot == other.found.snapshot and self.facts == other.facts

@@ -8,7 +8,8 @@ seen answers of another server that is ahead, one that began after its request.
    with the log from there, so the choice only affects how soon it is up to date.
 2. A returning client gets what follows its offset, if the log still has it. Before it is told to start over, the tables
    are polled once more, because another server may be ahead of this one.
-3. A waiting client is answered as soon as a poll finds more. If it is ahead of the log, it waits for the log.
+3. A waiting client is answered as soon as a poll, or the tail, has more. If it is ahead of the log, and the tail has
+   nothing for it, it waits for the log.
 4. A client that starts over waits for a log that has everything that it was shown before, by any server.
 """
 
@@ -34,6 +35,7 @@ from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.shape_request import NOW, RequestedDefinition, ShapeRequest
 from flushtracker.serve.single_flight import Flight, SingleFlight
 from flushtracker.serve.state_rows import StateRows
+from flushtracker.serve.tail.tail_pages import TailPages
 
 LIVE_S: Final = 20.0
 """How long a client waits for a change."""
@@ -55,6 +57,7 @@ class Parts:
     definition_flights: SingleFlight
     pages: PageCache
     states: StateCache
+    tail_pages: TailPages | None = None
 
     @property
     def flights(self) -> tuple[SingleFlight, ...]:
@@ -141,10 +144,11 @@ class ShapeAnswers:
         shape_id, is_late = follower.seen.shape_id, False
         while True:
             # The wait begins before the shape is looked up, so that no change in between is missed.
-            changed = self._poller.changed(shape_id, or_cut=follower.cuts)
+            place = max(follower.tx, follower.sent_lsn)
+            changed = self._poller.changed(shape_id, place, or_cut=follower.cuts)
             try:
                 follower = require_current(follower.at(await self._poller.shape(shape_id)))
-                if follower.has_update or is_late:
+                if follower.has_update or self._shown(follower) is not None or is_late:
                     return follower
                 await asyncio.wait(
                     {changed, disconnected}, timeout=max(end_s - self._now_s(), 0), return_when="FIRST_COMPLETED"
@@ -157,6 +161,8 @@ class ShapeAnswers:
 
     async def page(self, follower: Follower) -> Page:
         """The next content for a follower, as much as fits in one answer; raises as :meth:`more`."""
+        if (shown := self._shown(follower)) is not None:
+            return shown
         if not follower.has_more:
             return Page(Body(), follower.tx, 0, is_end=True, version=follower.seen.found.version)
         parts, seen, position = self._parts, follower.seen, follower.position
@@ -182,6 +188,14 @@ class ShapeAnswers:
     def is_up_to_date(self, page: Page, follower: Follower) -> bool:
         """Whether a client with the page has everything that the poll found."""
         return page.is_end and is_newest(page.tx, page.version, follower.seen)
+
+    def has_more(self, follower: Follower) -> bool:
+        """Whether the next page has something."""
+        return follower.has_more or self._shown(follower) is not None
+
+    def _shown(self, follower: Follower) -> Page | None:
+        """What the tail has next for a follower: the log may have it later."""
+        return None if self._parts.tail_pages is None else self._parts.tail_pages.page(follower)
 
     async def _seen(self, request: ShapeRequest, *, fresh: bool) -> SeenShape:
         shape_id = await self._shape_id(request.shape)
@@ -215,7 +229,7 @@ class ShapeAnswers:
         """The shape, once its log or the cut has what the client was shown; raises ``UnavailableError``."""
         shape_id, end_s = seen.shape_id, self._now_s() + self._begin_s
         while seen.is_behind(shown_to(request, seen)):
-            changed = self._poller.changed(shape_id, or_cut=True)
+            changed = self._poller.changed(shape_id, shown_to(request, seen) - 1, or_cut=True)
             try:
                 seen = await self._poller.shape(shape_id)
                 if not seen.is_behind(shown_to(request, seen)):

@@ -53,11 +53,11 @@ class TableView:
         return f"shape {shape_id} {how}, and changes no more"
 
 
-def is_same(before: Outcome | None, now: Outcome, *, or_cut: bool) -> bool:
-    """Whether clients need not be woken."""
+def is_update(before: Outcome | None, now: Outcome, after_tx: int, *, or_cut: bool) -> bool:
+    """Whether a client that waits for what follows ``after_tx`` must be woken; ``or_cut`` as in ``Poller.changed``."""
     if isinstance(now, ShapeProblem) or not isinstance(before, SeenShape):
-        return before == now
-    return now.is_unchanged_since(before) and not (or_cut and now.cut != before.cut)
+        return before != now
+    return now.found.has_more(after_tx) or not now.continues(before) or (or_cut and now.cut != before.cut)
 
 
 def shape_ids_of(registry: Registry) -> frozenset[str]:

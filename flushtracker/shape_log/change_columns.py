@@ -28,6 +28,7 @@ class ChangeColumns:
     items: RowColumns
     incarnation: int = 1
     writer: str = LOG_WRITER
+    schema: str | None = None
 
     @classmethod
     def of(cls, event: ShapeChangesEvent) -> "ChangeColumns":

@@ -143,6 +143,11 @@ class ShapeTail:
     def _skip(self, tx: int) -> None:
         self._drop(LogOffset.last_of(tx))
 
+    def has(self, tx: int) -> bool:
+        """Whether the transaction ``tx`` is here."""
+        count = self._count_up_to(tx)
+        return count > 0 and self.transactions[count - 1].tx_offset == tx
+
     def after(self, tx: int) -> list[TailTransaction]:
         """The transactions after ``tx``, in order."""
         return self.transactions[self._count_up_to(tx) :]

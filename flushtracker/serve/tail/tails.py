@@ -102,9 +102,7 @@ class Tails:
         that the client was shown, or a later cut.
         """
         tail = self._tails.get(_key(seen))
-        reached = reached_by(seen, handle, place)
-        is_same = tail is not None and tail.schema == schema and tail.incarnation == incarnation_of(seen)
-        if tail is None or not is_same or reached is None or tail.base > LogOffset.last_of(reached):
+        if tail is None or tail.schema != schema or not _is_linked(tail, seen, handle, place):
             self.unlinked += 1
             return None
         found, size = list[TailTransaction](), 0
@@ -135,6 +133,18 @@ class Tails:
 
 def _key(seen: SeenShape) -> ShapeKey:
     return seen.found.source, seen.shape_id
+
+
+def _is_linked(tail: ShapeTail, seen: SeenShape, handle: Handle, place: int) -> bool:
+    """Whether nothing is missing between what the client has and the tail's base.
+
+    If the log has passed the client's place, it must be known to have that transaction, or else have been restored from
+    an older copy: what the tail itself has, the log has as well.
+    """
+    reached = reached_by(seen, handle, place)
+    if reached is None or tail.base > LogOffset.last_of(reached) or tail.incarnation != incarnation_of(seen):
+        return False
+    return seen.is_behind(place) or seen.proves(place) or tail.has(place)
 
 
 def _not_contained(transactions: list[TailTransaction], seen: SeenShape) -> Iterator[TailTransaction]:

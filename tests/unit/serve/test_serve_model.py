@@ -1,6 +1,7 @@
 """Random histories of a shape log, read by clients over several servers: the oracle is the state of a dict.
 
-Some servers show clients transactions before the log has them.
+Some servers have tails, which read what is published before the log has it, or lose it; others, which are not among
+these, have shown clients what the log lacks, too.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ import pytest
 
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.serve.handle import Handle
+from flushtracker.shape_log.change_columns import ChangeColumns
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.retention import RetentionPolicy
@@ -32,6 +34,7 @@ from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.seeds import in_turn
 from tests.support.serve_client import Client, Server, State, serving
 from tests.support.shape_log_rows import RandomLog, Row, append
+from tests.support.tail_servers import PublishedRows, publish, schema_of, serving_tail
 
 _STEPS = 25
 _AHEAD = 3
@@ -104,12 +107,29 @@ class _World:
         """Transactions that are committed, of each what the log has yet to get of it."""
         self._ends = dict.fromkeys(made.shape_ids, 0)
         """The last transaction of each shape in the log."""
-        self.sent_lsn = self.folds = self.refused = self.shown = self.types = 0
+        self.sent_lsn = self.folds = self.refused = self.shown = self.types = self.ahead = 0
+        self._capture = PublishedRows(schema_of(log, made.shape_ids[0]))
+        self._topic = list[ChangeColumns]()
+        self._read: dict[int, int] = {}
+        """How much of the topic each server's tail has read."""
         self._commit()
 
     def _commit(self) -> None:
         while len(self._waiting) < _AHEAD:
             self._waiting.append([dated(part) for part in self.made.fragments()])
+            self._topic += [event for part in self._waiting[-1] for event in self._capture.events(part)]
+
+    def read_topic(self, server: Server) -> None:
+        """A tail reads on. It may lose events, or all that it has."""
+        tails = server.served.parts.tail_pages
+        if tails is None:
+            return
+        at, draw = self._read.get(id(server), 0), self.rng.random()
+        if draw < 0.05:
+            tails.tails.forget_all()
+        until = self.rng.randint(at, len(self._topic))
+        publish(server, *self._topic[at + (draw > 0.95) : until])
+        self._read[id(server)] = until
 
     def write(self) -> None:
         for _ in range(self.rng.randint(1, 5)):
@@ -135,6 +155,7 @@ class _World:
             column = replace(binding.columns[-1], type_oid=(20, 23)[self.types % 2])
             entry = replace(table_entry(), binding=replace(binding, columns=(*binding.columns[:-1], column)))
             RegistryTable(f"{self.log}_shapes").append([entry.to_json()], _NOW + timedelta(days=self.types))
+            self._capture.schema = schema_of(self.log, self.made.shape_ids[0])
 
     def show(self, client: _Reader) -> None:
         """A server shows the client what the log may lack."""
@@ -158,13 +179,16 @@ class _World:
             if self.rng.random() < 0.3:
                 self.show(client)
                 self.check(client)
-            response = await client.step(self.rng.choice(servers), live=self.rng.random() < 0.3)
+            before, server = client.tx, self.rng.choice(servers)
+            self.read_topic(server)
+            response = await client.step(server, live=self.rng.random() < 0.3)
             assert response.status in {200, 409, 503}, response.body
             if response.status == 503:
                 self.check_refused(client)
                 return
             self.check(client)
             self.sent_lsn += response.status == 409
+            self.ahead += client.tx > max(before, self._ends[client.params["shape"]])
 
     def check(self, client: _Reader) -> None:
         """A copy is the shape after the client's offset, which never goes back, also if it begins again."""
@@ -210,7 +234,10 @@ def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
     async def test() -> None:
         # The longest is enough for a server to see meanwhile what another one has shown already.
         async with AsyncExitStack() as stack:
-            servers = [await stack.enter_async_context(serving(world.log, live_s=s)) for s in (0.1, 0.1, 1.0)]
+            servers = [
+                await stack.enter_async_context(each)
+                for each in (serving_tail(world.log, 0.1), serving(world.log, live_s=0.1), serving_tail(world.log, 1.0))
+            ]
             await servers[1].served.parts.poller.current(fresh=True)
             servers[1].served.parts.poller._poll_s = 1_000
             clients = [new() for _ in range(5)]
@@ -233,6 +260,7 @@ def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
     asyncio.run(asyncio.wait_for(test(), 600))
     assert world.folds > 0
     assert world.shown > 0
+    assert world.ahead > 0 or isinstance(world.made, _JoinedLog)
     assert len({str(rows) for states in world.made.at.values() for _, rows in states}) > 10
     # Of a shape with subqueries a TRUNCATE is deletes, so its clients need not begin again.
     assert (world.sent_lsn > 0 and world.refused > 0) or isinstance(world.made, _JoinedLog)

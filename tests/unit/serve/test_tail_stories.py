@@ -159,7 +159,14 @@ def test_oldest_dropped_that_the_log_has(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(shape_tail, "_KEPT", 1)
     tail = Tail(FIRST, SECOND, THIRD)
     tail.tails.drop_logged(seen(200))
-    assert [tail.shows(place, seen(200)) for place in (96, 104, 200)] == [None, [200, 304], [304]]
+    assert [tail.shows(place, seen(place)) for place in (96, 104, 200)] == [None, [200, 304], [304]]
+
+
+def test_place_that_the_log_has_passed_is_known() -> None:
+    """The log may have been restored without it: it must have that transaction, as the tail or the cut tells."""
+    tail = Tail(SECOND, THIRD)
+    assert [tail.shows(place, seen(304)) for place in (104, 200)] == [None, [304]]
+    assert tail.shows(104, replace(seen(304), cut=104)) == [200, 304]
 
 
 def test_snapshot_contains_tail_transaction() -> None:
@@ -323,7 +330,7 @@ def test_rows_are_those_of_the_log() -> None:
     rows.append(commit_row(LogOffset.last_of(104), COMMIT.commit_timestamp, 104, 0))
     log = pa.table({name: [row[at] for row in rows] for at, name in enumerate(LogRow._fields)})
     (expected,) = messages.transactions([log], Rendering(), _MOST)
-    assert messages._messages(list(transaction.rows()), Rendering()) == expected.messages
+    assert messages.transaction_messages(list(transaction.rows()), Rendering()) == expected.messages
 
 
 def test_memory_is_bounded_and_counted() -> None:

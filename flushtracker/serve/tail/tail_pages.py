@@ -1,0 +1,65 @@
+"""``TailPages``: the tails' transactions as pages of messages, which are made once for all clients at a place.
+
+Their bytes are those that the log's pages have later. No cache outside may keep them: a later answer for the same place
+has more.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from flushtracker.serve.body import Page, join, stored
+from flushtracker.serve.cache import PageCache, PageKey
+from flushtracker.serve.follower import Follower
+from flushtracker.serve.messages import transaction_messages
+from flushtracker.serve.seen_shape import SeenShape
+from flushtracker.serve.table_view import TableView
+from flushtracker.serve.tail.tails import TailPage, Tails
+
+_PAGE_BYTES: Final = 1 << 20
+"""About the most memory of a page's transactions, because messages are made on the event loop."""
+
+
+class TailPages:
+    """For the event loop. ``pages`` keeps what it made."""
+
+    def __init__(self, tails: Tails, pages: PageCache, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.tails = tails
+        self._pages = pages
+        self._now_s = now_s
+
+    def page(self, follower: Follower) -> Page | None:
+        """What the tail has next for a client; ``None`` if that is nothing, or only the log can tell."""
+        seen, place = follower.seen, max(follower.tx, follower.sent_lsn)
+        self.tails.ask((seen.found.source, seen.shape_id), self._now_ms())
+        schema = seen.facts.schema_digest
+        if schema is None:
+            return None
+        found = self.tails.page(seen, follower.handle, place, schema, _PAGE_BYTES)
+        if found is None or not found.transactions:
+            return None
+        key = PageKey(follower.handle.digest, follower.handle.attempt, place, is_tail=True)
+        page = self._pages.get(key)
+        if page is None or page.tx != found.tx:
+            page = _page(found, seen)
+            self._pages.add(key, [page])
+        return page
+
+    def on_view(self, view: TableView) -> None:
+        """Drop what the log has by now, and the shapes that nobody asks for any more."""
+        for _, shape_id in self.tails.asked:
+            seen = view.shapes.get(shape_id)
+            if isinstance(seen, SeenShape):
+                self.tails.drop_logged(seen)
+        self.tails.expire(self._now_ms())
+
+    def _now_ms(self) -> int:
+        return int(self._now_s() * 1_000)
+
+
+def _page(found: TailPage, seen: SeenShape) -> Page:
+    messages = list[bytes]()
+    for transaction in found.transactions:
+        # None has a truncate: the tail skips such a transaction.
+        messages += transaction_messages([*transaction.rows()], seen.facts.rendering) or ()
+    return Page(stored(join(messages)), found.tx, is_end=True)
