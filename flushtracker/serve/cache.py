@@ -25,7 +25,7 @@ _MOST_BOUNDS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PageKey:
-    """A page of a shape's log, for clients that started from an attempt; or of its tail."""
+    """A page of a log after ``tx``, for clients that started from an attempt; or of a tail, from ``tx`` on."""
 
     digest: str
     attempt: int

@@ -16,8 +16,8 @@ from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.table_view import TableView
 from flushtracker.serve.tail.tails import TailPage, Tails
 
-_PAGE_BYTES: Final = 1 << 20
-"""About the most memory of a page's transactions, because messages are made on the event loop."""
+_PAGE_BYTES: Final = 256 << 10
+"""About the most memory of a page's transactions, if there are several: messages are made on the event loop."""
 
 
 class TailPages:
@@ -38,7 +38,9 @@ class TailPages:
         found = self.tails.page(seen, follower.handle, place, schema, _PAGE_BYTES)
         if found is None or not found.transactions:
             return None
-        key = PageKey(follower.handle.digest, follower.handle.attempt, place, is_tail=True)
+        # Whatever place a client makes up, the page is one of those that begin with a transaction.
+        first_tx = found.transactions[0].tx_offset
+        key = PageKey(follower.handle.digest, follower.handle.attempt, first_tx, is_tail=True)
         page = self._pages.get(key)
         if page is None or page.tx != found.tx:
             page = _page(found, seen)
