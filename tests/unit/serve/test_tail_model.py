@@ -27,6 +27,7 @@ _HAPPENS: Final = {
 Change = tuple[Callable[..., Any], str, str]
 
 _LINK: Final = ShapeTail._link
+_IS_LINKED: Final = tails._is_linked
 _FAULTS: Final[dict[str, tuple[Change, ...]]] = {
     "a start is next, whatever it follows": ((_LINK, "is_start=False", "is_start=event.start"),),
     "a gap is ignored": ((_LINK, 'if position == "gap":', "if False:"),),
@@ -42,9 +43,9 @@ _FAULTS: Final[dict[str, tuple[Change, ...]]] = {
     "truncates are shown": ((ShapeTail.add, "or not _is_shown(event.items)", ""),),
     "any size": ((ShapeTail.add, "self._open_bytes + size > MOST_TRANSACTION_BYTES", "False"),),
     "any schema": ((ShapeTail.add, "if schema != self.schema:", "if False:"),),
-    "the schema that was seen is ignored": ((Tails.page, "tail.schema == schema and", "True and"),),
-    "the incarnation that was seen is ignored": ((Tails.page, "tail.incarnation == incarnation_of(seen)", "True"),),
-    "the base is ignored": ((Tails.page, "tail.base > LogOffset.last_of(reached)", "False"),),
+    "the schema that was seen is ignored": ((Tails.page, "tail.schema != schema or", ""),),
+    "the incarnation that was seen is ignored": ((_IS_LINKED, "or tail.incarnation != incarnation_of(seen)", ""),),
+    "the base is ignored": ((_IS_LINKED, "tail.base > LogOffset.last_of(reached)", "False"),),
     "the snapshot's transactions are shown again": (
         (tails._not_contained, "if snapshot is None or not snapshot.contains(each.tx_offset, each.xid):", "if True:"),
     ),
