@@ -157,6 +157,9 @@ class LogReads:
                 raise RefetchError from error
             if begun is not None and not begun.is_generation_of(now.handle):
                 raise RefetchError
+            # No server gives an offset that is not a transaction's, and whoever makes one up causes no read.
+            if at not in {None, now.tx}:
+                raise RefetchError
             file = PageFile()
             # Rows of an earlier transaction are not the newest in any version of the table.
             version = found.version if at is None else -1

@@ -57,8 +57,8 @@ class Served:
         self.parts = Parts(
             poller=Poller(reads.open, config.poll_ms / 1_000, config.source),
             reads=reads,
-            log_flights=SingleFlight("logs", config.reads),
-            row_flights=SingleFlight("rows", config.reads),
+            log_flights=SingleFlight("logs", config.reads, spare=config.reads),
+            row_flights=SingleFlight("rows", config.reads, spare=config.reads),
             definition_flights=SingleFlight("definitions", 1, _MOST_DEFINITIONS),
             pages=PageCache(config.cache.memory_bytes, disk),
             states=StateCache(disk, _STATES_S),

@@ -178,7 +178,7 @@ class ShapeAnswers:
             parts.pages.add(key, pages)
 
         try:
-            pages = await parts.log_flights.share((key, seen.found.version), read, keep)
+            pages = await parts.log_flights.share((key, seen.found.version), read, keep, group=seen.shape_id)
         except RefetchError as error:
             if error.unsent_tx is not None:
                 parts.states.begin_after(follower.handle, error.unsent_tx)
@@ -283,4 +283,4 @@ class ShapeAnswers:
 
         # Rows that another client waits for are correct for this one too, even if the log has grown since.
         key = seen.handle if begun is None else begun
-        return await parts.row_flights.share((key.begun, at), read, keep)
+        return await parts.row_flights.share((key.begun, at), read, keep, group=seen.shape_id)

@@ -3,9 +3,14 @@ bounded.
 
 A read may show its result before it is complete. Waiting requests get that, and the read continues to its end even
 without them, because its result is cached for others.
+
+No request waits longer than ``WAIT_S``; its client retries, and the read goes on for it. A read without progress is
+stalled, perhaps because a store does not answer: it keeps its thread, a spare one takes its place, and later reads of
+the same shape are refused.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from threading import Event
@@ -17,6 +22,11 @@ from flushtracker.status.http.daemon_pool import DaemonPool
 
 T = TypeVar("T")
 WAITING_PER_THREAD: Final = 32
+WAIT_S: Final = 25.0
+"""How long a request waits for a read."""
+
+STALLED_S: Final = 20.0
+_STALLS: Final = "a read takes long, perhaps because the store does not answer; try again"
 
 
 class AbandonedError(Exception):
@@ -30,27 +40,35 @@ class Flight(Generic[T]):
     with the last reference.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: Hashable = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._take: Callable[[T], None] | None = None
+        self._progress_s = 0.0
+        self.group = group
         self.waiting = 0
-        self.is_shown = False
+        self.is_kept = False
+        """Whether it goes on even if nobody waits for it."""
         self.abandoned = Event()
         self.future: asyncio.Future[T] = self._loop.create_future()
 
     def check(self) -> None:
-        """Raise ``AbandonedError`` if the read must end."""
+        """Note progress, and raise ``AbandonedError`` if the read must end."""
+        self._progress_s = time.monotonic()
         if self.abandoned.is_set():
             raise AbandonedError
 
     def show(self, result: T) -> None:
         """Give the result to waiting requests, or announce that there is more of it."""
         self.check()
-        self.is_shown = True
+        self.is_kept = True
         with suppress(RuntimeError):  # The loop is closed.
             self._loop.call_soon_threadsafe(self._shown, result)
 
     # On the event loop.
+
+    def is_stalled(self, stalled_s: float) -> bool:
+        """Whether it runs without progress for so long."""
+        return 0 < self._progress_s < time.monotonic() - stalled_s
 
     def begin(self, take: Callable[[T], None]) -> None:
         """Call ``take`` with each shown result, until the end."""
@@ -70,57 +88,81 @@ class Flight(Generic[T]):
 
 
 class SingleFlight:
-    """Runs ``threads`` reads at once, with up to ``waiting`` more per thread queued; :meth:`share` is for the event
-    loop.
+    """Runs ``threads`` reads at once, and up to ``spare`` more in place of stalled ones, with up to ``waiting`` per
+    thread queued; :meth:`share` is for the event loop.
     """
 
-    def __init__(self, name: str, threads: int, waiting: int = WAITING_PER_THREAD) -> None:
-        self._pool = DaemonPool(threads, name)
+    def __init__(self, name: str, threads: int, waiting: int = WAITING_PER_THREAD, *, spare: int = 0) -> None:
+        self._pool = DaemonPool(threads + spare, name)
+        self._threads, self._spare = threads, spare
         self._limit = threads * (1 + waiting)
+        self.wait_s, self.stalled_s = WAIT_S, STALLED_S
         self._flights: dict[Hashable, Flight[Any]] = {}
-        self._open: set[Flight[Any]] = set()
-        self._running = 0
+        self._running: set[Flight[Any]] = set()
+        self._queued: dict[Flight[Any], Callable[[], None]] = {}
+        """How to start each, in order."""
         self.started = 0
         self.refused = 0
 
     @property
     def running(self) -> int:
         """Reads that are running or queued."""
-        return self._running
+        return len(self._running) + len(self._queued)
 
-    async def share(self, key: Hashable, read: Callable[[Flight[T]], T], done: Callable[[T], None]) -> T:
+    async def share(
+        self, key: Hashable, read: Callable[[Flight[T]], T], done: Callable[[T], None], *, group: Hashable = None
+    ) -> T:
         """The result of ``read``, shared by all requests for ``key`` until it shows one.
 
         ``done`` is called on the event loop each time that a result is shown, and at the end, even of a read that
-        failed after showing one.
+        failed after showing one. Reads of a ``group`` are expected to stall together.
 
         Raises:
-            UnavailableError: too many reads are queued.
+            UnavailableError: the read takes too long, or too many are queued or stalled.
         """
-        flight = self._flights.get(key)
+        stalled = self._stalled()
+        flight: Flight[T] | None = self._flights.get(key)
+        all_stall = len(stalled) == self._threads + self._spare
+        group_stalls = group is not None and group in stalled.values()
+        if flight in stalled or (flight is None and (all_stall or group_stalls)):
+            self.refused += 1
+            raise UnavailableError(_STALLS)
         if flight is None:
-            flight = self._start(key, read, done)
+            flight = self._enqueue(key, read, done, group)
+        self._start_queued(stalled)
         flight.waiting += 1
         try:
-            return await asyncio.shield(flight.future)
+            await asyncio.wait({flight.future}, timeout=self.wait_s)
+            if not flight.future.done():
+                # Its client asks again, and would have to wait as long for another one.
+                flight.is_kept = flight in self._running
+                raise UnavailableError(_STALLS)
+            return flight.future.result()
         finally:
             flight.waiting -= 1
-            if not flight.waiting and not flight.is_shown:
+            if not flight.waiting and not flight.is_kept:
                 flight.abandoned.set()
                 self._forget(key, flight)
+                self._queued.pop(flight, None)
+            self._start_queued(self._stalled())
 
     def close(self) -> None:
         """Start nothing more, and abandon running reads."""
-        for flight in self._open:
+        for flight in self._running:
             flight.abandoned.set()
+        for flight in self._queued:
+            flight.future.cancel()
+        self._queued.clear()
         self._pool.shutdown()
 
     def _forget(self, key: Hashable, flight: Flight[Any]) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
 
-    def _start(self, key: Hashable, read: Callable[[Flight[T]], T], done: Callable[[T], None]) -> Flight[T]:
-        if self._running >= self._limit:
+    def _enqueue(
+        self, key: Hashable, read: Callable[[Flight[T]], T], done: Callable[[T], None], group: Hashable
+    ) -> Flight[T]:
+        if self.running >= self._limit:
             self.refused += 1
             raise UnavailableError("too many reads wait; try again")
 
@@ -131,9 +173,8 @@ class SingleFlight:
             if not flight.future.done():
                 flight.future.set_result(result)
 
-        flight = Flight[T]()
+        flight = Flight[T](group)
         flight.begin(take)
-        self._running += 1
         self.started += 1
 
         def run() -> T:
@@ -141,8 +182,7 @@ class SingleFlight:
             return read(flight)
 
         def ended(future: "asyncio.Future[T]") -> None:
-            self._running -= 1
-            self._open.discard(flight)
+            self._running.discard(flight)
             self._forget(key, flight)
             error = None if future.cancelled() else future.exception()
             flight.end(error)
@@ -156,9 +196,24 @@ class SingleFlight:
                 flight.future.exception()
             else:
                 flight.future.cancel()
+            self._start_queued(self._stalled())
 
-        running = asyncio.get_running_loop().run_in_executor(self._pool, run)
-        running.add_done_callback(ended)
+        def start() -> None:
+            self._running.add(flight)
+            asyncio.get_running_loop().run_in_executor(self._pool, run).add_done_callback(ended)
+
         self._flights[key] = flight
-        self._open.add(flight)
+        self._queued[flight] = start
         return flight
+
+    def _stalled(self) -> dict[Flight[Any], Hashable]:
+        """The stalled reads, with the group of each."""
+        return {flight: flight.group for flight in self._running if flight.is_stalled(self.stalled_s)}
+
+    def _start_queued(self, stalled: dict[Flight[Any], Hashable]) -> None:
+        """Start queued reads, as far as threads are free; those of a stalled group stay in the queue."""
+        free = self._threads + min(len(stalled), self._spare) - len(self._running)
+        groups = {*stalled.values()} - {None}
+        ready = [flight for flight in self._queued if flight.group not in groups] if free > 0 else []
+        for flight in ready[:free]:
+            self._queued.pop(flight)()

@@ -7,6 +7,7 @@ the order is the same on all servers, as long as the shape has the same snapshot
 """
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -16,6 +17,7 @@ from flushtracker.serve.handle import Handle
 from flushtracker.serve.messages import SEPARATOR
 from flushtracker.serve.refusals import UnavailableError
 from flushtracker.serve.seen_shape import ShapeFacts
+from flushtracker.serve.single_flight import WAIT_S
 
 
 class StateRows:
@@ -35,7 +37,7 @@ class StateRows:
         self._is_complete = False
         self.is_broken = False
         """Whether it failed after it was shown, so that it gets no more pages."""
-        self._waiting = list[asyncio.Future[None]]()
+        self._waiting = set[asyncio.Future[None]]()
 
     @property
     def disk_bytes(self) -> int:
@@ -90,19 +92,24 @@ class StateRows:
         """The page that begins after ``rows`` rows, once it is complete; ``None`` if there is none.
 
         Raises:
-            UnavailableError: the rows could not be made.
+            UnavailableError: the rows could not be made, or not in time.
         """
+        end_s = time.monotonic() + WAIT_S
         while rows not in self._pages and not self._is_complete:
             if self.is_broken:
                 raise UnavailableError("the rows could not be made; try again")
+            if time.monotonic() > end_s:
+                raise UnavailableError("the rows take long; try again")
             future = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            await future
+            self._waiting.add(future)
+            try:
+                await asyncio.wait({future}, timeout=max(end_s - time.monotonic(), 0))
+            finally:
+                self._waiting.discard(future)
         return self._pages.get(rows)
 
     def wake(self) -> None:
         """Wake all clients that wait for a page."""
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
+        for future in self._waiting:
             if not future.done():
                 future.set_result(None)

@@ -153,8 +153,15 @@ class _SteppedWatch(Poller):
 class _InlineFlights(SingleFlight):
     """Reads on the event loop."""
 
-    async def share(self, key: Hashable, read: Callable[[Flight[T]], T], done: Callable[[T], None]) -> T:  # noqa: ARG002
-        flight = Flight[T]()
+    async def share(
+        self,
+        key: Hashable,  # noqa: ARG002
+        read: Callable[[Flight[T]], T],
+        done: Callable[[T], None],
+        *,
+        group: Hashable = None,
+    ) -> T:
+        flight = Flight[T](group)
         flight.begin(done)
         result = read(flight)
         done(result)
