@@ -12,27 +12,37 @@ _MOST: Final = 10
 
 
 @dataclass(slots=True)
+class _Span:
+    """The lines of an event since ``began_s``; those that it ``left_out`` are named by the next one."""
+
+    began_s: float
+    lines: list[str] = field(default_factory=list)
+    left_out: int = 0
+
+
+@dataclass(slots=True)
 class RateLimitedLog:
-    """Logs at most ten lines a minute per event; the next one says how many were suppressed.
+    """Logs at most ten lines a minute per event, and each text once; the next one says how many were suppressed.
 
     An event is the text of a line without its fields. There must be few, because each is remembered.
     """
 
     logger: logging.Logger
     now_s: Callable[[], float] = time.monotonic
-    _spans: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """By event: the start of its span, and its number of lines."""
+    _spans: dict[str, _Span] = field(default_factory=dict)
 
     def __call__(self, level: int, event: str, *fields: object, exc_info: Any = None) -> None:
         now_s = self.now_s()
-        began_s, count = self._spans.get(event, (now_s, 0))
-        left_out = max(count - _MOST, 0)
-        if now_s - began_s >= _SPAN_S:
-            began_s, count = now_s, 0
-        self._spans[event] = began_s, count + 1
-        if count >= _MOST:
+        span = self._spans.get(event) or _Span(now_s)
+        if now_s - span.began_s >= _SPAN_S:
+            span = _Span(now_s, left_out=span.left_out)
+        self._spans[event] = span
+        line = event % fields if fields else event
+        # An error that many clients share is one line; tracebacks may differ.
+        if len(span.lines) == _MOST or (exc_info is None and line in span.lines):
+            span.left_out += 1
             return
-        if count or not left_out:
-            self.logger.log(level, event, *fields, exc_info=exc_info)
-        else:
-            self.logger.log(level, f"{event} left_out=%s", *fields, left_out, exc_info=exc_info)
+        if not span.lines and span.left_out:
+            line, span.left_out = f"{line} left_out={span.left_out}", 0
+        span.lines.append(line)
+        self.logger.log(level, "%s", line, exc_info=exc_info)
