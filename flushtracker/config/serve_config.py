@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.config.file_kinds import SERVE, read_kind
+from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.status_config import StatusConfig, read_listen, read_status
 from flushtracker.config.storage_config import read_storage
 from flushtracker.config.storage_path import require_distinct_paths
+from flushtracker.config.streams import SHAPE_CHANGES
 from flushtracker.config.strict_yaml import YamlMapping
+from flushtracker.config.transport import read_topic
 from flushtracker.config.units import BYTES_FORM, parse_bytes
 from flushtracker.config.write_config import LogConfig, read_log_sink
 
@@ -57,8 +60,21 @@ class CacheConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TailConfig:
+    """Where the hot tail is read. ``options`` are librdkafka's; ``memory_bytes`` is for the tails of all shapes."""
+
+    bootstrap_servers: str
+    shape_changes: str
+    options: SecretOptions = field(default_factory=SecretOptions)
+    memory_bytes: int = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
 class ServeConfig:
-    """The whole file. ``source``: whose shapes are served, if several sources have the same ones; ``None`` for any."""
+    """The whole file. ``source``: whose shapes are served, if several sources have the same ones; ``None`` for any.
+
+    ``tail`` is ``None`` if clients get changes from the log alone.
+    """
 
     sink: LogConfig
     http: HttpConfig
@@ -67,6 +83,7 @@ class ServeConfig:
     poll_ms: int = 500
     reads: int = 2
     status: StatusConfig | None = None
+    tail: TailConfig | None = None
 
 
 def load_serve_config(path: Path) -> ServeConfig:
@@ -76,7 +93,7 @@ def load_serve_config(path: Path) -> ServeConfig:
         ConfigError: naming the file, the line and the key.
     """
     root = read_kind(path, SERVE)
-    root.allow("storage", "sink", "http", "cache", "source", "poll", "reads", "status")
+    root.allow("storage", "sink", "http", "cache", "source", "poll", "reads", "status", "tail")
     default = ServeConfig(LogConfig("", ""), HttpConfig("", 0))
     source = root.optional_text("source")
     poll_ms = root.optional_duration_ms("poll")
@@ -91,6 +108,7 @@ def load_serve_config(path: Path) -> ServeConfig:
         poll_ms=poll_ms or default.poll_ms,
         reads=root.optional_integer("reads", at_least=1, at_most=_MOST_READS) or default.reads,
         status=read_status(root),
+        tail=_tail(root.optional_mapping("tail")),
     )
 
 
@@ -149,6 +167,19 @@ def _cache(cache: YamlMapping | None) -> CacheConfig:
     return CacheConfig(
         _bytes(cache, "memory") or default.memory_bytes,
         _bytes(cache, "disk") or default.disk_bytes,
+    )
+
+
+def _tail(tail: YamlMapping | None) -> TailConfig | None:
+    if tail is None:
+        return None
+    tail.allow("bootstrap_servers", SHAPE_CHANGES, "options", "memory")
+    options, default = tail.optional_mapping("options"), TailConfig("", "")
+    return TailConfig(
+        bootstrap_servers=tail.text("bootstrap_servers").value,
+        shape_changes=read_topic(tail, SHAPE_CHANGES),
+        options=SecretOptions(options.scalars() if options is not None else None),
+        memory_bytes=_bytes(tail, "memory") or default.memory_bytes,
     )
 
 

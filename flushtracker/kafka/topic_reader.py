@@ -42,7 +42,7 @@ class TopicReader:
         self._errors = ClientErrors(config.options)
         # Only existing records are read, so a fetch need not wait for more.
         settings = {"enable.partition.eof": True, "fetch.wait.max.ms": 20}
-        self._consumer = _consumer(config, self._errors, settings, only_committed=False)
+        self._consumer = new_consumer(config, self._errors, settings, only_committed=False)
 
     def values(self, topic: str) -> Iterator[bytes]:
         """The value of each record in a compacted topic, in order within each partition, without tombstones.
@@ -228,7 +228,7 @@ class TopicFollower:
         self._where = f"topic {topic} at {config.bootstrap_servers}"
         self._errors = ClientErrors(config.options)
         settings = {"fetch.wait.max.ms": 50}
-        self._consumer = _consumer(config, self._errors, settings, only_committed=only_committed)
+        self._consumer = new_consumer(config, self._errors, settings, only_committed=only_committed)
         try:
             found = self._consumer.list_topics(topic, timeout=config.retry_timeout_ms / 1000).topics[topic]
         except KafkaException as error:
@@ -276,7 +276,9 @@ def _divided(
     return tails, [each for each in before if each[1] < each[2]]
 
 
-def _consumer(config: KafkaConfig, errors: ClientErrors, settings: dict[str, Any], *, only_committed: bool) -> Consumer:
+def new_consumer(
+    config: KafkaConfig, errors: ClientErrors, settings: dict[str, Any], *, only_committed: bool
+) -> Consumer:
     """A consumer that only reads the partitions assigned to it."""
     own = {
         "group.id": f"flushtracker-{uuid.uuid4()}",
@@ -293,6 +295,9 @@ def _consumer(config: KafkaConfig, errors: ClientErrors, settings: dict[str, Any
 def _next(consumer: Consumer, timeout_s: float) -> Message | None:
     message = consumer.poll(timeout_s)
     error = None if message is None else message.error()
-    # librdkafka looks up the group's coordinator although it is not used, so no ACL for groups is needed.
-    is_about_group = error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-    return None if is_about_group else message
+    return None if error is not None and is_about_group(error) else message
+
+
+def is_about_group(error: KafkaError) -> bool:
+    """Whether the error is of no concern: librdkafka looks up the group's coordinator, although it is not used."""
+    return error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED

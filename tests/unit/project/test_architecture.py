@@ -67,7 +67,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
             *("shape_log.table", "spark", "status.http", "tracking.acks"),
         }
     ),
-    "serve": frozenset({*PURE, "delta", "process", "shape_log.table", "status.http"}),
+    "serve": frozenset({*PURE, "delta", "kafka", "process", "shape_log.table", "status.http"}),
     "operate": frozenset({*PURE, "kafka", "process", "shape_log.table"}),
     "operate.report": frozenset({*PURE, "event_files", "tracking.acks"}),
     "operate.shapes": frozenset(
@@ -399,6 +399,15 @@ def test_snapshots_are_published_without_spark_and_tables() -> None:
     done = import_without(
         THIRD_PARTY.keys() - available, "shape_log.snapshot.program", "shape_log.snapshot.kafka_snapshots"
     )
+    assert done.returncode == 0, done.stderr
+
+
+def test_server_without_a_tail_needs_no_kafka_client() -> None:
+    """Only the module that reads the tail imports it, and the server imports that one if a tail is configured."""
+    served = {name: imported for name, imported in modules().items() if room_of(name) == "serve"}
+    users = {name for name, imported in served.items() if "kafka" in own_rooms(imported)}
+    assert users == {"serve.tail.tail_reader"}
+    done = import_without({"confluent_kafka"}, "serve.program")
     assert done.returncode == 0, done.stderr
 
 

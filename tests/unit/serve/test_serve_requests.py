@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import threading
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -10,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from flushtracker.config.serve_config import load_serve_config
+from flushtracker.config.serve_config import TailConfig, load_serve_config
 from flushtracker.errors import ConfigError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
@@ -315,6 +316,41 @@ def test_configuration_that_is_wrong_is_refused(tmp_path: Path, changed: str, pr
         load_serve_config(path)
     assert "'short'" not in str(raised.value)
     assert "line 4" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("tail", "problem"),
+    [
+        ("shape_changes: changes", "tail.bootstrap_servers is missing"),
+        ("bootstrap_servers: kafka:9092", "tail.shape_changes is missing"),
+        ("{bootstrap_servers: kafka:9092, shape_changes: a b}", "topic name"),
+        ("{bootstrap_servers: kafka:9092, shape_changes: changes, memory: 64 m}", "a unit"),
+        ("{bootstrap_servers: kafka:9092, shape_changes: changes, topics: {}}", "not a known key"),
+    ],
+)
+def test_tail_that_is_wrong_is_refused(tmp_path: Path, tail: str, problem: str) -> None:
+    """With the line."""
+    path = tmp_path / "serve.yaml"
+    path.write_text(f'sink: {{log: a, shapes: b}}\nhttp: {{listen: "127.0.0.1:0"}}\ntail:\n  {tail}\n')
+    with pytest.raises(ConfigError, match=problem) as raised:
+        load_serve_config(path)
+    assert re.search(r"serve.yaml line [34]: tail\.", str(raised.value))
+
+
+def test_tail_has_defaults_and_hides_its_options(tmp_path: Path) -> None:
+    """Without it, changes come from the log alone."""
+    path = tmp_path / "serve.yaml"
+    text = 'sink: {log: a, shapes: b}\nhttp: {listen: "127.0.0.1:0"}\n'
+    path.write_text(text)
+    assert load_serve_config(path).tail is None
+    named = "bootstrap_servers: kafka:9092, shape_changes: changes"
+    path.write_text(f"{text}tail: {{{named}}}\n")
+    assert load_serve_config(path).tail == TailConfig("kafka:9092", "changes", memory_bytes=64_000_000)
+    path.write_text(f"{text}tail: {{{named}, options: {{sasl.password: horse}}, memory: 1 MB}}\n")
+    found = load_serve_config(path).tail
+    assert found is not None
+    assert (dict(found.options), found.memory_bytes) == ({"sasl.password": "horse"}, 1_000_000)
+    assert "horse" not in repr(found)
 
 
 @pytest.mark.parametrize(
