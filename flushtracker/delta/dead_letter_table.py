@@ -1,6 +1,5 @@
 """``DeadLetterTable``: the Delta table of malformed flush notifications, to which the job only appends."""
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -9,18 +8,15 @@ from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
 from flushtracker.delta.commits import Commits
-from flushtracker.delta.compaction import compact
+from flushtracker.delta.compaction import Compaction
 from flushtracker.delta.row_files import RowFiles
-from flushtracker.delta.storage import missing_columns, storage_reason
+from flushtracker.delta.storage import storage_reason
 from flushtracker.delta.table_features import require_writable
 from flushtracker.delta.table_folder import TableFolder, foreign_names, not_empty
+from flushtracker.delta.table_version import require_columns
 from flushtracker.errors import SinkError
 
-logger = logging.getLogger(__name__)
-
 KIND: Final = "dead-letter table"
-
-COMPACT_EVERY: Final = 100
 
 SCHEMA: Final = pa.schema(
     [
@@ -48,6 +44,7 @@ class DeadLetterTable:
         self._uri = uri
         self._options = dict(storage_options or {})
         self._folder = TableFolder(KIND, _KEY, uri, storage_options)
+        self._compaction = Compaction(self._folder, storage_options, _COMPACTED_BYTES)
         self._commits = Commits()
         self._opened: DeltaTable | None = None
 
@@ -67,11 +64,7 @@ class DeadLetterTable:
             raise SinkError(not_empty(KIND, _KEY, self._uri, foreign))
         if table:
             require_writable(table, KIND, self._uri)
-        if table and (missing := missing_columns(table, SCHEMA.names)):
-            raise SinkError(
-                f"{self._uri} is a Delta table without the columns {missing}, so it is not a {KIND}; "
-                f"name another folder in {_KEY}"
-            )
+            require_columns(table, KIND, self._uri, SCHEMA.names, f"name another folder in {_KEY}")
 
     def append(self, rows: list[dict[str, Any]], query_id: str, batch_id: int) -> None:
         """Append the dead letters of a query's batch, rows of :data:`SCHEMA`, unless it has them; creates the table."""
@@ -90,16 +83,7 @@ class DeadLetterTable:
             self._commits.commit(table, [file.action for file in written], [Transaction(query_id, batch_id)])
         except (DeltaError, OSError) as error:
             raise self._error("written", error) from error
-        if table.version() // COMPACT_EVERY > before // COMPACT_EVERY:
-            self._compact(table)
-
-    def _compact(self, table: DeltaTable) -> None:
-        """Merge small files, and delete replaced ones past their retention; a failure only costs time later."""
-        try:
-            compact(table, self._commits, self._options, _COMPACTED_BYTES)
-            self._folder.delete_old_files(table)
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            logger.warning("dead letters not compacted path=%s reason=%s", self._uri, storage_reason(error))
+        self._compaction.run_if_due(table, self._commits, before)
 
     def _table(self) -> DeltaTable:
         if self._opened is None:

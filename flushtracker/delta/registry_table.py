@@ -11,22 +11,16 @@ Once the table has the end of a shape, or its next incarnation, rows without it 
 that lost its checkpoint rereads old entries, and a replaced one may append late.
 """
 
-import logging
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
+from deltalake.exceptions import CommitFailedError, DeltaError
 
-from flushtracker.delta.app_versions import AppVersions
-from flushtracker.delta.commits import Commits
-from flushtracker.delta.compaction import compact
-from flushtracker.delta.data_file import read_blocks, write_file
-from flushtracker.delta.fence import Fence
+from flushtracker.delta.data_file import read_blocks
+from flushtracker.delta.owned_table import OwnedTable, TableKind
 from flushtracker.delta.registry_rows import (
     EPOCH,
     MICROSECOND,
@@ -38,28 +32,14 @@ from flushtracker.delta.registry_rows import (
     with_rows,
     without_definitions,
 )
-from flushtracker.delta.storage import (
-    brief_files,
-    missing_columns,
-    read_with_retry,
-    refresh,
-    storage_reason,
-    table_rows,
-)
-from flushtracker.delta.table_folder import TableFolder
-from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable, require_version
+from flushtracker.delta.storage import brief_files, storage_reason, table_rows
 from flushtracker.errors import DecodeError, SinkError
 from flushtracker.events.registry import EntryKey, Registry, entry_key, goes_back
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry, parse_registry_entry
 
-logger = logging.getLogger(__name__)
-
-COMPACT_EVERY: Final = 100
-
 FOLDED_APP_ID: Final = "flushtracker: rows up to this time are here, or were replaced"
 """Its version in the table's log is a time in µs since 1970. Persisted."""
 
-_COMPACTED_BYTES: Final = 64 << 20
 _ATTEMPTS: Final = 5
 _NEW_FILES: Final = 10
 """Up to this many new files are read one by one, more by one query."""
@@ -67,12 +47,7 @@ _NEW_FILES: Final = 10
 LEAST_FOLDED: Final = 1_000
 """The minimum number of replaced rows to delete at once; or half the number of entries, if that is more."""
 
-CONFIGURATION: Final = {
-    PROPERTY: str(VERSION),
-    "delta.checkpointInterval": "100",
-    "delta.logRetentionDuration": "interval 1 hours",
-    "delta.deletedFileRetentionDuration": "interval 1 hours",
-}
+_KIND: Final = TableKind("registry table", "writer", "sink.shapes", SCHEMA, merged_bytes=64 << 20)
 
 
 class RegistryTable:
@@ -81,29 +56,9 @@ class RegistryTable:
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None, *, create: bool = False) -> None:
         """Open the table at ``uri``, or with ``create`` create it; raises ``SinkError`` if there is none."""
         self.uri = uri
-        self._options = dict(storage_options or {})
-        self._commits, self._versions = Commits(), AppVersions()
-        self._folder = TableFolder("registry table", "sink.shapes", uri, storage_options)
-        try:
-            self._table = (
-                self._folder.open_or_create(SCHEMA, CONFIGURATION)
-                if create
-                else read_with_retry(uri, lambda: DeltaTable(uri, storage_options=self._options))
-            )
-            self._storage = DeltaStorageHandler(self._table.table_uri, self._options)
-            self._files = brief_files(self._table.table_uri, self._options)
-        except TableNotFoundError as error:
-            raise SinkError(f"there is no registry table at {uri}; name the folder that is sink.shapes") from error
-        except (DeltaError, OSError) as error:
-            raise SinkError(f"registry table {uri} cannot be opened: {storage_reason(error)}") from error
-        require_readable(self._table, "registry table", uri)
-        if missing := missing_columns(self._table, SCHEMA.names):
-            raise SinkError(
-                f"{uri} is a Delta table without the columns {missing}, so it is not a registry table; "
-                "name the folder that is sink.shapes"
-            )
-        require_version(self._table, "registry table", uri)
-        self._fence = Fence(f"registry table {uri}", "writer", self._table, self._commits, self._versions)
+        self._owned = OwnedTable(_KIND, uri, storage_options, create=create)
+        self._table = self._owned.table
+        self._files = brief_files(self._table.table_uri, storage_options)
         self._read_version = -1
         self._read_files: frozenset[str] = frozenset()
         self._registry = Registry()
@@ -119,47 +74,40 @@ class RegistryTable:
 
     def fence_others(self) -> None:
         """Fence all other writers, so that only this one can append; raises ``SinkError``."""
-        self._refresh()
-        before = self._table.version()
-        self._fence.take()
-        self._compact_if_due(before)
-
-    def _refresh(self) -> None:
-        try:
-            refresh(self._table)
-        except (DeltaError, OSError) as error:
-            raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
+        self._owned.fence_others()
 
     def has_changed(self) -> bool:
         """Whether the table's version differs from the one that :meth:`entries` read last; raises ``SinkError``."""
-        self._refresh()
+        self._owned.refresh()
         return self._table.version() != self._read_version
 
     def entries(self) -> Registry:
         """The current entries; reads only what was added since the last call."""
         if not self.has_changed():
             return self._registry
+        before, before_us = self._written, self._written_us
         try:
             files = frozenset(pa.table(self._table.get_add_actions())["path"].to_pylist())
-            new = files - self._read_files
-            # If a file was removed, some of its rows may have been removed too.
-            may_add = bool(self._read_files) and self._read_files <= files and len(new) <= _NEW_FILES
-            added = self._rows_of(new) if may_add else None
-            rows = table_rows(self._table, SCHEMA.names) if added is None else added
+            rows = self._added_rows(files)
+            if rows is None:
+                before, before_us, rows = {}, frozenset[int](), table_rows(self._table, SCHEMA.names)
         except (DeltaError, OSError, pa.ArrowException) as error:
-            raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
-        found = with_rows({} if added is None else self._written, rows, self._written, self._parsed)
-        written_us = frozenset(rows["written_at"].cast(pa.int64()).to_pylist())
-        self._registry, self._written = Registry.of(each.entry for each in found.values()), found
-        self._written_us = written_us if added is None else self._written_us | written_us
+            raise self._owned.error("read", error) from error
+        self._written = with_rows(before, rows, self._written, self._parsed)
+        self._written_us = before_us.union(rows["written_at"].cast(pa.int64()).to_pylist())
+        self._registry = Registry.of(each.entry for each in self._written.values())
         self._read_version, self._read_files = self._table.version(), files
         return self._registry
 
-    def _rows_of(self, files: Iterable[str]) -> pa.Table | None:
-        """The rows of files; ``None`` if the store does not answer in time."""
+    def _added_rows(self, files: frozenset[str]) -> pa.Table | None:
+        """The rows of the files added since the last call; ``None`` if all rows must be read, with one query."""
+        added = files - self._read_files
+        # If a file was removed, some of its rows may have been removed too.
+        if not self._read_files or not self._read_files <= files or len(added) > _NEW_FILES:
+            return None
         try:
-            blocks = [block for file in sorted(files) for block in read_blocks(self._files, file, SCHEMA)]
-        except (DeltaError, OSError):
+            blocks = [block for file in sorted(added) for block in read_blocks(self._files, file, SCHEMA)]
+        except (DeltaError, OSError):  # The store does not answer in time.
             return None
         return pa.concat_tables([SCHEMA.empty_table(), *blocks])
 
@@ -190,10 +138,7 @@ class RegistryTable:
         return not written_us or written_us in self._written_us or written_us <= self._folded_us()
 
     def _folded_us(self) -> int:
-        try:
-            return self._versions.get(self._table, FOLDED_APP_ID) or 0
-        except (DeltaError, OSError) as error:
-            raise SinkError(f"registry table {self.uri} cannot be read: {storage_reason(error)}") from error
+        return self._owned.version_of(FOLDED_APP_ID) or 0
 
     def written(self) -> Mapping[EntryKey, WrittenEntry]:
         """As :meth:`entries`, with the time at which each was written."""
@@ -210,23 +155,25 @@ class RegistryTable:
             SinkError: the table cannot be written, or this writer has been fenced.
         """
         received = list(texts)
-        for left in reversed(range(_ATTEMPTS)):
+        for _ in range(_ATTEMPTS):
             changed = self._changed(received, now)
             if not changed:
                 return 0
-            refused = self._try_append(as_rows(changed))
-            if refused is None:
+            try:
+                self._owned.append(as_rows(changed))
+            except CommitFailedError as error:
+                refused = error
+            else:
                 return len(changed)
-            self._refresh()
-            if self._fence.is_taken:
-                # Otherwise upkeep has folded the table at that moment, or the append was committed after all.
-                self._fence.require()
-            if not left or not self._fence.is_taken:
-                raise SinkError(
-                    f"registry table {self.uri} refused {len(changed)} entries: another writer wrote to it at the same "
-                    "moment; let only one run"
-                ) from refused
-        return 0
+            self._owned.refresh()
+            if not self._owned.fence.is_taken:
+                break
+            # Upkeep has folded the table at that moment, or the append was committed after all, unless it was fenced.
+            self._owned.fence.require()
+        raise SinkError(
+            f"registry table {self.uri} refused {len(changed)} entries: another writer wrote to it at the same moment; "
+            "let only one run"
+        ) from refused
 
     def _changed(self, texts: Iterable[str], now: datetime) -> dict[EntryKey, WrittenEntry]:
         """The entries among ``texts`` that differ from the current ones."""
@@ -246,35 +193,6 @@ class RegistryTable:
             if key not in current or current[key].text != written.text:
                 changed[key] = written
         return changed
-
-    def _try_append(self, rows: pa.Table) -> CommitFailedError | None:
-        """Append rows made from the table's open version; returns the error if the commit conflicts."""
-        before, transactions = self._table.version(), [self._fence.transaction] if self._fence.is_taken else []
-        if transactions:
-            self._fence.require()
-        try:
-            file = write_file(self._storage, f"part-{uuid.uuid4().hex}.parquet", rows)
-            self._commits.commit(self._table, [file], transactions)
-            self._versions.note(self._table, transactions)
-        except CommitFailedError as error:
-            return error
-        except (DeltaError, OSError) as error:
-            raise SinkError(f"registry table {self.uri} cannot be written: {storage_reason(error)}") from error
-        self._compact_if_due(before)
-        return None
-
-    def _compact_if_due(self, before: int) -> None:
-        """Compact if the version has passed a multiple of ``COMPACT_EVERY`` since ``before``."""
-        if self._table.version() // COMPACT_EVERY > before // COMPACT_EVERY:
-            self._compact()
-
-    def _compact(self) -> None:
-        """Merge small files, and delete replaced ones past the retention; a failure only costs time later."""
-        try:
-            compact(self._table, self._commits, self._options, _COMPACTED_BYTES)
-            self._folder.delete_old_files(self._table)
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            logger.warning("registry table not compacted uri=%s reason=%s", self.uri, storage_reason(error))
 
     def fold(self, last_seen_us: Callable[[], int], deleted_us: int) -> int:
         """Delete replaced rows once there are many; returns their number. Raises ``SinkError``.
@@ -301,9 +219,10 @@ class RegistryTable:
             rows = counting_rows(table_rows(self._table, SCHEMA.names), {**current, **condensed}, needed_us)
             folded_us = self._folded_us()
             last_us = [Transaction(FOLDED_APP_ID, self.last_us)] if self.last_us > folded_us else []
-            file = write_file(self._storage, f"part-{uuid.uuid4().hex}.parquet", rows)
             removed = [(each["path"], each["size_bytes"]) for each in files]
-            is_first = self._commits.replace(self._table, removed, [file], last_us, is_deletion=True)
+            is_first = self._owned.commits.replace(
+                self._table, removed, [self._owned.write(rows)], last_us, is_deletion=True
+            )
         except (DeltaError, OSError, pa.ArrowException) as error:
-            raise SinkError(f"registry table {self.uri} cannot be folded: {storage_reason(error)}") from error
+            raise self._owned.error("folded", error) from error
         return replaced if is_first else 0

@@ -1,4 +1,4 @@
-"""Shared code for Delta tables: SQL queries, column checks, storage errors on one line, and retries.
+"""Shared code for Delta tables: SQL queries, storage errors on one line, and retries.
 
 Rows are read by the query engine of the deltalake package, not through a pyarrow dataset: a dataset calls back into
 Python from its own threads, and a program that exits at that moment aborts. On a busy machine, 12 of 200 programs that
@@ -164,12 +164,6 @@ def literal(text: str) -> str:
     "'it''s'"
     """
     return "'" + text.replace("'", "''") + "'"
-
-
-def missing_columns(table: DeltaTable, names: Iterable[str]) -> str:
-    """The ``names`` that are not columns of the table, as a list for a message; empty if there are none."""
-    columns = {field.name for field in table.schema().fields}
-    return ", ".join(name for name in names if name not in columns)
 
 
 def committer(table: DeltaTable, app_id: str) -> str:

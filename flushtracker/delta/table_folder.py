@@ -46,9 +46,8 @@ class TableFolder:
     """The folder at ``uri`` of a table, which messages call ``kind`` and the configuration has at ``key``."""
 
     def __init__(self, kind: str, key: str, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
-        self._kind = kind
+        self.kind, self.uri = kind, uri
         self._key = key
-        self._uri = uri
         self._options = dict(storage_options or {})
         self._logged: set[str] = set()
 
@@ -59,17 +58,17 @@ class TableFolder:
             SinkError: there is something else than a table.
             DeltaError, OSError: the storage fails.
         """
-        local = local_folder(self._uri)
+        local = local_folder(self.uri)
         log = None if local is None else Path(local, LOG_FOLDER)
         if log is not None:
             set_torn_end_aside(log)
         if table := self.table():
-            require_writable(table, self._kind, self._uri)
+            require_writable(table, self.kind, self.uri)
             return table
         foreign = foreign_names(self.names())
         # Another process may have created the table since the first check, and written to it.
         if foreign and self.table() is None:
-            raise SinkError(not_empty(self._kind, self._key, self._uri, foreign))
+            raise SinkError(not_empty(self.kind, self._key, self.uri, foreign))
         if log is not None:
             make_folder(log)
         table = self._created(schema, configuration)
@@ -79,7 +78,7 @@ class TableFolder:
     def _created(self, schema: pa.Schema, configuration: Mapping[str, str | None]) -> DeltaTable:
         def create() -> DeltaTable:
             return DeltaTable.create(
-                self._uri,
+                self.uri,
                 Schema.from_arrow(schema),
                 mode="ignore",
                 configuration=configuration,
@@ -92,7 +91,7 @@ class TableFolder:
             )
 
         # Another process may have been first; then open its table.
-        return write_with_retry(self._uri, create, self.table)
+        return write_with_retry(self.uri, create, self.table)
 
     def delete_old_files(self, table: DeltaTable) -> int:
         """Delete unreferenced data files past the retention; return their number.
@@ -118,7 +117,7 @@ class TableFolder:
 
     def _incomplete_files(self) -> list[Path]:
         """On a disk, old incomplete files of killed processes; storage listings do not show these names."""
-        local = local_folder(self._uri)
+        local = local_folder(self.uri)
         files = [] if local is None else [each for each in Path(local).iterdir() if _INCOMPLETE.fullmatch(each.name)]
         return [file for file in files if _is_older(file, _INCOMPLETE_MS)]
 
@@ -128,8 +127,8 @@ class TableFolder:
         logger.warning(
             "the folder of the %s has files that are not the table's; they are kept, move them elsewhere uri=%s "
             "count=%d files=%s",
-            self._kind,
-            self._uri,
+            self.kind,
+            self.uri,
             len(foreign),
             printable(listed(foreign)),
         )
@@ -138,17 +137,17 @@ class TableFolder:
         """The open table, if there is one; raises ``DeltaError`` or ``OSError``."""
         # is_deltatable() holds the GIL until the storage answers.
         try:
-            return read_with_retry(self._uri, lambda: DeltaTable(self._uri, storage_options=self._options))
+            return read_with_retry(self.uri, lambda: DeltaTable(self.uri, storage_options=self._options))
         except TableNotFoundError:
             return None
 
     def try_write(self) -> None:
         """Write a file and delete it, and the folder if it did not exist; raises ``DeltaError`` or ``OSError``."""
-        local = local_folder(self._uri)
+        local = local_folder(self.uri)
         folder = None if local is None or Path(local).exists() else Path(local)
         if folder is not None:
             folder.mkdir(parents=True)
-        storage = DeltaStorageHandler(self._uri, self._options)
+        storage = DeltaStorageHandler(self.uri, self._options)
         with buffered(storage.open_output_stream(_TRIED)) as stream:
             stream.write(b"-")
         storage.delete_file(_TRIED)
@@ -160,11 +159,11 @@ class TableFolder:
     def names(self) -> list[str]:
         """The names in the folder; raises ``DeltaError`` or ``OSError``."""
         try:
-            storage = DeltaStorageHandler(self._uri, self._options)
+            storage = DeltaStorageHandler(self.uri, self._options)
         except TableNotFoundError:  # a folder on this machine that does not exist
             return []
         selector = FileSelector("", allow_not_found=True, recursive=False)
-        infos = read_with_retry(self._uri, lambda: storage.get_file_info_selector(selector))
+        infos = read_with_retry(self.uri, lambda: storage.get_file_info_selector(selector))
         return [info.path for info in infos]
 
 

@@ -1,5 +1,6 @@
-"""The version of a table's layout, stored as a table property; a later one is refused."""
+"""The version of a table's layout, stored as a table property, and its columns; other tables are refused."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from deltalake import DeltaTable
@@ -21,8 +22,19 @@ def require_readable(table: DeltaTable, kind: str, uri: str) -> None:
         )
 
 
-def require_version(table: DeltaTable, kind: str, uri: str) -> None:
-    """Raise ``SinkError`` if the table has no version, although it has the columns of its kind."""
+def require_ours(table: DeltaTable, kind: str, uri: str, columns: Iterable[str], remedy: str) -> None:
+    """Raise ``SinkError`` unless the table is of the kind: with its columns, in the version that this release reads."""
+    require_readable(table, kind, uri)
+    require_columns(table, kind, uri, columns, remedy)
     if PROPERTY not in table.metadata().configuration:
         fact = f"{kind} {uri} has no flushtracker-version: a version before 0.1.0, or another program, wrote it"
         raise SinkError(f"{fact}; {START_ANEW}")
+
+
+def require_columns(table: DeltaTable, kind: str, uri: str, columns: Iterable[str], remedy: str) -> None:
+    """Raise ``SinkError`` if the table lacks one of the columns of its kind."""
+    found = {field.name for field in table.schema().fields}
+    if missing := [name for name in columns if name not in found]:
+        raise SinkError(
+            f"{uri} is a Delta table without the columns {', '.join(missing)}, so it is not the {kind}; {remedy}"
+        )

@@ -14,11 +14,10 @@ from typing import Final
 import pytest
 from deltalake import DeltaTable
 
-from flushtracker.delta import conditional_writes, storage
+from flushtracker.delta import compaction, conditional_writes, owned_table, storage
 from flushtracker.delta.conditional_writes import require_conditional_writes
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
-from flushtracker.tracking.acks import ack_table
 from flushtracker.tracking.acks.ack_reader import AckReader
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
@@ -63,8 +62,8 @@ def proxy(s3: S3Server) -> Iterator[FaultyProxy]:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Version 2 has a checkpoint, and version 4 is compacted. A store is tried again at once."""
-    monkeypatch.setitem(ack_table.CONFIGURATION, "delta.checkpointInterval", "3")
-    monkeypatch.setattr(ack_table, "COMPACT_EVERY", 4)
+    monkeypatch.setitem(owned_table.CONFIGURATION, "delta.checkpointInterval", "3")
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 4)
     monkeypatch.setattr(storage, "PAUSE_S", 0.0)
     monkeypatch.setattr(conditional_writes, "TIMEOUT", timedelta(seconds=1))
 

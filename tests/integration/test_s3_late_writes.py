@@ -11,10 +11,9 @@ from typing import Final
 import pytest
 from deltalake import DeltaTable
 
-from flushtracker.delta import storage
+from flushtracker.delta import compaction, owned_table, storage
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
-from flushtracker.tracking.acks import ack_table
 from flushtracker.tracking.acks.ack_reader import AckReader
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.faulty_proxy import HELD, Fault, FaultyProxy, faulty_proxy
@@ -31,8 +30,8 @@ _OK: Final = 200
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each third version has a checkpoint, and each sixth is compacted."""
-    monkeypatch.setitem(ack_table.CONFIGURATION, "delta.checkpointInterval", "3")
-    monkeypatch.setattr(ack_table, "COMPACT_EVERY", 6)
+    monkeypatch.setitem(owned_table.CONFIGURATION, "delta.checkpointInterval", "3")
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 6)
     monkeypatch.setattr(storage, "PAUSE_S", 0.0)
 
 
@@ -66,7 +65,7 @@ def _require(options: dict[str, str], lsns: list[int]) -> None:
     assert acks.last_acks() == {SOURCE: lsns[-1]}
     acks.fence_others()
     acks.append(_ack(lsns[-1] + 1))
-    acks.compact()
+    acks._owned.compact()
     rows = table_rows(DeltaTable(_URI, storage_options=options), ["ack_lsn"])
     assert sorted(rows["ack_lsn"].to_pylist()) == [*lsns, lsns[-1] + 1]
 
@@ -114,7 +113,7 @@ def test_deletion_that_arrives_late_deletes_nothing_else() -> None:
             s3.age("acks/", _DAY_S)
         (s3.folder / "acks/part-left-behind.parquet").write_bytes(b"rows")
         s3.age("acks/", _DAY_S)
-        first.compact()
+        first._owned.compact()
         assert proxy.held() == 2
         _append(s3, options, 9)
         assert len(proxy.release()) == 2

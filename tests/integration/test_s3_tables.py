@@ -30,6 +30,7 @@ from deltalake.exceptions import DeltaError
 from obstore.store import S3Store
 
 from flushtracker.cli import main
+from flushtracker.delta import compaction, owned_table
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
@@ -42,7 +43,6 @@ from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import read_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
-from flushtracker.tracking.acks import ack_table
 from flushtracker.tracking.acks.ack_reader import AckReader
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.cut_clients import CutClient
@@ -186,8 +186,8 @@ def test_ack_table_stays_small_and_readers_see_each_ack(
     s3: S3Server, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are merged, and a checkpoint replaces old commits; a reader that began before goes on."""
-    monkeypatch.setattr(ack_table, "COMPACT_EVERY", 20)
-    monkeypatch.setitem(ack_table.CONFIGURATION, "delta.checkpointInterval", "20")
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 20)
+    monkeypatch.setitem(owned_table.CONFIGURATION, "delta.checkpointInterval", "20")
     acks, reader = AckTable("s3://bucket/acks", options), AckReader("s3://bucket/acks", options)
     acks.fence_others()
     for lsn in range(1, 41):
@@ -286,7 +286,7 @@ def test_vacuum_finds_more_files_than_a_page_of_a_listing_has(s3: S3Server, opti
     for number in range(1100):
         (s3.folder / f"many/part-{number:04}.parquet").write_bytes(b"rows")
     s3.age("many/", _DAY_S)
-    acks.compact()
+    acks._owned.compact()
     assert len(list((s3.folder / "many").glob("*.parquet"))) == 1
     assert AckReader("s3://bucket/many", options).last_ack(SOURCE) == 1
 

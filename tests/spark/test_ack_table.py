@@ -11,6 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake import Schema as DeltaSchema
 from pyspark.sql import SparkSession
 
+from flushtracker.delta import owned_table
 from flushtracker.delta.storage import storage_reason, table_rows
 from flushtracker.errors import SinkError
 from flushtracker.tracking.acks import ack_table
@@ -120,13 +121,13 @@ def test_second_of_two_concurrent_commits_is_refused(
 def test_only_one_of_two_drivers_that_fence_at_once_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loser gets an error immediately, not only at its first ack."""
     ours, theirs = AckTable(str(tmp_path / "acks")), AckTable(str(tmp_path / "acks"))
-    refresh = ours._refresh
+    refresh = ours._owned.refresh
 
     def check_then_lose_the_race() -> None:
         refresh()
         theirs.fence_others()
 
-    monkeypatch.setattr(ours, "_refresh", check_then_lose_the_race)
+    monkeypatch.setattr(ours._owned, "refresh", check_then_lose_the_race)
     with pytest.raises(SinkError, match=r"fenced: another driver started on ack table .* at the same moment"):
         ours.fence_others()
     assert theirs.append(_ROW)
@@ -136,7 +137,7 @@ def test_created_table_has_its_maintenance_configured(tmp_path: Path) -> None:
     """The table itself carries the settings for other writers and readers; its transactions never expire."""
     AckTable(str(tmp_path / "acks"))
     configuration = DeltaTable(str(tmp_path / "acks")).metadata().configuration
-    assert configuration == ack_table.CONFIGURATION
+    assert configuration == owned_table.CONFIGURATION
     assert "delta.setTransactionRetentionDuration" not in configuration
 
 
@@ -144,7 +145,7 @@ def test_another_kind_of_table_is_refused(tmp_path: Path) -> None:
     """The message names the missing columns and the fix."""
     write_deltalake(str(tmp_path / "other"), pa.table({"source": ["x"], "n": [1]}))
     with pytest.raises(
-        SinkError, match=r"without the columns ack_lsn, .*not an ack table; name another folder in sink"
+        SinkError, match=r"without the columns batch_id, .*not the ack table; name the folder that is sink"
     ):
         AckTable(str(tmp_path / "other"))
 
@@ -170,7 +171,7 @@ def test_storage_reason_is_one_line_without_a_password() -> None:
 def test_table_that_expires_acks_is_refused(tmp_path: Path) -> None:
     """With a retention for transactions, Delta would lose the last ack of a source that is idle for long."""
     table = DeltaTable.create(str(tmp_path / "acks"), DeltaSchema.from_arrow(ack_table.SCHEMA))
-    properties = {**ack_table.CONFIGURATION, "delta.setTransactionRetentionDuration": "interval 7 days"}
+    properties = {**owned_table.CONFIGURATION, "delta.setTransactionRetentionDuration": "interval 7 days"}
     table.alter.set_table_properties(properties, raise_if_not_exists=False)
     with pytest.raises(SinkError, match=r"has delta\.setTransactionRetentionDuration set, which expires acks"):
         AckTable(str(tmp_path / "acks"))

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.delta import dead_letter_table
+from flushtracker.delta import compaction, dead_letter_table
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import SinkError
 from flushtracker.tracking.job.dead_letters import DeadLetters
@@ -132,7 +132,7 @@ def test_start_refuses_a_folder_with_files_of_others(spark: SparkSession, tmp_pa
     assert [path.name for path in folder.iterdir()] == ["report.csv"]
     (folder / "report.csv").unlink()
     write_deltalake(str(folder), pa.table({"place": ["x"], "n": [1]}))
-    with pytest.raises(SinkError, match="without the columns batch_id, reason, value, written_at, so it is not a dead"):
+    with pytest.raises(SinkError, match="columns batch_id, reason, value, written_at, so it is not the dead-letter"):
         job.run(spark)
 
 
@@ -140,7 +140,7 @@ def test_files_of_others_survive_the_upkeep_of_dead_letters(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They came after the table; the log names them once, and small files are merged all the same."""
-    monkeypatch.setattr(dead_letter_table, "COMPACT_EVERY", 1)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 1)
     job = JobFolder(tmp_path)
     (tmp_path / "dead_letters" / "lost+found").mkdir(parents=True)
     job.write([], ["first"])
@@ -162,7 +162,7 @@ def test_dead_letters_of_short_runs_are_compacted(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that sends garbage for months leaves rows, and not a file for each batch."""
-    monkeypatch.setattr(dead_letter_table, "COMPACT_EVERY", 3)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 3)
     job = JobFolder(tmp_path)
     for number in range(3):
         job.write([], [f"no notification {number}"])
@@ -178,7 +178,7 @@ def test_table_of_an_earlier_release_is_continued(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark itself wrote and committed it; its files are merged with the later ones."""
-    monkeypatch.setattr(dead_letter_table, "COMPACT_EVERY", 2)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 2)
     columns = "0L AS batch_id, 'p' AS place, 'r' AS reason, 'earlier' AS value, current_timestamp() AS written_at"
     earlier = spark.range(1).selectExpr(*columns.split(", ")).write.format("delta")
     earlier.option("txnAppId", "its query").option("txnVersion", 0).save(str(tmp_path / "dead_letters"))

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from flushtracker.delta import registry_table
+from flushtracker.delta import compaction, owned_table
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
@@ -26,7 +26,6 @@ from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.tracking.acks import ack_table
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.shape_log_rows import SOURCE, arrow, commit, item
@@ -85,9 +84,9 @@ def _entry(shape_id: str) -> ShapeEntry:
 
 
 def _retain_nothing() -> None:
-    for module in (log_table, ack_table, registry_table):
+    for module in (log_table, owned_table):
         module.CONFIGURATION.update(_NOTHING_RETAINED)
-    ack_table.COMPACT_EVERY = registry_table.COMPACT_EVERY = 5  # type: ignore[misc]
+    compaction.COMPACT_EVERY = 5  # type: ignore[misc]
     upkeep.VACUUM_EVERY = 3  # type: ignore[misc]
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from flushtracker.delta import dead_letter_table, registry_table
+from flushtracker.delta import compaction
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.dead_letter_table import DeadLetterTable
 from flushtracker.delta.registry_table import RegistryTable
@@ -31,7 +31,6 @@ from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.spark.session import start_session
-from flushtracker.tracking.acks import ack_table
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
@@ -148,7 +147,7 @@ def as_log_rows(batch: pa.RecordBatch) -> pa.Table:
 ROLES: Final = {role.__name__: role for role in (writer, upkeep, snapshot, spark_commits, creators)}
 
 if __name__ == "__main__":
-    ack_table.COMPACT_EVERY = registry_table.COMPACT_EVERY = dead_letter_table.COMPACT_EVERY = 5  # type: ignore[misc]
+    compaction.COMPACT_EVERY = 5  # type: ignore[misc]
     for line in ROLES[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3])):
         print(line, flush=True)  # noqa: T201
     end_process(0)

@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from flushtracker.delta.row_files import RowFiles
-from flushtracker.delta.storage import missing_columns, storage_reason
+from flushtracker.delta.storage import storage_reason
 from flushtracker.delta.table_folder import TableFolder
-from flushtracker.delta.table_version import PROPERTY, VERSION, require_readable, require_version
+from flushtracker.delta.table_version import PROPERTY, VERSION, require_ours
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.table.columns import SCHEMA, SEARCHED
 
@@ -68,10 +68,4 @@ def unwritable(uri: str, error: Exception) -> SinkError:
 
 
 def _require_shape_log(table: DeltaTable, uri: str) -> None:
-    require_readable(table, "shape log", uri)
-    if missing := missing_columns(table, SCHEMA.names):
-        raise SinkError(
-            f"{uri} is a Delta table without the columns {missing}, so it is not a shape log; name the "
-            "folder that is sink.log of the writer"
-        )
-    require_version(table, "shape log", uri)
+    require_ours(table, "shape log", uri, SCHEMA.names, "name the folder that is sink.log of the writer")

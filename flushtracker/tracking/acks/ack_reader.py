@@ -12,8 +12,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.new_commits import NewCommits
-from flushtracker.delta.storage import missing_columns, storage_reason, table_rows
-from flushtracker.delta.table_version import require_readable, require_version
+from flushtracker.delta.storage import storage_reason, table_rows
+from flushtracker.delta.table_version import require_ours, require_readable
 from flushtracker.errors import ConfigError, SinkError, listed
 from flushtracker.tracking.acks.app_transactions import app_id_of, sources
 
@@ -186,13 +186,7 @@ def _read(uri: str, storage_options: Mapping[str, str] | None) -> pa.Table:
 
 def _open_ack_table(uri: str, options: dict[str, str]) -> DeltaTable:
     table = DeltaTable(uri, storage_options=options)
-    require_readable(table, "ack table", uri)
-    if missing := missing_columns(table, _COLUMNS):
-        raise SinkError(
-            f"{uri} is a Delta table without the columns {missing}, so it is not an ack table; "
-            "use the folder that is sink.acks of `flushtracker track`"
-        )
-    require_version(table, "ack table", uri)
+    require_ours(table, "ack table", uri, _COLUMNS, "use the folder that is sink.acks of `flushtracker track`")
     return table
 
 

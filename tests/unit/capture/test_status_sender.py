@@ -304,7 +304,7 @@ def test_the_reader_tells_a_missing_table_from_one_without_this_source(tmp_path:
     AckTable(str(tmp_path / "acks"))
     assert (reader.last_ack("7/1/s"), reader.exists) == (None, True)
     write_deltalake(str(tmp_path / "other"), pa.table({"reason": ["malformed"]}))
-    with pytest.raises(SinkError, match=r"is a Delta table without the columns source, .*, so it is not an ack table"):
+    with pytest.raises(SinkError, match=r"is a Delta table without the columns source, .*, so it is not the ack table"):
         AckReader(str(tmp_path / "other")).last_ack("7/1/s")
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from flushtracker.delta import dead_letter_table
+from flushtracker.delta import compaction
 from flushtracker.delta.data_file import BLOCK_BYTES
 from flushtracker.delta.dead_letter_table import DeadLetterTable
 from flushtracker.delta.storage import table_rows
@@ -43,7 +43,7 @@ def test_merging_takes_the_memory_of_some_batches_however_many_there_were(
     tmp_path: Path, pool: pa.MemoryPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer sends the same garbage for months: the files are small, as texts that are repeated are in them once."""
-    monkeypatch.setattr(dead_letter_table, "COMPACT_EVERY", 20)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 20)
     table = DeadLetterTable(str(tmp_path / "letters"))
     for batch_id in range(25):
         table.append(letters(batch_id, ["x" * 10_000] * 400), "query", batch_id)

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from flushtracker.delta import registry_table
+from flushtracker.delta import compaction, registry_table
 from flushtracker.delta.data_file import write_file
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
@@ -157,7 +157,7 @@ def test_unreadable_entry_is_not_appended(tmp_path: Path) -> None:
 
 def test_registry_table_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files are merged every so many versions."""
-    monkeypatch.setattr(registry_table, "COMPACT_EVERY", 10)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 10)
     table = RegistryTable(str(tmp_path / "shapes"), create=True)
     for number in range(35):
         assert table.append([entry(f"s{number}").to_json()], _NOW) == 1
@@ -324,7 +324,7 @@ def test_a_change_costs_readers_what_has_changed(tmp_path: Path, monkeypatch: py
     del parsed[:], queried[:]
     assert reader.entries().shape(_SOURCE, "s7") == removed
     assert (parsed, queried) == ([removed.to_json()], [])
-    monkeypatch.setattr(registry_table, "COMPACT_EVERY", 1)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 1)
     writer.append([entry("more").to_json()], _NOW)
     del parsed[:]
     assert len(reader.entries().entries) == 101

@@ -12,13 +12,12 @@ from typing import Final
 import pytest
 from deltalake import DeltaTable
 
-from flushtracker.delta import registry_table
+from flushtracker.delta import compaction
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.table.log_table import create_shape_log, shape_log_folder
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
-from flushtracker.tracking.acks import ack_table
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.sample_registry import shape_entry
 
@@ -144,7 +143,7 @@ def test_files_of_others_in_an_ack_table_survive_its_upkeep(tmp_path: Path, capl
     table = AckTable(str(folder))
     table.fence_others()
     put(folder, *_FOREIGN, "part-00000-left-behind-c000.snappy.parquet")
-    for number in range(2 * ack_table.COMPACT_EVERY + 5):
+    for number in range(2 * compaction.COMPACT_EVERY + 5):
         assert table.append(_row(1 + number))
     assert [name for name in _FOREIGN if not (folder / name).exists()] == []
     assert not (folder / "part-00000-left-behind-c000.snappy.parquet").exists()
@@ -172,7 +171,7 @@ def test_files_of_others_in_a_registry_table_survive_its_upkeep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The third table that the deltalake package writes."""
-    monkeypatch.setattr(registry_table, "COMPACT_EVERY", 1)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 1)
     table = RegistryTable(str(tmp_path / "shapes"), create=True)
     put(tmp_path / "shapes", *_FOREIGN, "part-left-behind.parquet")
     assert table.append([shape_entry("users").to_json()], _NOW) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from flushtracker.delta import registry_table
+from flushtracker.delta import owned_table
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.table_version import PROPERTY
 from flushtracker.errors import SinkError
@@ -38,7 +38,7 @@ def test_a_table_of_a_later_release_is_refused_by_readers_and_writers(tmp_path: 
 @pytest.mark.parametrize("kind", _OPENED)
 def test_a_table_without_a_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Versions before the first release have written such, and another program's table has none either."""
-    for module in (shape_log, registry_table):
+    for module in (shape_log, owned_table):
         without = {name: value for name, value in module.CONFIGURATION.items() if name != PROPERTY}
         monkeypatch.setattr(module, "CONFIGURATION", without)
     uri = str(tmp_path / "table")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from flushtracker.delta import registry_table
+from flushtracker.delta import compaction
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import SinkError
@@ -52,7 +52,7 @@ def test_torn_last_versions_are_set_aside(
 
 def test_a_merge_that_is_torn_after_a_line_loses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of its lines is whole, but the files that it removes are not replaced."""
-    monkeypatch.setattr(registry_table, "COMPACT_EVERY", 5)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 5)
     table = RegistryTable(str(tmp_path), create=True)
     for shape in "abcde":
         table.append([shape_entry(shape).to_json()], datetime.now(timezone.utc))

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from flushtracker.delta import registry_rows
+from flushtracker.delta import owned_table, registry_rows
 from flushtracker.delta.fence import FENCING_APP_ID
 from flushtracker.delta.registry_table import FOLDED_APP_ID
 from flushtracker.errors import DecodeError, StateError
@@ -436,7 +436,7 @@ def test_owner_of_a_table_is_told_from_others_as_before() -> None:
 
 def test_ack_table_keeps_its_columns() -> None:
     """Readers use their names; more columns may follow."""
-    assert ack_table.CONFIGURATION["flushtracker-version"] == "1"
+    assert owned_table.CONFIGURATION["flushtracker-version"] == "1"
     assert ack_table.SCHEMA.names == [
         *("source", "batch_id", "ack_lsn", "ack_lsn_text", "last_seen_lsn", "pending_shapes"),
         *("blocking_shape", "blocking_since", "acked_at"),

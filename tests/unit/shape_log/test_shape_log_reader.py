@@ -178,7 +178,7 @@ def test_shapes_and_sources_that_are_not_there_are_named(log: str, tmp_path: Pat
     with pytest.raises(SinkError, match=r"there is no shape log at .*; name the folder that is sink.log of the writer"):
         read_shape(str(tmp_path / "nothing"), "users")
     register(log, shape_entry())
-    with pytest.raises(SinkError, match=r"without the columns shape_id, tx_offset, .*, so it is not a shape log"):
+    with pytest.raises(SinkError, match=r"without the columns shape_id, tx_offset, .*, so it is not the shape log"):
         read_shape(f"{log}_shapes", "users")
     with pytest.raises(SinkError, match="there is no registry table at"):
         read_shape(log, "users", shapes=str(tmp_path / "nothing"))

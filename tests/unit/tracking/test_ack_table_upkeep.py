@@ -10,11 +10,11 @@ import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
+from flushtracker.delta import compaction, owned_table
 from flushtracker.delta.fence import FENCING_APP_ID
 from flushtracker.delta.storage import table_rows
 from flushtracker.delta.table_version import PROPERTY
 from flushtracker.errors import SinkError
-from flushtracker.tracking.acks import ack_table
 from flushtracker.tracking.acks.ack_reader import AckReader, read_ack_history
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from tests.support.waiting import wait_until
@@ -62,9 +62,9 @@ def faster_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         "delta.logRetentionDuration": "interval 1 seconds",
         "delta.deletedFileRetentionDuration": "interval 1 seconds",
     }
-    assert ack_table.CONFIGURATION.keys() == scaled.keys()
-    monkeypatch.setattr(ack_table, "CONFIGURATION", scaled)
-    monkeypatch.setattr(ack_table, "COMPACT_EVERY", 10)
+    assert owned_table.CONFIGURATION.keys() == scaled.keys()
+    monkeypatch.setattr(owned_table, "CONFIGURATION", scaled)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 10)
 
 
 @pytest.mark.usefixtures("faster_clock")
@@ -93,7 +93,7 @@ def test_files_do_not_accumulate_over_many_acks(tmp_path: Path) -> None:
 
 def test_short_runs_compact_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ``available_now`` under cron, each process appends few rows; the table's version counts, not the process."""
-    monkeypatch.setattr(ack_table, "COMPACT_EVERY", 20)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 20)
     folder = tmp_path / "acks"
     for number in range(60):
         table = open_table(folder)
@@ -111,8 +111,8 @@ def test_rows_of_several_compacted_files_are_there_once(tmp_path: Path, monkeypa
     for lsn in lsns:
         table.append(row(lsn))
     smallest = min(path.stat().st_size for path in folder.glob("*.parquet"))
-    monkeypatch.setattr(ack_table, "_COMPACTED_BYTES", 2 * smallest + 1)
-    table.compact()
+    monkeypatch.setattr(table._owned._compaction, "_merged_bytes", 2 * smallest + 1)
+    table._owned.compact()
     assert ack_lsns(folder) == [*lsns]
     assert 1 < len(DeltaTable(str(folder)).file_uris()) < len(lsns)
 
@@ -127,7 +127,7 @@ def test_files_that_are_not_committed_yet_survive_a_compaction(tmp_path: Path) -
     for path in (written, left_behind):
         path.write_bytes(b"rows")
     age([left_behind], 2 * _HOUR_S)
-    table.compact()
+    table._owned.compact()
     assert written.exists()
     assert not left_behind.exists()
 
@@ -140,7 +140,7 @@ def test_replaced_files_survive_for_the_retention(tmp_path: Path) -> None:
         assert table.append(row(1000 + number))
     before = data_files(folder)
     age(folder.glob("*.parquet"), 2 * _HOUR_S)
-    table.compact()
+    table._owned.compact()
     assert before < data_files(folder)
     assert len(table_rows(DeltaTable(str(folder)), ["source"])) == 5
 
@@ -154,7 +154,7 @@ def test_compaction_by_a_stale_driver_deletes_nothing_of_its_successor(tmp_path:
     current = open_table(folder)
     for number in range(5):
         assert current.append(row(1005 + number))
-    stale.compact()
+    stale._owned.compact()
     assert current.append(row(1010))
     assert ack_lsns(folder) == list(range(1000, 1011))
 
@@ -189,7 +189,7 @@ def test_column_added_while_the_driver_runs_does_not_stop_it(tmp_path: Path) -> 
 
 def test_last_acks_outlive_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old rows may be deleted: the last ack of each source is in the log, also behind the log's own checkpoints."""
-    monkeypatch.setattr(ack_table, "CONFIGURATION", ack_table.CONFIGURATION | {"delta.checkpointInterval": "10"})
+    monkeypatch.setattr(owned_table, "CONFIGURATION", owned_table.CONFIGURATION | {"delta.checkpointInterval": "10"})
     folder = tmp_path / "acks"
     table = open_table(folder)
     assert table.append(row(500, "idle/1/s"))
@@ -268,7 +268,7 @@ def test_compaction_that_fails_does_not_stop_the_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next one does its work; meanwhile there are only more files."""
-    monkeypatch.setattr(ack_table, "COMPACT_EVERY", 10)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 10)
     folder = tmp_path / "acks"
     table = open_table(folder)
     for number in range(5):
@@ -313,8 +313,8 @@ def test_a_table_of_a_later_layout_is_refused(tmp_path: Path) -> None:
 
 def test_a_table_without_a_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions before the first release have written such."""
-    without = {name: value for name, value in ack_table.CONFIGURATION.items() if name != PROPERTY}
-    monkeypatch.setattr(ack_table, "CONFIGURATION", without)
+    without = {name: value for name, value in owned_table.CONFIGURATION.items() if name != PROPERTY}
+    monkeypatch.setattr(owned_table, "CONFIGURATION", without)
     folder = tmp_path / "acks"
     message = f"^ack table {folder} has no flushtracker-version: a version before 0.1.0, or another program, wrote it; "
     for _ in range(2):
