@@ -12,6 +12,7 @@ from typing import Any, Final, get_type_hints
 
 from msgspec.json import schema
 
+from flushtracker.operate.status.status_output import StatusOutput
 from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.document import VERSION, Document, StatusObject, described
 from flushtracker.status.http.metrics import metric_families
@@ -45,6 +46,7 @@ _GROUPS: Final[Mapping[str, Collection[str]]] = {
     **{f"Of `{name}`:": (name,) for name in ("track", "write", "serve", "capture")},
 }
 """The tables of metrics by the line before them: the programs that have all of its metrics, without those above."""
+_DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SEEDS: Final = 30
 """So many random documents have a sample of each metric."""
 _LSN: Final = {"type": "string", "pattern": "^(0|[1-9A-F][0-9A-F]{0,7})/(0|[1-9A-F][0-9A-F]{0,7})$"}
@@ -55,6 +57,8 @@ def files() -> Iterator[tuple[Path, str]]:
     for name, (kind, title) in DOCUMENTS.items():
         whole = json.dumps(_schema(kind, title), indent=2, ensure_ascii=False)
         yield DOCS / "schemas" / f"status_{name}.json", f"{whole}\n"
+    whole = json.dumps(_command_schema(), indent=2, ensure_ascii=False)
+    yield DOCS / "schemas" / "status_command.json", f"{whole}\n"
     yield DOCS / "status.md", _page((DOCS / "status.md").read_text())
 
 
@@ -106,11 +110,39 @@ def _metrics(make: Callable[[Random], ProgramStatus]) -> dict[str, str]:
 
 
 def _schema(kind: type[Document], title: str) -> dict[str, Any]:
+    head = {
+        "$schema": _DRAFT,
+        "title": f"The status of {title}, version {VERSION}",
+        "description": f"What /status.json of flushtracker {kind.__struct_config__.tag} answers. "
+        "Readers ignore unknown keys. docs/status.md explains it.",
+    }
+    return {**head, **_objects(kind)}
+
+
+def _command_schema() -> dict[str, Any]:
+    """The schema of ``flushtracker status --json``; the programs' documents in it have schemas of their own."""
+    head = {
+        "$schema": _DRAFT,
+        "title": "Output of flushtracker status --json",
+        "description": "One object on one line; with --watch, one line for each look. Times are milliseconds since "
+        "1970, LSNs are PostgreSQL's texts. Later releases may add keys.",
+    }
+    found = _objects(StatusOutput)
+    elsewhere = {kind.__name__: f"status_{name}.json" for name, (kind, _) in DOCUMENTS.items()}
+    elsewhere["SlotStatus"] = "status_capture.json#/$defs/SlotStatus"
+    ours = {each.__name__ for each in _kinds(StatusOutput) if not each.__module__.endswith("_status")}
+    own = json.dumps({name: each for name, each in found["$defs"].items() if name in ours})
+    for name, reference in elsewhere.items():
+        own = own.replace(f'"#/$defs/{name}"', f'"{reference}"')
+    return {**head, "$ref": found["$ref"], "$defs": json.loads(own)}
+
+
+def _objects(kind: type[StatusObject]) -> dict[str, Any]:
     found = schema(kind, schema_hook=lambda _: dict(_LSN))
     for each in _kinds(kind):
         of_object = found["$defs"][each.__name__]
         properties = {"version": {"const": VERSION}, **of_object["properties"]}
-        if not issubclass(each, Document):
+        if not issubclass(each, Document | StatusOutput):
             del properties["version"]
         for field in described(each):
             if field.key not in properties:  # It is a described property.
@@ -120,13 +152,7 @@ def _schema(kind: type[Document], title: str) -> dict[str, Any]:
             properties[field.key]["description"] = _sentence(field.text)
             properties[field.key].pop("default", None)
         of_object |= {"properties": properties, "required": [*properties]}
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"The status of {title}, version {VERSION}",
-        "description": f"What /status.json of flushtracker {kind.__struct_config__.tag} answers. "
-        "Readers ignore unknown keys. docs/status.md explains it.",
-    }
-    return {**head, **found}
+    return found
 
 
 def _kinds(kind: type[StatusObject]) -> Iterator[type[StatusObject]]:

@@ -1,11 +1,34 @@
 """``Finding``: something that is wrong, for the command, the page and the log; with the thresholds."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
+
+from flushtracker.status.document import StatusObject, about
 
 Part: TypeAlias = Literal["postgres", "capture", "job", "acks", "others", "limits", "upgrade"]
 """The subject of a finding."""
+
+_SlotKind = Literal["postgres_silent", "slot_missing", "slot_lost", "slot_unreserved", "slot_inactive"]
+_CaptureKind = Literal["capture_silent", "shapes_ended", "shapes_evicted", "shapes_refused", "shapes_waiting"]
+_JobKind = Literal["job_not_asked", "job_silent", "job_not_ready", "job_unaware", "job_behind", "batch_long"]
+_AckKind = Literal["transaction_open", "source_set_aside", "acks_unreadable", "ack_not_confirmed", "shapes_held"]
+_WriterKind = Literal["writers_not_ready", "writers_batch_long", "writers_behind", "writers_gap", "upkeep_failing"]
+_SnapshotKind = Literal["snapshots_blocked", "snapshots_stuck", "snapshots_failing", "snapshots_not_taken"]
+_OtherKind = Literal["program_silent", "serve_not_ready", "serve_errors"]
+_LimitKind = Literal["max_retained", "max_age", "restart_lsn_held", "nothing_to_confirm"]
+_UpgradeKind = Literal[
+    "upgrade_on_standby",
+    "upgrade_keeps_no_slots",
+    "upgrade_has_writers",
+    "upgrade_unconfirmed",
+    "upgrade_other_slots",
+    "upgrade_no_free_slot",
+    "upgrade_not_sealed",
+]
+Kind: TypeAlias = Literal[
+    _SlotKind, _CaptureKind, _JobKind, _AckKind, _WriterKind, _SnapshotKind, _OtherKind, _LimitKind, _UpgradeKind
+]
+"""What is wrong, for programs; ``shapes_held`` is only on the page."""
 
 WRONG: Final = 1
 """The exit code for something that an operator must act on."""
@@ -15,7 +38,7 @@ BATCH_MS: Final = 120_000
 """A normal batch takes less time."""
 
 _SEE: Final = "what-you-see-and-what-to-do"
-_SECTIONS: Final[Mapping[str, str]] = {
+_SECTIONS: Final[Mapping[Kind, str]] = {
     "slot_lost": "flushtrackerslotlost",
     "slot_unreserved": "flushtrackerslotunreserved",
     "slot_inactive": "flushtrackercapturedisconnected",
@@ -43,37 +66,23 @@ _UNSOUND: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """``kind`` is for programs, ``text`` for people; ``remedy`` is empty if there is none.
+class Finding(StatusObject, frozen=True):
+    """Something that is wrong, or explains a figure; docs/operating.md lists the kinds."""
 
-    The text does not begin with a name, because the page capitalises it. ``exit_code`` is that of ``flushtracker
-    status``, 0 if it only explains a figure. ``holds_shapes``: it may be why shapes are pending, whichever they are.
-    ``is_failure``: it does not pass by itself.
-    """
-
-    part: Part
-    kind: str
-    text: str
-    remedy: str = ""
-    exit_code: int = 0
-    holds_shapes: bool = False
-    is_failure: bool = False
+    part: Annotated[Part, about("what it is about")]
+    kind: Annotated[Kind, about("what it is, for programs")]
+    # It does not begin with a name, because the page capitalises it.
+    text: Annotated[str, about("what it is, for people")]
+    remedy: Annotated[str, about("what to do; empty if there is nothing")] = ""
+    exit_code: Annotated[
+        int, about("the command's exit code for it; 0 if it explains a figure, and is no failure by itself")
+    ] = 0
+    holds_shapes: Annotated[bool, about("whether it may be why shapes are pending, whichever they are")] = False
+    is_failure: Annotated[bool, about("whether it does not pass by itself")] = False
 
     @property
-    def section(self) -> str | None:
+    def section(self) -> Annotated[str | None, about("the section of the runbook, if it has one")]:
         return _SECTIONS.get(self.kind)
-
-    def to_json(self) -> dict[str, str | bool | None]:
-        """The finding as JSON for the page."""
-        return {
-            "kind": self.kind,
-            "text": self.text,
-            "remedy": self.remedy or None,
-            "section": self.section,
-            "holds_shapes": self.holds_shapes,
-            "is_failure": self.is_failure,
-        }
 
 
 def are_holders_true(findings: Iterable[Finding]) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 from flushtracker.config.units import seconds_text
 from flushtracker.errors import StatusError, listed
 from flushtracker.status.capture_status import CaptureStatus, EndedShape
-from flushtracker.status.finding import BATCH_MS, RECORDS_BEHIND, WRONG, Finding
+from flushtracker.status.finding import BATCH_MS, RECORDS_BEHIND, WRONG, Finding, Kind
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.serve_status import ServeStatus
 from flushtracker.status.shapes_remedy import shapes_command
@@ -129,7 +129,7 @@ def _serving(status: ServeStatus) -> Iterator[Finding]:
         yield Finding("others", "serve_errors", f"the HTTP server refused {errors}{problem}", remedy)
 
 
-def _stuck(kind: str, text: str, remedy: str) -> Finding:
+def _stuck(kind: Kind, text: str, remedy: str) -> Finding:
     code = StatusError.exit_code
     return Finding("others", kind, text, remedy, holds_shapes=True, is_failure=True, exit_code=code)
 

@@ -1,14 +1,13 @@
 """``UpgradeFacts``: the facts that decide whether pg_upgrade keeps a slot, and what is missing for that."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Final
 
 from flushtracker.config.units import bytes_text
 from flushtracker.errors import PostgresError, listed
 from flushtracker.status.capture_status import SlotStatus
-from flushtracker.status.document import lsn_to_json
-from flushtracker.status.finding import Finding
+from flushtracker.status.document import Lsn, Natural, StatusObject, about
+from flushtracker.status.finding import Finding, Kind
 
 KEEPS_SLOTS_SINCE: Final = 17
 """The first major version from which pg_upgrade keeps logical slots."""
@@ -16,36 +15,25 @@ FREE_A_SLOT: Final = "drop a slot that nobody needs, or raise max_replication_sl
 _NOT_YET: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class UpgradeFacts:
-    """The server's major ``version``, and WAL that may be unconfirmed.
+class UpgradeFacts(StatusObject, frozen=True, rename={"version": "server_version"}):
+    """The facts about a server and the WAL that may be unconfirmed."""
 
-    ``written_lsn`` is the end of its WAL, flushed or not; ``None`` on a standby. ``free_slots`` is how many more slots
-    it may have. ``other_slots`` are logical slots of the whole server that are not confirmed up to there, or are lost,
-    and are neither seals nor sealed. ``sealed_lsn`` is where the slot is sealed
-    (:mod:`flushtracker.postgres.upgrade_seal`), if it is.
-    """
-
-    version: int
-    is_standby: bool
-    written_lsn: int | None
-    open_transactions: int
-    prepared_transactions: int
-    free_slots: int
-    other_slots: tuple[str, ...]
-    sealed_lsn: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "server_version": self.version,
-            "is_standby": self.is_standby,
-            "written_lsn": lsn_to_json(self.written_lsn),
-            "open_transactions": self.open_transactions,
-            "prepared_transactions": self.prepared_transactions,
-            "free_slots": self.free_slots,
-            "other_slots": list(self.other_slots),
-            "sealed_lsn": lsn_to_json(self.sealed_lsn),
-        }
+    version: Annotated[int, about("the server's major version")]
+    is_standby: Annotated[bool, about("whether the server is a standby")]
+    written_lsn: Annotated[Lsn | None, about("the end of the WAL, flushed or not; `null` on a standby")]
+    open_transactions: Annotated[Natural, about("how many transactions are open that write")]
+    prepared_transactions: Annotated[Natural, about("how many are prepared")]
+    free_slots: Annotated[int, about("how many more slots the server may have")]
+    other_slots: Annotated[
+        tuple[str, ...],
+        about(
+            "logical slots of the whole server that are not confirmed up to there, or lost, and are neither seals nor "
+            "sealed"
+        ),
+    ]
+    sealed_lsn: Annotated[
+        Lsn | None, about("where `capture --before-upgrade` has sealed the slot; `null` if it has not")
+    ]
 
 
 def upgrade_findings(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Finding]:
@@ -99,5 +87,5 @@ def upgrade_findings(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Finding]
         )
 
 
-def _finding(kind: str, text: str, remedy: str, exit_code: int = _NOT_YET) -> Finding:
+def _finding(kind: Kind, text: str, remedy: str, exit_code: int = _NOT_YET) -> Finding:
     return Finding("upgrade", kind, text, remedy, exit_code)

@@ -1,12 +1,12 @@
 """Findings and lines about the programs other than the tracking job and capture."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
 from flushtracker.errors import StatusError, listed
 from flushtracker.operate.status.overview import Overview
+from flushtracker.status.document import replace
 from flushtracker.status.finding import Finding
 from flushtracker.status.program_findings import program_findings
 from flushtracker.status.serve_status import ServeStatus

@@ -11,10 +11,10 @@ from typing import Final
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.config.status_config import is_status_url
 from flushtracker.errors import ConfigError
-from flushtracker.operate.status.overview_json import overview_json
 from flushtracker.operate.status.overview_text import overview_lines
 from flushtracker.operate.status.screen import Screen, terminal_width
 from flushtracker.operate.status.slot_view import SlotView
+from flushtracker.operate.status.status_output import status_output
 from flushtracker.operate.status.verdict import Limits, Verdict, judge
 from flushtracker.process.program import StopRequest
 
@@ -82,7 +82,7 @@ class _Printer:
         overview = self._view.query()
         verdict = judge(overview, self._limits, self._config_arguments)
         if self._is_json:
-            return [json.dumps(overview_json(overview, verdict))], verdict
+            return [json.dumps(status_output(overview, verdict).to_json())], verdict
         width = terminal_width()
         return overview_lines(overview, verdict, width=width, config_arguments=self._config_arguments), verdict
 

@@ -5,7 +5,7 @@ ack table (5).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from flushtracker.config.units import bytes_text, seconds_text
@@ -18,6 +18,7 @@ from flushtracker.operate.status.other_programs import (
 )
 from flushtracker.operate.status.overview import Overview, acked_at_ms
 from flushtracker.status.ack_findings import idle_cause, job_finding, long_batch, slot_findings
+from flushtracker.status.document import replace
 from flushtracker.status.finding import WRONG, Finding
 from flushtracker.status.job_status import Holder
 from flushtracker.status.upgrade_facts import upgrade_findings

@@ -1,10 +1,10 @@
 """When a drain seals the slot, and what it waits for, without a server."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from flushtracker.capture.source import upgrade_drain
 from flushtracker.capture.source.upgrade_drain import UpgradeDrain
@@ -14,7 +14,7 @@ from flushtracker.status.upgrade_facts import UpgradeFacts
 from tests.support.slot_overviews import FACTS, slot
 from tests.support.status_pages import ACK
 
-UNSEALED = replace(FACTS, sealed_lsn=None)
+UNSEALED = structs.replace(FACTS, sealed_lsn=None)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_seal_past_what_was_compared_is_dropped(steps: list[str], monkeypatch:
 
 def test_a_server_without_a_free_slot_is_refused_at_once(steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only when everything is confirmed and the applications have long been stopped."""
-    see(monkeypatch, replace(UNSEALED, free_slots=0, open_transactions=1))
+    see(monkeypatch, structs.replace(UNSEALED, free_slots=0, open_transactions=1))
     with pytest.raises(PostgresError, match=r"no free slot for the seal of slot shapes: .* max_replication_slots"):
         drain(steps).is_done()
     assert steps == []

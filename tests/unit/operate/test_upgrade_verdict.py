@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from flushtracker.operate.status.overview import Overview
 from flushtracker.operate.status.overview_text import overview_lines
@@ -34,7 +35,7 @@ def test_it_is_safe_once_all_is_confirmed_and_nothing_is_open() -> None:
 
 def test_a_sealed_slot_is_safe_whatever_the_server_writes_by_itself() -> None:
     """As at its checkpoints, which pg_upgrade accepts. A capture that is started would drop the seal."""
-    found = seen(replace(FACTS, written_lsn=ACK + 500, free_slots=0), job=NO_JOB, slot=slot(is_active=False))
+    found = seen(structs.replace(FACTS, written_lsn=ACK + 500, free_slots=0), job=NO_JOB, slot=slot(is_active=False))
     assert verdict(found) == (0, [])
     lines = overview_lines(found, judge(found, Limits()))
     assert any(
@@ -46,12 +47,12 @@ def test_a_sealed_slot_is_safe_whatever_the_server_writes_by_itself() -> None:
 @pytest.mark.parametrize(
     ("facts", "kind", "code"),
     [
-        (replace(FACTS, open_transactions=1), "upgrade_has_writers", 1),
-        (replace(FACTS, prepared_transactions=1), "upgrade_has_writers", 1),
-        (replace(FACTS, other_slots=("audit",)), "upgrade_other_slots", 1),
-        (replace(FACTS, sealed_lsn=None), "upgrade_not_sealed", 1),
-        (replace(FACTS, version=16), "upgrade_keeps_no_slots", 1),
-        (replace(FACTS, is_standby=True, written_lsn=None), "upgrade_on_standby", 7),
+        (structs.replace(FACTS, open_transactions=1), "upgrade_has_writers", 1),
+        (structs.replace(FACTS, prepared_transactions=1), "upgrade_has_writers", 1),
+        (structs.replace(FACTS, other_slots=("audit",)), "upgrade_other_slots", 1),
+        (structs.replace(FACTS, sealed_lsn=None), "upgrade_not_sealed", 1),
+        (structs.replace(FACTS, version=16), "upgrade_keeps_no_slots", 1),
+        (structs.replace(FACTS, is_standby=True, written_lsn=None), "upgrade_on_standby", 7),
     ],
 )
 def test_each_reason_not_to_upgrade_has_its_name(facts: UpgradeFacts, kind: str, code: int) -> None:
@@ -65,10 +66,10 @@ def test_each_reason_not_to_upgrade_has_its_name(facts: UpgradeFacts, kind: str,
 
 def test_what_is_to_be_done_is_in_order() -> None:
     """First nobody must write any more; only then can all be confirmed. One byte may be a commit."""
-    facts = replace(FACTS, written_lsn=ACK + 2, open_transactions=2, other_slots=("audit",), sealed_lsn=None)
+    facts = structs.replace(FACTS, written_lsn=ACK + 2, open_transactions=2, other_slots=("audit",), sealed_lsn=None)
     kinds = ["upgrade_has_writers", "upgrade_unconfirmed", "upgrade_other_slots", "upgrade_not_sealed"]
     assert verdict(seen(facts, job=IDLE)) == (1, kinds)
-    facts = replace(FACTS, free_slots=0, sealed_lsn=None)
+    facts = structs.replace(FACTS, free_slots=0, sealed_lsn=None)
     assert verdict(seen(facts, job=IDLE)) == (1, ["upgrade_no_free_slot", "upgrade_not_sealed"])
 
 

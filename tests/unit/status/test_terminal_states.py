@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from flushtracker.errors import StatusError
 from flushtracker.operate.status.overview import Overview
-from flushtracker.operate.status.overview_json import overview_json
 from flushtracker.operate.status.overview_text import overview_lines
+from flushtracker.operate.status.status_output import status_output
 from flushtracker.operate.status.timed_call import CallResult
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.capture_status import CaptureStatus, EndedShape, Eviction, RefusedShape, WaitingShapes
@@ -125,7 +125,7 @@ def test_status_prints_it_with_a_remedy_and_fails(name: str) -> None:
     (line,) = (line for line in lines if problem.text in line)
     assert _SHAPE in line
     assert f"remedy: {problem.remedy}" in lines
-    listed = json.loads(json.dumps(overview_json(seen, verdict)))["verdict"]["findings"]
+    listed = json.loads(json.dumps(status_output(seen, verdict).to_json()))["verdict"]["findings"]
     assert (state.kind, problem.remedy, 1) in [(each["kind"], each["remedy"], each["exit_code"]) for each in listed]
 
 
