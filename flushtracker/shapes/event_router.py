@@ -25,16 +25,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError, first_of
-from flushtracker.shapes.collected_items import ShapePart, collect_items
 from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.shapes.log_items import ShapePart, collect_items
 from flushtracker.shapes.partition_map import TableKey
 from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments
 from flushtracker.shapes.routed_tables import RoutedTables
-from flushtracker.shapes.routed_transaction import RoutedTransaction, continued_transaction
+from flushtracker.shapes.routed_transaction import (
+    RoutedTransaction,
+    Truncation,
+    continued_transaction,
+    partial_truncation,
+)
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_index import ShapeIndex
 from flushtracker.shapes.shape_parts import parts_of
-from flushtracker.shapes.truncation import Truncation, partial_truncation
 from flushtracker.wal.changes import TransactionFragment, UserType
 from flushtracker.wal.log_offset import LogOffset
 

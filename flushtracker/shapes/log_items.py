@@ -19,11 +19,34 @@ An update that changes the key is a delete at ``(tx, op)`` and an insert at ``(t
 cannot express that a row has moved. The insert's unchanged TOAST columns are filled in from the old row if that is
 known. If it is not (the table is not ``REPLICA IDENTITY FULL``), the insert would lack them permanently, so it is an
 error that ends the shape. The same applies to an update that moves a row into the shape.
+
+The items of a change are built once for all shapes of the same form
+(:attr:`~flushtracker.shapes.shape.BoundShape.item_form`), which share them.
 """
 
+from collections import ChainMap
+from collections.abc import Hashable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError
 from flushtracker.shapes.item_key import key_values
+from flushtracker.shapes.partition_map import PartitionMap
+from flushtracker.shapes.routed_tables import Route, RoutedTables
+from flushtracker.shapes.routed_transaction import RoutedTransaction, Truncation, truncated
 from flushtracker.shapes.shape import BoundShape, filled_new_row
-from flushtracker.wal.changes import Change, Delete, Insert, LogItem, Row, Truncate, Update
+from flushtracker.wal.changes import (
+    Change,
+    Delete,
+    Insert,
+    LogItem,
+    Relation,
+    Row,
+    TransactionFragment,
+    Truncate,
+    Update,
+    change_bytes,
+)
 from flushtracker.wal.log_offset import LogOffset
 
 
@@ -87,3 +110,116 @@ def _key(shape: BoundShape, change: Change, row: Row) -> str:
 
 def _chosen(shape: BoundShape, row: Row) -> Row:
     return row if shape.has_all_columns else {name: row[name] for name in shape.columns if name in row}
+
+
+FEW_SHAPES: Final = 16
+"""Below this many shapes, measuring a change would cost more than a few percent of routing it."""
+
+
+@dataclass(slots=True)
+class ShapePart:
+    items: list[LogItem] = field(default_factory=list)
+    change_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedItems:
+    """Each shape's part of the first ``count`` changes, the truncations that they altered, and the failures."""
+
+    parts: Mapping[str, ShapePart]
+    truncations: Mapping[str, Truncation]
+    failures: dict[str, FlushtrackerError]
+    count: int
+
+
+def collect_items(
+    tables: RoutedTables, transaction: RoutedTransaction, fragment: TransactionFragment, most_bytes: int | None
+) -> CollectedItems:
+    """Collect the items of changes until they reach ``most_bytes``, or of all; no state is changed.
+
+    Raises:
+        FlushtrackerError: an error that does not concern single shapes.
+    """
+    truncations = ChainMap({}, transaction.truncations)
+    collector = _Collector(tables.partitions, truncations)
+    relation: Relation | None = None
+    routes: Sequence[Route] = ()
+    items_bytes, count = 0, 0
+    for change in fragment.changes:
+        count += 1
+        if change.relation is not relation:
+            relation = change.relation
+            routes = tables.routes(change, fragment.lsn)
+        shapes = collector.collect(change, routes, fragment.lsn)
+        if most_bytes is not None and shapes >= FEW_SHAPES:
+            items_bytes += shapes * change_bytes(change)
+            if items_bytes >= most_bytes:
+                break
+    return CollectedItems(collector.parts, truncations.maps[0], collector.failures, count)
+
+
+class _Collector:
+    """The parts and the failures so far; updates ``truncations``."""
+
+    def __init__(self, partitions: PartitionMap, truncations: MutableMapping[str, Truncation]) -> None:
+        self.parts: dict[str, ShapePart] = {}
+        self.failures: dict[str, FlushtrackerError] = {}
+        self._partitions = partitions
+        self._truncations = truncations
+
+    def collect(self, change: Change, routes: Sequence[Route], lsn: int) -> int:
+        """Add the items of a change in a transaction that commits at ``lsn``; return how many shapes have some."""
+        shapes = 0
+        made: dict[Hashable, tuple[LogItem, ...]] = {}
+        for route in routes:
+            has_partitions = bool(self._partitions.of(route.table))
+            for candidate in route.index.candidates(change, lsn):
+                shape_id = candidate.shape_id
+                if shape_id in self.failures:
+                    continue
+                try:
+                    bound = candidate.bound_to(route.index.relation)
+                    own = bound.filter(change)
+                    if own is None or (has_partitions and not self._has_effect(bound, change, route)):
+                        continue
+                    if len(routes) > 1:
+                        self._require_first(bound, change)
+                    form = type(own), bound.item_form
+                    items = made.get(form) or made.setdefault(form, _items(bound, own))
+                except (ShapeError, DecodeError) as error:
+                    self.failures[shape_id] = error
+                    continue
+                part = self.parts.get(shape_id)
+                if part is None:
+                    part = self.parts[shape_id] = ShapePart()
+                part.items.extend(items)
+                part.change_count += 1
+                shapes += 1
+        return shapes
+
+    def _has_effect(self, bound: BoundShape, change: Change, route: Route) -> bool:
+        """Whether a change of a partitioned table or its partition affects the shape; updates ``truncations``."""
+        if bound.definition.keys_have_partitions:
+            return True
+        shape_id, table, relation = bound.definition.id, route.table, route.relation
+        joined = None if relation == table else self._partitions.at(table, change.offset.tx_offset)
+        before = self._truncations.get(shape_id, Truncation())
+        self._truncations[shape_id], has_effect = truncated(before, change, relation, joined)
+        return has_effect
+
+    def _require_first(self, bound: BoundShape, change: Change) -> None:
+        """Raise ``ShapeError`` if the shape already has the change through another of its tables."""
+        part = self.parts.get(bound.definition.id)
+        if part is not None and part.items[-1].offset >= change.offset:
+            table, relation = (".".join(each) for each in (bound.definition.table, change.relation.table))
+            raise ShapeError(
+                f"shape {bound.definition.id!r}: {relation} was attached to table {table}, or to one that has its rows "
+                "too, and the shape reads both, while a row can be in its log only once"
+            )
+
+
+def _items(bound: BoundShape, own: Change) -> tuple[LogItem, ...]:
+    """The items of a change for a shape of this form, at least one."""
+    if bound.enums:
+        bound.require_labels(own)
+    return log_items(bound, own)

@@ -9,7 +9,8 @@ row under FULL, else the key. Without a replica identity the server allows no up
 needed. If a relation's identity lacks a column that the shape must know of old rows, as in a new partition, its inserts
 are still routed; its first update or delete is refused.
 
-A partition's changes count as changes of its parent table, except TRUNCATE (:mod:`~flushtracker.shapes.truncation`).
+A partition's changes count as changes of its parent table, except TRUNCATE
+(:mod:`~flushtracker.shapes.routed_transaction`).
 
 Key columns follow the order of ``primary_key``, or without one the relation's order. With partitions, whose column
 orders may differ, they are then sorted by name.
@@ -67,7 +68,7 @@ class BoundShape:
 
         When an update becomes an insert, its unchanged TOAST columns are filled in if the old row is known, and absent
         otherwise. TRUNCATE passes regardless of ``where``; the caller checks whether that of a partition has an effect
-        (:func:`~flushtracker.shapes.truncation.truncated`).
+        (:func:`~flushtracker.shapes.routed_transaction.truncated`).
 
         Raises:
             ShapeError: the change has an old row, and old rows lack columns that the shape must know of them.

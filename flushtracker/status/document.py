@@ -180,3 +180,15 @@ def lsn_from_json(kind: Any, text: Any) -> Any:
 
 replace: Final = structs.replace
 """A copy with other values."""
+
+
+_MOST: Final = 500
+
+
+def bounded(text: str) -> str:
+    """The text, truncated to 500 characters: a library's error may contain a whole response.
+
+    >>> bounded("x" * 501) == "x" * 499 + "…", bounded("x" * 500) == "x" * 500
+    (True, True)
+    """
+    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"

@@ -5,8 +5,7 @@ from heapq import nlargest
 from typing import Final
 
 from flushtracker.process.clock import now_ms
-from flushtracker.status.bounded_text import bounded
-from flushtracker.status.document import replace
+from flushtracker.status.document import bounded, replace
 from flushtracker.status.snapshot_status import (
     MOST_SHAPES,
     AttemptStatus,

@@ -13,8 +13,7 @@ from flushtracker.process.clock import now_ms
 from flushtracker.shape_log.snapshot.live_snapshot_status import LiveSnapshotStatus
 from flushtracker.shape_log.table.upkeep import UpkeepReport
 from flushtracker.spark.live_query import LiveQuery
-from flushtracker.status.bounded_text import bounded
-from flushtracker.status.document import replace
+from flushtracker.status.document import bounded, replace
 from flushtracker.status.write_status import (
     MOST_LISTED,
     Failure,

@@ -33,10 +33,10 @@ from flushtracker.shape_log.write.log_ends import (
     unknown_ends,
 )
 from flushtracker.shape_log.write.notifier import open_notifier
+from flushtracker.shape_log.write.read_offsets import topic_offsets
 from flushtracker.shape_log.write.rows import NO_SHAPE, to_write_rows
 from flushtracker.shape_log.write.shape_counts import with_own_flushes
 from flushtracker.shape_log.write.stored_rows import store_function
-from flushtracker.shape_log.write.topic_offsets import topic_offsets
 from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin

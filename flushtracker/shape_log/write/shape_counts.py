@@ -7,7 +7,7 @@ from heapq import nlargest, nsmallest
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.shape_snapshot import ShapeKey
-from flushtracker.status.bounded_text import bounded
+from flushtracker.status.document import bounded
 from flushtracker.status.write_status import MOST_LISTED, ShapeNote, SourceShapes
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import LOG_WRITER

@@ -1,19 +1,32 @@
-"""``flushtracker demo``: runs the demo with a live view."""
+"""``flushtracker demo``: runs the demo with a live view.
+
+At the end, once everything is acknowledged, each folded shape log must equal its query.
+"""
 
 import argparse
 import math
 import shlex
 import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
+from flushtracker.capture.capture_config import CaptureConfig
+from flushtracker.errors import ConfigError, FlushtrackerError
 from flushtracker.operate.status.slot_view import SlotView
+from flushtracker.postgres.connection import connect
+from flushtracker.postgres.shape_rows import shape_rows
 from flushtracker.process.program import StopRequest
-from flushtracker.trials.demo.final_check import await_ack, await_snapshots, check_shapes
+from flushtracker.shape_log.table.reader import ShapeLogReader
+from flushtracker.shape_log.table.shape_finder import ShapeFinder
+from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.trials.demo.services import LOG, Demo
 from flushtracker.trials.demo.view import view
+from flushtracker.trials.recordings.verify import differences
 
 _PERIOD_S: Final = 1.0
 _ADD_SHAPE_AFTER_S: Final = 20.0
@@ -87,3 +100,62 @@ def _command(*words: str | Path) -> str:
 
 def _print_status(line: str) -> None:
     print(f"flushtracker demo: {line}", flush=True)
+
+
+_TIMEOUT_S: Final = 90.0
+_POLL_S: Final = 0.2
+
+
+def await_ack(view: SlotView, raise_failure: Callable[[], None]) -> None:
+    """Wait until everything that the server has written so far is acknowledged; raises ``FlushtrackerError``."""
+    written_lsn: int | None = None
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        overview = view.query()
+        if overview.slot.error is not None:
+            raise overview.slot.error
+        # Capture may not have created the slot yet.
+        if written_lsn is None and overview.slot.value is not None:
+            written_lsn = overview.slot.value.written_lsn
+        if written_lsn is not None and overview.ack_lsn is not None and overview.ack_lsn >= written_lsn - 1:
+            return
+        raise_failure()
+        if time.monotonic() > deadline:
+            holders = () if overview.job_source is None else overview.job_source.holders
+            held = f"; held back by {holders[0].shape_id}" if holders else ""
+            raise FlushtrackerError(f"what was written last is not acknowledged after {_TIMEOUT_S:.0f} s{held}")
+        time.sleep(_POLL_S)
+
+
+def await_snapshots(config: CaptureConfig, log: Path, raise_failure: Callable[[], None]) -> None:
+    """Wait until the writers know every shape and have its snapshot; raises ``FlushtrackerError``."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    finder = ShapeFinder(str(log))
+    for definition in load_shapes(config.shapes):
+        while (reason := _reason_not_to_read(finder, definition.id)) is not None:
+            raise_failure()
+            if time.monotonic() > deadline:
+                raise FlushtrackerError(f"after {_TIMEOUT_S:.0f} s: {reason}")
+            time.sleep(_POLL_S)
+
+
+def _reason_not_to_read(finder: ShapeFinder, shape_id: str) -> ConfigError | None:
+    try:
+        finder.find_rows(shape_id, None, None, typed=False, even_if_ended=False)
+    except ConfigError as error:
+        return error
+    return None
+
+
+def check_shapes(config: CaptureConfig, log: Path) -> str:
+    """Compare every shape of the demo; returns the result as text, or raises ``FlushtrackerError`` if one differs."""
+    shapes = {definition.id: definition for definition in load_shapes(config.shapes)}
+    count = 0
+    with closing(connect(config.postgres.connection)) as connection:
+        for shape_id, rows, difference in differences(
+            ShapeLogReader(str(log)), shapes, partial(shape_rows, connection)
+        ):
+            count += rows
+            if difference is not None:
+                raise FlushtrackerError(f"shape {shape_id} differs from its table: {difference}")
+    return f"{len(shapes)} shapes: folding each log gives its query over the table, {count:,} rows in all"

@@ -14,8 +14,7 @@ from flushtracker.process.new_folder import new_folder
 from flushtracker.process.program import StopRequest, log_to_stderr, print_status
 from flushtracker.trials.loop_trial.bank_workload import TOTAL
 from flushtracker.trials.loop_trial.history import RULES, History
-from flushtracker.trials.loop_trial.play import WEIGHTS, Plan, play
-from flushtracker.trials.loop_trial.programs import Programs
+from flushtracker.trials.loop_trial.play import WEIGHTS, Plan, Programs, play
 from flushtracker.trials.loop_trial.trial_resources import TrialResources
 from flushtracker.trials.loop_trial.trial_setup import Part, create_setup
 from flushtracker.wal.lsn import format_lsn

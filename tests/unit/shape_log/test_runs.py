@@ -24,8 +24,7 @@ from flushtracker.shape_log.merge_plan import MIB, MergeSettings
 from flushtracker.shape_log.table.columns import SCHEMA, SEARCHED
 from flushtracker.shape_log.table.files import LogFile, LogFiles, by_run
 from flushtracker.shape_log.table.log_table import create_shape_log
-from flushtracker.shape_log.table.merge import sort
-from flushtracker.shape_log.table.runs import Runs
+from flushtracker.shape_log.table.runs import Runs, sort
 from tests.support.seeds import seeds
 from tests.support.shape_log_rows import SOURCE, Row, arrow, item
 

@@ -7,7 +7,7 @@ from itertools import groupby
 import pyarrow as pa
 import pytest
 
-from flushtracker.shape_log.table.merge import cut, merged, sort, sorted_blocks
+from flushtracker.shape_log.table.runs import cut, merged, sort, sorted_blocks
 from tests.support.shape_log_rows import arrow, item
 
 _ANY_BYTES = 1 << 40

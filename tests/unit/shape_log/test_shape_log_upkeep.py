@@ -25,9 +25,8 @@ from flushtracker.shape_log.table import log_table as shape_log
 from flushtracker.shape_log.table import upkeep as shape_log_upkeep
 from flushtracker.shape_log.table.files import LogFile, LogFiles, RunPart, by_run
 from flushtracker.shape_log.table.log_table import create_shape_log
-from flushtracker.shape_log.table.merge import sort
 from flushtracker.shape_log.table.reader import read_shape, read_shape_log
-from flushtracker.shape_log.table.runs import Runs
+from flushtracker.shape_log.table.runs import Runs, sort
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.sample_registry import register, shape_entry, taken

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flushtracker.shapes.collected_items import FEW_SHAPES
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.event_router import EventRouter
+from flushtracker.shapes.log_items import FEW_SHAPES
 from flushtracker.shapes.routed_fragment import RoutedFragment, RoutedFragments
 from flushtracker.wal.changes import (
     Change,

@@ -5,8 +5,8 @@ import pytest
 from flushtracker.errors import DecodeError, ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.partition_map import PartitionMap
+from flushtracker.shapes.routed_transaction import Truncation, truncated
 from flushtracker.shapes.shape import Shape
-from flushtracker.shapes.truncation import Truncation, truncated
 from flushtracker.wal.changes import Change, Column, Delete, Insert, Relation, Row, Truncate, Update
 from tests.support.tables import (
     EVENTS_P0,

@@ -14,7 +14,7 @@ from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
 from flushtracker.shape_log.snapshot_reader import SnapshotReader
 from flushtracker.trials.conformance.rows_judge import RowsJudge, shown
-from flushtracker.trials.conformance.simulated_snapshots import SimulatedSnapshots
+from flushtracker.trials.conformance.simulated_capture import SimulatedSnapshots
 from flushtracker.trials.conformance.simulated_source import SimulatedConnection, SimulatedSource
 from flushtracker.trials.conformance.simulated_table import Rows, rows_after
 from flushtracker.wal.changes import LogItem
