@@ -92,7 +92,10 @@ class CaptureLoop:
         )
         self._evictor: Evictor | None = None
         self._opening = SourceOpening(
-            *(config.kafka, self._publisher, self._source_of, stop),
+            config.kafka,
+            self._publisher,
+            self._source_of,
+            stop,
             lambda: TopicReader(config.kafka),
             Succession(new_epoch, upgraded_from),
         )
@@ -192,7 +195,9 @@ class CaptureLoop:
             tables.hold_slot(identity.pid)
             tables.standby_timeline = identity.timeline if was_standby else None
             seal = read_seal(
-                *(control, postgres.slot, postgres.publication),
+                control,
+                postgres.slot,
+                postgres.publication,
                 system_id=identity.system_id,
                 confirmed_lsn=confirmed_lsn,
             )
@@ -231,7 +236,7 @@ class CaptureLoop:
             self._status.handle_start(subscriptions, collector.counts)
             connection = CaptureConnection(source, collector, stream, sender, tables, intervals)
             drain = UpgradeDrain(
-                *(control, postgres.slot, identity.system_id, subscriptions.tables.check, subscriptions.seal)
+                control, postgres.slot, identity.system_id, subscriptions.tables.check, subscriptions.seal
             )
             connection.run(self._shapes, self._stop, self._evictor, drain if self._before_upgrade else None)
             source.release()

@@ -51,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         require_topics(config.kafka, ROLES)
     CaptureLoop(
-        *(config, stop),
+        config,
+        stop,
         new_epoch=arguments.new_epoch,
         upgraded_from=arguments.upgraded_from,
         before_upgrade=arguments.before_upgrade,

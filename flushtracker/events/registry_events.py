@@ -75,9 +75,15 @@ class ShapeEntry:
 
     def condensed(self) -> "ShapeEntry":
         """A removed shape's entry once nothing needs its definition."""
-        return _condensed(
-            *(self.source, self.definition.id, self.definition.incarnation, self.definition.writer),
-            *(self.removed_at, self.ended_because, self.evicted_at_ms),
+        definition = self.definition
+        return replace(
+            self,
+            definition=_condensed(definition.id, definition.incarnation, definition.writer),
+            table_oid=0,
+            starts_after=LogOffset.before_all(),
+            starts_visible=False,
+            is_condensed=True,
+            earlier_writers=(),
         )
 
     def to_json(self) -> str:
@@ -112,22 +118,8 @@ class ShapeEntry:
         return dump_json(entry)
 
 
-def _condensed(  # noqa: PLR0913, PLR0917  what is kept of an entry
-    source: str,
-    shape_id: str,
-    incarnation: int,
-    writer: str,
-    removed_at: LogOffset | None,
-    ended_because: str | None,
-    evicted_at_ms: int | None,
-) -> ShapeEntry:
-    definition = ShapeDefinition(shape_id, NO_TABLE, incarnation=incarnation, writer=writer)
-    start = LogOffset.before_all()
-    return ShapeEntry(
-        *(source, definition, 0, start, removed_at, ended_because),
-        evicted_at_ms=evicted_at_ms,
-        is_condensed=True,
-    )
+def _condensed(shape_id: str, incarnation: int, writer: str) -> ShapeDefinition:
+    return ShapeDefinition(shape_id, NO_TABLE, incarnation=incarnation, writer=writer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +269,15 @@ def parse_registry_entry(text: str | bytes) -> RegistryEntry:
             times = found.joined, found.left_at, found.lost_with, found.empty_at
             return PartitionEntry(found.source, found.table_oid, partition, *times)
         case structs.RemovedShape():
-            return _condensed(
-                *(found.source, found.shape_id, found.incarnation, found.writer),
-                *(offset_of(found.removed_at), found.ended_because, found.evicted_at_ms),
+            return ShapeEntry(
+                source=found.source,
+                definition=_condensed(found.shape_id, found.incarnation, found.writer),
+                table_oid=0,
+                starts_after=LogOffset.before_all(),
+                removed_at=offset_of(found.removed_at),
+                ended_because=found.ended_because,
+                evicted_at_ms=found.evicted_at_ms,
+                is_condensed=True,
             )
         case structs.Source():
             return _source(found)

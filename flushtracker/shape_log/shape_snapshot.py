@@ -222,7 +222,13 @@ class ShapeSnapshot:
         visible = MvccSnapshot(value.xmin, value.xmax, value.xip)
         starts_after = -1 if value.incarnation == 1 or value.starts_after is None else value.starts_after
         found = cls(
-            *(attempt, visible, value.lsn, value.next, value.folded, value.incarnation, starts_after),
+            attempt,
+            visible,
+            value.lsn,
+            value.next,
+            value.folded,
+            value.incarnation,
+            starts_after,
             made_from=None if value.folded is None else value.made_from,
         )
         if value.unseen != found.unseen:

@@ -155,7 +155,15 @@ class ShapeWriter:
         buffer = RowColumns.of_rows(LogRow(*row) for row in rows)
         seen, seen_txn, persisted, persisted_txn = (LogOffset(*offset) for offset in offsets)
         loop = WriteLoop(
-            *(FlushLimits(*limits), seen, seen_txn, persisted, persisted_txn),
-            *(chunk, chunk_bytes, buffer, buffer.payload_bytes, since_ms),
+            FlushLimits(*limits),
+            seen,
+            seen_txn,
+            persisted,
+            persisted_txn,
+            chunk,
+            chunk_bytes,
+            buffer,
+            buffer.payload_bytes,
+            since_ms,
         )
         return cls(builder, loop, removed_lsn or None, *incarnation)

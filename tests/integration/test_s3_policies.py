@@ -136,7 +136,7 @@ def _track(options: _Options, number: int) -> None:
     acks = AckTable(_uri("acks"), options)
     acks.fence_others()
     assert acks.append(AckRow(SOURCE, number, number, number, 0, None, None, _NOW)) == 1
-    acks.compact()
+    acks._owned.compact()
     row = {"batch_id": number, "place": "p", "reason": "r", "value": "v", "written_at": _NOW}
     letters.append([row], "query", number)
 

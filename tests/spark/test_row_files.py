@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from flushtracker.errors import SinkError
-from flushtracker.shape_log.spark.task_files import write_rows
+from flushtracker.shape_log.spark.row_writer import write_rows
 from flushtracker.shape_log.table.columns import SCHEMA
 from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.spark.workers import task_attempts

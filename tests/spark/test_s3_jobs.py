@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from flushtracker.delta.storage import table_rows
 from flushtracker.errors import FlushtrackerError, StateError
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
-from flushtracker.shape_log.spark.task_files import write_rows
+from flushtracker.shape_log.spark.row_writer import write_rows
 from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin

@@ -107,7 +107,7 @@ class DeltaAckRows:
 
     @property
     def rows(self) -> list[tuple[str, int]]:
-        self._reader._refresh()
+        self._reader._owned.refresh()
         rows = table_rows(self._reader._table, ["source", "ack_lsn"]).to_pylist()
         return [(row["source"], row["ack_lsn"]) for row in rows]
 

@@ -23,7 +23,7 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.process.process_end import end_process
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
-from flushtracker.shape_log.spark.task_files import write_rows
+from flushtracker.shape_log.spark.row_writer import write_rows
 from flushtracker.shape_log.table.claim import LogClaim
 from flushtracker.shape_log.table.columns import SCHEMA
 from flushtracker.shape_log.table.files import LogFiles

@@ -47,7 +47,11 @@ class ShapeLosses:
         for entry in self._registry.live_on(now.oid):
             part = self._router.part(entry.definition.id, now.oid)
             reason = reason_to_end(
-                *(part.used_columns, bound, now, part.definition.primary_key, part.filter),
+                part.used_columns,
+                bound,
+                now,
+                part.definition.primary_key,
+                part.filter,
                 can_lose_partitions=part.definition.keys_have_partitions,
             )
             if reason is None and returned:

@@ -63,7 +63,7 @@ def trimmed(entry: ShapeEntry) -> ShapeEntry:
     known = entry.definition
     definition = ShapeDefinition(known.id, NO_TABLE, incarnation=known.incarnation, writer=known.writer)
     return ShapeEntry(
-        *(entry.source, definition, 0, LogOffset.before_all(), entry.removed_at), earlier_writers=entry.earlier_writers
+        entry.source, definition, 0, LogOffset.before_all(), entry.removed_at, earlier_writers=entry.earlier_writers
     )
 
 

@@ -160,7 +160,10 @@ class Subscriptions:
         if self._source_entry is None:
             publication = self._server.check_publication()
             entry = SourceEntry(
-                *(self._source, self._first_starts_after, publication, routing_version()),
+                self._source,
+                self._first_starts_after,
+                publication,
+                routing_version(),
                 history=history,
                 holder=holder,
                 published_lsn=None if holder is None else -1,
@@ -355,7 +358,10 @@ class Subscriptions:
         # The end may be the end of the WAL, and the next commit record may start there.
         starts_after = max(starts_after, before.removed_at)
         return ShapeEntry(
-            *(self._source, definition, new.tables[0].oid, starts_after),
+            self._source,
+            definition,
+            new.tables[0].oid,
+            starts_after,
             evicted_at_ms=before.evicted_at_ms,
             earlier_writers=tuple(dict.fromkeys(each for each in before.writers if each != definition.writer)),
         )

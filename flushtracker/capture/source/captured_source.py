@@ -110,7 +110,9 @@ class CapturedSource:
                 self._prior.published_lsn, entry.starts_after.tx_offset, -1 if last_ack is None else last_ack
             )
             check_upgraded(
-                *(entry, self._seal, self.last_transaction),
+                entry,
+                self._seal,
+                self.last_transaction,
                 confirmed_lsn=confirmed_lsn,
                 known_lsn=known_lsn,
                 last_ack=last_ack,

@@ -142,7 +142,7 @@ class SourceOpening:
         return OpenedSource(source, acks, last_ack)
 
     def _fence(self, source: str, prior: PriorState, starts: Mapping[int, int], read_s: float) -> PublishFence:
-        claim = Claim(*(source, self.holder, prior.entries.source, starts, read_s), self._kafka.retry_timeout_ms / 1000)
+        claim = Claim(source, self.holder, prior.entries.source, starts, read_s, self._kafka.retry_timeout_ms / 1000)
         return PublishFence(self._open_reader, self._kafka.topics.shapes, claim, self._stop, self._publisher.abandon)
 
     def _claim(self, source: CapturedSource, fence: PublishFence, wal_end: int, connections: ExitStack) -> None:

@@ -24,7 +24,11 @@ def other_findings(overview: Overview) -> Iterator[Finding]:
             who, commands = _silent(overview)
             remedy = silent_remedy(commands)
             yield Finding(
-                *("others", "program_silent", f"{who} {answer.error}", remedy, StatusError.exit_code),
+                "others",
+                "program_silent",
+                f"{who} {answer.error}",
+                remedy,
+                StatusError.exit_code,
                 holds_shapes="write" in commands,
             )
         elif answer.value is not None:

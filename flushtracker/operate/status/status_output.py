@@ -14,14 +14,14 @@ from flushtracker.status.upgrade_facts import UpgradeFacts
 from flushtracker.tracking.acks.ack_reader import Ack
 
 
-class Answer(StatusObject, frozen=True):
+class TimedAnswer(StatusObject, frozen=True):
     """The answer of one that was queried: either what it found or an error."""
 
     at_ms: Annotated[int, about("when it has answered, or the deadline passed")]
     error: Annotated[str | None, about("why nothing was found; then the other keys have no values")]
 
 
-class ServerAnswer(Answer, frozen=True):
+class ServerAnswer(TimedAnswer, frozen=True):
     """The answer of PostgreSQL."""
 
     slot: Annotated[
@@ -30,7 +30,7 @@ class ServerAnswer(Answer, frozen=True):
     ]
 
 
-class ProgramAnswer(Answer, frozen=True):
+class ProgramAnswer(TimedAnswer, frozen=True):
     """The answer of a program at one of the URLs that were queried."""
 
     url: Annotated[str, about("its address")]
@@ -39,7 +39,7 @@ class ProgramAnswer(Answer, frozen=True):
     ]
 
 
-class JobAnswer(Answer, frozen=True):
+class JobAnswer(TimedAnswer, frozen=True):
     """The answer of the tracking job."""
 
     url: Annotated[str, about("its address")]
@@ -49,7 +49,7 @@ class JobAnswer(Answer, frozen=True):
     ]
 
 
-class CaptureAnswer(Answer, frozen=True):
+class CaptureAnswer(TimedAnswer, frozen=True):
     """The answer of capture."""
 
     status: Annotated[
@@ -67,7 +67,7 @@ class LastAck(StatusObject, frozen=True):
     blocking_shape_then: Annotated[str | None, about("the shape that held the ack at `at_ms`, not now")]
 
 
-class AcksAnswer(Answer, frozen=True):
+class AcksAnswer(TimedAnswer, frozen=True):
     """The answer of the ack table."""
 
     table: Annotated[str, about("the path of the table")]

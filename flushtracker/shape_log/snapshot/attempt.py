@@ -46,7 +46,11 @@ def take_snapshot(
     log, files = LogFiles(table, sink.storage_options), row_files(table, sink.storage_options)
     outcome = Outcome()
     with exported_table(
-        *(postgres.connection, group.source_now, group.table.table, group.table.oid, group.inner),
+        postgres.connection,
+        group.source_now,
+        group.table.table,
+        group.table.oid,
+        group.inner,
         publication=postgres.publication,
         lock_timeout_s=postgres.lock_timeout_ms / 1000,
     ) as (connection, exported):

@@ -103,7 +103,11 @@ class KafkaSnapshots:
         postgres, kafka = self._config.postgres, self._config.kafka
         with (
             exported_table(
-                *(postgres.connection, group.source_now, group.table.table, group.table.oid, group.inner),
+                postgres.connection,
+                group.source_now,
+                group.table.table,
+                group.table.oid,
+                group.inner,
                 publication=postgres.publication,
                 lock_timeout_s=postgres.lock_timeout_ms / 1000,
             ) as (connection, exported),

@@ -14,7 +14,7 @@ from flushtracker.delta.row_files import RowFiles
 from flushtracker.shape_log.snapshot.item_rows import SCHEMA as READ_SCHEMA
 from flushtracker.shape_log.snapshot.read_plan import ReadPlan
 from flushtracker.shape_log.snapshot.read_ranges import failure_of, range_failures, read_function
-from flushtracker.shape_log.spark.task_files import write_rows
+from flushtracker.shape_log.spark.row_writer import write_rows
 from flushtracker.shape_log.table.columns import SCHEMA
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_text
 from flushtracker.wal.log_offset import LogOffset

@@ -265,7 +265,12 @@ class ShapeFinder:
         others = (end.snapshot for name, end in ends.items() if name != source)
         had_snapshot = any(each is not None and each.is_taken for each in others)
         shape = FoundShape(
-            *(self._version_read, source, shape_id, *ends.get(source, ShapeEnd()), entry, table),
+            self._version_read,
+            source,
+            shape_id,
+            *ends.get(source, ShapeEnd()),
+            entry,
+            table,
             had_snapshot=had_snapshot,
             inner=tables[1:],
         )

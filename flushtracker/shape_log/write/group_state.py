@@ -153,7 +153,10 @@ def _misread(source: str) -> DecodeError:
 
 def _shape_row(source: str, batch: ShapeBatch) -> _Row:
     return _row(
-        *(SHAPE, source, batch.shape_id, batch.notified),
+        SHAPE,
+        source,
+        batch.shape_id,
+        batch.notified,
         rows=len(batch.rows),
         reason=batch.gap,
         commit_timestamp=batch.rows.last_commit_timestamp,

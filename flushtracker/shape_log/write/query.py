@@ -126,7 +126,9 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
         rows = to_write_rows(streams.read(RecoveryPlan()), config.state.shape_groups)
         written = rows.groupBy("source", "shape_group").applyInPandasWithState(
             write_function(settings, config.state.shape_groups),
-            *(OUTPUT_SCHEMA, STATE_SCHEMA, "update"),
+            OUTPUT_SCHEMA,
+            STATE_SCHEMA,
+            "update",
             "ProcessingTimeTimeout" if settings.hold else "NoTimeout",
         )
         stored = written.mapInArrow(store_function(files, task_attempts(spark)), OUTPUT_SCHEMA)

@@ -119,7 +119,9 @@ class SimulatedCapture:
         others = zip(_SOURCES, (other, _ANOTHER if with_rows else other), strict=True)
         self._sources = [
             SimulatedSource(
-                *(name, (*_SHAPES, _OF_ANOTHER), rng),
+                name,
+                (*_SHAPES, _OF_ANOTHER),
+                rng,
                 (*shapes_with_rows, _OF_ANOTHER) if with_rows and writer == _ANOTHER else shapes_with_rows,
                 {_OF_ANOTHER: writer},
                 judge.writer,

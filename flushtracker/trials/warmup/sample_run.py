@@ -57,14 +57,18 @@ class SampleStreams:
         start = self._follows == _START
         self._publish(
             FragmentEvent(
-                *(_SOURCE, lsn, lsn, self._follows, last),
+                _SOURCE,
+                lsn,
+                lsn,
+                self._follows,
+                last,
                 start=start,
                 has_begin=True,
                 commit=commit,
                 shapes=(FragmentShape(_SHAPE, last, 1),),
             ),
             ShapeChangesEvent(
-                *(_SOURCE, _SHAPE, lsn, self._follows, last), start=start, has_begin=True, commit=commit, items=(item,)
+                _SOURCE, _SHAPE, lsn, self._follows, last, start=start, has_begin=True, commit=commit, items=(item,)
             ),
         )
         if not start:
