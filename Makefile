@@ -24,7 +24,8 @@ STEPS     ?= 10000
 # The release before, as a tag or commit, from which `make soak` upgrades, and to which it goes back.
 FROM      ?=
 
-# How many mutants `make mutants` judges. SEED repeats a sample, and FILES='flushtracker/capture/*.py' limits it.
+# How many mutants `make mutants` judges. SEED='11 12' repeats two samples, LONG=1 adds the tests
+# marked long, and FILES='flushtracker/capture/*.py' limits the files.
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
@@ -110,7 +111,7 @@ unit: $(READY) ## run the fast tests, which need no Java
 	$(BIN)/python -m pytest -m "not long and not soak" flushtracker tests/unit
 
 mutants: $(READY) ## change the code in a thousand ways, one at a time, and list the changes that no fast test notices
-	$(BIN)/python -m tests.mutants --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(FILES)
+	$(BIN)/python -m tests.mutants --sample $(SAMPLE) $(if $(SEED),--seeds $(SEED)) $(if $(LONG),--long) -- $(FILES)
 
 model: java $(READY) ## search all states of the models in docs/model, and check that each of their mutants is found; takes minutes
 	$(BIN)/python -m tests.model
