@@ -139,6 +139,7 @@ def shape_changes(source: str, part: RoutedFragment, follows: LogOffset, *, star
         items=part.items,
         incarnation=part.incarnation,
         writer=part.writer,
+        schema=part.schema,
     )
 
 

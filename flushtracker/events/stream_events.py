@@ -195,7 +195,8 @@ class ShapeChangesEvent:
     """One fragment's changes for one shape; ``has_begin`` is true on the transaction's first event for the shape.
 
     Nothing was sent to the shape between ``follows`` and this event. ``start`` marks the first event of the shape's
-    ``incarnation`` since capture connected.
+    ``incarnation`` since capture connected. ``schema`` is a digest of the shape's columns and types
+    (:func:`flushtracker.shapes.shape_schema.shape_schema`).
     """
 
     source: str
@@ -209,6 +210,7 @@ class ShapeChangesEvent:
     items: tuple[LogItem, ...] = ()
     incarnation: int = 1
     writer: str = LOG_WRITER
+    schema: str | None = None
 
     def to_json(self) -> str:
         event = structs.ShapeChanges(
@@ -217,6 +219,7 @@ class ShapeChangesEvent:
             shape_id=self.shape_id,
             incarnation=self.incarnation,
             writer=written_writer(self.writer),
+            schema=self.schema,
             xid=self.xid,
             follows=structs.Link(*self.follows),
             start=self.start,
@@ -249,6 +252,7 @@ class ShapeChangesEvent:
             ),
             incarnation=event.incarnation,
             writer=event.writer,
+            schema=event.schema,
         )
 
 

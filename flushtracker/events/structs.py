@@ -38,6 +38,10 @@ _OF_WRITER: Final = Meta(
 )
 Writer = Annotated[Name, _OF_WRITER]
 CheckedWriter = Annotated[CheckedName, _OF_WRITER]
+RowSchema = Annotated[
+    Text,
+    Meta(description="A digest of the shape's columns and types, as capture knew its table; absent if there is none."),
+]
 
 
 class Offset(Struct, frozen=True, gc=False):
@@ -129,6 +133,7 @@ class ShapeChanges(Struct, kw_only=True, omit_defaults=True):
     shape_id: CheckedName
     incarnation: Incarnation = 1
     writer: CheckedWriter = LOG_WRITER
+    schema: RowSchema | None = None
     xid: Natural
     follows: Link
     start: bool

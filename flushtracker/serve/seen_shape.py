@@ -17,7 +17,8 @@ class ShapeFacts:
     """The facts common to all rows of a shape; ``digest`` changes if clients must start over.
 
     It does for another log, source or incarnation, and for other columns or types, which a client gets only once.
-    ``log`` changes only for another log or source, where an LSN means another transaction.
+    ``log`` changes only for another log or source, where an LSN means another transaction. ``schema_digest`` is the
+    digest that capture's events have while it knows the table as the registry does; ``None`` if there is none.
     """
 
     digest: str
@@ -25,11 +26,7 @@ class ShapeFacts:
     schema: str
     rendering: Rendering
     table_id: str
-
-    @property
-    def schema_digest(self) -> str | None:
-        """Identifies the columns and types, as the events of ``shape_changes`` do."""
-        return self.schema
+    schema_digest: str | None = None
 
     @classmethod
     def of(cls, found: FoundShape, table_id: str) -> "ShapeFacts":
@@ -39,7 +36,8 @@ class ShapeFacts:
         name = None if entry is None else entry.definition.table
         rendering = Rendering.of(name, found.columns.values(), table)
         names = [table_id, found.source, found.shape_id, incarnation, schema]
-        return cls(_digest(names, 16), _digest([table_id, found.source], 8), schema, rendering, table_id)
+        log = _digest([table_id, found.source], 8)
+        return cls(_digest(names, 16), log, schema, rendering, table_id, found.schema)
 
     def is_log_of(self, handle: Handle) -> bool:
         """Whether a handle is known to be of the same log and source."""

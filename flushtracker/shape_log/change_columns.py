@@ -15,7 +15,8 @@ from flushtracker.wal.value import value
 @value(frozen=True, slots=True)
 class ChangeColumns:
     """``reached`` is the cursor after the event. ``commit_timestamp`` is ``None`` unless the event ends its
-    transaction.
+    transaction. ``schema`` is the digest of the shape's columns and types (``shapes.shape_schema``), as capture has its
+    table bound; ``None`` from a capture of an earlier release, or of a shape with subqueries.
     """
 
     shape_id: str
@@ -55,6 +56,7 @@ def read_changes(data: str | bytes) -> ChangeColumns:
         items=items,
         incarnation=event.incarnation,
         writer=event.writer,
+        schema=event.schema,
     )
 
 

@@ -21,7 +21,7 @@ The cost of a change is a lookup by table, a lookup by the row's values, and a t
 (:mod:`~flushtracker.shapes.shape_index`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from flushtracker.errors import DecodeError, FlushtrackerError, ShapeError, first_of
@@ -39,16 +39,24 @@ from flushtracker.shapes.routed_transaction import (
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_index import ShapeIndex
 from flushtracker.shapes.shape_parts import parts_of
-from flushtracker.wal.changes import TransactionFragment, UserType
+from flushtracker.shapes.shape_schema import shape_schema
+from flushtracker.shapes.table_binding import TableBinding
+from flushtracker.wal.changes import TransactionFragment
 from flushtracker.wal.log_offset import LogOffset
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Registered:
-    """A routed shape, and its parts by table: one, or several if it has subqueries."""
+    """A routed shape on ``table``, and its parts by table: one, or several if it has subqueries.
+
+    ``schema`` is the digest of its columns and types as of ``binding``.
+    """
 
     definition: ShapeDefinition
+    table: TableKey
     parts: Mapping[TableKey, Shape]
+    binding: TableBinding | None = None
+    schema: str | None = None
 
 
 class EventRouter:
@@ -112,13 +120,13 @@ class EventRouter:
         """The shape's part for one of its tables."""
         return self._registered[shape_id].parts[table]
 
-    def set_types(self, types: Mapping[int, UserType]) -> None:
-        """Set the current user types by OID; types set earlier and not given again stay."""
-        self._tables.set_types(types)
+    def bind(self, table: TableBinding) -> None:
+        """Set a table's current binding: for its user types, and for the schema of what its shapes are sent."""
+        self._tables.bind(table)
 
-    def keep_types(self, oids: Collection[int]) -> None:
-        """Forget all user types but these, the types of tables with shapes."""
-        self._tables.keep_types(oids)
+    def keep_bound(self, oids: Set[int]) -> None:
+        """Forget the bindings of all tables but these, which have shapes."""
+        self._tables.keep_bound(oids)
 
     def add_shape(self, definition: ShapeDefinition, starts_after: int = -1, table_oid: int | None = None) -> None:
         """Add a shape, starting with the first transaction above everything routed so far.
@@ -138,7 +146,7 @@ class EventRouter:
             starts_after = max(starts_after, self._routed_up_to.tx_offset)
         oids = {each.table: each.table_oid for each in definition.inner_tables} | {definition.table: table_oid}
         parts = {self._tables.key_of(part, oids.get(part.table)): Shape(part) for part in parts_of(definition)}
-        self._registered[shape_id] = _Registered(definition, parts)
+        self._registered[shape_id] = _Registered(definition, next(iter(parts)), parts)
         for table, part in parts.items():
             self._tables.add(table, part, starts_after)
 
@@ -220,6 +228,7 @@ class EventRouter:
                 removed=shape_id in transaction.removed,
                 incarnation=self._incarnation_of(shape_id),
                 writer=self._writer_of(shape_id, transaction),
+                schema=self._schema_of(shape_id),
             )
             for shape_id, part in parts
         )
@@ -247,6 +256,17 @@ class EventRouter:
         if shape_id in transaction.removed or registered is None:
             return transaction.removed[shape_id]
         return registered.definition.writer
+
+    def _schema_of(self, shape_id: str) -> str | None:
+        """The schema by which the shape is routed now; computed once for each binding."""
+        registered = self._registered.get(shape_id)
+        if registered is None:
+            return None
+        binding = self._tables.binding_of(registered.table)
+        if registered.binding is not binding:
+            registered.binding = binding
+            registered.schema = None if binding is None else shape_schema(registered.definition, binding)
+        return registered.schema
 
     def drop_partition(self, table: int, partition: int) -> None:
         """Stop routing changes of a partition as the table's."""

@@ -11,7 +11,8 @@ class RoutedFragment:
     """One shape's part of a fragment.
 
     ``change_count`` counts the table's changes, so a split update counts as one, with two items. ``removed`` means that
-    the shape took part and was then removed: the fragment's metadata names it, but it is sent nothing.
+    the shape took part and was then removed: the fragment's metadata names it, but it is sent nothing. ``schema`` is
+    the digest of the shape's columns and types, if its table's binding is known.
     """
 
     shape_id: str
@@ -25,6 +26,7 @@ class RoutedFragment:
     removed: bool = False
     incarnation: int = 1
     writer: str = LOG_WRITER
+    schema: str | None = None
 
     @property
     def last_offset(self) -> LogOffset | None:

@@ -4,15 +4,17 @@ A change of a partition counts for each table that it is a partition of. With a 
 otherwise by name, and the partitions are those that definitions list.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, replace
 
 from flushtracker.errors import ShapeError
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.partition_map import PartitionMap, TableKey
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_index import ShapeIndex
+from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.table_shapes import TableShapes
+from flushtracker.shapes.type_binding import user_types
 from flushtracker.wal.changes import Change, Truncate, UserType
 
 
@@ -34,6 +36,7 @@ class RoutedTables:
         self._new_index = new_index
         self._tables: dict[TableKey, TableShapes] = {}
         self._types: dict[int, UserType] = {}
+        self._bindings: dict[TableKey, TableBinding] = {}
 
     def key_of(self, definition: ShapeDefinition, table_oid: int | None) -> TableKey:
         """The key of a shape's table. Without OIDs, the table gets the partitions that the first shape on it lists.
@@ -71,17 +74,27 @@ class RoutedTables:
         if not shapes:
             del self._tables[table]
 
-    def set_types(self, types: Mapping[int, UserType]) -> None:
-        """Set the current user types by OID; types set earlier and not given again stay."""
+    def bind(self, table: TableBinding) -> None:
+        """Set a table's current binding, by which its shapes are routed from now on, and its user types."""
+        bound = replace(table, partitions=())
+        if self._bindings.get(table.oid) != bound:
+            self._bindings[table.oid] = bound
+        types = user_types(table.types)
         changed = {oid: found for oid, found in types.items() if self._types.get(oid) != found}
         self._types.update(changed)
         for shapes in self._tables.values() if changed else ():
             shapes.handle_types()
 
-    def keep_types(self, oids: Collection[int]) -> None:
-        """Forget all user types but these, the types of tables with shapes."""
-        for oid in self._types.keys() - set(oids):
+    def keep_bound(self, oids: Set[int]) -> None:
+        """Forget the bindings of all tables but these, and the user types that none of these has."""
+        self._bindings = {oid: binding for oid, binding in self._bindings.items() if oid in oids}
+        kept = {oid for binding in self._bindings.values() for oid in user_types(binding.types)}
+        for oid in self._types.keys() - kept:
             del self._types[oid]
+
+    def binding_of(self, table: TableKey) -> TableBinding | None:
+        """A table's current binding, the same object until it differs; its partitions are left out."""
+        return self._bindings.get(table)
 
     def has_shapes_on(self, table: TableKey) -> bool:
         """Whether a change of ``table`` may affect any shape."""

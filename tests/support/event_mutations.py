@@ -91,6 +91,7 @@ def sample_changes(rng: Random) -> Iterator[tuple[str, str]]:
             commit=rng.choice([None, Commit("2026-01-01T00:00:00.000000Z", lsn + 24)]),
             items=tuple(items),
             incarnation=rng.choice([1, 1, 2, 10**17]),
+            schema=rng.choice([None, "5ca1ab1e"]),
         )
         yield "shape_changes", event.to_json()
 

@@ -252,7 +252,7 @@ def _is_linked(event: dict[str, Any]) -> bool:
 
 
 def _has_incarnation(event: dict[str, Any]) -> bool:
-    return _integer(1)(event.get("incarnation", 1))
+    return _integer(1)(event.get("incarnation", 1)) and _nullable(_text)(event.get("schema"))
 
 
 _EVENT: Final[Mapping[str, _Check]] = {

@@ -22,7 +22,8 @@ READERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
 def expected_json(event: dict[str, Any], written: dict[str, Any]) -> dict[str, Any]:
     """The event with just the keys of ``written``; an absent ``last_offset`` is null.
 
-    A row has any columns, and is written whole. Only an incarnation after the first is written.
+    A row has any columns, and is written whole. Only an incarnation after the first is written, and no schema that is
+    null.
     """
     result: dict[str, Any] = {}
     for name, value in written.items():
@@ -39,6 +40,7 @@ def expected_json(event: dict[str, Any], written: dict[str, Any]) -> dict[str, A
             result[name] = found
     if "items" in written:
         assert (event.get("incarnation", 1) > 1) == ("incarnation" in written)
+        assert (event.get("schema") is not None) == ("schema" in written)
     return result
 
 

@@ -67,7 +67,7 @@ def publish(server: Server, *events: ChangeColumns) -> int:
     """The server reads the events; return how many clients that woke."""
     tails = server.served.parts.tail_pages
     assert tails is not None
-    woken = [event.shape_id for event in events if tails.tails.add(key_of(event.shape_id), event, event.schema)]
+    woken = [event.shape_id for event in events if tails.tails.add(key_of(event.shape_id), event)]
     tails.tails.check_invariants()
     return server.served.parts.poller.wake(woken)
 

@@ -30,8 +30,8 @@ COMMIT: Final = Commit("2026-01-01T00:00:00.000000Z", 1)
 LARGE: Final = "x" * 5_000
 """A value that no tail takes: the tests have a lower limit."""
 
-Published = tuple[str, ChangeColumns, str]
-"""A shape, an event of it, and the event's schema."""
+Published = tuple[str, ChangeColumns]
+"""A shape, and an event of it."""
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,12 @@ class TailSource:
                 items = tuple(item for operation in tx.items[first:last] for item in operation.get(shape_id, ()))
                 if items or (commit is not None and shape_id in sent):
                     routed = RoutedFragment(shape_id, tx.xid, tx.lsn, end, shape_id not in sent, commit, items)
-                    parts.append(replace(routed, incarnation=tx.incarnations[shape_id]))
+                    schema = str(tx.schemas[last - 1])
+                    parts.append(replace(routed, incarnation=tx.incarnations[shape_id], schema=schema))
                     sent.add(shape_id)
             fragment = TransactionFragment(tx.xid, tx.lsn, end, has_begin=first == 0, commit=commit)
             events = self.sequencer.sequence(fragment, parts).shape_changes
-            found.append([(each.shape_id, ChangeColumns.of(each), str(tx.schemas[last - 1])) for each in events])
+            found.append([(each.shape_id, ChangeColumns.of(each)) for each in events])
         return found
 
     # The log and the registry.
@@ -218,4 +219,5 @@ class TailSource:
         last = logs[-1].lsn if logs else None
         found = FoundShape(self.written, SOURCE, shape_id, last, logged.snapshot, entry, None)
         digest = f"{logged.incarnation:08x}{logged.schema:08x}"
-        return SeenShape(found, ShapeFacts(digest, "0" * 8, "{}", Rendering(), "table"), self.cut)
+        facts = ShapeFacts(digest, "0" * 8, "{}", Rendering(), "table", str(logged.schema))
+        return SeenShape(found, facts, self.cut)

@@ -89,8 +89,8 @@ class TailWorld(TailSource):
     def read_topic(self) -> None:
         server = self.rng.choice(self.servers)
         for _ in range(min(self.rng.randint(1, 8), len(self.topic) - server.read)):
-            shape_id, event, schema = self.topic[server.read]
-            server.tails.add((SOURCE, shape_id), event, schema)
+            shape_id, event = self.topic[server.read]
+            server.tails.add((SOURCE, shape_id), event)
             server.read += 1
 
     def lose(self) -> None:
@@ -143,7 +143,7 @@ class TailWorld(TailSource):
         if view is None or handle is None:
             return
         server.views[client.shape_id] = view
-        page = server.tails.page(view, handle, client.place, str(client.schema), _PAGE_BYTES)
+        page = server.tails.page(view, handle, client.place, _PAGE_BYTES)
         if page is not None:
             self.show(client, handle, view, page)
         if page is None or (not page.transactions and view.tx > client.place):

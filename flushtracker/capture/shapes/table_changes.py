@@ -16,7 +16,6 @@ from flushtracker.capture.wire.history_check import TransactionIdentity
 from flushtracker.shapes.event_router import EventRouter
 from flushtracker.shapes.sent_relation import since_first_bound
 from flushtracker.shapes.table_binding import TableBinding
-from flushtracker.shapes.type_binding import user_types
 from flushtracker.wal.changes import Column, Relation
 
 logger = logging.getLogger(__name__)
@@ -39,7 +38,7 @@ class TableChanges:
         self._losses = losses
         self._end_shapes = end_shapes
         for binding in tables:
-            router.set_types(user_types(binding.types))
+            router.bind(binding)
 
     def connect(self, server: ServerQueries, confirmed_lsn: int) -> None:
         """Continue over a new connection, which sends from ``confirmed_lsn`` on."""
@@ -51,7 +50,7 @@ class TableChanges:
         self._check(self._registry.table_oids)
         live = self._registry.table_oids
         self._tables.unmap_others(live)
-        self._router.keep_types({oid for table in live for oid in user_types(self._tables[table].types)})
+        self._router.keep_bound(live)
 
     def check_of(self, shape_ids: Collection[str]) -> bool:
         """Compare the tables of shapes with the catalog; return whether anything differs. Shapes may have ended."""
@@ -161,4 +160,4 @@ class TableChanges:
         if bindings:
             self._tables.record(bindings, has_shapes=has_shapes)
         for binding in bindings:
-            self._router.set_types(user_types(binding.types))
+            self._router.bind(binding)

@@ -64,14 +64,13 @@ class TailTransaction:
 class ShapeTail:
     """The tail of one shape, which begins with an event: what comes before that is not known.
 
-    ``schema`` is the digest of the columns and types of the event's rows, as capture has them bound; ``None`` from a
-    capture that sends none. ``memory_bytes`` is about what the items take. ``drops`` counts how often a gap or a
-    skipped transaction has dropped all.
+    ``schema`` is that of its events, ``None`` if these have none. ``memory_bytes`` is about what the items take.
+    ``drops`` counts how often a gap or a skipped transaction has dropped all.
     """
 
-    def __init__(self, event: ChangeColumns, schema: str | None) -> None:
+    def __init__(self, event: ChangeColumns) -> None:
         self.incarnation = event.incarnation
-        self.schema = schema
+        self.schema = event.schema
         self.drops = 0
         self._begin_after(event.follows)
 
@@ -88,7 +87,7 @@ class ShapeTail:
         """Up to where everything is here, or skipped."""
         return self.base if self._builder.cursor is None else self._builder.cursor
 
-    def add(self, event: ChangeColumns, schema: str | None) -> bool:
+    def add(self, event: ChangeColumns) -> bool:
         """Process the shape's next event in the topic; return whether it completed a transaction."""
         if not self._link(event):
             return False
@@ -96,8 +95,8 @@ class ShapeTail:
         if self._open_tx is not None and self._open_tx != tx:
             # Another transaction's event says that nothing was sent in between. One of the two is wrong.
             self._skip(self._open_tx)
-        if schema != self.schema:
-            self.schema = schema
+        if event.schema != self.schema:
+            self.schema = event.schema
             if self._open_tx is None:
                 self._drop(self.cursor)
             else:

@@ -32,10 +32,7 @@ class TailPages:
         """What the tail has next for a client; ``None`` if that is nothing, or only the log can tell."""
         seen, place = follower.seen, max(follower.tx, follower.sent_lsn)
         self.tails.ask((seen.found.source, seen.shape_id), self._now_ms())
-        schema = seen.facts.schema_digest
-        if schema is None:
-            return None
-        found = self.tails.page(seen, follower.handle, place, schema, _PAGE_BYTES)
+        found = self.tails.page(seen, follower.handle, place, _PAGE_BYTES)
         if found is None or not found.transactions:
             return None
         # Whatever place a client makes up, the page is one of those that begin with a transaction.

@@ -206,6 +206,6 @@ class TailReader:
 
     def _has_changed(self, key: ShapeKey, event: ChangeColumns | None) -> bool:
         if event is not None:
-            return self._tails.add(key, event, event.schema)
+            return self._tails.add(key, event)
         self._tails.forget(key)
         return False

@@ -59,18 +59,17 @@ class Tails:
         if len(self._asked_ms) < len(self.asked):
             self.asked = frozenset(self._asked_ms)
 
-    def add(self, key: ShapeKey, event: ChangeColumns, schema: str | None) -> bool:
-        """Process an event; return whether there is another transaction of its shape, so that clients are to be woken.
-
-        See :class:`ShapeTail` for the schema.
+    def add(self, key: ShapeKey, event: ChangeColumns) -> bool:
+        """Process an event; return whether there is another transaction of its shape, so that clients are to be
+        woken.
         """
         if key not in self.asked:
             return False
         tail = self._tails.get(key)
         if tail is None:
-            tail = self._tails[key] = ShapeTail(event, schema)
+            tail = self._tails[key] = ShapeTail(event)
         before = tail.memory_bytes
-        is_new = tail.add(event, schema)
+        is_new = tail.add(event)
         self.memory_bytes += tail.memory_bytes - before
         while self.memory_bytes > self._most_bytes:
             self._shrink_largest()
@@ -95,14 +94,13 @@ class Tails:
             tail.drop_logged(seen.tx)
             self.memory_bytes += tail.memory_bytes - before
 
-    def page(self, seen: SeenShape, handle: Handle, place: int, schema: str, most_bytes: int) -> TailPage | None:
+    def page(self, seen: SeenShape, handle: Handle, place: int, most_bytes: int) -> TailPage | None:
         """What a client at ``place`` is shown, of about ``most_bytes``; ``None`` if only the log can tell.
 
-        ``schema``: the digest of the columns and types of the shape that was seen. ``place`` is the last transaction
-        that the client was shown, or a later cut.
+        ``place`` is the last transaction that the client was shown, or a later cut.
         """
         tail = self._tails.get(_key(seen))
-        if tail is None or tail.schema != schema or not _is_linked(tail, seen, handle, place):
+        if tail is None or not _is_of(tail, seen) or not _is_linked(tail, seen, handle, place):
             self.unlinked += 1
             return None
         found, size = list[TailTransaction](), 0
@@ -135,6 +133,12 @@ def _key(seen: SeenShape) -> ShapeKey:
     return seen.found.source, seen.shape_id
 
 
+def _is_of(tail: ShapeTail, seen: SeenShape) -> bool:
+    """Whether its rows are the shape's, with the columns and types that its clients are told."""
+    schema = seen.facts.schema_digest
+    return schema is not None and tail.schema == schema and tail.incarnation == incarnation_of(seen)
+
+
 def _is_linked(tail: ShapeTail, seen: SeenShape, handle: Handle, place: int) -> bool:
     """Whether nothing is missing between what the client has and the tail's base.
 
@@ -142,7 +146,7 @@ def _is_linked(tail: ShapeTail, seen: SeenShape, handle: Handle, place: int) -> 
     an older copy: what the tail itself has, the log has as well.
     """
     reached = reached_by(seen, handle, place)
-    if reached is None or tail.base > LogOffset.last_of(reached) or tail.incarnation != incarnation_of(seen):
+    if reached is None or tail.base > LogOffset.last_of(reached):
         return False
     return seen.is_behind(place) or seen.proves(place) or tail.has(place)
 

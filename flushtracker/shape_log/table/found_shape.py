@@ -11,6 +11,7 @@ from flushtracker.errors import ConfigError, PositionError, ShapeEndedError, Sna
 from flushtracker.events.registry_events import BEGUN_AGAIN, ShapeEntry
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot, aligned
+from flushtracker.shapes.shape_schema import shape_columns, shape_key, shape_schema
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.names import LOG_WRITER
@@ -93,18 +94,21 @@ class FoundShape:
         """The shape's columns in the table's order, as far as the registry has them."""
         if self.table is None or self.entry is None:
             return {}
-        definition = self.entry.definition
-        chosen = {*(definition.columns or ()), *(definition.primary_key or self.table.key)}
-        return {
-            column.name: column for column in self.table.columns if definition.columns is None or column.name in chosen
-        }
+        return shape_columns(self.entry.definition, self.table)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
         """The columns of the shape's key, as far as the registry has them."""
         if self.table is None or self.entry is None:
             return ()
-        return tuple(self.entry.definition.primary_key or self.table.key)
+        return shape_key(self.entry.definition, self.table)
+
+    @property
+    def schema(self) -> str | None:
+        """The digest of its columns and types, as far as the registry has them."""
+        if self.table is None or self.entry is None:
+            return None
+        return shape_schema(self.entry.definition, self.table)
 
     def counted(self, after_tx: int | None = None) -> str:
         """The condition for the shape's visible rows up to the bound; only those of transactions after ``after_tx``.

@@ -133,6 +133,7 @@ PURE_LIBRARY: Final = frozenset(
         "enum",
         "functools",
         "graphlib",
+        "hashlib",
         "heapq",
         "itertools",
         "json",

@@ -391,6 +391,29 @@ def test_formats_with_partitions_are_read_and_written_unchanged() -> None:
     assert ShapeChangesEvent.from_json(text) == event
 
 
+def test_schema_of_changes_is_read_and_written_unchanged() -> None:
+    """A server's tail compares it with its own; events of earlier releases, and of some shapes, have none."""
+    event = ShapeChangesEvent(
+        "s",
+        "a",
+        7,
+        LogOffset(8, 0),
+        LogOffset(9, 2),
+        start=False,
+        has_begin=True,
+        commit=None,
+        schema="56e79ca1fb6bcd8b",
+    )
+    text = (
+        '{"v":1,"source":"s","shape_id":"a","schema":"56e79ca1fb6bcd8b","xid":7,"follows":{"tx_offset":8,"op_offset":0},'
+        '"start":false,"last_log_offset":{"tx_offset":9,"op_offset":2},"has_begin":true,"commit":null,"items":[]}'
+    )
+    assert (event.to_json(), ShapeChangesEvent.from_json(text)) == (text, event)
+    without = replace(event, schema=None)
+    assert ShapeChangesEvent.from_json(without.to_json()) == without
+    assert "schema" not in without.to_json()
+
+
 def test_table_entry_is_read_and_written_unchanged() -> None:
     """It decides whether a shape survives a schema change, also one made while capture was down."""
     column = ColumnBinding(1, "id", 16_400, -1, 9, altered_before=150)

@@ -9,7 +9,6 @@ import pytest
 
 from flushtracker.serve.tail import shape_tail, tail_link, tails
 from flushtracker.serve.tail.shape_tail import ShapeTail
-from flushtracker.serve.tail.tails import Tails
 from tests.support.mutated import mutated
 from tests.support.seeds import first_seed, seeds
 from tests.support.tail_world import TailWorld
@@ -42,9 +41,9 @@ _FAULTS: Final[dict[str, tuple[Change, ...]]] = {
     "the base stays when the oldest are dropped": ((ShapeTail._drop_oldest, "self.base = ", "_ = "),),
     "truncates are shown": ((ShapeTail.add, "or not _is_shown(event.items)", ""),),
     "any size": ((ShapeTail.add, "self._open_bytes + size > MOST_TRANSACTION_BYTES", "False"),),
-    "any schema": ((ShapeTail.add, "if schema != self.schema:", "if False:"),),
-    "the schema that was seen is ignored": ((Tails.page, "tail.schema != schema or", ""),),
-    "the incarnation that was seen is ignored": ((_IS_LINKED, "or tail.incarnation != incarnation_of(seen)", ""),),
+    "any schema": ((ShapeTail.add, "if event.schema != self.schema:", "if False:"),),
+    "the schema that was seen is ignored": ((tails._is_of, "tail.schema == schema and", "True and"),),
+    "the incarnation that was seen is ignored": ((tails._is_of, "tail.incarnation == incarnation_of(seen)", "True"),),
     "the base is ignored": ((_IS_LINKED, "tail.base > LogOffset.last_of(reached)", "False"),),
     "the snapshot's transactions are shown again": (
         (tails._not_contained, "if snapshot is None or not snapshot.contains(each.tx_offset, each.xid):", "if True:"),

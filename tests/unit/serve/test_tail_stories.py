@@ -1,5 +1,6 @@
 """What a tail shows whom, by story: a client gets all after its place from the tail, or is left to the log."""
 
+import gc
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,7 +39,7 @@ def event(tx: int, *ops: int, follows: tuple[int, int], is_whole: bool = True, *
     operation, value = facts.pop("operation", "insert"), facts.pop("value", {"id": "1", "note": "é\n"})
     key = None if operation == "truncate" else '"public"."users"/"1"'
     items = tuple(LogItem(LogOffset(tx, op), operation, key, value if key else None) for op in ops)
-    chosen: dict[str, Any] = {"xid": tx, "start": False, **facts}
+    chosen: dict[str, Any] = {"xid": tx, "start": False, "schema": SCHEMA, **facts}
     return ChangeColumns.of(
         ShapeChangesEvent(
             *KEY,
@@ -60,24 +61,28 @@ class Tail:
         self.tails.ask(KEY, 0)
         self.add(*events)
 
-    def add(self, *events: ChangeColumns, schema: str | None = SCHEMA) -> None:
+    def add(self, *events: ChangeColumns) -> None:
         for each in events:
-            self.tails.add(KEY, each, schema)
+            self.tails.add(KEY, each)
             self.tails.check_invariants()
 
-    def shows(self, place: int, by: SeenShape, attempt: int | None = None, schema: str = SCHEMA) -> list[int] | None:
+    def shows(self, place: int, by: SeenShape, attempt: int | None = None) -> list[int] | None:
         """The transactions that a client is shown; ``None`` if it is left to the log."""
         handle = by.handle if attempt is None else replace(by.handle, attempt=attempt)
-        page = self.tails.page(by, handle, place, schema, _MOST)
+        page = self.tails.page(by, handle, place, _MOST)
         return None if page is None else [each.tx_offset for each in page.transactions]
 
 
 def seen(
-    tx: int | None, snapshot: ShapeSnapshot | None = None, cut: int | None = None, entry: ShapeEntry | None = LIVE
+    tx: int | None,
+    snapshot: ShapeSnapshot | None = None,
+    cut: int | None = None,
+    entry: ShapeEntry | None = LIVE,
+    schema: str | None = SCHEMA,
 ) -> SeenShape:
     """The shape as a look found it, of which the log has all up to ``tx``."""
     incarnation = 1 if entry is None else entry.definition.incarnation
-    facts = ShapeFacts(f"{incarnation:016x}", "0" * 8, "{}", Rendering(), "table")
+    facts = ShapeFacts(f"{incarnation:016x}", "0" * 8, "{}", Rendering(), "table", schema)
     return SeenShape(FoundShape(1, *KEY, tx, snapshot, entry, None), facts, cut)
 
 
@@ -132,7 +137,7 @@ def test_resend_cut_otherwise() -> None:
     tail = Tail(event(104, 0, 2, follows=(95, 0), is_whole=False, start=True))
     tail.add(event(104, 0, follows=(95, 0), is_whole=False, start=True), event(104, 2, 4, follows=(104, 0)))
     tail.add(event(104, 0, 2, 4, follows=(95, 0), start=True))
-    page = tail.tails.page(seen(96), seen(96).handle, 96, SCHEMA, _MOST)
+    page = tail.tails.page(seen(96), seen(96).handle, 96, _MOST)
     assert page is not None
     assert [row[:2] for each in page.transactions for row in each.rows()] == [(104, 0), (104, 2), (104, 4)]
 
@@ -176,7 +181,7 @@ def test_snapshot_contains_tail_transaction() -> None:
     assert tail.shows(96, seen(96, snapshot)) == [200, 304, 400]
     contained = taken(1, "200:400:200", 304)
     assert tail.shows(96, seen(96, contained)) == [200, 400]
-    page = Tail(FIRST).tails.page(seen(96, contained), seen(96, contained).handle, 96, SCHEMA, _MOST)
+    page = Tail(FIRST).tails.page(seen(96, contained), seen(96, contained).handle, 96, _MOST)
     assert page is None or page.tx == 96
 
 
@@ -251,26 +256,24 @@ def test_large_transaction() -> None:
 
 def test_column_added_type_changed_before_registry() -> None:
     """Under the schema that a server has seen, only rows of that schema are shown."""
-    tail = Tail(FIRST, SECOND)
-    tail.add(THIRD, schema="other")
+    tail = Tail(FIRST, SECOND, replace(THIRD, schema="other"))
     assert tail.shows(200, seen(200)) is None
-    assert tail.shows(200, seen(200), schema="other") == [304]
-    assert tail.shows(104, seen(104), schema="other") is None
+    assert tail.shows(200, seen(200, schema="other")) == [304]
+    assert tail.shows(104, seen(104, schema="other")) is None
 
 
 def test_column_added_inside_a_transaction() -> None:
     """It is left to the log, under either schema."""
     tail = Tail(FIRST, event(200, 0, follows=(104, 2), is_whole=False))
-    tail.add(event(200, 2, follows=(200, 0)), event(304, 0, follows=(200, 2)), schema="other")
-    assert tail.shows(104, seen(104), schema="other") is None
-    assert tail.shows(200, seen(200), schema="other") == [304]
+    tail.add(event(200, 2, follows=(200, 0), schema="other"), event(304, 0, follows=(200, 2), schema="other"))
+    assert tail.shows(104, seen(104, schema="other")) is None
+    assert tail.shows(200, seen(200, schema="other")) == [304]
 
 
 def test_events_without_a_schema_are_not_shown() -> None:
-    """They are of a capture of an earlier release."""
-    tail = Tail()
-    tail.add(FIRST, SECOND, schema=None)
-    assert [tail.shows(104, seen(104), schema=schema) for schema in (SCHEMA, "")] == [None, None]
+    """They are of a capture of an earlier release; a server that does not know the table shows none, either."""
+    tail = Tail(replace(FIRST, schema=None), replace(SECOND, schema=None))
+    assert [tail.shows(104, seen(104, schema=schema)) for schema in (SCHEMA, None)] == [None, None]
 
 
 def test_shape_removed_in_same_batch() -> None:
@@ -285,7 +288,7 @@ def test_another_digest_is_left_to_the_log() -> None:
     """Such as that of another source or another log."""
     by = seen(104)
     tail = Tail(FIRST, SECOND).tails
-    assert tail.page(by, replace(by.handle, digest="f" * 16), 104, SCHEMA, _MOST) is None
+    assert tail.page(by, replace(by.handle, digest="f" * 16), 104, _MOST) is None
     assert tail.unlinked == 1
 
 
@@ -314,7 +317,7 @@ def test_unreadable_event() -> None:
 def test_page_has_whole_transactions() -> None:
     """At least one, and no more than fit."""
     tail = Tail(FIRST, SECOND, THIRD).tails
-    page = tail.page(seen(96), seen(96).handle, 96, SCHEMA, 1)
+    page = tail.page(seen(96), seen(96).handle, 96, 1)
     assert page is not None
     assert ([each.tx_offset for each in page.transactions], page.tx, page.is_end) == ([104], 104, False)
 
@@ -322,7 +325,7 @@ def test_page_has_whole_transactions() -> None:
 def test_rows_are_those_of_the_log() -> None:
     """So its messages are byte for byte those that the log's rows give."""
     tail = Tail(FIRST)
-    page = tail.tails.page(seen(96), seen(96).handle, 96, SCHEMA, _MOST)
+    page = tail.tails.page(seen(96), seen(96).handle, 96, _MOST)
     assert page is not None
     (transaction,) = page.transactions
     items = [LogItem(LogOffset(104, op), "insert", '"public"."users"/"1"', {"id": "1", "note": "é\n"}) for op in (0, 2)]
@@ -335,13 +338,15 @@ def test_rows_are_those_of_the_log() -> None:
 
 def test_memory_is_bounded_and_counted() -> None:
     """Whatever is sent; and the count is what Python takes, within a third."""
+    # Frees what Python keeps for the next tuples, whose memory would not be counted.
+    gc.collect()
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
         tail = Tail(memory_bytes=300_000)
         for number in range(300):
             value = {"id": str(number), "note": f"{number} " * 10}
-            tail.tails.add(KEY, event(8 * number + 104, 0, 2, 4, follows=(8 * number + 96, 4), value=value), SCHEMA)
+            tail.tails.add(KEY, event(8 * number + 104, 0, 2, 4, follows=(8 * number + 96, 4), value=value))
             assert tail.tails.memory_bytes <= 300_000
         after, _ = tracemalloc.get_traced_memory()
     finally:
