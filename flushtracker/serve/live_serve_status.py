@@ -2,7 +2,7 @@
 
 from flushtracker.process.clock import now_ms
 from flushtracker.serve.server import Served
-from flushtracker.status.serve_status import AnswerCount, ServeStatus
+from flushtracker.status.serve_status import AnswerCount, ServeStatus, TailStatus
 
 
 class LiveServeStatus:
@@ -44,4 +44,21 @@ class LiveServeStatus:
             kept_states=len(parts.states),
             kept_memory_bytes=parts.pages.memory_bytes,
             kept_disk_bytes=parts.pages.disk_bytes + parts.states.disk_bytes,
+            tail=self._tail(),
+        )
+
+    def _tail(self) -> TailStatus | None:
+        reader, pages = self._served.tail_reader, self._served.parts.tail_pages
+        if reader is None or pages is None:
+            return None
+        return TailStatus(
+            problem=reader.problem,
+            lag_ms=reader.lag_ms,
+            records=reader.records,
+            skipped_records=reader.skipped,
+            unreadable_records=reader.unreadable,
+            outages=reader.outages,
+            resets=pages.tails.resets,
+            unlinked=pages.tails.unlinked,
+            memory_bytes=pages.tails.memory_bytes,
         )

@@ -5,14 +5,15 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
-from flushtracker.config.serve_config import HttpConfig, ServeConfig
+from flushtracker.config.serve_config import HttpConfig, ServeConfig, TailConfig
 from flushtracker.config.status_config import StatusConfig
+from flushtracker.errors import ConfigError
 from flushtracker.process.program import STOP_SIGNALS
 from flushtracker.serve.app import ServeApp
 from flushtracker.serve.cache import MAX_CACHED_FILES, PageCache, StateCache
@@ -23,8 +24,13 @@ from flushtracker.serve.reads import LogReads
 from flushtracker.serve.sent_files import MOST_FILES
 from flushtracker.serve.shape_answers import Parts, ShapeAnswers
 from flushtracker.serve.single_flight import SingleFlight
+from flushtracker.serve.tail.tail_pages import TailPages
+from flushtracker.serve.tail.tails import Tails
 from flushtracker.status.http.http_connection import HEADER_BYTES, SPARE, HttpConnection
 from flushtracker.status.http.listener import open_listener
+
+if TYPE_CHECKING:
+    from flushtracker.serve.tail.tail_reader import TailReader
 
 logger = logging.getLogger(__name__)
 _log = RateLimitedLog(logger)
@@ -54,25 +60,54 @@ class Served:
     def __init__(self, config: ServeConfig) -> None:
         reads = LogReads(config.sink, config.source)
         disk = config.cache.disk_bytes // 2
+        pages = PageCache(config.cache.memory_bytes, disk)
+        tail = None if config.tail is None else TailPages(Tails(config.tail.memory_bytes), pages)
+        poller = Poller(
+            *(reads.open, config.poll_ms / 1_000, config.source),
+            published=(lambda _: None) if tail is None else tail.on_view,
+        )
         self.parts = Parts(
-            poller=Poller(reads.open, config.poll_ms / 1_000, config.source),
+            poller=poller,
             reads=reads,
             log_flights=SingleFlight("logs", config.reads, spare=config.reads),
             row_flights=SingleFlight("rows", config.reads, spare=config.reads),
             definition_flights=SingleFlight("definitions", 1, _MOST_DEFINITIONS),
-            pages=PageCache(config.cache.memory_bytes, disk),
+            pages=pages,
             states=StateCache(disk, _STATES_S),
+            tail_pages=tail,
         )
+        self.tail_reader: TailReader | None = None
+        if config.tail is not None and tail is not None:
+            self.tail_reader = _tail_reader(config.tail, tail.tails, poller.wake)
         self.source = config.source
         self.answers = ShapeAnswers(self.parts, config.source)
         self.app = ServeApp(config.http, self.answers, self.parts.poller, config.cache.disk_bytes)
         self.connections: Callable[[], int] = int
 
+    def start(self) -> None:
+        """Start reading; called on the event loop."""
+        self.parts.poller.start()
+        if self.tail_reader is not None:
+            self.tail_reader.start()
+
     def close(self) -> None:
         """End all waits; running threads are abandoned."""
         self.parts.poller.close()
+        if self.tail_reader is not None:
+            self.tail_reader.close()
         for flights in self.parts.flights:
             flights.close()
+
+
+def _tail_reader(config: TailConfig, tails: Tails, wake: Callable[[Iterable[str]], int]) -> "TailReader":
+    """The only part that needs a client of Kafka."""
+    try:
+        from flushtracker.serve.tail.tail_reader import TailReader  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"tail needs {error.name}, which is not installed; run: pip install 'flushtracker[serve,writer]'"
+        ) from error
+    return TailReader(config, tails, wake)
 
 
 class _Server(uvicorn.Server):
@@ -131,7 +166,7 @@ async def _serve(config: ServeConfig, served: Served, listener: socket.socket, s
     for number in STOP_SIGNALS:
         # A handler of the loop would replace the one that ends a hung process (exit_if_hung).
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
-    served.parts.poller.start()
+    served.start()
     watcher = asyncio.create_task(_call_when_started(server, listener, started))
     try:
         await server.serve(sockets=[listener])

@@ -43,7 +43,7 @@ _SECTIONS: Final[Mapping[Kind, str]] = {
     "slot_unreserved": "flushtrackerslotunreserved",
     "slot_inactive": "flushtrackercapturedisconnected",
     "source_set_aside": "flushtrackergap",
-    **dict.fromkeys(("batch_long", "job_behind", "transaction_open"), _SEE),
+    **dict.fromkeys(("batch_long", "job_behind", "transaction_open", "serve_tail"), _SEE),
     **dict.fromkeys(("restart_lsn_held", "nothing_to_confirm"), "the-disk-is-filling"),
     "shapes_held": "flushtrackerackstuck",
     "shapes_ended": "flushtrackershapeended",

@@ -127,6 +127,10 @@ def _serving(status: ServeStatus) -> Iterator[Finding]:
         problem = "" if status.problem is None else f"; its last look at the tables failed: {status.problem}"
         remedy = "see its log; shapes may wait for a snapshot, or more clients begin at once than it can read for"
         yield Finding("others", "serve_errors", f"the HTTP server refused {errors}{problem}", remedy)
+    if status.tail is not None and status.tail.problem is not None:
+        text = f"clients of the HTTP server get changes from the log alone: {status.tail.problem}"
+        remedy = "see that reason: the brokers, or tail of its configuration; it goes on by itself"
+        yield Finding("others", "serve_tail", text, remedy)
 
 
 def _stuck(kind: Kind, text: str, remedy: str) -> Finding:

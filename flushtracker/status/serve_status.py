@@ -19,6 +19,49 @@ class AnswerCount(StatusObject, frozen=True):
     ]
 
 
+class TailStatus(StatusObject, frozen=True):
+    """The hot tail, if one is configured."""
+
+    problem: Annotated[
+        str | None,
+        gauge(
+            "serve_tail_is_read",
+            "why the tail is not read, so that clients get changes from the log alone; `null` if it is",
+            "1 if the tail is read, 0 if clients get changes from the log alone",
+            value=lambda problem: int(problem is None),
+        ),
+    ] = None
+    lag_ms: Annotated[
+        Natural | None,
+        gauge(
+            "serve_tail_lag_seconds",
+            "how old the oldest record was in the last batch, when clients were woken; `null` before the first",
+            "how old the oldest record was in the last batch, when clients were woken",
+        ),
+    ] = None
+    records: Annotated[Natural, counter("serve_tail_records", "records of shape changes that were read")] = 0
+    skipped_records: Annotated[
+        Natural, counter("serve_tail_skipped_records", "those of them whose shape nobody asks for")
+    ] = 0
+    unreadable_records: Annotated[
+        Natural, counter("serve_tail_unreadable_records", "those of them that could not be read")
+    ] = 0
+    outages: Annotated[
+        Natural,
+        counter("serve_tail_outages", "how often the topic could not be read on, and all tails were dropped"),
+    ] = 0
+    resets: Annotated[
+        Natural,
+        counter(
+            "serve_tail_resets", "how often a shape's tail was dropped, after a gap or for what only the log serves"
+        ),
+    ] = 0
+    unlinked: Annotated[
+        Natural, counter("serve_tail_unlinked", "how often the tail could not tell what follows for a client")
+    ] = 0
+    memory_bytes: Annotated[Natural, gauge("serve_tail_memory_bytes", "memory that the tails of all shapes take")] = 0
+
+
 class ServeStatus(Document, frozen=True, tag="serve"):
     """What the HTTP server of shapes says of itself."""
 
@@ -71,3 +114,4 @@ class ServeStatus(Document, frozen=True, tag="serve"):
     kept_states: Annotated[Natural, gauge("serve_kept", "rows of shapes that are kept", of="states")] = 0
     kept_memory_bytes: Annotated[Natural, gauge("serve_kept_memory_bytes", "memory that kept parts take")] = 0
     kept_disk_bytes: Annotated[Natural, gauge("serve_kept_disk_bytes", "temporary files that are kept")] = 0
+    tail: Annotated[TailStatus | None, about("the tail; `null` if none is configured")] = None

@@ -112,14 +112,14 @@ class TailReader:
             self._topic.check()
             if self.problem is not None and self._topic.is_read:
                 self.problem = None
-                _log(logging.INFO, "tail is read topic=%s", self._name)
+                logger.info("tail is read topic=%s", self._name)
             if batch.events:
                 self._hand_over(batch)
 
     def _note_outage(self, reason: str, error: Exception | None = None) -> None:
         if self.problem is None or self.outages == 0:
             self.outages += 1
-            _log(logging.WARNING, "tail cannot be read reason=%s", reason, exc_info=error)
+            logger.warning("tail cannot be read reason=%s", reason, exc_info=error)
         self.problem = reason
         self._call(self._tails.forget_all)
 

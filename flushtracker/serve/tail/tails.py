@@ -39,8 +39,8 @@ class Tails:
 
     def __init__(self, memory_bytes: int) -> None:
         self.asked: frozenset[ShapeKey] = frozenset()
-        self.memory_bytes = self.unlinked = 0
-        """About what all take; and how often a client had to be answered from the log."""
+        self.memory_bytes = self.unlinked = self.resets = 0
+        """About what all take; how often a client had to be answered from the log, and a shape's tail was dropped."""
         self._most_bytes = memory_bytes
         self._asked_ms: dict[ShapeKey, int] = {}
         self._tails: dict[ShapeKey, ShapeTail] = {}
@@ -68,9 +68,10 @@ class Tails:
         tail = self._tails.get(key)
         if tail is None:
             tail = self._tails[key] = ShapeTail(event)
-        before = tail.memory_bytes
+        before, drops = tail.memory_bytes, tail.drops
         is_new = tail.add(event)
         self.memory_bytes += tail.memory_bytes - before
+        self.resets += tail.drops - drops
         while self.memory_bytes > self._most_bytes:
             self._shrink_largest()
         return is_new

@@ -15,10 +15,12 @@ from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.status.program_status import parse_status
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from flushtracker.trials.local.postgres import free_port
+from tests.support.import_blocker import run_without
 from tests.support.processes import run_to_end
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_process import Process, command, configuration
 from tests.support.shape_log_rows import append, commit, item
+from tests.support.waiting import wait_until
 
 _QUERY = "/v1/shape?shape=users"
 
@@ -87,6 +89,51 @@ def test_server_tells_operators_what_its_clients_get(tmp_path: Path, log: str) -
         status.close()
         server.process.kill()
         server.process.wait()
+
+
+def test_server_whose_tail_cannot_be_read_serves_the_log(tmp_path: Path, log: str) -> None:
+    """It is ready, its status says why, and it stops as any other."""
+    path, port = configuration(tmp_path, log), free_port()
+    tail = 'tail: {bootstrap_servers: "127.0.0.1:9", shape_changes: changes}'
+    path.write_text(f'{path.read_text()}status: {{listen: "127.0.0.1:{port}"}}\n{tail}\n')
+    server = Process(path)
+    status = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+    def asked(of: str) -> bytes:
+        status.request("GET", of)
+        return status.getresponse().read()
+
+    def reason() -> str | None:
+        found = parse_status(asked("/status.json"))
+        assert isinstance(found, ServeStatus)
+        assert found.tail is not None
+        return found.tail.problem if found.tail.outages else None
+
+    try:
+        found = wait_until(reason, "the outage is noticed", 180)
+        assert found.startswith("topic changes at 127.0.0.1:9 cannot be read: ")
+        assert server.get(f"{_QUERY}&offset=-1")[0] == 200
+        assert asked("/readyz") == b"Ready\n"
+        assert b'flushtracker_serve_tail_is_read{program="serve"} 0.0' in asked("/metrics")
+        code, rest = server.stop()
+        assert (code, [line for line in rest if "tail cannot be read reason=" in line]) == (0, [rest[0]])
+    finally:
+        status.close()
+        server.process.kill()
+        server.process.wait()
+
+
+def test_tail_without_a_client_of_kafka_is_an_error_at_the_start(tmp_path: Path, log: str) -> None:
+    """Which names what to install; the extra of the server alone has none."""
+    path = configuration(tmp_path, log)
+    path.write_text(f'{path.read_text()}tail: {{bootstrap_servers: "127.0.0.1:9", shape_changes: changes}}\n')
+    program = "from flushtracker.cli import run\nsys.argv[1:] = ['serve', '--config', sys.argv[1]]\nrun()"
+    done = run_without({"confluent_kafka"}, program, str(path))
+    assert done.returncode == 2
+    assert (
+        "tail needs confluent_kafka, which is not installed; run: pip install 'flushtracker[serve,writer]'"
+        in done.stderr
+    )
 
 
 def test_slow_and_malformed_clients_are_cut_off(server: Process) -> None:

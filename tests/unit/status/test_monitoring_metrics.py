@@ -22,7 +22,7 @@ from flushtracker.status.capture_status import (
 from flushtracker.status.http.metrics import metrics
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus
-from flushtracker.status.serve_status import AnswerCount, ServeStatus
+from flushtracker.status.serve_status import AnswerCount, ServeStatus, TailStatus
 from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, SnapshotStatus
 from flushtracker.status.write_status import (
     Failure,
@@ -313,6 +313,7 @@ SERVE: Final = ServeStatus(
     kept_states=12,
     kept_memory_bytes=2_048,
     kept_disk_bytes=4_096,
+    tail=TailStatus("no broker answers", 45, 100, 60, 5, 4, 3, 2, 512),
 )
 ALL: Final = (JOB, WRITE, SNAPSHOT, SERVE, CAPTURE)
 
@@ -344,6 +345,15 @@ def by_of(log: int, rows: int, names: tuple[str, str] = ("log", "rows")) -> dict
         ("serve_kept", by_of(11, 12, ("pages", "states"))),
         ("serve_kept_memory_bytes", {(): 2_048}),
         ("serve_kept_disk_bytes", {(): 4_096}),
+        ("serve_tail_is_read", {(): 0}),
+        ("serve_tail_lag_seconds", {(): 0.045}),
+        ("serve_tail_records_total", {(): 100}),
+        ("serve_tail_skipped_records_total", {(): 60}),
+        ("serve_tail_unreadable_records_total", {(): 5}),
+        ("serve_tail_outages_total", {(): 4}),
+        ("serve_tail_resets_total", {(): 3}),
+        ("serve_tail_unlinked_total", {(): 2}),
+        ("serve_tail_memory_bytes", {(): 512}),
     ],
 )
 def test_server_exports(name: str, expected: dict[tuple[tuple[str, str], ...], float], accept: str) -> None:

@@ -57,7 +57,7 @@ def with_everything(name: str) -> ProgramStatus:
 def is_whole(value: object) -> bool:
     """Whether no list is empty, and no object is missing that explains itself."""
     if isinstance(value, dict):
-        objects = {"slot", "attempt", "shapes", "failure", "snapshots"}
+        objects = {"slot", "attempt", "shapes", "failure", "snapshots", "tail"}
         return all(is_whole(inner) and not (inner is None and key in objects) for key, inner in value.items())
     return not isinstance(value, list) or (bool(value) and is_whole(value[0]))
 

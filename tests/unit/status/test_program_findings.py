@@ -17,6 +17,7 @@ from flushtracker.status.capture_status import CaptureStatus, EndedShape
 from flushtracker.status.http.status_app import RUNBOOK
 from flushtracker.status.program_findings import MOST_ERRORS, STALLED_MS, program_findings
 from flushtracker.status.program_status import ProgramStatus
+from flushtracker.status.serve_status import TailStatus
 from flushtracker.status.snapshot_status import SnapshotStatus
 from flushtracker.status.write_status import Failure, ShapeNote, SourceShapes, UpkeepStatus, WriteStatus, WrittenSource
 from tests.support.random_status import (
@@ -171,6 +172,11 @@ def test_an_http_server_without_a_look_fails_and_one_whose_clients_get_errors_is
     text = "the HTTP server refused 23 of its 450 answers in the last minute"
     assert texts(many) == {"serve_errors": f"{text}; its last look at the tables failed: a file is gone"}
     assert judge(asked((SERVE, many)), Limits()).exit_code == 0
+    alone = structs.replace(well, tail=TailStatus("no broker answers"))
+    text = "clients of the HTTP server get changes from the log alone: no broker answers"
+    assert texts(alone) == {"serve_tail": text}
+    assert judge(asked((SERVE, alone)), Limits()).exit_code == 0
+    assert texts(structs.replace(well, tail=TailStatus())) == {}
 
 
 @pytest.mark.parametrize("seed", range(50))
