@@ -14,7 +14,7 @@ _JobKind = Literal["job_not_asked", "job_silent", "job_not_ready", "job_unaware"
 _AckKind = Literal["transaction_open", "source_set_aside", "acks_unreadable", "ack_not_confirmed", "shapes_held"]
 _WriterKind = Literal["writers_not_ready", "writers_batch_long", "writers_behind", "writers_gap", "upkeep_failing"]
 _SnapshotKind = Literal["snapshots_blocked", "snapshots_stuck", "snapshots_failing", "snapshots_not_taken"]
-_OtherKind = Literal["program_silent", "serve_not_ready", "serve_errors"]
+_OtherKind = Literal["program_silent", "serve_not_ready", "serve_errors", "serve_tail"]
 _LimitKind = Literal["max_retained", "max_age", "restart_lsn_held", "nothing_to_confirm"]
 _UpgradeKind = Literal[
     "upgrade_on_standby",
