@@ -8,6 +8,7 @@ from typing import Final
 
 from flushtracker.errors import printable
 from flushtracker.serve.answer import Answer
+from flushtracker.serve.body import SLICE_BYTES
 from flushtracker.serve.handle import ClientOffset, Handle
 from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefusalError
@@ -119,11 +120,14 @@ async def send_answer(send: Send, headers: Headers, answer: Answer, *, is_head: 
     if is_head:
         await send_part(send, b"", more=False)
         return
-    before = b"["
+    held = b"["
     for data in answer.body.slices():
-        await send_part(send, before + data, more=True)
-        before = b""
-    await send_part(send, before + end, more=False)
+        held += data
+        # A small answer is one part, and so one packet.
+        if len(held) >= SLICE_BYTES:
+            await send_part(send, held, more=True)
+            held = b""
+    await send_part(send, held + end, more=False)
 
 
 async def _start_answer(send: Send, status: int, headers: Headers) -> None:

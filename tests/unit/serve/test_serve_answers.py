@@ -100,6 +100,14 @@ async def test_waiting_client_is_answered_as_soon_as_there_is_more(log: str) -> 
         assert poller.waiting == 0
 
 
+async def test_small_answer_is_sent_as_one_part(log: str) -> None:
+    """Each part is a packet, and a call of the system."""
+    append(log, inserts(10, "a"))
+    async with serving(log) as server:
+        response = await server.get({**USERS, "offset": "-1"})
+        assert [json.loads(chunk)[0]["key"] for chunk in response.chunks] == ["a"]
+
+
 async def test_waiting_client_gets_an_empty_answer_in_the_end(log: str) -> None:
     """With another cursor, so that no cache gives it the same answer again."""
     append(log, inserts(10, "a"))

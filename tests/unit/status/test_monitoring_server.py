@@ -18,6 +18,7 @@ import pytest
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.errors import ConfigError
 from flushtracker.status.http import http_connection, http_server
+from flushtracker.status.http.listener import open_listener
 from flushtracker.status.http.status_server import StatusServer
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from tests.support.waiting import wait_until
@@ -54,6 +55,15 @@ def get(server: StatusServer, path: str = "status.json") -> Any:
 
 def _no_thread() -> bool:
     return not any(thread.name.startswith(_THREADS) for thread in enumerate_threads())
+
+
+def test_end_of_an_answer_does_not_wait_until_the_client_has_acknowledged_its_beginning() -> None:
+    """The kernel does so by default, for 40 ms, and asyncio changes that only on sockets that name their protocol."""
+    with ExitStack() as closing:
+        listener = closing.enter_context(open_listener(ANY_PORT, "listen", backlog=1, stalled_s=1.0))
+        closing.enter_context(socket.create_connection(listener.getsockname()))
+        accepted = closing.enter_context(listener.accept()[0])
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_clients_read_the_document_and_the_server_does_not_name_itself() -> None:
