@@ -10,7 +10,7 @@ import yaml
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.job_config import load_config
-from flushtracker.config.serve_config import load_serve_config
+from flushtracker.config.serve_config import TailConfig, load_serve_config
 from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.config.transport import KafkaTransport
 from flushtracker.config.write_config import load_write_config
@@ -129,6 +129,7 @@ def test_configurations_load_and_meet(mounted: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(_container("serve")["env"][-1]["name"], "correct-horse")
     served = load_serve_config(mounted / "etc/flushtracker/serve.yaml")
     assert (served.sink.log, served.sink.shapes) == (write.sink.log, write.sink.shapes)
+    assert served.tail == TailConfig(capture.kafka.bootstrap_servers, capture.kafka.topics.shape_changes)
     tables = (track.sink.dead_letters, capture.acks, write.sink.log, write.sink.shapes)
     assert all(str(path).startswith("s3://") for path in (track.state.checkpoint, write.state.checkpoint, *tables))
     assert len(load_shapes(mounted / str(capture.shapes).lstrip("/"))) == 1
