@@ -59,6 +59,7 @@ class LiveServeStatus:
             unreadable_records=reader.unreadable,
             outages=reader.outages,
             resets=pages.tails.resets,
-            unlinked=pages.tails.unlinked,
+            answers=pages.answers,
+            unlinked=pages.unlinked,
             memory_bytes=pages.tails.memory_bytes,
         )

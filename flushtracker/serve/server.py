@@ -63,7 +63,9 @@ class Served:
         pages = PageCache(config.cache.memory_bytes, disk)
         tail = None if config.tail is None else TailPages(Tails(config.tail.memory_bytes), pages)
         poller = Poller(
-            *(reads.open, config.poll_ms / 1_000, config.source),
+            reads.open,
+            config.poll_ms / 1_000,
+            config.source,
             published=(lambda _: None) if tail is None else tail.on_view,
         )
         self.parts = Parts(

@@ -148,7 +148,7 @@ class ShapeAnswers:
             changed = self._poller.changed(shape_id, place, or_cut=follower.cuts)
             try:
                 follower = require_current(follower.at(await self._poller.shape(shape_id)))
-                if follower.has_update or self._shown(follower) is not None or is_late:
+                if follower.has_update or self.has_more(follower) or is_late:
                     return follower
                 await asyncio.wait(
                     {changed, disconnected}, timeout=max(end_s - self._now_s(), 0), return_when="FIRST_COMPLETED"
@@ -161,8 +161,9 @@ class ShapeAnswers:
 
     async def page(self, follower: Follower) -> Page:
         """The next content for a follower, as much as fits in one answer; raises as :meth:`more`."""
-        if (shown := self._shown(follower)) is not None:
-            return shown
+        tail = self._parts.tail_pages
+        if tail is not None and (page := tail.page(follower)) is not None:
+            return page
         if not follower.has_more:
             return Page(Body(), follower.tx, 0, is_end=True, version=follower.seen.found.version)
         parts, seen, position = self._parts, follower.seen, follower.position
@@ -191,11 +192,8 @@ class ShapeAnswers:
 
     def has_more(self, follower: Follower) -> bool:
         """Whether the next page has something."""
-        return follower.has_more or self._shown(follower) is not None
-
-    def _shown(self, follower: Follower) -> Page | None:
-        """What the tail has next for a follower: the log may have it later."""
-        return None if self._parts.tail_pages is None else self._parts.tail_pages.page(follower)
+        tail = self._parts.tail_pages
+        return follower.has_more or (tail is not None and tail.has_more(follower))
 
     async def _seen(self, request: ShapeRequest, *, fresh: bool) -> SeenShape:
         shape_id = await self._shape_id(request.shape)

@@ -56,8 +56,9 @@ class TailStatus(StatusObject, frozen=True):
             "serve_tail_resets", "how often a shape's tail was dropped, after a gap or for what only the log serves"
         ),
     ] = 0
+    answers: Annotated[Natural, counter("serve_tail_answers", "answers with changes from the tail")] = 0
     unlinked: Annotated[
-        Natural, counter("serve_tail_unlinked", "how often the tail could not tell what follows for a client")
+        Natural, counter("serve_tail_unlinked", "answers for which only the log could tell what follows")
     ] = 0
     memory_bytes: Annotated[Natural, gauge("serve_tail_memory_bytes", "memory that the tails of all shapes take")] = 0
 

@@ -21,28 +21,42 @@ _PAGE_BYTES: Final = 256 << 10
 
 
 class TailPages:
-    """For the event loop. ``pages`` keeps what it made."""
+    """For the event loop. ``pages`` keeps what it made.
+
+    ``answers`` counts the pages that were shown, and ``unlinked`` how often only the log could tell what follows.
+    """
 
     def __init__(self, tails: Tails, pages: PageCache, now_s: Callable[[], float] = time.monotonic) -> None:
         self.tails = tails
         self._pages = pages
         self._now_s = now_s
+        self.answers = self.unlinked = 0
+
+    def has_more(self, follower: Follower) -> bool:
+        """Whether :meth:`page` has something."""
+        found = self._find(follower)
+        return found is not None and bool(found.transactions)
 
     def page(self, follower: Follower) -> Page | None:
         """What the tail has next for a client; ``None`` if that is nothing, or only the log can tell."""
-        seen, place = follower.seen, max(follower.tx, follower.sent_lsn)
-        self.tails.ask((seen.found.source, seen.shape_id), self._now_ms())
-        found = self.tails.page(seen, follower.handle, place, _PAGE_BYTES)
+        found = self._find(follower)
+        self.unlinked += found is None
         if found is None or not found.transactions:
             return None
+        self.answers += 1
         # Whatever place a client makes up, the page is one of those that begin with a transaction.
         first_tx = found.transactions[0].tx_offset
         key = PageKey(follower.handle.digest, follower.handle.attempt, first_tx, is_tail=True)
         page = self._pages.get(key)
         if page is None or page.tx != found.tx:
-            page = _page(found, seen)
+            page = _page(found, follower.seen)
             self._pages.add(key, [page])
         return page
+
+    def _find(self, follower: Follower) -> TailPage | None:
+        seen, place = follower.seen, max(follower.tx, follower.sent_lsn)
+        self.tails.ask((seen.found.source, seen.shape_id), self._now_ms())
+        return self.tails.page(seen, follower.handle, place, _PAGE_BYTES)
 
     def on_view(self, view: TableView) -> None:
         """Drop what the log has by now, and the shapes that nobody asks for any more."""

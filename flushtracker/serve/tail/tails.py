@@ -39,8 +39,8 @@ class Tails:
 
     def __init__(self, memory_bytes: int) -> None:
         self.asked: frozenset[ShapeKey] = frozenset()
-        self.memory_bytes = self.unlinked = self.resets = 0
-        """About what all take; how often a client had to be answered from the log, and a shape's tail was dropped."""
+        self.memory_bytes = self.resets = 0
+        """About what all take; and how often a shape's tail was dropped."""
         self._most_bytes = memory_bytes
         self._asked_ms: dict[ShapeKey, int] = {}
         self._tails: dict[ShapeKey, ShapeTail] = {}
@@ -102,7 +102,6 @@ class Tails:
         """
         tail = self._tails.get(_key(seen))
         if tail is None or not _is_of(tail, seen) or not _is_linked(tail, seen, handle, place):
-            self.unlinked += 1
             return None
         found, size = list[TailTransaction](), 0
         for transaction in _not_contained(tail.after(place), seen):

@@ -54,6 +54,9 @@ async def test_waiting_client_gets_a_transaction_before_the_log_has_it(log: str,
         assert (client.offset, client.is_up_to_date, set(client.rows)) == ("20_0", True, {"a", "b"})
         assert response.headers["cache-control"] == "public, max-age=5, stale-while-revalidate=5"
         assert server.served.parts.log_flights.started == 0
+        pages = server.served.parts.tail_pages
+        assert pages is not None
+        assert (pages.answers, pages.unlinked) == (1, 1)
 
 
 async def test_answers_of_a_tail_have_the_bytes_of_the_log(log: str, capture: PublishedRows) -> None:

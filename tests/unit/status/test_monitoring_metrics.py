@@ -313,7 +313,7 @@ SERVE: Final = ServeStatus(
     kept_states=12,
     kept_memory_bytes=2_048,
     kept_disk_bytes=4_096,
-    tail=TailStatus("no broker answers", 45, 100, 60, 5, 4, 3, 2, 512),
+    tail=TailStatus("no broker answers", 45, 100, 60, 5, 4, 3, 70, 2, 512),
 )
 ALL: Final = (JOB, WRITE, SNAPSHOT, SERVE, CAPTURE)
 
@@ -352,6 +352,7 @@ def by_of(log: int, rows: int, names: tuple[str, str] = ("log", "rows")) -> dict
         ("serve_tail_unreadable_records_total", {(): 5}),
         ("serve_tail_outages_total", {(): 4}),
         ("serve_tail_resets_total", {(): 3}),
+        ("serve_tail_answers_total", {(): 70}),
         ("serve_tail_unlinked_total", {(): 2}),
         ("serve_tail_memory_bytes", {(): 512}),
     ],
