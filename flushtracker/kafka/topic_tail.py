@@ -27,8 +27,9 @@ _SETTINGS: Final = {
     # The proof that the brokers let this user read the topic, also if nothing is written to it.
     "enable.partition.eof": True,
     "enable.auto.offset.store": False,
-    # What a reader that is slow for a moment has in memory.
+    # What a reader that is slow for a moment has in memory: this, and an answer more.
     "queued.max.messages.kbytes": 16_000,
+    "fetch.max.bytes": 16_000_000,
 }
 
 
