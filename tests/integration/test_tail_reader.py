@@ -80,6 +80,22 @@ async def test_what_is_written_from_now_on_reaches_the_tails(streams: KafkaConfi
     assert not [each.group_id for each in found.valid if each.group_id.startswith("flushtracker-")]
 
 
+async def test_open_transaction_of_another_program_hides_nothing(streams: KafkaConfig, read: Read) -> None:
+    """Whatever the user's options say: capture's records behind it are in no transaction."""
+    servers, topic = streams.bootstrap_servers, streams.topics.shape_changes
+    reading = read(servers, topic, {"isolation.level": "read_committed"})
+    await reading.until_read()
+    other = Producer({"bootstrap.servers": servers, "transactional.id": topic})
+    await asyncio.to_thread(other.init_transactions, _TIMEOUT_S)
+    other.begin_transaction()
+    for partition in range(2):
+        other.produce(topic, "open", "other", partition)
+    assert other.flush(_TIMEOUT_S) == 0
+    produce(servers, topic, 1)
+    await reading.until_has(1)
+    await asyncio.to_thread(other.abort_transaction, _TIMEOUT_S)
+
+
 async def test_kafka_stopped(killable_broker: LocalBroker, topic_name: Callable[[str], str], read: Read) -> None:
     """All is forgotten, without a processor's time; a second after the broker is back, changes are read again."""
     servers, topic = killable_broker.bootstrap_servers, topic_name("shape_changes")
