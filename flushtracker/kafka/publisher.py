@@ -294,6 +294,11 @@ class KafkaPublisher:
                 "this clock, or the brokers'; or raise the topic's message.timestamp.after.max.ms or "
                 "message.timestamp.before.max.ms; and start again"
             )
+        if record.error.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            return (
+                f"topic {topic} rejects a record, because its broker lost records that it had confirmed: "
+                f"{self._errors.masked(record.error)}; see what happened to the broker, and start again"
+            )
         if record.error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
             remedy = missing_acl(record.error, "WRITE", f"topic {topic}") or "; fix that"
             return f"topic {topic} rejects a record: {self._errors.masked(record.error)}{remedy} and start again"

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from threading import Timer
 
 import pytest
+from confluent_kafka import KafkaError
 
 from flushtracker.errors import BrokerUnavailableError, FencedError
 from flushtracker.events.topic_rules import Topics
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.kafka.publisher import KafkaPublisher
+from flushtracker.kafka.publisher import KafkaPublisher, _RejectedRecord
 
 
 @pytest.fixture
@@ -69,3 +70,12 @@ def test_another_thread_discards_what_is_queued(publisher: KafkaPublisher) -> No
         with pytest.raises(BrokerUnavailableError, match="too late"):
             publisher.publish("t", "k", "2")
     assert len(publisher._producer) == 0
+
+
+def test_records_that_a_broker_lost_are_named(publisher: KafkaPublisher) -> None:
+    """Kafka's own words are "Broker received an out of order sequence number", which says nothing of a loss."""
+    rejected = _RejectedRecord(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER), "t", 2)
+    assert publisher._describe_rejected(rejected) == (
+        "topic t rejects a record, because its broker lost records that it had confirmed: Broker: Broker received an "
+        "out of order sequence number; see what happened to the broker, and start again"
+    )
