@@ -23,6 +23,9 @@ _ORDERED: Final = frozenset({FRAGMENTS, SHAPE_CHANGES, SNAPSHOTS})
 _COMPACTED: Final = frozenset({FLUSHES, SHAPES, SNAPSHOTS_TAKEN})
 _UNLIMITED: Final = -1
 _UNCLEAN: Final = "unclean.leader.election.enable"
+_SIZE: Final = "max.message.bytes"
+_NOTIFICATION_BYTES: Final = 64 << 10
+"""More than a notification has, with its key."""
 _TIMES: Final = "message.timestamp.type"
 _BROKERS_TIME: Final = "LogAppendTime"
 
@@ -73,10 +76,10 @@ def topic_settings(
             "cleanup.policy": "delete",
             "retention.ms": str(retention_ms),
             "retention.bytes": str(_UNLIMITED),
-            "max.message.bytes": str(max_event_bytes),
+            _SIZE: str(max_event_bytes),
         }
-    times = {_TIMES: _BROKERS_TIME} if role == FLUSHES else {}
-    return replicas | times | {"cleanup.policy": "compact", "segment.bytes": str(_COMPACTED_SEGMENT_BYTES)}
+    own = {FLUSHES: {_TIMES: _BROKERS_TIME}, SHAPES: {_SIZE: str(max_event_bytes)}}.get(role, {})
+    return replicas | own | {"cleanup.policy": "compact", "segment.bytes": str(_COMPACTED_SEGMENT_BYTES)}
 
 
 def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_bytes: int | None = None) -> list[str]:
@@ -105,10 +108,14 @@ def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_b
         if role == FLUSHES and facts.config.get(_TIMES) != _BROKERS_TIME:
             why = "a writer could give a record a time that Spark cannot read, which would end track at each start"
             faults.append(_fault(facts, _TIMES, _BROKERS_TIME, why))
-        return faults
-    if max_event_bytes is not None and not _has_at_least(facts, "max.message.bytes", max_event_bytes):
+    if role in {FLUSHES, SNAPSHOTS_TAKEN} and not _has_at_least(facts, _SIZE, _NOTIFICATION_BYTES):
+        faults.append(_fault(facts, _SIZE, f"at least {_NOTIFICATION_BYTES}", "the topic would reject notifications"))
+    is_large = is_ordered or role == SHAPES
+    if is_large and max_event_bytes is not None and not _has_at_least(facts, _SIZE, max_event_bytes):
         why = "the topic would reject a larger event, which stops the stream. Raise it, or lower max_event_bytes to it"
-        faults.append(_fault(facts, "max.message.bytes", f"at least max_event_bytes, {max_event_bytes}", why))
+        faults.append(_fault(facts, _SIZE, f"at least max_event_bytes, {max_event_bytes}", why))
+    if not is_ordered:
+        return faults
     if not (_is_unlimited(facts, "retention.ms") or _has_at_least(facts, "retention.ms", retention_ms)):
         why = "records would be deleted before a stalled reader has read them"
         faults.append(_fault(facts, "retention.ms", f"at least {retention_ms}, or {_UNLIMITED}", why))

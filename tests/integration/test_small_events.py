@@ -84,7 +84,7 @@ def test_a_limit_above_that_of_the_topics_is_refused(rig: CaptureRig) -> None:
         assert process.wait(60) != 0
     except TimeoutExpired:
         pytest.fail(rig.log())
-    for role in ("fragments", "shape_changes"):
+    for role in ("fragments", "shapes", "shape_changes"):
         topic = rig.settings["kafka"]["topics"][role]
         assert (
             f"topic {topic}: max.message.bytes is 131072, but must be at least max_event_bytes, 131073: " in rig.log()

@@ -96,7 +96,7 @@ def test_the_broker_reports_every_setting_that_the_rules_need(config: KafkaConfi
         role: topic_faults(role, facts, retention_ms=604_800_001, max_event_bytes=config.max_event_bytes)
         for role in ROLES
     }
-    assert [len(faults[role]) for role in ROLES] == [2, 2, 1, 2]
+    assert [len(faults[role]) for role in ROLES] == [2, 2, 2, 2]
     assert "unknown" not in str(faults)
 
 

@@ -88,7 +88,7 @@ def test_two_of_three_replicas_must_have_a_record(role: str) -> None:
     assert least == [None, None, "2", "2"]
 
 
-@pytest.mark.parametrize("role", ["fragments", "shape_changes"])
+@pytest.mark.parametrize("role", ["fragments", "shapes", "shape_changes", "snapshots"])
 def test_the_largest_event_fits(role: str) -> None:
     """Kafka's default limit is a megabyte."""
     (fault,) = faults(role, max_message_bytes="8388607")
@@ -115,9 +115,18 @@ def test_records_are_kept_for_longer_than_the_longest_stall(role: str) -> None:
     )
 
 
-@pytest.mark.parametrize("role", ["flushes", "shapes"])
+@pytest.mark.parametrize("role", ["flushes", "snapshots_taken"])
+def test_notifications_fit(role: str) -> None:
+    """Or a writer would fail with the first one, and the slot would be held."""
+    (fault,) = faults(role, max_message_bytes="1000")
+    assert fault == (
+        "topic t: max.message.bytes is 1000, but must be at least 65536: the topic would reject notifications"
+    )
+
+
+@pytest.mark.parametrize("role", ["flushes", "snapshots_taken"])
 def test_limits_that_compaction_ignores_are_no_faults(role: str) -> None:
-    """A compacted topic does not use retention, and its records are small."""
+    """A compacted topic does not use retention, and these have small records."""
     assert faults(role, retention_bytes="1073741824", max_message_bytes="1048588") == []
 
 
