@@ -12,8 +12,10 @@ that lost its checkpoint rereads old entries, and a replaced one may append late
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 from deltalake import DeltaTable, Transaction
@@ -50,6 +52,20 @@ LEAST_FOLDED: Final = 1_000
 _KIND: Final = TableKind("registry table", "writer", "sink.shapes", SCHEMA, merged_bytes=64 << 20)
 
 
+@dataclass(frozen=True)
+class _Read:
+    """What was read of the rows in ``files``, whose names no other rows ever get."""
+
+    files: frozenset[str] = frozenset()
+    registry: Registry = field(default_factory=Registry)
+    written: Mapping[EntryKey, WrittenEntry] = field(default_factory=dict)
+    written_us: frozenset[int] = frozenset()
+
+
+_LAST_READ: Final = WeakValueDictionary[str, _Read]()
+"""By table, for all who have it open in this process: a large registry takes more than 100 MB."""
+
+
 class RegistryTable:
     """An open registry table; not thread-safe. Raises ``SinkError`` for storage failures."""
 
@@ -60,10 +76,7 @@ class RegistryTable:
         self._table = self._owned.table
         self._files = brief_files(self._table.table_uri, storage_options)
         self._read_version = -1
-        self._read_files: frozenset[str] = frozenset()
-        self._registry = Registry()
-        self._written: Mapping[EntryKey, WrittenEntry] = {}
-        self._written_us: frozenset[int] = frozenset()
+        self._read = _Read()
 
     @staticmethod
     def exists(uri: str, storage_options: Mapping[str, str] | None = None) -> bool:
@@ -83,27 +96,30 @@ class RegistryTable:
 
     def entries(self) -> Registry:
         """The current entries; reads only what was added since the last call."""
-        if not self.has_changed():
-            return self._registry
-        before, before_us = self._written, self._written_us
-        try:
+        if self.has_changed():
             files = frozenset(pa.table(self._table.get_add_actions())["path"].to_pylist())
-            rows = self._added_rows(files)
+            before = max(self._read, _LAST_READ.get(self.uri, self._read), key=lambda each: len(each.files & files))
+            self._read = before if before.files == files else self._read_since(before, files)
+            self._read_version, _LAST_READ[self.uri] = self._table.version(), self._read
+        return self._read.registry
+
+    def _read_since(self, before: _Read, files: frozenset[str]) -> _Read:
+        known, known_us = before.written, before.written_us
+        try:
+            rows = self._added_rows(before.files, files)
             if rows is None:
-                before, before_us, rows = {}, frozenset[int](), table_rows(self._table, SCHEMA.names)
+                known, known_us, rows = {}, frozenset[int](), table_rows(self._table, SCHEMA.names)
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise self._owned.error("read", error) from error
-        self._written = with_rows(before, rows, self._written, self._parsed)
-        self._written_us = before_us.union(rows["written_at"].cast(pa.int64()).to_pylist())
-        self._registry = Registry.of(each.entry for each in self._written.values())
-        self._read_version, self._read_files = self._table.version(), files
-        return self._registry
+        written = with_rows(known, rows, before.written, self._parsed)
+        written_us = known_us.union(rows["written_at"].cast(pa.int64()).to_pylist())
+        return _Read(files, Registry.of(each.entry for each in written.values()), written, written_us)
 
-    def _added_rows(self, files: frozenset[str]) -> pa.Table | None:
-        """The rows of the files added since the last call; ``None`` if all rows must be read, with one query."""
-        added = files - self._read_files
+    def _added_rows(self, before: frozenset[str], files: frozenset[str]) -> pa.Table | None:
+        """The rows of the files added since ``before``; ``None`` if all rows must be read, with one query."""
+        added = files - before
         # If a file was removed, some of its rows may have been removed too.
-        if not self._read_files or not self._read_files <= files or len(added) > _NEW_FILES:
+        if not before or not before <= files or len(added) > _NEW_FILES:
             return None
         try:
             blocks = [block for file in sorted(added) for block in read_blocks(self._files, file, SCHEMA)]
@@ -128,14 +144,14 @@ class RegistryTable:
     @property
     def last_us(self) -> int:
         """The time of the last row that :meth:`entries` has read, in microseconds since 1970; 0 without rows."""
-        return max(self._written_us, default=0)
+        return max(self._read.written_us, default=0)
 
     def has_row_of(self, written_us: int) -> bool:
         """Whether the table, as :meth:`entries` has read it, has or had a row with this :attr:`last_us`.
 
         An older copy of the table lacks the row, whatever was written to it later, because such a copy is never folded.
         """
-        return not written_us or written_us in self._written_us or written_us <= self._folded_us()
+        return not written_us or written_us in self._read.written_us or written_us <= self._folded_us()
 
     def _folded_us(self) -> int:
         return self._owned.version_of(FOLDED_APP_ID) or 0
@@ -143,7 +159,7 @@ class RegistryTable:
     def written(self) -> Mapping[EntryKey, WrittenEntry]:
         """As :meth:`entries`, with the time at which each was written."""
         self.entries()
-        return self._written
+        return self._read.written
 
     def append(self, texts: Iterable[str], now: datetime) -> int:
         """Append the entries that differ from the current ones, in one commit; return their number.

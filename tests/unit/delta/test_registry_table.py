@@ -330,3 +330,22 @@ def test_a_change_costs_readers_what_has_changed(tmp_path: Path, monkeypatch: py
     assert len(reader.entries().entries) == 101
     # One row that does not count any more is in the merged file.
     assert sorted(parsed) == sorted([entry("s7").to_json(), entry("more").to_json()])
+
+
+def test_all_who_have_a_table_open_share_what_they_read(tmp_path: Path) -> None:
+    """Each thread of serve that reads had a copy, of 150 MB for 60,000 rows; a table in its place has none of it."""
+    uri = str(tmp_path / "shapes")
+    table = RegistryTable(uri, create=True)
+    others = [RegistryTable(uri) for _ in range(3)]
+    for number in range(3):
+        table.append([entry(f"a{number}").to_json()], _NOW)
+        read = others[0].entries()
+        assert {id(each.entries()) for each in (table, *others)} == {id(read)}
+        assert {id(each.written()) for each in others} == {id(others[0].written())}
+        assert len({each.last_us for each in (table, *others)}) == 1
+    table.append([entry("b").to_json()], _NOW)
+    newest = table.entries()
+    assert others[0].entries() is newest is not read
+    del table, others, newest, read
+    shutil.rmtree(uri)
+    assert not RegistryTable(uri, create=True).entries().entries
