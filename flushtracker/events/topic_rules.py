@@ -28,6 +28,11 @@ _NOTIFICATION_BYTES: Final = 64 << 10
 """More than a notification has, with its key."""
 _TIMES: Final = "message.timestamp.type"
 _BROKERS_TIME: Final = "LogAppendTime"
+_OF_OTHERS: Final = {_TIMES: _BROKERS_TIME, "compression.type": "uncompressed"}
+"""A record of kilobytes may have gigabytes once it is expanded, so the broker expands it, and checks its size then.
+
+It is not required, because some services do not have this setting.
+"""
 
 # Only closed segments are compacted. With Kafka's default of one gigabyte, a reader that starts over would read a
 # gigabyte per partition to get a few thousand records.
@@ -78,7 +83,7 @@ def topic_settings(
             "retention.bytes": str(_UNLIMITED),
             _SIZE: str(max_event_bytes),
         }
-    own = {FLUSHES: {_TIMES: _BROKERS_TIME}, SHAPES: {_SIZE: str(max_event_bytes)}}.get(role, {})
+    own = {FLUSHES: _OF_OTHERS, SHAPES: {_SIZE: str(max_event_bytes)}}.get(role, {})
     return replicas | own | {"cleanup.policy": "compact", "segment.bytes": str(_COMPACTED_SEGMENT_BYTES)}
 
 

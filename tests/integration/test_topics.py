@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, Producer
 
 from flushtracker.cli import main
 from flushtracker.config.secret_options import SecretOptions
@@ -14,6 +15,7 @@ from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.topic_admin import TopicAdmin, require_topics
 from tests.support.brokers import Broker
+from tests.support.kafka_job import SILENT
 from tests.support.kafka_streams import (
     config_file,
     create_topic,
@@ -85,6 +87,17 @@ def test_all_faults_are_reported_and_left_unchanged(
         require_topics(config, ["fragments", "shapes"])
     assert str(caught.value).count(f"topic {name}: ") == 3
     assert str(caught.value).endswith(". `flushtracker topics` checks and creates topics")
+
+
+def test_notification_that_expands_is_rejected_by_its_size(config: KafkaConfig, tmp_path: Path) -> None:
+    """One of some kilobytes could have 400 MB in the memory of each job that reads it."""
+    assert topics(config, tmp_path, "--create") == 0
+    options = {"bootstrap.servers": config.bootstrap_servers, "compression.type": "zstd", "message.max.bytes": 5 << 20}
+    producer, errors = Producer(options, logger=SILENT), list[KafkaError | None]()
+    for size in (4 << 20, 10_000):
+        producer.produce(config.topics.flushes, b" " * size, "any", on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(120) == 0
+    assert [None if error is None else error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE, None]
 
 
 def test_the_broker_reports_every_setting_that_the_rules_need(config: KafkaConfig) -> None:
