@@ -13,11 +13,10 @@ from typing import Final
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from deltalake.fs import DeltaStorageHandler
 
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import read_blocks, write_blocks
-from flushtracker.delta.storage import storage_reason
+from flushtracker.delta.storage import StoreFiles, storage_reason
 from flushtracker.delta.table_folder import TableFolder
 
 logger = logging.getLogger(__name__)
@@ -60,10 +59,10 @@ class Compaction:
         deltalake's own compaction commits files that have not been synced.
         """
         table.update_incremental()
-        storage = DeltaStorageHandler(table.table_uri, self._options)
         schema = pa.schema(table.schema())
         removed, added = [], []
         for group in _groups(table, self._merged_bytes):
+            storage = StoreFiles(table.table_uri, self._options, dict(group))
             # In blocks, because a small file may be large in memory.
             blocks = (block for path, _ in group for block in read_blocks(storage, path, schema))
             name = f"part-{uuid.uuid4().hex}.parquet"

@@ -18,7 +18,7 @@ from deltalake.fs import DeltaStorageHandler
 
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.data_file import WrittenFile, write_blocks
-from flushtracker.delta.storage import storage_reason
+from flushtracker.delta.storage import StoreFiles, storage_reason
 from flushtracker.disk_sync import sync
 from flushtracker.errors import SinkError
 
@@ -81,7 +81,7 @@ class RowFiles:
         """Delete files that will not be committed, as far as possible: upkeep deletes the rest."""
         for file in files:
             with suppress(DeltaError, OSError):
-                DeltaStorageHandler(self.uri, dict(self.options)).delete_file(file.action.path)
+                StoreFiles(self.uri, self.options).delete_file(file.action.path)
 
 
 def _one_file(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:

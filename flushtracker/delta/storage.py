@@ -16,6 +16,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from flushtracker.config.storage_path import local_folder
 
@@ -27,6 +28,7 @@ _NAME: Final = "rows"
 _REASON_LENGTH: Final = 400
 
 RETRIES: Final = 2
+_BRIEF_RETRIES: Final = 6
 PAUSE_S: Final = 1.0
 _RETRIED_S: Final = 60.0
 """Longer than a request's timeout, and shorter than the client's own retries while nothing answers."""
@@ -45,8 +47,8 @@ class StoreRetry:
     nor an interrupted listing.
     """
 
-    def __init__(self, uri: str) -> None:
-        self._left = RETRIES if local_folder(uri) is None else 0
+    def __init__(self, uri: str, retries: int = RETRIES) -> None:
+        self._left = retries if local_folder(uri) is None else 0
         self._until_s = time.monotonic() + _RETRIED_S
 
     def pause(self) -> bool:
@@ -58,17 +60,17 @@ class StoreRetry:
         return True
 
 
-def read_with_retry(uri: str, request: Callable[[], _T]) -> _T:
-    """Call ``request``, which only reads from the store of ``uri``, with retries.
+def read_with_retry(uri: str, request: Callable[[], _T], retries: int = RETRIES) -> _T:
+    """Call ``request``, which may be repeated, at the store of ``uri``, with retries.
 
     Raises ``DeltaError`` or ``OSError``.
     """
-    retry = StoreRetry(uri)
+    retry = StoreRetry(uri, retries)
     while True:
         try:
             return request()
         except (DeltaError, OSError) as error:  # noqa: PERF203  each round is a request
-            if isinstance(error, TableNotFoundError) or not retry.pause():
+            if isinstance(error, (TableNotFoundError, FileNotFoundError)) or not retry.pause():
                 raise
 
 
@@ -101,6 +103,36 @@ def write_with_retry(
 def refresh(table: DeltaTable) -> None:
     """Open the table at its last version; raises ``DeltaError`` or ``OSError``."""
     read_with_retry(table.table_uri, table.update_incremental)
+
+
+class StoreFiles(DeltaStorageHandler):
+    """The files of a table, with the sizes of those that are known; while it waits for the store, other threads run.
+
+    deltalake holds the GIL for a request that asks for the size of a file to open, that lists, or that deletes. So an
+    unknown size is asked for before, which releases it, and the others are given up after 2 s, and tried again. Only
+    the request that begins a new file holds it for as long as the store's client tries.
+    """
+
+    def __init__(
+        self, table_uri: str, options: Mapping[str, str] | None, sizes: Mapping[str, int] | None = None
+    ) -> None:
+        self._uri, self._options, self._sizes = table_uri, dict(options or {}), dict(sizes or {})
+        super().__init__(table_uri, self._options, self._sizes)
+        self._brief = brief_files(table_uri, options)
+
+    def open_input_file(self, path: str) -> pa.PythonFile:
+        if path in self._sizes:
+            return super().open_input_file(path)
+        (info,) = self.get_file_info([path])
+        if info.type == FileType.NotFound:
+            raise FileNotFoundError(path)
+        return DeltaStorageHandler(self._uri, self._options, {path: info.size}).open_input_file(path)
+
+    def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
+        return read_with_retry(self._uri, lambda: self._brief.get_file_info_selector(selector), _BRIEF_RETRIES)
+
+    def delete_file(self, path: str) -> None:
+        read_with_retry(self._uri, lambda: self._brief.delete_file(path), _BRIEF_RETRIES)
 
 
 def brief_files(table_uri: str, storage_options: Mapping[str, str] | None) -> DeltaStorageHandler:

@@ -14,13 +14,12 @@ from typing import Final
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector
 
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.commits import ACTION_COUNT, LOG_FOLDER, Commits
 from flushtracker.delta.data_file import buffered, now_ms
-from flushtracker.delta.storage import read_with_retry, write_with_retry
+from flushtracker.delta.storage import StoreFiles, read_with_retry, write_with_retry
 from flushtracker.delta.table_features import require_writable
 from flushtracker.delta.torn_log import set_torn_end_aside
 from flushtracker.disk_sync import make_folder
@@ -103,9 +102,8 @@ class TableFolder:
         foreign = unused - ours
         self._log(sorted(foreign - self._logged))
         self._logged = foreign
-        # deltalake's vacuum would delete the others, too, and its commits bypass ours. This takes one request per file,
-        # during which no other thread of this process runs.
-        storage = DeltaStorageHandler(table.table_uri, self._options)
+        # deltalake's vacuum would delete the others, too, and its commits bypass ours. This takes one request per file.
+        storage = StoreFiles(table.table_uri, self._options)
         for path in ours:
             # Another process may delete it at the same time.
             with suppress(FileNotFoundError):
@@ -147,7 +145,7 @@ class TableFolder:
         folder = None if local is None or Path(local).exists() else Path(local)
         if folder is not None:
             folder.mkdir(parents=True)
-        storage = DeltaStorageHandler(self.uri, self._options)
+        storage = StoreFiles(self.uri, self._options)
         with buffered(storage.open_output_stream(_TRIED)) as stream:
             stream.write(b"-")
         storage.delete_file(_TRIED)
@@ -159,12 +157,11 @@ class TableFolder:
     def names(self) -> list[str]:
         """The names in the folder; raises ``DeltaError`` or ``OSError``."""
         try:
-            storage = DeltaStorageHandler(self.uri, self._options)
+            storage = StoreFiles(self.uri, self._options)
         except TableNotFoundError:  # a folder on this machine that does not exist
             return []
         selector = FileSelector("", allow_not_found=True, recursive=False)
-        infos = read_with_retry(self.uri, lambda: storage.get_file_info_selector(selector))
-        return [info.path for info in infos]
+        return [info.path for info in storage.get_file_info_selector(selector)]
 
 
 def _is_older(file: Path, age_ms: int) -> bool:

@@ -101,9 +101,16 @@ class Bucket(BaseHTTPRequestHandler):
         self._answer(200)
 
     def do_POST(self) -> None:
-        key = self._key()
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if "uploadId" in parse_qs(urlparse(self.path).query):
+        key, query = self._key(), parse_qs(urlparse(self.path).query, keep_blank_values=True)
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if "delete" in query:
+            found = re.findall(r"<Key>(.*?)</Key>", content.decode())
+            for each in found:
+                self.objects.pop(each, None)
+            deleted = "".join(f"<Deleted><Key>{each}</Key></Deleted>" for each in found)
+            self._answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
+            return
+        if "uploadId" in query:
             self._put(key, "", b"".join(content for _, content in sorted(self.parts.pop(key).items())))
         else:
             self.parts[key] = {}

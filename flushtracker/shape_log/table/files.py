@@ -16,12 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import WrittenFile, read_blocks, write_blocks
-from flushtracker.delta.storage import literal, refresh
+from flushtracker.delta.storage import StoreFiles, literal, refresh
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.shape_snapshot import ShapeKey, ShapeSnapshot
 from flushtracker.shape_log.table.columns import SEARCHED
@@ -74,12 +73,13 @@ class LogFiles:
 
     def __init__(self, table: DeltaTable, storage_options: Mapping[str, str]) -> None:
         self._table = table
-        self._storage = DeltaStorageHandler(table.table_uri, dict(storage_options))
+        self._options = storage_options
+        self._storage = StoreFiles(table.table_uri, storage_options)
         self._commits = Commits()
 
     def current(self) -> list[LogFile]:
         refresh(self._table)
-        return [
+        files = [
             LogFile(
                 path=row["path"],
                 bytes=row["size_bytes"],
@@ -91,6 +91,8 @@ class LogFiles:
             )
             for row in pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         ]
+        self._storage = StoreFiles(self._table.table_uri, self._options, {file.path: file.bytes for file in files})
+        return files
 
     def read(self, path: str) -> pa.Table:
         """All rows of a file, with the table's columns."""

@@ -13,10 +13,10 @@ from typing import Final
 
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector
 
 from flushtracker.delta.fence import FENCING_APP_ID
+from flushtracker.delta.storage import StoreFiles
 
 _SUFFIX: Final = " (source)"
 _LOG: Final = "_delta_log"
@@ -43,9 +43,10 @@ def sources(table: DeltaTable, storage_options: Mapping[str, str]) -> set[str]:
 
 
 def _app_ids(table: DeltaTable, storage_options: Mapping[str, str]) -> set[str]:
-    storage = DeltaStorageHandler(table.table_uri, dict(storage_options))
+    storage = StoreFiles(table.table_uri, storage_options)
     infos = storage.get_file_info_selector(FileSelector(_LOG, allow_not_found=False, recursive=False))
     names = [info.path.rpartition("/")[2] for info in infos]
+    storage = StoreFiles(table.table_uri, storage_options, {info.path: info.size for info in infos})
     checkpoints = [(int(match[1]), name) for name in names if (match := _CHECKPOINT.fullmatch(name))]
     last_checkpoint = max((version for version, _ in checkpoints), default=-1)
     found = {name for version, name in checkpoints if version == last_checkpoint}
