@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from flushtracker.delta import compaction, registry_table
+from flushtracker.delta import compaction, owned_table, registry_table
 from flushtracker.delta.data_file import write_file
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
@@ -127,7 +127,7 @@ def test_entry_that_was_compared_before_another_writer_started_is_refused(
         current.append([entries[2].to_json()], _NOW)
         return write_file(*arguments)
 
-    monkeypatch.setattr(registry_table, "write_file", replace_it)
+    monkeypatch.setattr(owned_table, "write_file", replace_it)
     with pytest.raises(SinkError, match="this writer has been fenced: another writer"):
         stale.append([entries[1].to_json()], _NOW + timedelta(hours=1))
     assert RegistryTable(uri).entries().entries[_SOURCE, "source", ""] == entries[2]
@@ -231,16 +231,16 @@ def test_entries_that_are_appended_while_the_table_is_folded_are_kept(
     _changed(writer, 30)
 
     def append_first(*arguments: Any) -> AddAction:
-        monkeypatch.setattr(registry_table, "write_file", fold_first)
+        monkeypatch.setattr(owned_table, "write_file", fold_first)
         writer.append([entry("a").to_json()], _NOW + timedelta(hours=1))
         return write_file(*arguments)
 
     def fold_first(*arguments: Any) -> AddAction:
-        monkeypatch.setattr(registry_table, "write_file", write_file)
+        monkeypatch.setattr(owned_table, "write_file", write_file)
         assert RegistryTable(uri).fold(_seen(), 0) == 29
         return write_file(*arguments)
 
-    monkeypatch.setattr(registry_table, "write_file", append_first)
+    monkeypatch.setattr(owned_table, "write_file", append_first)
     assert upkeep.fold(_seen(), 0) == 0, "another one was first"
     found = RegistryTable(uri).entries()
     assert found.shape(_SOURCE, "a") == entry("a")
