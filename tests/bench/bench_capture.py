@@ -28,7 +28,7 @@ from tests.support.capture_rig import CaptureRig, shape
 
 _DEADLINE_S = 3600.0
 _QUIET_S = 0.5
-_TABLES = (
+TABLES = (
     "CREATE TABLE users (id bigint PRIMARY KEY, region text, name text, email text, score int)",
     "CREATE TABLE others (id bigint PRIMARY KEY)",
     "CREATE TABLE accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(84))",
@@ -108,9 +108,9 @@ def main() -> None:
 
 def _row(load: Load, size: int | None, rounds: int) -> list[str]:
     size = load.size if size is None else size
-    with _rig() as rig:
+    with rig_and_broker() as (rig, _):
         rig.create()
-        rig.server.execute(*_TABLES)
+        rig.server.execute(*TABLES)
         rig.define(*load.shapes)
         fragments = TopicFollower(rig.config.kafka, rig.config.kafka.topics.fragments, only_committed=False)
         try:
@@ -127,7 +127,8 @@ def _row(load: Load, size: int | None, rounds: int) -> list[str]:
 
 
 @contextmanager
-def _rig() -> Iterator[CaptureRig]:
+def rig_and_broker() -> Iterator[tuple[CaptureRig, LocalBroker]]:
+    """A server and a broker, with capture's intervals as they are by default."""
     with tempfile.TemporaryDirectory(prefix="flushtracker-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -136,7 +137,7 @@ def _rig() -> Iterator[CaptureRig]:
             try:
                 # Tests check the catalog twenty times a second.
                 del rig.settings["intervals"]
-                yield rig
+                yield rig, broker
             finally:
                 rig.close()
 
