@@ -41,7 +41,7 @@ _SETTINGS: Final = {
     "partitioner": "murmur2_random",
     "queue.buffering.max.messages": 100_000,
 }
-_DEFAULTS: Final = {"compression.type": "zstd", "linger.ms": 20}
+_DEFAULTS: Final = {"compression.type": "zstd", "linger.ms": 5}
 _BATCH_BYTES: Final = 1_000_000
 """librdkafka's default; a batch must not be larger than the topics accept, either."""
 _LEAST_QUEUE_KBYTES: Final = 64 << 10

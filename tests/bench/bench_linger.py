@@ -39,12 +39,12 @@ END LOOP; END $$
 
 @dataclass(frozen=True)
 class Run:
-    """One run of capture; ``kib_per_s`` is what the broker has stored."""
+    """One run of capture: CPU times, and what the broker has stored, for each change."""
 
     changes_per_s: float
-    cpu_percent: float
-    broker_percent: float
-    kib_per_s: float
+    cpu_us: float
+    broker_us: float
+    stored_bytes: float
     p50_ms: float
     p99_ms: float
 
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    header = ["linger.ms", "changes/s", "CPU of capture", "CPU of the broker", "KiB/s stored", "p50 ms", "p99 ms"]
+    header = ["linger.ms", "changes/s", "capture: µs a change", "broker: µs", "stored bytes", "p50 ms", "p99 ms"]
     for rate in arguments.rates:
         found = _measure(arguments.lingers, rate, arguments.seconds, arguments.rounds)
         title = f"Capture at {rate:,} changes/s, medians of {arguments.rounds} rounds of {arguments.seconds} s"
@@ -91,9 +91,9 @@ def _rows(found: dict[int, list[Run]]) -> Iterator[list[str]]:
     first = next(iter(medians.values()))
     for linger, run in medians.items():
         costs = [
-            f"{run.cpu_percent:.1f} % ({run.cpu_percent / first.cpu_percent:.2f})",
-            f"{run.broker_percent:.1f} % ({run.broker_percent / first.broker_percent:.2f})",
-            f"{run.kib_per_s:,.0f} ({run.kib_per_s / first.kib_per_s:.2f})",
+            f"{run.cpu_us:.0f} ({run.cpu_us / first.cpu_us:.2f})",
+            f"{run.broker_us:.0f} ({run.broker_us / first.broker_us:.2f})",
+            f"{run.stored_bytes:.0f} ({run.stored_bytes / first.stored_bytes:.2f})",
         ]
         yield [f"{linger}", f"{run.changes_per_s:,.0f}", *costs, f"{run.p50_ms:.1f}", f"{run.p99_ms:.1f}"]
 
@@ -141,9 +141,9 @@ def _run(rig: CaptureRig, broker: LocalBroker, arrivals: _Arrivals, linger: int,
     process.wait(_DEADLINE_S)
     rig.server.execute(f"SELECT pg_drop_replication_slot('{slot}')")
     percentiles = statistics.quantiles(arrivals.latencies_ms, n=100)
-    own, brokers = (each / taken_s * 100 for each in cpu_s)
-    rate_found, kib = transactions * rows / taken_s, stored / 1024 / taken_s
-    return Run(rate_found, own, brokers, kib, percentiles[49], percentiles[98])
+    changes, (cpu_us, broker_us) = transactions * rows, (each * 1e6 for each in cpu_s)
+    costs = cpu_us / changes, broker_us / changes, stored / changes
+    return Run(changes / taken_s, *costs, percentiles[49], percentiles[98])
 
 
 def _mark(rig: CaptureRig, arrivals: _Arrivals) -> None:

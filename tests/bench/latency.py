@@ -68,7 +68,7 @@ def measure(spark: SparkSession, rate: int, seconds: float, trigger_ms: int) -> 
 def _running_job(spark: SparkSession, trigger_ms: int) -> Iterator[tuple[KafkaJob, list[StreamingQueryProgress]]]:
     with tempfile.TemporaryDirectory() as folder, LocalBroker(Path(folder) / "broker") as broker:
         root, servers = Path(folder) / "job", broker.bootstrap_servers
-        job = KafkaJob(root, servers, partitions=2, producer_options={**_DEFAULTS, "linger.ms": 5})
+        job = KafkaJob(root, servers, partitions=2, producer_options=_DEFAULTS)
         with progress_of(spark) as batches, tracking(spark, job, trigger_ms):
             yield job, batches
 

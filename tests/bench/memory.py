@@ -42,7 +42,7 @@ def _measure(pending: int) -> Table:
     with tempfile.TemporaryDirectory() as folder, LocalBroker(Path(folder) / "broker") as broker:
         root, servers = Path(folder) / "job", broker.bootstrap_servers
         options = {"maxOffsetsPerTrigger": "500000"}
-        job = KafkaJob(root, servers, partitions=2, options=options, producer_options={**_DEFAULTS, "linger.ms": 5})
+        job = KafkaJob(root, servers, partitions=2, options=options, producer_options=_DEFAULTS)
         for fragment, _ in load.transactions(0, late):
             produce(job, "fragments", SOURCE, fragment)
         stop = Event()
