@@ -1,8 +1,5 @@
 """What a tail shows whom, by story: a client gets all after its place from the tail, or is left to the log."""
 
-import gc
-import re
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -10,92 +7,19 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.serve import messages
 from flushtracker.serve.rendering import Rendering
-from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
 from flushtracker.serve.tail import shape_tail, tail_link
 from flushtracker.serve.tail.shape_tail import ShapeTail
-from flushtracker.serve.tail.tails import FORGET_MS, Tails
-from flushtracker.shape_log.change_columns import ChangeColumns
+from flushtracker.serve.tail.tails import FORGET_MS
 from flushtracker.shape_log.log_row import LogRow, commit_row, item_row
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
-from flushtracker.shape_log.table.found_shape import FoundShape
-from flushtracker.wal.changes import Commit, LogItem
+from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.mutated import mutated
-from tests.support.sample_registry import shape_entry, taken
+from tests.support.one_tail import COMMIT, FIRST, KEY, LIVE, MOST_BYTES, SCHEMA, SECOND, THIRD, Tail, event, seen, sent
+from tests.support.sample_registry import taken
 from tests.support.shape_log_rows import SOURCE
-
-KEY: Final = (SOURCE, "users")
-LIVE: Final = shape_entry()
-SCHEMA: Final = "5c"
-COMMIT: Final = Commit("2026-01-01T00:00:00.000000Z", 1)
-_MOST: Final = 10 << 20
-
-
-def event(tx: int, *ops: int, follows: tuple[int, int], is_whole: bool = True, **facts: Any) -> ChangeColumns:
-    """An event with an item for each op, which ends its transaction if that is whole."""
-    operation, value = facts.pop("operation", "insert"), facts.pop("value", {"id": "1", "note": "é\n"})
-    key = None if operation == "truncate" else '"public"."users"/"1"'
-    items = [LogItem(LogOffset(tx, op), operation, key, value if key else None) for op in ops]
-    return sent(*items, follows=follows, is_whole=is_whole, **facts)
-
-
-def sent(*items: LogItem, follows: tuple[int, int], is_whole: bool = True, **facts: Any) -> ChangeColumns:
-    """An event with these items."""
-    first, last = items[0].offset, items[-1].offset
-    chosen: dict[str, Any] = {"xid": last.tx_offset, "start": False, "schema": SCHEMA, **facts}
-    return ChangeColumns.of(
-        ShapeChangesEvent(
-            *KEY,
-            follows=LogOffset(*follows),
-            last_log_offset=last,
-            has_begin=first.op_offset == 0,
-            commit=COMMIT if is_whole else None,
-            items=items,
-            **chosen,
-        )
-    )
-
-
-class Tail:
-    """The tail of one shape, to which events are added, and what it shows clients."""
-
-    def __init__(self, *events: ChangeColumns, memory_bytes: int = 64 << 20) -> None:
-        self.tails = Tails(memory_bytes)
-        self.tails.ask(KEY, 0)
-        self.add(*events)
-
-    def add(self, *events: ChangeColumns) -> None:
-        for each in events:
-            self.tails.add(KEY, each)
-            self.tails.check_invariants()
-
-    def shows(self, place: int, by: SeenShape, attempt: int | None = None) -> list[int] | None:
-        """The transactions that a client is shown; ``None`` if it is left to the log."""
-        handle = by.handle if attempt is None else replace(by.handle, attempt=attempt)
-        page = self.tails.page(by, handle, place, _MOST)
-        return None if page is None else [each.tx_offset for each in page.transactions]
-
-
-def seen(
-    tx: int | None,
-    snapshot: ShapeSnapshot | None = None,
-    cut: int | None = None,
-    entry: ShapeEntry | None = LIVE,
-    schema: str | None = SCHEMA,
-) -> SeenShape:
-    """The shape as a look found it, of which the log has all up to ``tx``."""
-    incarnation = 1 if entry is None else entry.definition.incarnation
-    facts = ShapeFacts(f"{incarnation:016x}", "0" * 8, "{}", Rendering(), "table", schema)
-    return SeenShape(FoundShape(1, *KEY, tx, snapshot, entry, None), facts, cut)
-
-
-FIRST: Final = event(104, 0, 2, follows=(95, 0), start=True)
-SECOND: Final = event(200, 0, follows=(104, 2))
-THIRD: Final = event(304, 0, follows=(200, 0))
 
 
 def test_what_follows_is_shown_before_the_log_has_it() -> None:
@@ -144,7 +68,7 @@ def test_resend_cut_otherwise() -> None:
     tail = Tail(event(104, 0, 2, follows=(95, 0), is_whole=False, start=True))
     tail.add(event(104, 0, follows=(95, 0), is_whole=False, start=True), event(104, 2, 4, follows=(104, 0)))
     tail.add(event(104, 0, 2, 4, follows=(95, 0), start=True))
-    page = tail.tails.page(seen(96), seen(96).handle, 96, _MOST)
+    page = tail.tails.page(seen(96), seen(96).handle, 96, MOST_BYTES)
     assert page is not None
     assert [row[:2] for each in page.transactions for row in each.rows()] == [(104, 0), (104, 2), (104, 4)]
 
@@ -188,7 +112,7 @@ def test_snapshot_contains_tail_transaction() -> None:
     assert tail.shows(96, seen(96, snapshot)) == [200, 304, 400]
     contained = taken(1, "200:400:200", 304)
     assert tail.shows(96, seen(96, contained)) == [200, 400]
-    page = Tail(FIRST).tails.page(seen(96, contained), seen(96, contained).handle, 96, _MOST)
+    page = Tail(FIRST).tails.page(seen(96, contained), seen(96, contained).handle, 96, MOST_BYTES)
     assert page is None or page.tx == 96
 
 
@@ -295,7 +219,7 @@ def test_another_digest_is_left_to_the_log() -> None:
     """Such as that of another source or another log."""
     by = seen(104)
     tail = Tail(FIRST, SECOND).tails
-    assert tail.page(by, replace(by.handle, digest="f" * 16), 104, _MOST) is None
+    assert tail.page(by, replace(by.handle, digest="f" * 16), 104, MOST_BYTES) is None
 
 
 def test_unwatched_then_watched() -> None:
@@ -331,37 +255,15 @@ def test_page_has_whole_transactions() -> None:
 def test_rows_are_those_of_the_log() -> None:
     """So its messages are byte for byte those that the log's rows give."""
     tail = Tail(FIRST)
-    page = tail.tails.page(seen(96), seen(96).handle, 96, _MOST)
+    page = tail.tails.page(seen(96), seen(96).handle, 96, MOST_BYTES)
     assert page is not None
     (transaction,) = page.transactions
     items = [LogItem(LogOffset(104, op), "insert", '"public"."users"/"1"', {"id": "1", "note": "é\n"}) for op in (0, 2)]
     rows = [item_row(each, 104, 0) for each in items]
     rows.append(commit_row(LogOffset.last_of(104), COMMIT.commit_timestamp, 104, 0))
     log = pa.table({name: [row[at] for row in rows] for at, name in enumerate(LogRow._fields)})
-    (expected,) = messages.transactions([log], Rendering(), _MOST)
+    (expected,) = messages.transactions([log], Rendering(), MOST_BYTES)
     assert messages.transaction_messages(list(transaction.rows()), Rendering()) == expected.messages
-
-
-def test_memory_is_bounded_and_counted() -> None:
-    """Whatever is sent; and the count is what Python takes, within a third."""
-    # Frees what Python keeps for the next tuples, whose memory would not be counted.
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        tail = Tail(memory_bytes=300_000)
-        for number in range(300):
-            value = {"id": str(number), "note": f"{number} " * 10}
-            tail.tails.add(KEY, event(8 * number + 104, 0, 2, 4, follows=(8 * number + 96, 4), value=value))
-            assert tail.tails.memory_bytes <= 300_000
-        after, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert tail.tails.memory_bytes >= 150_000
-    assert 2 / 3 < (after - before) / tail.tails.memory_bytes < 4 / 3
-    tail.tails.forget_all()
-    tail.tails.check_invariants()
-    assert tail.tails.memory_bytes == 0
 
 
 def test_clients_are_woken_for_whole_transactions_only() -> None:
@@ -371,17 +273,9 @@ def test_clients_are_woken_for_whole_transactions_only() -> None:
     assert [tails.add(KEY, each) for each in (FIRST, FIRST, started)] == [True, False, False]
     assert tails.add(KEY, event(200, 2, follows=(200, 0)))
     assert not tails.add(KEY, event(304, 0, follows=(200, 2), operation="truncate"))
+    assert not tails.add(KEY, event(400, 0, follows=(304, 0), is_whole=False))
+    assert not tails.add(KEY, event(400, 2, follows=(400, 0), schema="other"))
     assert not tails.add((SOURCE, "orders"), FIRST)
-
-
-def test_resets_count_what_was_dropped() -> None:
-    """A tail that only begins, or that nothing is missing in, has dropped nothing."""
-    tail = Tail(FIRST, SECOND, FIRST)
-    assert tail.tails.resets == 0
-    tail.add(event(400, 0, follows=(304, 0)), event(504, 0, follows=(495, 0)))
-    assert tail.tails.resets == 2
-    tail.add(event(600, 0, follows=(504, 0), operation="truncate"))
-    assert tail.tails.resets == 3
 
 
 def test_item_without_a_key_is_left_to_the_log() -> None:
@@ -392,102 +286,10 @@ def test_item_without_a_key_is_left_to_the_log() -> None:
     assert tail.shows(200, seen(200)) == [304]
 
 
-def test_nothing_is_held_of_a_transaction_without_its_beginning() -> None:
-    """Nobody is ever shown it."""
-    tail = Tail(event(104, 2, follows=(104, 0), is_whole=False))
-    assert tail.tails.memory_bytes == 0
-    tail.add(event(104, 4, follows=(104, 2)))
-    assert tail.tails.memory_bytes == 0
-
-
 def test_place_that_the_log_has_passed_of_an_empty_tail() -> None:
     """Only the log can tell whether it has that transaction."""
     tail = Tail(event(200, 0, follows=(104, 2), operation="truncate"))
     assert tail.shows(200, seen(304)) is None
-
-
-def test_page_ends_where_the_next_transaction_would_be_too_much() -> None:
-    """All of its transactions count, and it says how far it goes, and whether that is the end."""
-    tails = Tail(FIRST, SECOND, THIRD).tails
-    whole = tails.page(seen(96), seen(96).handle, 96, _MOST)
-    assert whole is not None
-    sizes = [each.memory_bytes for each in whole.transactions]
-    for most, shown in ((sum(sizes), 3), (sum(sizes) - 1, 2), (sum(sizes[:2]), 2), (sum(sizes[:2]) - 1, 1)):
-        page = tails.page(seen(96), seen(96).handle, 96, most)
-        assert page is not None
-        expected = [104, 200, 304][:shown]
-        assert ([each.tx_offset for each in page.transactions], page.tx) == (expected, expected[-1])
-        assert page.is_end == (shown == 3)
-    page = tails.page(seen(304), seen(304).handle, 304, _MOST)
-    assert page is not None
-    assert (page.transactions, page.tx, page.is_end) == ((), 304, True)
-
-
-def test_all_texts_and_items_count() -> None:
-    """Keys, values and old values, and each item besides."""
-    small, large, row = '"public"."users"/"1"', "x" * 10_000, {"id": "1"}
-
-    def size(*items: LogItem) -> int:
-        return Tail(sent(*items, follows=(95, 0))).tails.memory_bytes
-
-    least = size(LogItem(LogOffset(104, 0), "delete", small, row))
-    assert size(LogItem(LogOffset(104, 0), "delete", large, row)) > least + 9_000
-    assert size(LogItem(LogOffset(104, 0), "update", small, {"id": large}, row)) > least + 9_000
-    assert size(LogItem(LogOffset(104, 0), "update", small, row, {"id": large})) > least + 9_000
-    two, three = (size(*(LogItem(LogOffset(104, op), "delete", small, row) for op in range(count))) for count in (2, 3))
-    assert three - two == two - least > 160
-
-
-def test_memory_may_be_used_up_to_its_bound() -> None:
-    """Nothing is dropped for as much as is allowed, and of the largest shape about half for more."""
-    tail = Tail(FIRST, SECOND, THIRD)
-    assert Tail(FIRST, SECOND, THIRD, memory_bytes=tail.tails.memory_bytes).shows(96, seen(96)) == [104, 200, 304]
-    other, least = (SOURCE, "orders"), tail.tails.memory_bytes
-    tails = Tails(21 * least)
-    for key in (KEY, other):
-        tails.ask(key, 0)
-    for each in (FIRST, SECOND, THIRD):
-        tails.add(KEY, each)
-    follows = (95, 0)
-    for tx in range(104, 2_504, 8):
-        tails.add(other, event(tx, 0, follows=follows))
-        tails.check_invariants()
-        assert 9 * least < tails.memory_bytes <= 21 * least or tx < 1_000
-        follows = (tx, 0)
-    page = tails.page(seen(96), seen(96).handle, 96, _MOST)
-    assert page is not None
-    assert [each.tx_offset for each in page.transactions] == [104, 200, 304]
-
-
-def test_shrinks_by_whole_transactions_to_what_is_allowed() -> None:
-    """No further than needed; and the open transaction goes last."""
-    sizes = [each.memory_bytes for each in _shape_tail(FIRST, SECOND, THIRD).transactions]
-    for most, left in ((sum(sizes), 3), (sum(sizes) - 1, 2), (sizes[2], 1), (sizes[2] - 1, 0), (0, 0)):
-        tail = _shape_tail(FIRST, SECOND, THIRD)
-        tail.shrink(most)
-        tail.check_invariants()
-        assert [each.tx_offset for each in tail.transactions] == [104, 200, 304][3 - left :]
-    opened = event(400, 0, follows=(304, 0), is_whole=False)
-    tail = _shape_tail(FIRST, SECOND, THIRD, opened)
-    rest = tail.memory_bytes - sum(sizes)
-    tail.shrink(rest)
-    assert (tail.transactions, tail.memory_bytes, tail.base) == ([], rest, LogOffset.last_of(304))
-    tail.shrink(rest - 1)
-    assert (tail.memory_bytes, tail.base) == (0, LogOffset.last_of(400))
-
-
-def test_what_the_log_has_is_counted_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the shape, and of all."""
-    monkeypatch.setattr(shape_tail, "_KEPT", 0)
-    tail = Tail(FIRST, SECOND, THIRD)
-    tail.tails.ask((SOURCE, "orders"), 0)
-    tail.tails.add((SOURCE, "orders"), FIRST)
-    for tx in (96, 104, 304):
-        tail.tails.drop_logged(seen(tx))
-        tail.tails.check_invariants()
-    tail.tails.forget((SOURCE, "orders"))
-    tail.tails.forget((SOURCE, "unknown"))
-    assert tail.tails.memory_bytes == 0
 
 
 def test_without_a_cut_a_client_has_what_it_was_shown() -> None:
@@ -496,53 +298,6 @@ def test_without_a_cut_a_client_has_what_it_was_shown() -> None:
     assert tail_link.reached_by(seen(104), seen(104).handle, 200) == 200
     assert tail_link.reached_by(seen(104, cut=150), seen(104).handle, 200) == 200
     assert tail_link.reached_by(seen(104, cut=250), seen(104).handle, 200) == 250
-
-
-def _shape_tail(*events: ChangeColumns) -> ShapeTail:
-    tail = ShapeTail(events[0])
-    for each in events:
-        tail.add(each)
-    return tail
-
-
-def _set(name: str, change: Callable[[Any], Any]) -> Callable[[Any], None]:
-    return lambda tail: setattr(tail, name, change(getattr(tail, name)))
-
-
-_CONTRADICTIONS: Final[dict[str, Callable[[Any], None]]] = {
-    "base, transactions and cursor are not in order: 0/190+inf, 0/68+inf, 0/C8+0": _set(
-        "base", lambda _: LogOffset.last_of(400)
-    ),
-    "base, transactions and cursor are not in order: 0/5F+0, 0/68+inf, 0/68+inf, 0/C8+0": _set(
-        "transactions", lambda held: [held[0], *held]
-    ),
-    "memory_bytes is 1, but ": _set("memory_bytes", lambda _: 1),
-    "there are items, but no transaction is open": _set("_open_tx", lambda _: None),
-    "the transaction at 104 is open, but the cursor is 0/C8+0": _set("_open_tx", lambda _: 104),
-}
-
-
-@pytest.mark.parametrize("message", _CONTRADICTIONS)
-def test_a_contradiction_in_a_tail_is_found(message: str) -> None:
-    """By its check, which the histories rely on."""
-    tail = _shape_tail(FIRST, event(200, 0, follows=(104, 2), is_whole=False))
-    tail.check_invariants()
-    _CONTRADICTIONS[message](tail)
-    with pytest.raises(AssertionError, match=f"^{re.escape(message)}"):
-        tail.check_invariants()
-
-
-def test_a_contradiction_in_the_tails_is_found() -> None:
-    """Of what they take, and of who has asked."""
-    tails = Tail(FIRST).tails
-    tails.memory_bytes += 1
-    with pytest.raises(AssertionError, match=r"^memory_bytes is [0-9]+, but the tails have [0-9]+$"):
-        tails.check_invariants()
-    for asked, asked_ms in ((frozenset(), {}), (frozenset({KEY, (SOURCE, "orders")}), {KEY: 0})):
-        tails = Tail(FIRST).tails
-        tails.asked, tails._asked_ms = asked, asked_ms
-        with pytest.raises(AssertionError, match=r"^there is a tail that nobody has asked for$"):
-            tails.check_invariants()
 
 
 _FAULTS: Final[dict[str, tuple[Callable[..., Any], str, str, Callable[[], None]]]] = {

@@ -1,0 +1,89 @@
+"""Pages of a tail: what is on one, and that it is made once for all clients."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from flushtracker.errors import SnapshotMissingError
+from flushtracker.serve.cache import PageCache, PageKey
+from flushtracker.serve.follower import Follower
+from flushtracker.serve.seen_shape import SeenShape
+from flushtracker.serve.table_view import ShapeProblem, TableView
+from flushtracker.serve.tail import shape_tail
+from flushtracker.serve.tail.tail_pages import TailPages
+from flushtracker.serve.tail.tails import FORGET_MS, Tails
+from tests.support.one_tail import FIRST, KEY, MOST_BYTES, SECOND, THIRD, Tail, seen
+
+
+def _pages(tail: Tail, now_s: Callable[[], float] = lambda: 0.0) -> tuple[TailPages, PageCache]:
+    cache = PageCache(1 << 20, 1 << 20)
+    return TailPages(tail.tails, cache, now_s), cache
+
+
+def _at(place: int, by: SeenShape) -> Follower:
+    return Follower(by, by.handle, min(place, by.tx), place)
+
+
+def test_page_is_made_once_for_all_clients_before_its_first_transaction() -> None:
+    """And again once the tail has more; what the log's pages begin with is kept apart."""
+    tail = Tail(FIRST, SECOND)
+    pages, cache = _pages(tail)
+    page = pages.page(_at(104, seen(104)))
+    assert page is not None
+    assert (page.tx, page.is_end, json.loads(b"[" + page.body.data + b"]")[0]["headers"]["lsn"]) == (200, True, "200")
+    assert pages.page(_at(150, seen(104, cut=160))) is page
+    digest, attempt = seen(104).handle.digest, seen(104).handle.attempt
+    assert [cache.get(PageKey(digest, attempt, 200, is_tail=kind)) for kind in (True, False)] == [page, None]
+    tail.add(THIRD)
+    longer = pages.page(_at(104, seen(104)))
+    assert longer is not None
+    assert (longer.tx, longer.body.data.startswith(page.body.data)) == (304, True)
+    assert pages.page(_at(304, seen(104))) is None
+    assert (pages.answers, pages.unlinked) == (3, 0)
+    assert [pages.page(_at(88, seen(88))) for _ in range(2)] == [None, None]
+    assert (pages.answers, pages.unlinked) == (3, 2)
+
+
+def test_has_more_is_whether_there_is_a_page() -> None:
+    """It counts as no answer."""
+    pages, _ = _pages(Tail(FIRST, SECOND))
+    assert [pages.has_more(_at(place, seen(place))) for place in (88, 104, 200)] == [False, True, False]
+    assert (pages.answers, pages.unlinked) == (0, 0)
+
+
+def test_shape_is_watched_as_long_as_clients_ask_for_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the clock of the server, in seconds; and what the log has by a view is dropped."""
+    monkeypatch.setattr(shape_tail, "_KEPT", 0)
+    now_s = 1_000.0
+    tails = Tails(64 << 20)
+    pages = TailPages(tails, PageCache(1 << 20, 1 << 20), lambda: now_s)
+    assert pages.page(_at(96, seen(96))) is None
+    assert tails.asked == {KEY}
+    for each in (FIRST, SECOND):
+        tails.add(KEY, each)
+    now_s += FORGET_MS / 1_000
+    pages.on_view(TableView(shapes={"users": seen(104)}))
+    assert tails.asked == {KEY}
+    assert pages.page(_at(96, seen(96))) is None
+    assert pages.has_more(_at(104, seen(104)))
+    now_s += FORGET_MS / 1_000 + 0.001
+    pages.on_view(TableView(shapes={"users": ShapeProblem(SnapshotMissingError, "")}))
+    assert (tails.asked, tails.memory_bytes) == (frozenset(), 0)
+
+
+def test_page_ends_where_the_next_transaction_would_be_too_much() -> None:
+    """All of its transactions count, and it says how far it goes, and whether that is the end."""
+    tails = Tail(FIRST, SECOND, THIRD).tails
+    whole = tails.page(seen(96), seen(96).handle, 96, MOST_BYTES)
+    assert whole is not None
+    sizes = [each.memory_bytes for each in whole.transactions]
+    for most, shown in ((sum(sizes), 3), (sum(sizes) - 1, 2), (sum(sizes[:2]), 2), (sum(sizes[:2]) - 1, 1)):
+        page = tails.page(seen(96), seen(96).handle, 96, most)
+        assert page is not None
+        expected = [104, 200, 304][:shown]
+        assert ([each.tx_offset for each in page.transactions], page.tx) == (expected, expected[-1])
+        assert page.is_end == (shown == 3)
+    page = tails.page(seen(304), seen(304).handle, 304, MOST_BYTES)
+    assert page is not None
+    assert (page.transactions, page.tx, page.is_end) == ((), 304, True)
