@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+_REASON_LENGTH: Final = 400
 START_ANEW: Final = "start with new topics, tables and checkpoints"
 """The remedy for data from before the first release."""
 
@@ -187,6 +188,16 @@ def combined(errors: Sequence[FlushtrackerError]) -> FlushtrackerError:
     """The first error of one shape, with the others as :attr:`~FlushtrackerError.also`."""
     errors[0].also = tuple(errors[1:])
     return errors[0]
+
+
+def one_line(text: str) -> str:
+    """A library's error message on one line, truncated.
+
+    >>> one_line(" no\\n answer "), len(one_line("x" * 1000))
+    ('no answer', 402)
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= _REASON_LENGTH else line[:_REASON_LENGTH] + " …"
 
 
 def listed(names: Sequence[str], most: int = 3, others: str = "more") -> str:

@@ -8,12 +8,12 @@ found, it is replaced by one with messages, and that by one without once the slo
 """
 
 from flushtracker.capture.collector import Collector
-from flushtracker.capture.shapes.table_changes import TableChanges
+from flushtracker.capture.shapes.catalog_changes import CatalogChanges
 from flushtracker.capture.wire.standby_status import StandbyStatus
 from flushtracker.errors import ReconnectError
 
 
-def require_messages(tables: TableChanges, confirmed_lsn: int, *, has_messages: bool) -> None:
+def require_messages(tables: CatalogChanges, confirmed_lsn: int, *, has_messages: bool) -> None:
     """Raise ``ReconnectError`` if a connection that sends from ``confirmed_lsn`` on needs messages from the start.
 
     It does if the transaction with which a partition was lost is resent. A partition still to be lost can wait.

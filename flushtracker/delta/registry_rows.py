@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from flushtracker.events.registry import EntryKey, goes_back
 from flushtracker.events.registry_events import RegistryEntry, ShapeEntry
@@ -84,15 +83,6 @@ def without_definitions(current: Mapping[EntryKey, WrittenEntry], deleted_us: in
             condensed = entry.condensed()
             found[key] = WrittenEntry(condensed, condensed.to_json(), each.written_at)
     return found
-
-
-def counting_rows(rows: pa.Table, current: Mapping[EntryKey, WrittenEntry], needed_us: int) -> pa.Table:
-    """Return ``current`` as rows, with the row of ``rows`` written at ``needed_us``, even if it is no longer
-    current.
-    """
-    needed = rows.filter(pc.equal(rows["written_at"].cast(pa.int64()), needed_us))
-    is_current = [current[row["source"], row["type"], row["id"]].written_us == needed_us for row in needed.to_pylist()]
-    return pa.concat_tables([as_rows(current), needed.filter(pc.invert(pa.array(is_current, pa.bool_())))])
 
 
 def not_condensed(entry: ShapeEntry, known: WrittenEntry, now: datetime) -> WrittenEntry:

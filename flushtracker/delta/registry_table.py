@@ -29,7 +29,6 @@ from flushtracker.delta.registry_rows import (
     SCHEMA,
     WrittenEntry,
     as_rows,
-    counting_rows,
     not_condensed,
     with_rows,
     without_definitions,
@@ -229,16 +228,13 @@ class RegistryTable:
             replaced = sum(file["num_records"] or 0 for file in files) - len(current) + len(condensed)
             if replaced <= max(LEAST_FOLDED, len(current) // 2):
                 return 0
-            needed_us = last_seen_us()
-            if not self.has_row_of(needed_us):
+            if not self.has_row_of(last_seen_us()):
                 return 0
-            rows = counting_rows(table_rows(self._table, SCHEMA.names), {**current, **condensed}, needed_us)
             folded_us = self._folded_us()
             last_us = [Transaction(FOLDED_APP_ID, self.last_us)] if self.last_us > folded_us else []
             removed = [(each["path"], each["size_bytes"]) for each in files]
-            is_first = self._owned.commits.replace(
-                self._table, removed, [self._owned.write(rows)], last_us, is_deletion=True
-            )
+            added = [self._owned.write(as_rows({**current, **condensed}))]
+            is_first = self._owned.commits.replace(self._table, removed, added, last_us, is_deletion=True)
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise self._owned.error("folded", error) from error
         return replaced if is_first else 0

@@ -19,13 +19,13 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from flushtracker.config.storage_path import local_folder
+from flushtracker.errors import one_line
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
 _NAME: Final = "rows"
-_REASON_LENGTH: Final = 400
 
 RETRIES: Final = 2
 _BRIEF_RETRIES: Final = 6
@@ -207,5 +207,4 @@ def committer(table: DeltaTable, app_id: str) -> str:
 def storage_reason(error: Exception) -> str:
     """The storage's error message, on one line of bounded length, without passwords in URLs."""
     uncoloured = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    text = re.sub(r"//[^/@\s]+@", "//", " ".join(uncoloured.split()))
-    return text if len(text) <= _REASON_LENGTH else text[:_REASON_LENGTH] + " …"
+    return one_line(re.sub(r"//[^/@\s]+@", "//", uncoloured))

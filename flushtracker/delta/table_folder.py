@@ -27,8 +27,8 @@ from flushtracker.errors import SinkError, listed, printable
 
 logger = logging.getLogger(__name__)
 
-_OURS: Final = re.compile(r"(?:part|run)-[\w.-]+\.parquet|(?:append|snapshot)-[0-9a-f-]+/.+", re.DOTALL)
-"""Data files, including those of a shape log's runs, and files that Spark wrote in earlier versions."""
+_OURS: Final = re.compile(r"(?:part|run)-[\w.-]+\.parquet")
+"""Data files, including those of a shape log's runs."""
 
 _INCOMPLETE: Final = re.compile(r"(?:part|run)-[\w.-]+\.parquet#\d+")
 """deltalake's names for data files on a disk while they are being written."""

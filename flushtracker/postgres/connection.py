@@ -21,7 +21,7 @@ from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import CharacterNotInRepertoire, UntranslatableCharacter
 
-from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError
+from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError, one_line
 from flushtracker.postgres.connection_refusals import failure_text, refusal_remedy, service_name
 
 _Result = TypeVar("_Result")
@@ -77,9 +77,10 @@ class ReplicationConnection(Connection):
     answer_timeout_s: float | None = 35.0
 
 
+SCHEMAS_SINCE: Final = 150_000
+"""The first server version whose publications may have whole schemas."""
 APPLICATION_NAME: Final = "flushtracker_capture"
 _CONNECT_TIMEOUT_SECONDS: Final = 10
-_REASON_LENGTH: Final = 400
 _SETTINGS_TIMEOUT_S: Final = 30.0
 """How long the first statement of a connection may take, before anything limits its statements."""
 # A slow server has this much longer than statement_timeout to report that it has canceled a statement.
@@ -266,12 +267,6 @@ def postgres_error(sqlstate: str | None, text: str) -> PostgresError:
     if sqlstate is None or sqlstate.startswith(_UNAVAILABLE_STATES):
         return PostgresUnavailableError(f"PostgreSQL is unavailable: {one_line(text)}")
     return PostgresError(f"PostgreSQL reports an error: {one_line(text)} (SQLSTATE {sqlstate})")
-
-
-def one_line(text: str) -> str:
-    """An error message on one line, truncated."""
-    line = " ".join(text.split())
-    return line if len(line) <= _REASON_LENGTH else line[:_REASON_LENGTH] + " …"
 
 
 def parse_options(text: str) -> dict[str, str]:

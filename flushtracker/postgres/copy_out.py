@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import psycopg
 from psycopg import generators, pq
 
-from flushtracker.errors import PostgresError, PostgresUnavailableError
-from flushtracker.postgres.connection import Connection, one_line, postgres_error, translated_errors
+from flushtracker.errors import PostgresError, PostgresUnavailableError, one_line
+from flushtracker.postgres.connection import Connection, postgres_error, translated_errors
 from flushtracker.wal.text_codecs import UTF8
 
 _LARGE_BYTES: Final = 1 << 20

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.connection import SCHEMAS_SINCE, Connection, rows
 from flushtracker.postgres.inheritance import EVER_BELOW
 from flushtracker.wal.mvcc_snapshot import CatalogRow
 
@@ -41,7 +41,6 @@ _ROWS: Final = """
 SELECT root::bigint, name, version::text::bigint FROM found
 """
 # Whole schemas can be published since PostgreSQL 15.
-_SCHEMAS_SINCE: Final = 150_000
 _SCHEMAS: Final = """
   UNION ALL
   SELECT r.root, concat('schema ', s.oid, ' of ', c.oid), s.xmin
@@ -110,7 +109,7 @@ def read_publication_path(
 def _read_rows(
     connection: Connection, publication: str, oids: Iterable[int], related: str
 ) -> dict[int, frozenset[CatalogRow]]:
-    has_schemas = connection.server_version >= _SCHEMAS_SINCE
+    has_schemas = connection.server_version >= SCHEMAS_SINCE
     statement = _ROWS.format(related=related, schemas=_SCHEMAS if has_schemas else "")
     found = defaultdict[int, set[CatalogRow]](set)
     for oid, name, xid in rows(connection, statement, {"oids": list(oids), "publication": publication}):
@@ -123,7 +122,7 @@ def read_unnoticed_rows(connection: Connection, publication: str, oids: Iterable
 
     A server session that has seen an earlier change of such a table sends no later one.
     """
-    statement = _UNNOTICED_MOVES if connection.server_version >= _SCHEMAS_SINCE else _UNNOTICED_LINKS
+    statement = _UNNOTICED_MOVES if connection.server_version >= SCHEMAS_SINCE else _UNNOTICED_LINKS
     found = defaultdict[int, set[int]](set)
     for oid, xid in rows(connection, statement, {"oids": list(oids), "publication": publication}):
         found[oid].add(xid)

@@ -11,14 +11,13 @@ from typing import Final
 
 from flushtracker.errors import listed
 from flushtracker.postgres.catalog import IS_SENT
-from flushtracker.postgres.connection import Connection, rows
+from flushtracker.postgres.connection import SCHEMAS_SINCE, Connection, rows
 from flushtracker.postgres.identity_remedies import GENERATED_SINCE, IdentityRemedies, Remedy
 from flushtracker.postgres.inheritance import BELOW
 from flushtracker.postgres.raw_names import RAW, raw_name
 from flushtracker.shapes.table_binding import dotted
 from flushtracker.wal.changes import TableName
 
-_SCHEMAS_SINCE: Final = 150_000
 _IS_UNSENT: Final = f"NOT {IS_SENT}"
 _HAS_UNSENT: Final = """
 EXISTS (
@@ -73,7 +72,7 @@ _SCHEMAS: Final = """
 
 def tables_without_identity(connection: Connection, publication: str) -> list[TableName]:
     """The tables of a publication that have none; a name without equivalent in UTF-8 is left empty."""
-    schemas = _SCHEMAS if connection.server_version >= _SCHEMAS_SINCE else ""
+    schemas = _SCHEMAS if connection.server_version >= SCHEMAS_SINCE else ""
     statement = _PUBLISHED_TABLES.format(schemas=schemas, unsent=_unsent(connection))
     found = rows(connection, statement, {"publication": publication})
     return [(raw_name(connection, schema) or "", raw_name(connection, name) or "") for schema, name in found]

@@ -12,7 +12,7 @@ from typing import Any, Final
 from flushtracker.errors import PostgresError
 from flushtracker.postgres.case_differences import DEFAULT, case_differences
 from flushtracker.postgres.catalog import IS_SENT
-from flushtracker.postgres.connection import Connection, one_snapshot, rows
+from flushtracker.postgres.connection import SCHEMAS_SINCE, Connection, one_snapshot, rows
 from flushtracker.postgres.inheritance import IS_ATTACHED
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
@@ -104,7 +104,6 @@ _SCHEMAS: Final = """
   )
 """
 _NO_SCHEMAS: Final = "ARRAY[]::text[]"
-_SCHEMAS_SINCE: Final = 150_000
 _COLUMNS: Final = f"""
 SELECT a.attrelid::bigint, a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, a.xmin::text::bigint,
   coalesce(c.collisdeterministic, true), a.attcollation::bigint
@@ -218,7 +217,7 @@ def read_types(connection: Connection, oids: Iterable[int]) -> dict[int, TypeBin
 
 
 def _read(connection: Connection, publication: str | None, ids: list[int]) -> dict[int, TableBinding]:
-    has_schemas = connection.server_version >= _SCHEMAS_SINCE
+    has_schemas = connection.server_version >= SCHEMAS_SINCE
     members: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     statement = _MEMBERS.format(is_attached=IS_ATTACHED, schemas=_SCHEMAS if has_schemas else _NO_SCHEMAS)
     wanted = {"oids": ids, "publication": publication}

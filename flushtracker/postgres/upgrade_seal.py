@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from flushtracker.postgres.connection import Connection, quote_ident, rows
-from flushtracker.shapes.carried_binding import is_before
 from flushtracker.wal.lsn import format_lsn, parse_lsn
+from flushtracker.wal.xid import is_before
 
 _SEAL_NAME: Final = re.compile("flushtracker_[0-9a-f]{8}_from_[0-9]+_[0-9a-f]+")
 _OWN: Final = "SELECT slot_name FROM pg_replication_slots WHERE starts_with(slot_name, %s) AND NOT active"

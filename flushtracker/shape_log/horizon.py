@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-_XIDS: Final = 2**32
+from flushtracker.wal.xid import is_before
+
 _KEPT_ROWS: Final = 2
 """The row that ends a fold, and the horizon's ``commit`` row."""
 
@@ -48,7 +49,7 @@ def last_xid(xids: Iterable[int], before: int | None) -> int:
     """
     last = before
     for xid in xids:
-        if last is None or 0 < (xid - last) % _XIDS < _XIDS // 2:
+        if last is None or is_before(last, xid):
             last = xid
     if last is None:
         raise ValueError("no xids, expected those of the transactions of a fold")

@@ -8,7 +8,7 @@ comparison with the catalog finds that it was altered. Nothing else in the bindi
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding
@@ -16,19 +16,6 @@ from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 
 IsCarried: TypeAlias = Callable[[int], bool]
 """Whether pg_upgrade wrote a catalog row, given the 32-bit xid that wrote it."""
-
-_XIDS: Final = 2**32
-_FIRST_XID: Final = 3
-"""Lower xids mark rows that are as old as the cluster."""
-
-
-def is_before(xid: int, other: int) -> bool:
-    """Whether one 32-bit xid was assigned before another one, neither being more than 2**31 ahead.
-
-    >>> is_before(7, 8), is_before(8, 8), is_before(2**32 - 5, 8), is_before(8, 2**32 - 5), is_before(2, 8)
-    (True, False, True, False, True)
-    """
-    return xid < _FIRST_XID or 0 < (other - xid) % _XIDS < 2**31
 
 
 def carried_table(

@@ -50,7 +50,7 @@ _VISIBLE: Final = {"kafka.isolation.level": "read_committed"}
 
 
 class KafkaEventStreams:
-    """An :class:`~flushtracker.spark.event_streams.EventStreams` of topics that exist and cannot lose records.
+    """An :class:`~flushtracker.spark.input_streams.EventStreams` of topics that exist and cannot lose records.
 
     Raises:
         ConfigError: a topic is missing, or configured so that records could be lost.

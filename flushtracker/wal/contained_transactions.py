@@ -7,11 +7,9 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
-
-_XIDS: Final = 2**32
+from flushtracker.wal.xid import XIDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class ContainedTransactions:
 
     def __post_init__(self) -> None:
         is_ascending = all(before[1] < after[0] for before, after in pairwise(self.unseen))
-        if not is_ascending or not all(0 <= first <= last < _XIDS for first, last in self.unseen):
+        if not is_ascending or not all(0 <= first <= last < XIDS for first, last in self.unseen):
             raise ValueError(f"unseen is {self.unseen!s:.80}, expected ascending ranges of 32-bit xids")
 
     @classmethod
@@ -49,7 +47,7 @@ class ContainedTransactions:
         Raises:
             ValueError: a later transaction could not be distinguished from an earlier one.
         """
-        if not 0 <= next_xid - visible.xmax < _XIDS:
+        if not 0 <= next_xid - visible.xmax < XIDS:
             raise ValueError(f"next is {next_xid}, expected {visible.xmax}, xmax, or a little more")
         return cls(lsn, _unseen(visible, next_xid))
 
@@ -58,7 +56,7 @@ class ContainedTransactions:
 
         ``xid`` has 32 bits, as in the stream. The transaction may be of any age.
         """
-        place = bisect_right(self.unseen, (xid, _XIDS)) - 1
+        place = bisect_right(self.unseen, (xid, XIDS)) - 1
         is_unseen = place >= 0 and xid <= self.unseen[place][1]
         return 0 < tx_offset <= self.lsn and not is_unseen
 
@@ -86,5 +84,5 @@ def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _with_32_bits(first: int, end: int) -> list[tuple[int, int]]:
     """The 32-bit xids of a half-open span as inclusive ranges: two if they wrap around."""
-    low, high = first % _XIDS, (end - 1) % _XIDS
-    return [(low, high)] if low <= high else [(low, _XIDS - 1), (0, high)]
+    low, high = first % XIDS, (end - 1) % XIDS
+    return [(low, high)] if low <= high else [(low, XIDS - 1), (0, high)]

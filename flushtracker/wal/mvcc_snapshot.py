@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-_XIDS: Final = 2**32
-_FIRST_XID: Final = 3
+from flushtracker.wal.xid import XIDS, is_before
+
 """Lower xids mark rows that every transaction sees."""
 _TEXT: Final = re.compile(r"(\d{1,20}):(\d{1,20}):((?:\d{1,20}(?:,\d{1,20})*)?)", re.ASCII)
 
@@ -70,7 +70,7 @@ class MvccSnapshot:
         >>> [snapshot.sees(xid) for xid in (4294967295, 0, 1, 3, 4)]
         [True, True, False, True, False]
         """
-        full = self.xmax + (xid - self.xmax + _XIDS // 2) % _XIDS - _XIDS // 2
+        full = self.xmax + (xid - self.xmax + XIDS // 2) % XIDS - XIDS // 2
         if full >= self.xmax:
             return False
         index = bisect_left(self.xip, full)
@@ -85,4 +85,4 @@ class MvccSnapshot:
         >>> [snapshot.is_after(xid) for xid in (4294967295, 1, 2, 3)]
         [True, True, True, False]
         """
-        return xid < _FIRST_XID or 0 < (self.xmin - xid) % _XIDS < _XIDS // 2
+        return is_before(xid, self.xmin)

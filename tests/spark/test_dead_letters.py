@@ -172,20 +172,3 @@ def test_dead_letters_of_short_runs_are_compacted(
     assert sorted(values) == [f"no notification {number}" for number in range(3)]
     assert len(table.file_uris()) == 1
     assert table.metadata().configuration == dead_letter_table.CONFIGURATION
-
-
-def test_table_of_an_earlier_release_is_continued(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Spark itself wrote and committed it; its files are merged with the later ones."""
-    monkeypatch.setattr(compaction, "COMPACT_EVERY", 2)
-    columns = "0L AS batch_id, 'p' AS place, 'r' AS reason, 'earlier' AS value, current_timestamp() AS written_at"
-    earlier = spark.range(1).selectExpr(*columns.split(", ")).write.format("delta")
-    earlier.option("txnAppId", "its query").option("txnVersion", 0).save(str(tmp_path / "dead_letters"))
-    job = JobFolder(tmp_path)
-    for number in range(2):
-        job.write([], [f"later {number}"])
-        job.run(spark)
-    assert _values(tmp_path) == ["earlier", "later 0", "later 1"]
-    assert len(DeltaTable(str(tmp_path / "dead_letters")).file_uris()) == 1
-    assert spark.read.format("delta").load(str(tmp_path / "dead_letters")).count() == 3

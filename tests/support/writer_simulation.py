@@ -216,7 +216,7 @@ class Writers:
         checkpoint.states.append(tuple(states))
 
     def look(self) -> None:
-        """What the thread that looks for taken changes does at times."""
+        """What the thread that looks for consumed changes does at times."""
         topic, checkpoint = len(self._simulation.topic), self.checkpoint
         read = checkpoint.plans[checkpoint.batch_id + 1]
         if self._taken.is_pending:

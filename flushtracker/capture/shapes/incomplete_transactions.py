@@ -25,10 +25,10 @@ from typing import Final, Protocol
 
 from flushtracker.errors import PostgresUnavailableError
 from flushtracker.wal.mvcc_snapshot import CatalogRow, MvccSnapshot
+from flushtracker.wal.xid import XIDS
 
 MAX_HORIZONS: Final = 64
 """Dropping older horizons makes more transactions count as open when a row was written, never fewer."""
-_XIDS: Final = 2**32
 _MAX_AGE: Final = 2**30
 """In transactions; 32-bit xids can be compared only if they are near each other."""
 
@@ -113,7 +113,7 @@ class IncompleteTransactions:
             self._add_horizon(found)
         horizons = {oid: self._horizon_after(rows.get(oid, found)) for oid in oids}
         if self._is_standby:
-            oldest = frozenset({now.xmin % _XIDS})
+            oldest = frozenset({now.xmin % XIDS})
             return {oid: oldest for oid, horizon in horizons.items() if now.xmin < horizon.next}
         writers = self._server.writers(oids)
         partly = {oid: writers.get(oid, frozenset()) & horizon.open for oid, horizon in horizons.items()}
@@ -174,4 +174,4 @@ def _is_any_since(xmin: int | None, next_xid: int, xids: Iterable[int]) -> bool:
 
     A much older xid looks as if it were in the future.
     """
-    return xmin is None or any((xid - xmin) % _XIDS < (next_xid - xmin) % _XIDS for xid in xids)
+    return xmin is None or any((xid - xmin) % XIDS < (next_xid - xmin) % XIDS for xid in xids)

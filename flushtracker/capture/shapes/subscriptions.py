@@ -33,6 +33,7 @@ from dataclasses import replace
 from typing import Final
 
 from flushtracker.capture.shapes.bound_tables import BoundTables, ServerQueries
+from flushtracker.capture.shapes.catalog_changes import CatalogChanges
 from flushtracker.capture.shapes.delayed_shapes import DelayedShapes, NewShape
 from flushtracker.capture.shapes.lost_starts import LOST_START, LOST_TABLE, lost_starts, lost_tables
 from flushtracker.capture.shapes.new_partitions import warn_of_new_partitions
@@ -41,7 +42,6 @@ from flushtracker.capture.shapes.removed_shapes import RemovedShapes
 from flushtracker.capture.shapes.shape_losses import ShapeLosses
 from flushtracker.capture.shapes.shape_registry import ShapeRegistry, SourceEntries, ended_shapes, last_evictions
 from flushtracker.capture.shapes.start_visibility import StartVisibility
-from flushtracker.capture.shapes.table_changes import TableChanges
 from flushtracker.capture.wire.outbox import Outbox
 from flushtracker.errors import SlotError, listed
 from flushtracker.events.registry_events import BEGUN_AGAIN, ShapeEntry, SourceEntry
@@ -85,7 +85,7 @@ class Subscriptions:
         self._registry = ShapeRegistry(entries.shapes)
         self.removed = RemovedShapes(source, self._registry, outbox)
         self._losses = ShapeLosses(self._registry, self._bound, self.router)
-        self.tables = TableChanges(self._registry, self._bound, self.router, self._losses, self.end_shapes)
+        self.tables = CatalogChanges(self._registry, self._bound, self.router, self._losses, self.end_shapes)
         self.evictions = last_evictions(entries.shapes)
         """The last shapes evicted from this source, by any process, oldest first; may be read from any thread."""
         self.ended: tuple[EndedShape, ...] = ()

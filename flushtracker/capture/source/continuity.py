@@ -19,9 +19,9 @@ from flushtracker.capture.wire.history_check import TransactionIdentity
 from flushtracker.errors import SlotError
 from flushtracker.events.registry_events import SourceEntry
 from flushtracker.postgres.upgrade_seal import UpgradeSeal
-from flushtracker.shapes.carried_binding import is_before
 from flushtracker.wal.lsn import format_lsn
 from flushtracker.wal.timeline_history import TimelineHistory
+from flushtracker.wal.xid import is_before
 
 
 class SlotPositions(NamedTuple):

@@ -15,7 +15,7 @@ from flushtracker.shape_log.snapshot.item_rows import SCHEMA as READ_SCHEMA
 from flushtracker.shape_log.snapshot.read_plan import ReadPlan
 from flushtracker.shape_log.snapshot.read_ranges import failure_of, range_failures, read_function
 from flushtracker.shape_log.spark.row_writer import write_rows
-from flushtracker.shape_log.table.columns import SCHEMA
+from flushtracker.shape_log.table.columns import filled_rows
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_text
 from flushtracker.wal.log_offset import LogOffset
 
@@ -84,12 +84,6 @@ def log_rows(source: str, attempt: int) -> Callable[[pa.RecordBatch], pa.Table]:
     def rows_of(read: pa.RecordBatch) -> pa.Table:
         tx_offset, _ = LogOffset.last_before_real_offsets()
         same = {"source": source, "tx_offset": tx_offset, "operation": "insert", "xid": 0, "chunk": attempt}
-        columns = [
-            read[field.name]
-            if field.name in read.schema.names
-            else pa.repeat(pa.scalar(same.get(field.name), field.type), len(read))
-            for field in SCHEMA
-        ]
-        return pa.table(columns, SCHEMA)
+        return filled_rows(dict(zip(read.schema.names, read.columns, strict=True)), same, len(read))
 
     return rows_of

@@ -1,5 +1,6 @@
 """The columns of a shape log, and those with statistics; executors import this."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -22,3 +23,14 @@ SCHEMA: Final = pa.schema(
 )
 SEARCHED: Final = ("source", "shape_id", "tx_offset", "op_offset")
 """Only these have statistics, because statistics of values would make up most of the table's log."""
+
+
+def filled_rows(columns: Mapping[str, pa.Array], same: Mapping[str, object], count: int) -> pa.Table:
+    """A table of ``count`` rows: ``columns``, the values that are the ``same`` in all rows, and nulls."""
+    filled = [
+        columns[field.name].cast(field.type)
+        if field.name in columns
+        else pa.repeat(pa.scalar(same.get(field.name), field.type), count)
+        for field in SCHEMA
+    ]
+    return pa.table(filled, schema=SCHEMA)

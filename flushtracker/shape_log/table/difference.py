@@ -17,7 +17,7 @@ from flushtracker.delta.storage import query_rows
 from flushtracker.errors import DecodeError, PositionError
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.position import Position
-from flushtracker.shape_log.table.columns import SCHEMA
+from flushtracker.shape_log.table.columns import SCHEMA, filled_rows
 from flushtracker.shape_log.table.difference_rows import changes_between
 from flushtracker.shape_log.table.folded_shape import folded_rows
 from flushtracker.shape_log.table.found_shape import FoundShape
@@ -76,11 +76,13 @@ def difference_rows(table: DeltaTable, difference: Difference, taken_at: datetim
             offsets = pa.array(range(count, count + len(found)), pa.int64())
             count += len(found)
             columns = {name: found[name] for name in found.column_names}
-            yield _log_rows(difference, {"op_offset": offsets, **columns}, len(found))
+            yield filled_rows({"op_offset": offsets, **columns}, difference.same, len(found))
     except DecodeError as error:
         raise difference.unknown(error) from error
     ends = {"op_offset": [OP_INFINITY], "operation": [COMMIT], "commit_timestamp": [taken_at]}
-    yield _log_rows(difference, {name: pa.array(each, SCHEMA.field(name).type) for name, each in ends.items()}, 1)
+    yield filled_rows(
+        {name: pa.array(each, SCHEMA.field(name).type) for name, each in ends.items()}, difference.same, 1
+    )
 
 
 def taken_at(table: DeltaTable, difference: Difference) -> datetime | None:
@@ -91,14 +93,3 @@ def taken_at(table: DeltaTable, difference: Difference) -> datetime | None:
     query = f"SELECT MAX(commit_timestamp) AS at FROM rows WHERE {after.condition} AND {condition}"  # noqa: S608  no user's values but literals
     found: datetime | None = query_rows(table, query)["at"][0].as_py()
     return found
-
-
-def _log_rows(difference: Difference, columns: dict[str, pa.Array], count: int) -> pa.Table:
-    same = difference.same
-    filled = [
-        columns[field.name].cast(field.type)
-        if field.name in columns
-        else pa.repeat(pa.scalar(same.get(field.name), field.type), count)
-        for field in SCHEMA
-    ]
-    return pa.table(filled, schema=SCHEMA)

@@ -15,7 +15,7 @@ unchanged. So memory does not depend on the number of rows or items.
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
 from itertools import chain, groupby
@@ -70,9 +70,9 @@ def row_versions(
         for version in _versions(key, before.take(key), (event for _, event in of_key), truncates):
             found.append(version)
             if len(found) == ROWS:
-                yield _versions_table(found)
+                yield _table(found, _VERSIONS)
                 found = []
-    yield _versions_table(found)
+    yield _table(found, _VERSIONS)
     for rows in before.below(None):
         yield _kept(rows, truncates)
 
@@ -106,12 +106,6 @@ def _kept(rows: pa.Table, truncates: Truncates) -> pa.Table:
         until = pa.array([found[0][0] if found else END for found in ends], pa.int64())
     columns = [rows["key"], pa.repeat(pa.scalar(FIRST, pa.int64()), len(rows)), until, rows["value"]]
     return pa.table(dict(zip(_VERSIONS.names, columns, strict=True))).cast(_VERSIONS)
-
-
-def _versions_table(versions: list[Version]) -> pa.Table:
-    columns = zip(*versions, strict=True) if versions else iter([()] * len(_VERSIONS))
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _VERSIONS, strict=True)]
-    return pa.table(arrays, schema=_VERSIONS)
 
 
 class _Before:
@@ -234,14 +228,14 @@ def _in_tables(changes: Iterable[_Change], check: Callable[[], None] | None) -> 
     for change in changes:
         held.append(change)
         if len(held) == ROWS:
-            yield _table(held)
+            yield _table(held, _CHANGES)
             held = []
             if check is not None:
                 check()
-    yield _table(held)
+    yield _table(held, _CHANGES)
 
 
-def _table(changes: list[_Change]) -> pa.Table:
-    columns = zip(*changes, strict=True) if changes else iter([()] * len(_CHANGES))
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _CHANGES, strict=True)]
-    return pa.table(arrays, schema=_CHANGES)
+def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else iter([()] * len(schema))
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)

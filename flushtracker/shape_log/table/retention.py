@@ -29,7 +29,7 @@ from flushtracker.events.registry import Registry
 from flushtracker.shape_log.horizon import OldLog, last_xid
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeKey, ShapeSnapshot
-from flushtracker.shape_log.table.columns import SCHEMA
+from flushtracker.shape_log.table.columns import filled_rows
 from flushtracker.shape_log.table.external_sort import sort_tables
 from flushtracker.shape_log.table.files import LogFile, LogFiles
 from flushtracker.shape_log.table.fold_items import ROW_ORDER
@@ -254,13 +254,7 @@ def _end_row(key: ShapeKey, end: ShapeSnapshot) -> pa.Table:
 
 def _log_rows(key: ShapeKey, attempt: int, tx: int, columns: Mapping[str, pa.Array], count: int) -> pa.Table:
     same = {"source": key[0], "shape_id": key[1], "tx_offset": tx, "xid": 0, "chunk": attempt}
-    filled = [
-        columns[field.name].cast(field.type)
-        if field.name in columns
-        else pa.repeat(pa.scalar(same.get(field.name), field.type), count)
-        for field in SCHEMA
-    ]
-    return pa.table(filled, schema=SCHEMA)
+    return filled_rows(columns, same, count)
 
 
 def _without(rows: pa.Table, folds: Sequence[_Fold]) -> pa.Table:

@@ -85,18 +85,18 @@ class ConsumedThread(PeriodicThread):
     thread_type = InheritableThread
 
     def __init__(
-        self, taken: ConsumedChanges, open_offsets: Callable[[], AbstractContextManager[TopicOffsets]]
+        self, consumed: ConsumedChanges, open_offsets: Callable[[], AbstractContextManager[TopicOffsets]]
     ) -> None:
-        super().__init__("taken changes", PERIOD_S, stop_timeout_s=5.0)
-        self._taken, self._open_offsets = taken, open_offsets
+        super().__init__("consumed changes", PERIOD_S, stop_timeout_s=5.0)
+        self._consumed, self._open_offsets = consumed, open_offsets
         self._last_error = ""
 
     def run_once(self) -> None:
-        if not self._taken.is_pending:
+        if not self._consumed.is_pending:
             return
         try:
             with self._open_offsets() as offsets:
-                self._taken.advance(offsets)
+                self._consumed.advance(offsets)
             self._last_error = ""
         except Exception as error:  # noqa: BLE001  it must not end the job, which keeps removed shapes until then
             if str(error) != self._last_error:

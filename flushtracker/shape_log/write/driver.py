@@ -56,16 +56,9 @@ class WriteDriver(BatchDriver):
     ``status`` shows what is durable and notified.
     """
 
-    def __init__(
-        self,
-        tables: LogTables,
-        notifier: Notifier,
-        first_batch_id: int,
-        status: LiveWriteStatus,
-        taken: ConsumedChanges | None = None,
-    ) -> None:
+    def __init__(self, tables: LogTables, notifier: Notifier, first_batch_id: int, status: LiveWriteStatus) -> None:
         super().__init__(REMEDIES, status)
-        self.taken = ConsumedChanges() if taken is None else taken
+        self.consumed = ConsumedChanges()
         self._status = status
         self.expected_batch_id = first_batch_id
         self._first_batch_id = first_batch_id
@@ -90,8 +83,8 @@ class WriteDriver(BatchDriver):
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Append what the groups return, then notify it; if a group returns an error, do neither."""
         started = time.monotonic()
-        if self.taken.lsns:
-            batch.sparkSession.sparkContext.setLocalProperty(*as_property(self.taken.lsns))
+        if self.consumed.lsns:
+            batch.sparkSession.sparkContext.setLocalProperty(*as_property(self.consumed.lsns))
         reports = batch.collect()
         shapes = [row for row in reports if row["kind"] == SHAPE]
         entries = [row["value"] for row in reports if row["kind"] == ENTRY]
@@ -116,7 +109,7 @@ class WriteDriver(BatchDriver):
         if entries:
             # The next append would read them.
             self._status.registry = self._tables.registry.entries()
-            self.taken.note(map(parse_registry_entry, entries))
+            self.consumed.note(map(parse_registry_entry, entries))
         logger.log(
             # With `flush: hold` there are batches without events.
             logging.INFO if shapes or entries else logging.DEBUG,

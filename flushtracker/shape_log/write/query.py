@@ -41,8 +41,8 @@ from flushtracker.shape_log.write_loop import notifiable
 from flushtracker.shape_log.writer_group import WriterGroup, WriterSettings
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import read_state_rows
-from flushtracker.spark.event_streams import EventStreams, open_streams
 from flushtracker.spark.hadoop_files import checkpoint_path, spark_path
+from flushtracker.spark.input_streams import EventStreams, open_streams
 from flushtracker.spark.kafka_streams import KafkaEventStreams
 from flushtracker.spark.query_run import BrokerRetry, await_end, shuffling, start_query
 from flushtracker.spark.recovery_plan import RecoveryPlan
@@ -143,7 +143,7 @@ def _run(spark: SparkSession, config: WriteConfig, stop: Event, retry: BrokerRet
                 _shapes(config, status),
                 snapshots,
                 _cuts(spark, config, driver, streams, status),
-                _taken(spark, config, driver, streams),
+                _consumed(spark, config, driver, streams),
                 TransactionWatch(spark, config.transport),
             ):
                 await_end(query, driver, stop, config, retry)
@@ -178,14 +178,14 @@ def _cuts(
     return cuts_thread(spark, config, driver, topic_ids, status.note_cuts)
 
 
-def _taken(
+def _consumed(
     spark: SparkSession, config: WriteConfig, driver: WriteDriver, streams: EventStreams
 ) -> AbstractContextManager[object]:
     """The thread that finds out when the state can forget removed shapes, for streams in Kafka."""
     if not isinstance(streams, KafkaEventStreams):
         return nullcontext()
     topics = {role: streams.topic_id(role) for role in ROLES}
-    return ConsumedThread(driver.taken, lambda: topic_offsets(spark, config, topics, lambda: driver.done_batch_id))
+    return ConsumedThread(driver.consumed, lambda: topic_offsets(spark, config, topics, lambda: driver.done_batch_id))
 
 
 def _snapshots(spark: SparkSession, config: WriteConfig, status: LiveWriteStatus) -> AbstractContextManager[object]:

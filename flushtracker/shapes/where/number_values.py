@@ -26,13 +26,8 @@ _INFINITY = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE | re.ASCII)
 _EXACT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[])
 
 
-class NotANumber(Enum):
-    """NaN as PostgreSQL orders it: equal to itself and greater than every number.
-
-    An enum, because executors get pickled copies, which must be the same object.
-    """
-
-    NAN = "NaN"
+class GreaterThanAll:
+    """Equal to itself and greater than everything else. Of an enum, because a pickled copy is the same object."""
 
     def __lt__(self, other: object) -> bool:
         return False
@@ -45,6 +40,12 @@ class NotANumber(Enum):
 
     def __ge__(self, other: object) -> bool:
         return True
+
+
+class NotANumber(GreaterThanAll, Enum):
+    """NaN as PostgreSQL orders it."""
+
+    NAN = "NaN"
 
 
 NAN = NotANumber.NAN

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from flushtracker.shapes.where.number_values import GreaterThanAll
 from flushtracker.shapes.where.sql_values import Value
 
 
@@ -25,22 +26,10 @@ class _Lowest(Enum):
         return other is self
 
 
-class _Highest(Enum):
+class _Highest(GreaterThanAll, Enum):
     """Greater than every value of any type, including NaN."""
 
     HIGHEST = "HIGHEST"
-
-    def __lt__(self, other: object) -> bool:
-        return False
-
-    def __le__(self, other: object) -> bool:
-        return other is self
-
-    def __gt__(self, other: object) -> bool:
-        return other is not self
-
-    def __ge__(self, other: object) -> bool:
-        return True
 
 
 LOWEST: Final = _Lowest.LOWEST

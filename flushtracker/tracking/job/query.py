@@ -11,8 +11,8 @@ from flushtracker.config.transport import KafkaTransport
 from flushtracker.errors import ConfigError, DecodeError, FencedError, GapError, NewerEventError
 from flushtracker.spark.checkpoint_origin import CheckpointOrigin
 from flushtracker.spark.committed_state import last_commit
-from flushtracker.spark.event_streams import open_streams
 from flushtracker.spark.hadoop_files import checkpoint_path
+from flushtracker.spark.input_streams import open_streams
 from flushtracker.spark.kafka_streams import KafkaEventStreams
 from flushtracker.spark.query_run import BrokerRetry, await_end, shuffling, start_query
 from flushtracker.spark.transaction_watch import TransactionWatch

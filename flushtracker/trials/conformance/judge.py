@@ -4,7 +4,7 @@ It keeps the first violation of each rule. Offsets are compared per shape of a s
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from flushtracker.errors import ConfigError, DecodeError
@@ -182,13 +182,7 @@ class Judge:
         """
         stored: dict[Shape, list[LogOffset]] = {}
         with_rows = shown(rows).keys()
-        for number, line in enumerate(lines, start=1):
-            shape, offset, content = _parse("the dump", number, line)
-            if shape in self._of_others:
-                self.violate("own", f"{when}, the dump has items of {_name(shape)}, which is another writer's")
-                continue
-            if content != _content(self._items.get(shape, {}).get(offset)):
-                self.violate("once", f"{when}, the item of {_name(shape)} at {offset} is not as any that was sent")
+        for shape, offset in self._own_items("the dump", lines, when, "once"):
             offsets = stored.setdefault(shape, [])
             if offsets and offset <= offsets[-1]:
                 self.violate("once", f"{when}, {_name(shape)} has the item at {offset} after that at {offsets[-1]}")
@@ -210,17 +204,22 @@ class Judge:
             ConfigError: a line does not have the required form.
         """
         seen: dict[Shape, dict[int, set[LogOffset]]] = {}
-        for number, line in enumerate(lines, start=1):
-            shape, offset, content = _parse("the read", number, line)
-            if shape in self._of_others:
-                self.violate("own", f"{when}, readers see items of {_name(shape)}, which is another writer's")
-                continue
-            if content != _content(self._items.get(shape, {}).get(offset)):
-                self.violate("whole", f"{when}, the item of {_name(shape)} at {offset} is not as any that was sent")
+        for shape, offset in self._own_items("the read", lines, when, "whole"):
             seen.setdefault(shape, {}).setdefault(offset.tx_offset, set()).add(offset)
         for shape in sorted(self._items.keys() | seen.keys()):
             if fact := self._not_whole(shape, seen.get(shape, {})):
                 self.violate("whole", f"{when}, {fact}")
+
+    def _own_items(self, where: str, lines: Iterable[str], when: str, rule: Rule) -> Iterator[tuple[Shape, LogOffset]]:
+        """The items of the writer's own shapes, each of which must be as it was sent; raises ``ConfigError``."""
+        for number, line in enumerate(lines, start=1):
+            shape, offset, content = _parse(where, number, line)
+            if shape in self._of_others:
+                self.violate("own", f"{when}, {where} has items of {_name(shape)}, which is another writer's")
+                continue
+            if content != _content(self._items.get(shape, {}).get(offset)):
+                self.violate(rule, f"{when}, the item of {_name(shape)} at {offset} is not as any that was sent")
+            yield shape, offset
 
     def _not_whole(self, shape: Shape, seen: Mapping[int, set[LogOffset]]) -> str | None:
         """Return how the visible items differ from a prefix of the shape's transactions, or ``None`` if they do not."""

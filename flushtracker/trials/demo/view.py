@@ -34,16 +34,15 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 class Startup:
     """Reports the start of the demo in ``folder``, from the logs of its parts there; calls ``say`` with each line."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self._folder = folder
         self._say = say
-        self._clock = clock
-        self._started_s = self._said_s = clock()
+        self._started_s = self._said_s = time.monotonic()
         self._waits_for = [*_STEPS, _FIRST_ACK]
 
     def say(self, line: str) -> None:
         """Print the line with the seconds since the start."""
-        self._said_s = self._clock()
+        self._said_s = time.monotonic()
         self._say(f"[{self._said_s - self._started_s:.0f} s] {line}")
 
     def check(self, *, has_ack: bool) -> bool:
@@ -62,7 +61,7 @@ class Startup:
             self.say("first ack: from here on, the slot is confirmed")
         if not self._waits_for:
             self.say("everything runs")
-        elif self._clock() - self._said_s >= _REPEATED_AFTER_S:
+        elif time.monotonic() - self._said_s >= _REPEATED_AFTER_S:
             self.say(f"waiting for {', '.join(self._waits_for)}")
         return not self._waits_for
 

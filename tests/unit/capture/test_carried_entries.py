@@ -9,10 +9,10 @@ import pytest
 from flushtracker.capture.shapes.carried_entries import carried_entries
 from flushtracker.capture.shapes.shape_registry import SourceEntries
 from flushtracker.events.registry_events import PartitionEntry, TableEntry
-from flushtracker.shapes.carried_binding import is_before
 from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, TableBinding, reason_to_end
 from flushtracker.wal.mvcc_snapshot import CatalogRow
+from flushtracker.wal.xid import is_before
 from tests.support.quiet_server import QuietServer
 
 OLD_XID: Final = 700

@@ -158,7 +158,7 @@ def test_files_of_others_in_a_shape_log_survive_its_upkeep(tmp_path: Path, caplo
     """What a killed writer has left goes: files of an append, or of a run, that no version names."""
     log = str(tmp_path / "log")
     create_shape_log(log)
-    left = [f"append-{7:020}/part-00000-a-c000.zstd.parquet", f"run-{7:020}-{0:06}-ab.parquet", "part-ab.parquet"]
+    left = [f"run-{7:020}-{0:06}-ab.parquet", "part-ab.parquet"]
     put(tmp_path / "log", *_FOREIGN, *left)
     upkeep = ShapeLogUpkeep(log)
     assert [upkeep._vacuum(), upkeep._vacuum()] == [len(left), 0]

@@ -1,4 +1,4 @@
-"""``TableChanges``: updates the records of tables from the catalog and the stream, and ends shapes that cannot be kept.
+"""``CatalogChanges``: updates the records of tables from catalog and stream, and ends shapes that cannot be kept.
 
 A table is compared with the catalog on every connection, at intervals, and when the server describes it. A new
 partition joins its tables with the first transaction that changes it. One that has left is lost with the first
@@ -21,7 +21,7 @@ from flushtracker.wal.changes import Column, Relation
 logger = logging.getLogger(__name__)
 
 
-class TableChanges:
+class CatalogChanges:
     """The tables of one source. ``end_shapes`` ends shapes by id, each with its reason. Call :meth:`connect` first."""
 
     def __init__(

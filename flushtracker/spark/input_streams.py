@@ -40,7 +40,7 @@ class EventStreams(Protocol):
 
 
 class FilesEventStreams:
-    """An :class:`~flushtracker.spark.event_streams.EventStreams` of directories."""
+    """An :class:`~flushtracker.spark.input_streams.EventStreams` of directories."""
 
     resend: ClassVar[str] = (
         "restart capture, which resends everything unconfirmed, and start over with a new checkpoint and only the "
