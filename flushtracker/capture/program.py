@@ -19,7 +19,7 @@ from flushtracker.config.streams import SHAPES
 from flushtracker.errors import ConfigError
 from flushtracker.events.topic_rules import ROLES
 from flushtracker.kafka.kafka_config import KafkaConfig
-from flushtracker.kafka.topic_admin import TopicAdmin, faults_of, require_topics
+from flushtracker.kafka.topic_admin import TopicAdmin, all_topic_faults, require_topics
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.postgres.connection import Connection, connect, rows
 from flushtracker.postgres.server_tables import ServerTables
@@ -28,7 +28,7 @@ from flushtracker.process.program import StopFlag, StopRequest, log_to_stderr, p
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.old_rows import old_columns
 from flushtracker.shapes.shape_parts import tables_of
-from flushtracker.shapes.shapes_file import read_shapes
+from flushtracker.shapes.shapes_file import read_shapes_file
 from flushtracker.wal.source_name import SourceName
 
 
@@ -70,7 +70,7 @@ def _create_missing(config: CaptureConfig, succession: Succession, say: Callable
         SlotError: the slot is missing, but shapes were captured from it before.
         BrokerError: Kafka is unavailable, or refuses a request.
     """
-    shapes, postgres = read_shapes(config.shapes), config.postgres
+    shapes, postgres = read_shapes_file(config.shapes), config.postgres
     admin = TopicAdmin(config.kafka)
     missing_roles = _missing_roles(config.kafka, admin)
     with closing(connect(postgres.connection)) as connection:
@@ -99,7 +99,7 @@ def _check_new_slot(config: CaptureConfig, connection: Connection, succession: S
 def _missing_roles(config: KafkaConfig, admin: TopicAdmin) -> list[str]:
     """The roles without a topic, including snapshots if named; raises ``ConfigError`` if an existing topic is wrong."""
     facts = admin.facts()
-    if faults := faults_of(config, {role: topic for role, topic in facts.items() if topic is not None}):
+    if faults := all_topic_faults(config, {role: topic for role, topic in facts.items() if topic is not None}):
         raise ConfigError(f"{'; '.join(faults)}. `flushtracker topics` checks topics")
     return [role for role, topic in facts.items() if topic is None]
 

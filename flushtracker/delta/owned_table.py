@@ -18,7 +18,7 @@ from flushtracker.delta.data_file import write_file
 from flushtracker.delta.fence import Fence
 from flushtracker.delta.storage import read_with_retry, refresh, storage_reason
 from flushtracker.delta.table_folder import TableFolder
-from flushtracker.delta.table_version import PROPERTY, VERSION, require_ours, require_readable
+from flushtracker.delta.table_version import PROPERTY, VERSION, require_known_version, require_ours
 from flushtracker.errors import SinkError
 
 CONFIGURATION: Final = {
@@ -84,7 +84,7 @@ class OwnedTable:
             refresh(self.table)
         except (DeltaError, OSError) as error:
             raise self.error("read", error) from error
-        require_readable(self.table, self._kind.name, self.uri)
+        require_known_version(self.table, self._kind.name, self.uri)
 
     def version_of(self, app_id: str) -> int | None:
         """The last version of an app transaction; may read the log again, even if the table is open."""

@@ -12,7 +12,7 @@ PROPERTY: Final = "flushtracker-version"
 VERSION: Final = 1
 
 
-def require_readable(table: DeltaTable, kind: str, uri: str) -> None:
+def require_known_version(table: DeltaTable, kind: str, uri: str) -> None:
     """Raise ``SinkError`` if the table was written by a newer release in an unknown layout."""
     version = table.metadata().configuration.get(PROPERTY, str(VERSION))
     if version != str(VERSION):
@@ -24,7 +24,7 @@ def require_readable(table: DeltaTable, kind: str, uri: str) -> None:
 
 def require_ours(table: DeltaTable, kind: str, uri: str, columns: Iterable[str], remedy: str) -> None:
     """Raise ``SinkError`` unless the table is of the kind: with its columns, in the version that this release reads."""
-    require_readable(table, kind, uri)
+    require_known_version(table, kind, uri)
     require_columns(table, kind, uri, columns, remedy)
     if PROPERTY not in table.metadata().configuration:
         fact = f"{kind} {uri} has no flushtracker-version: a version before 0.1.0, or another program, wrote it"

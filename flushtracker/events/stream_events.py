@@ -236,7 +236,7 @@ class ShapeChangesEvent:
     @classmethod
     def from_json(cls, text: str | bytes) -> "ShapeChangesEvent":
         """Parse one event; raises ``DecodeError``."""
-        event = read_changes(text)
+        event = read_shape_changes(text)
         return cls(
             source=event.source,
             shape_id=event.shape_id,
@@ -256,7 +256,7 @@ class ShapeChangesEvent:
         )
 
 
-def read_changes(text: str | bytes) -> structs.ShapeChanges:
+def read_shape_changes(text: str | bytes) -> structs.ShapeChanges:
     """Read shape changes; raises ``DecodeError``, also if fields contradict each other."""
     event = _CHANGES.read(text)
     _check_order(event)

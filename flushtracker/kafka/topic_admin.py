@@ -241,7 +241,7 @@ def _is_unknown_topic(future: "Future[_T]") -> bool:
     return isinstance(error, KafkaException) and kafka_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def faults_of(config: KafkaConfig, facts: Mapping[str, TopicFacts | None]) -> list[str]:
+def all_topic_faults(config: KafkaConfig, facts: Mapping[str, TopicFacts | None]) -> list[str]:
     """Everything wrong with the topics of these roles, including missing ones; one sentence each."""
     faults = []
     for role, topic in facts.items():
@@ -261,6 +261,6 @@ def require_topics(config: KafkaConfig, roles: Iterable[str]) -> None:
         ConfigError: some are missing or wrong; the message lists every fault.
         BrokerError: the brokers do not answer.
     """
-    faults = faults_of(config, TopicAdmin(config).facts(roles))
+    faults = all_topic_faults(config, TopicAdmin(config).facts(roles))
     if faults:
         raise ConfigError(f"{'; '.join(faults)}. `flushtracker topics` checks and creates topics")

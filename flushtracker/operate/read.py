@@ -156,7 +156,7 @@ class _Printer:
         """Write the rows; return their number."""
         is_log: bool = self._arguments.log_rows
         header, rows = is_first or not is_log, _Rows(read)
-        shown = map(log_rows, rows) if is_log else rows
+        shown = map(printed_log_rows, rows) if is_log else rows
         writers: dict[str, Callable[[], None]] = {
             "table": lambda: write_table(shown, sys.stdout, header=header),
             "csv": lambda: write_csv(shown, sys.stdout, header=header),
@@ -166,7 +166,7 @@ class _Printer:
         return rows.count
 
 
-def log_rows(rows: pa.Table) -> pa.Table:
+def printed_log_rows(rows: pa.Table) -> pa.Table:
     """Rows of a shape's log with offsets as text, without constant columns and the job's own."""
     offsets = zip(rows["tx_offset"].to_pylist(), rows["op_offset"].to_pylist(), strict=True)
     texts = pa.array([str(LogOffset(*offset)) for offset in offsets], pa.string())

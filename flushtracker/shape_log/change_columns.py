@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from flushtracker.events.stream_events import ShapeChangesEvent, offset_of
-from flushtracker.events.stream_events import read_changes as read_event
+from flushtracker.events.stream_events import ShapeChangesEvent, offset_of, read_shape_changes
 from flushtracker.events.structs import Item
 from flushtracker.shape_log.log_row import require_timestamp, row_json
 from flushtracker.shape_log.row_columns import RowColumns
@@ -39,7 +38,7 @@ class ChangeColumns:
 
 def read_changes(data: str | bytes) -> ChangeColumns:
     """Read an event; raises ``DecodeError``, also for a timestamp that the log cannot hold."""
-    event = read_event(data)
+    event = read_shape_changes(data)
     commit_timestamp = None if event.commit is None else event.commit.commit_timestamp
     if commit_timestamp is not None:
         require_timestamp(commit_timestamp)

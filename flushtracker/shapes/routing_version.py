@@ -34,7 +34,7 @@ def routing_version() -> int:
     return 1 + len(ROUTING_CHANGES)
 
 
-def reason_to_end(definition: ShapeDefinition, since: int) -> str | None:
+def routing_reason(definition: ShapeDefinition, since: int) -> str | None:
     """Why a shape that was routed by version ``since`` cannot be continued, ``None`` if it can."""
     for change in ROUTING_CHANGES[since - 1 :]:
         if change.concerns(definition):

@@ -59,10 +59,10 @@ class ShapesFile:
 
 def load_shapes(path: Path) -> tuple[ShapeDefinition, ...]:
     """Load the shapes at ``path``, in the order of the files; raises ``ConfigError`` for the first fault, too."""
-    return read_shapes(path).all_right()
+    return read_shapes_file(path).all_right()
 
 
-def read_shapes(path: Path) -> ShapesFile:
+def read_shapes_file(path: Path) -> ShapesFile:
     """Read a shapes file, or a folder of them; raises as :func:`parse_shapes`, or if a file cannot be read."""
     return parse_shapes(read_files(path))
 

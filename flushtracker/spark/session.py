@@ -26,7 +26,7 @@ from flushtracker.process.log_format import LogFormat
 from flushtracker.process.program import StopFlag, set_on_signals
 from flushtracker.spark.java_errors import JAVA_ERRORS, java_reason
 from flushtracker.spark.object_stores import jar_sets, set_up_stores
-from flushtracker.spark.session_checks import refuse_connect, require_fitting
+from flushtracker.spark.session_checks import refuse_connect, require_versions
 
 _LOG_CONFIG: Final[Mapping[LogFormat, Path]] = {
     "text": Path(__file__).with_name("log4j2.properties"),
@@ -96,7 +96,7 @@ def start_session(
         session = builder.getOrCreate()
     except (*JAVA_ERRORS, Py4JError, OSError) as error:
         raise FlushtrackerError(f"Spark cannot start: {java_reason(error)}") from error
-    require_fitting(session)
+    require_versions(session)
     if not verbose:
         session.sparkContext.setLogLevel("ERROR")
     set_up_stores(session, config, paths)

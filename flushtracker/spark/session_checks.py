@@ -35,7 +35,7 @@ def refuse_connect(settings: Mapping[str, str], environ: Mapping[str, str] = os.
         raise ConfigError(f"spark.remote or spark.api.mode chooses Spark Connect: {_NO_CONNECT}")
 
 
-def require_fitting(session: SparkSession) -> None:
+def require_versions(session: SparkSession) -> None:
     """Check the versions that actually run; on a cluster, the cluster's.
 
     Raises:

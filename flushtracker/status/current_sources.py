@@ -19,7 +19,7 @@ def current(names: Iterable[str]) -> set[str]:
     return found - successors(found).keys()
 
 
-def current_sources(status: ProgramStatus) -> set[str]:
+def unretired_sources(status: ProgramStatus) -> set[str]:
     """The sources of a program that are not retired by another one."""
     if isinstance(status, CaptureStatus | ServeStatus):
         return set() if status.source is None else {status.source}
@@ -30,7 +30,7 @@ def current_sources(status: ProgramStatus) -> set[str]:
 
 def only_source(status: ProgramStatus) -> str | None:
     """The source of a program, ``None`` while it has several or none."""
-    found = current_sources(status)
+    found = unretired_sources(status)
     return found.pop() if len(found) == 1 else None
 
 

@@ -25,7 +25,7 @@ from flushtracker.postgres.replica_identity import without_identity
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, read_slot, read_slot_status
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shapes_file import parse_table, read_shapes, typed_table
+from flushtracker.shapes.shapes_file import parse_table, read_shapes_file, typed_table
 from flushtracker.status.ack_findings import slot_findings
 from flushtracker.status.upgrade_facts import UpgradeFacts, upgrade_findings
 from flushtracker.trials.local.postgres import LocalPostgres
@@ -356,7 +356,7 @@ def test_a_table_is_proposed_as_it_must_be_typed(
     path = tmp_path / "shapes.yaml"
     for text in ("shapes: [{{id: s, table: {0}}}]\n", "shapes:\n  - id: s\n    table: {0}\n"):
         path.write_text(text.format(typed_table(("public", name))))
-        (shape,) = read_shapes(path).definitions
+        (shape,) = read_shapes_file(path).definitions
         assert shape.table == ("public", name)
 
 

@@ -15,7 +15,7 @@ import yaml
 from flushtracker.capture.slot_poller import SlotPoller
 from flushtracker.cli import main
 from flushtracker.config.yaml_tree import read_files
-from flushtracker.shapes.shapes_file import read_shapes
+from flushtracker.shapes.shapes_file import read_shapes_file
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RunningCapture, shape
@@ -173,7 +173,7 @@ def test_shapes_are_added_and_removed_while_capture_runs(
     assert flushtracker(rig, "remove-shape", "users", "--yes") == 0
     assert "without users more than half of the live shapes are missing" in capsys.readouterr().out
     assert rig.registry()["users"].ended_because is None
-    assert read_shapes(folder).definitions == ()
+    assert read_shapes_file(folder).definitions == ()
     capture.stop()
     new.write_text("shapes: [{id: third, table: public.users}]")
     assert flushtracker(rig, "add-shape", str(new), "--timeout", "1") == 1

@@ -15,7 +15,7 @@ from flushtracker.errors import ConfigError, DecodeError
 from flushtracker.events.registry_events import parse_registry_entry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
 from flushtracker.kafka.kafka_config import load_kafka_config
-from flushtracker.shapes.shapes_file import read_shapes
+from flushtracker.shapes.shapes_file import read_shapes_file
 from flushtracker.trials.recordings.recording import read_recording
 from flushtracker.wal.fragment_converter import FragmentConverter
 from flushtracker.wal.log_offset import LogOffset
@@ -103,7 +103,7 @@ def _changed_event(rng: Random, data: bytes) -> bytes:
 
 def _file_targets(folder: Path) -> list[Target]:
     files: list[tuple[str, list[str], Callable[[Path], object]]] = [
-        ("shapes.yaml", ["shapes.yaml"], read_shapes),
+        ("shapes.yaml", ["shapes.yaml"], read_shapes_file),
         ("job configuration", ["replay.yaml", "track_flushes.yaml", "cluster.yaml"], load_config),
         ("capture configuration", ["capture.yaml"], load_capture_config),
         ("topics configuration", ["kafka.yaml"], load_kafka_config),

@@ -30,7 +30,7 @@ from flushtracker.shape_log.change_columns import ChangeColumns, read_changes
 from flushtracker.shape_log.snapshot import reading
 from flushtracker.shape_log.snapshot.delta_snapshots import DeltaSnapshots
 from flushtracker.shape_log.snapshot.loop import SnapshotLoop
-from flushtracker.shape_log.snapshot.read_job import log_rows
+from flushtracker.shape_log.snapshot.read_job import to_log_rows
 from flushtracker.shape_log.snapshot.read_plan import ReadPlan
 from flushtracker.shape_log.snapshot.read_ranges import read_function
 from flushtracker.shape_log.table.claim import LogClaim
@@ -51,7 +51,7 @@ class LocalReadJob:
 
     def start(self) -> None:
         numbers = pa.RecordBatch.from_pydict({"id": list(self._numbers)})
-        rows = map(log_rows(self._plan.source, self._plan.attempt), read_function(self._plan)(iter([numbers])))
+        rows = map(to_log_rows(self._plan.source, self._plan.attempt), read_function(self._plan)(iter([numbers])))
         self._written = list(self._files.write(rows))
 
     def wait(self, _: float) -> bool:

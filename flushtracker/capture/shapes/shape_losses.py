@@ -8,7 +8,7 @@ from flushtracker.capture.wire.history_check import TransactionIdentity
 from flushtracker.errors import listed
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shapes.event_router import EventRouter
-from flushtracker.shapes.routing_version import reason_to_end as routing_reason
+from flushtracker.shapes.routing_version import routing_reason
 from flushtracker.shapes.sent_relation import conflict_for, conflicts
 from flushtracker.shapes.table_binding import TableBinding, reason_to_end
 from flushtracker.wal.changes import Relation

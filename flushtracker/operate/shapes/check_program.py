@@ -11,7 +11,7 @@ from flushtracker.operate.shapes.catalog_check import catalog_problems
 from flushtracker.postgres.connection import parse_options, server_name
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_parts import parts_of, whole_tables
-from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
+from flushtracker.shapes.shapes_file import ShapesFile, read_shapes_file
 
 _WRONG: Final = 1
 
@@ -20,7 +20,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the problems, one per line, then notes, and the number of problems."""
     path: Path = arguments.shapes
     try:
-        shapes = read_shapes(path)
+        shapes = read_shapes_file(path)
     except ConfigError as error:
         print(error)
         return _WRONG

@@ -10,7 +10,7 @@ from flushtracker.capture.shapes.shape_registry import must_be_allowed
 from flushtracker.errors import ConfigError, did_you_mean, listed
 from flushtracker.operate.shapes.registry_reader import RegistryReader
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
-from flushtracker.shapes.shapes_file import ShapesFile, read_shapes
+from flushtracker.shapes.shapes_file import ShapesFile, read_shapes_file
 
 NOT_TAKEN = 1
 """The exit code if capture has not applied the change in time."""
@@ -19,7 +19,7 @@ NOT_TAKEN = 1
 def run(arguments: argparse.Namespace) -> int:
     """Delete the shape's file; then wait until the registry shows the shape removed."""
     config, shape_id = load_capture_config(arguments.config), arguments.shape
-    _own_file(config.shapes, read_shapes(config.shapes), shape_id)
+    _own_file(config.shapes, read_shapes_file(config.shapes), shape_id)
     registry = RegistryReader(config.kafka, config.postgres.slot)
     question = (
         f"Removing {shape_id} from {config.shapes} is final: its id is never used again.",
@@ -66,7 +66,7 @@ def remove(file: ShapesEdit, shape_id: str, live_ids: Iterable[Set[str]]) -> tup
 
 def _own_file(path: Path, shapes: ShapesFile, shape_id: str) -> Path:
     """The file at ``path`` with only this shape; raises ``ConfigError``."""
-    require_known(path, shape_id, shapes.ids)
+    require_defined(path, shape_id, shapes.ids)
     entries = list(zip(shapes.ids, shapes.places, strict=True))
     places = [place for each, place in entries if each == shape_id]
     files = {place.file for place in places}
@@ -95,7 +95,7 @@ def _require_allowed(file: ShapesEdit, gone: Set[str]) -> None:
         )
 
 
-def require_known(path: Path, shape_id: str, ids: Sequence[str | None]) -> None:
+def require_defined(path: Path, shape_id: str, ids: Sequence[str | None]) -> None:
     """Raise ``ConfigError`` if the file at ``path``, with these ``ids``, does not define the shape."""
     if shape_id not in ids:
         hint = did_you_mean(shape_id, [each for each in ids if each is not None])

@@ -17,18 +17,18 @@ from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.yaml_tree import ConfigOrigin, compose
 from flushtracker.errors import ConfigError, ShapeError, listed
 from flushtracker.operate.shapes.registry_reader import RegistryReader
-from flushtracker.operate.shapes.remove_program import NOT_TAKEN, confirmed, require_known
+from flushtracker.operate.shapes.remove_program import NOT_TAKEN, confirmed, require_defined
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit, edited
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shapes_file import read_shapes
+from flushtracker.shapes.shapes_file import read_shapes_file
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Raise the incarnations in the file; then wait until the registry has them."""
     config, shape_ids = load_capture_config(arguments.config), tuple(dict.fromkeys(arguments.shapes))
-    ids = read_shapes(config.shapes).ids
+    ids = read_shapes_file(config.shapes).ids
     for shape_id in shape_ids:
-        require_known(config.shapes, shape_id, ids)
+        require_defined(config.shapes, shape_id, ids)
     registry = RegistryReader(config.kafka, config.postgres.slot)
     if not arguments.yes and not confirmed(_question(shape_ids, registry), "Begin again?", "resyncing shapes"):
         print("nothing was changed")
@@ -64,7 +64,7 @@ def resync(file: ShapesEdit, shape_ids: Sequence[str], registry: RegistryReader)
     changed = dict[Path, bytes]()
     wanted = dict[str, int]()
     for shape_id in shape_ids:
-        require_known(file.path, shape_id, ids)
+        require_defined(file.path, shape_id, ids)
         if shape_id not in defined:
             raise next(fault.error for fault in before.faults if fault.shape_id == shape_id)
         wanted[shape_id] = incarnation = _next(defined[shape_id], registry)

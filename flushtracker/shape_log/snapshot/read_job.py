@@ -62,7 +62,7 @@ class ReadJob:
     def _run(self) -> None:
         try:
             self._spark.sparkContext.setJobGroup(self._group, self._group, interruptOnCancel=True)
-            self._written = write_rows(self._rows(), self._files, log_rows(self._plan.source, self._plan.attempt))
+            self._written = write_rows(self._rows(), self._files, to_log_rows(self._plan.source, self._plan.attempt))
         except Exception as error:  # noqa: BLE001  after any error, nothing counts as written
             self._failure = error
 
@@ -78,7 +78,7 @@ class ReadJob:
         return read
 
 
-def log_rows(source: str, attempt: int) -> Callable[[pa.RecordBatch], pa.Table]:
+def to_log_rows(source: str, attempt: int) -> Callable[[pa.RecordBatch], pa.Table]:
     """Returns the function that converts read rows to rows of the shape log; columns missing in both are null."""
 
     def rows_of(read: pa.RecordBatch) -> pa.Table:

@@ -37,7 +37,7 @@ _TYPES: Final = {"commit_timestamp": "timestamp", "written_at": "timestamp"}
 _BIGINTS: Final = ("tx_offset", "op_offset", "xid", "chunk")
 
 
-def folded_rows(log: DataFrame) -> DataFrame:
+def folded_frame(log: DataFrame) -> DataFrame:
     """The result of folding the rows of a log: rows as inserts with the columns of ``fold_items``.
 
     The query fails with the ``DecodeError`` of ``fold_items``, if that raises one.
@@ -56,7 +56,7 @@ def _folded(truncates: Truncates, batches: Iterable[pa.RecordBatch]) -> Iterator
         yield from table.to_batches()
 
 
-def joined_rows(rows: DataFrame, table: TableName, condition: JoinedCondition) -> DataFrame:
+def joined_frame(rows: DataFrame, table: TableName, condition: JoinedCondition) -> DataFrame:
     """The rows of ``table`` that are in a shape with subqueries; ``rows`` are the folded rows of all tables.
 
     Raises ``DecodeError`` if the condition of a subquery has no outcome for a row; for a row of ``table`` it fails the
@@ -78,7 +78,7 @@ def _matching(condition: JoinedCondition, batches: Iterable[pa.RecordBatch]) -> 
         yield batch.filter(pa.array(is_in, pa.bool_()))
 
 
-def difference_rows(
+def difference_frame(
     before: DataFrame, after: DataFrame, difference: Difference, taken_at: datetime | None
 ) -> DataFrame:
     """The rows of a difference, the same as by :mod:`flushtracker.shape_log.table.difference`, but unordered.

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from flushtracker.shape_log.position import Position
-from flushtracker.shape_log.spark.folded_rows import difference_rows, folded_rows, joined_rows
+from flushtracker.shape_log.spark.folded_rows import difference_frame, folded_frame, joined_frame
 from flushtracker.shape_log.table.arrow_types import decimal_places
 from flushtracker.shape_log.table.columns import SCHEMA
 from flushtracker.shape_log.table.found_shape import FoundShape, not_followed
@@ -87,7 +87,7 @@ class SparkShapeLogReader:
             rows = self._rows(shape, found.condition)
         else:
             sides = self._folded(difference.before), self._folded(difference.after)
-            rows = difference_rows(*sides, difference, self._finder.taken_at(difference))
+            rows = difference_frame(*sides, difference, self._finder.taken_at(difference))
         return SparkShapeRead(shape.source, shape_id, rows, found.bound, found.position)
 
     def read_rows(
@@ -109,7 +109,7 @@ class SparkShapeLogReader:
         rows, types = self._folded(shape), shape.columns
         if shape.entry is not None and shape.has_subqueries:
             definition = shape.entry.definition
-            rows = joined_rows(rows, definition.table, joined_condition(shape, definition))
+            rows = joined_frame(rows, definition.table, joined_condition(shape, definition))
         elif shape.entry is None or shape.entry.is_condensed:
             rows = _of_one_table(rows)
         cells = rows.select(F.from_json("value", "map<string,string>", {"mode": "FAILFAST"}).alias("cells"))
@@ -122,7 +122,7 @@ class SparkShapeLogReader:
         )
 
     def _folded(self, shape: FoundShape) -> DataFrame:
-        return folded_rows(self._rows(shape, shape.counted()))
+        return folded_frame(self._rows(shape, shape.counted()))
 
     def _rows(self, shape: FoundShape, condition: str) -> DataFrame:
         return (

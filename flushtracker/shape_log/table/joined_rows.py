@@ -28,7 +28,9 @@ from flushtracker.shapes.where.joined_condition import JoinedCondition
 from flushtracker.wal.changes import Row
 
 
-def shape_rows(table: DeltaTable, shape: FoundShape, check: Callable[[], None] | None = None) -> Iterator[pa.Table]:
+def joined_shape_rows(
+    table: DeltaTable, shape: FoundShape, check: Callable[[], None] | None = None
+) -> Iterator[pa.Table]:
     """The shape's rows up to its bound, unordered, with the columns of ``fold_items``.
 
     Raises:

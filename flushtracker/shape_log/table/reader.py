@@ -31,7 +31,7 @@ from flushtracker.shape_log.table.external_sort import sort_tables
 from flushtracker.shape_log.table.fold_items import ROW_ORDER
 from flushtracker.shape_log.table.followed_log import FollowedLog
 from flushtracker.shape_log.table.found_shape import FoundShape, not_followed
-from flushtracker.shape_log.table.joined_rows import shape_rows
+from flushtracker.shape_log.table.joined_rows import joined_shape_rows
 from flushtracker.shape_log.table.log_table import unreadable
 from flushtracker.shape_log.table.shape_finder import ShapeFinder
 from flushtracker.shape_log.table.value_columns import ValueColumns
@@ -239,7 +239,7 @@ class ShapeLogReader:
         The columns are those of :mod:`flushtracker.shape_log.table.fold_items`, in the order of ``ROW_ORDER``.
         ``check`` is as for :meth:`log_tables`.
         """
-        return self._sorted(_checked(shape_rows(self._finder.table, shape, check), check))
+        return self._sorted(_checked(joined_shape_rows(self._finder.table, shape, check), check))
 
     def read_rows(
         self,
@@ -270,7 +270,7 @@ class ShapeLogReader:
 
     def _rows(self, shape: FoundShape, typed: bool) -> ShapeRead:  # noqa: FBT001  passed on
         columns = ValueColumns(shape.columns, typed=typed)
-        rows = self._sorted(map(columns.parse, shape_rows(self._finder.table, shape)))
+        rows = self._sorted(map(columns.parse, joined_shape_rows(self._finder.table, shape)))
         batches = _batches(columns.schema, map(columns.unmarked, rows))
         return ShapeRead(shape.source, shape.shape_id, batches, shape.bound, shape.position(), shape.has_subqueries)
 

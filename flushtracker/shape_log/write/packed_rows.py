@@ -39,10 +39,10 @@ def pack_rows(source: str, shape_ids: list[str], rows: RowColumns, written_at: d
         "written_at": [None if text is None else written_at for text in timestamps],
     }
     for part in halved(pa.Table.from_pydict(columns, SCHEMA), PACKED_BYTES):
-        yield pack(part)
+        yield pack_blocks(part)
 
 
-def pack(rows: pa.Table) -> bytes:
+def pack_blocks(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA) as stream:
         stream.write_table(rows)

@@ -17,7 +17,7 @@ from flushtracker.delta.row_files import RowFiles
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.spark.task_files import written_in_task
 from flushtracker.shape_log.write.group_state import FILE, LOG_ROWS
-from flushtracker.shape_log.write.packed_rows import pack, unpacked
+from flushtracker.shape_log.write.packed_rows import pack_blocks, unpacked
 from flushtracker.spark.workers import ERROR, spare_imports
 
 FEW_BYTES: Final = 1 << 20
@@ -71,7 +71,7 @@ def _stored(write: _Write, blocks: Iterator[pa.Table], few_bytes: int) -> Iterat
                 yield _row(ERROR, report=SinkError.__name__, reason=reason)
             return
     if few:
-        yield _row(LOG_ROWS, packed=pack(pa.concat_tables(few)))
+        yield _row(LOG_ROWS, packed=pack_blocks(pa.concat_tables(few)))
 
 
 def _row(kind: str, **columns: object) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def type_of_column(relation: Relation, name: str) -> SqlType:
     return sql_type
 
 
-def described(column: Column) -> str:
+def type_description(column: Column) -> str:
     """Describe the type of a column that is not supported, for a message."""
     oid, user_type = column.type_oid, column.user_type
     if user_type is None:

@@ -8,7 +8,7 @@ from typing import Final
 from flushtracker.errors import DecodeError, ShapeError, did_you_mean
 from flushtracker.shapes.item_key import sql_name
 from flushtracker.shapes.where import sql_values
-from flushtracker.shapes.where.column_types import described, enum_type, is_row, type_of
+from flushtracker.shapes.where.column_types import enum_type, is_row, type_description, type_of
 from flushtracker.shapes.where.sql_values import TYPES, SqlType, Value, array_type
 from flushtracker.shapes.where.three_valued import Evaluate, constantly, mapped
 from flushtracker.shapes.where.tree import Constant, EnumName
@@ -68,7 +68,8 @@ class Operands:
         sql_type = type_of(column)
         if sql_type is None:
             raise self.refused(
-                f'reads column "{name}" of {described(column)}', f'test it only with "{name}" IS [NOT] NULL, if at all'
+                f'reads column "{name}" of {type_description(column)}',
+                f'test it only with "{name}" IS [NOT] NULL, if at all',
             )
         return Operand(sql_type, self._slot(name, sql_type), f'column "{name}"')
 

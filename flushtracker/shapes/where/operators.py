@@ -10,7 +10,7 @@ from flushtracker.shapes.where import sql_values
 from flushtracker.shapes.where.number_values import exact_arithmetic, negate
 from flushtracker.shapes.where.operands import Operand, Operands
 from flushtracker.shapes.where.sql_values import TYPES, array_type, common_type
-from flushtracker.shapes.where.three_valued import Condition, Evaluate, Values, combined, mapped, member
+from flushtracker.shapes.where.three_valued import Condition, Evaluate, Values, mapped, member, unless_null
 
 
 def negation(scope: Operands, operand: Operand) -> Operand:
@@ -29,7 +29,7 @@ def arithmetic(scope: Operands, operator: str, operands: Sequence[Operand]) -> O
     common = scope.common(operands, operator)
     left, right = (scope.typed(operand, common) for operand in operands)
     calculate = exact_arithmetic(operator, whole=common.oid != sql_values.NUMERIC)
-    return Operand(common, combined(calculate, left, right), "an expression")
+    return Operand(common, unless_null(calculate, left, right), "an expression")
 
 
 def text_cast(scope: Operands, operand: Operand) -> Operand:
@@ -49,7 +49,7 @@ def concatenation(scope: Operands, operands: Sequence[Operand]) -> Operand:
         if not operand.is_one_of(*sql_values.TEXTS):
             raise scope.refused(f"concatenates {operand}", "use || with text")
     left, right = (scope.typed(operand, operand.type or text) for operand in operands)
-    return Operand(text, combined(lambda first, second: first + second, left, right), "an expression")
+    return Operand(text, unless_null(lambda first, second: first + second, left, right), "an expression")
 
 
 def any_of(scope: Operands, operand: Operand, array: Operand) -> Condition:

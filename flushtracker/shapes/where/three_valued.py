@@ -100,7 +100,7 @@ def mapped(function: Callable[[Value], Value], operand: Evaluate) -> Evaluate:
     return evaluate
 
 
-def combined(function: Callable[[Value, Value], Value], left: Evaluate, right: Evaluate) -> Evaluate:
+def unless_null(function: Callable[[Value, Value], Value], left: Evaluate, right: Evaluate) -> Evaluate:
     """Apply ``function`` to two values; NULL if either is NULL."""
 
     def evaluate(values: Values) -> Value:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from flushtracker import __version__
 from flushtracker.status.capture_status import CaptureStatus, SlotStatus
-from flushtracker.status.current_sources import current_sources, only_source, slot_of
+from flushtracker.status.current_sources import only_source, slot_of, unretired_sources
 from flushtracker.status.document import Document, FieldMetric, StatusObject, described
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.query_status import QueryStatus
@@ -129,7 +129,7 @@ def metric_families(status: ProgramStatus, now_ms: int) -> Iterator[Metric]:
 
 def _of_fields(status: ProgramStatus, now_ms: int) -> dict[str, Metric]:
     """The metrics of fields, without retired sources: these would keep an alert firing that no one can clear."""
-    families, known = field_metrics(status, now_ms), {None, *current_sources(status)}
+    families, known = field_metrics(status, now_ms), {None, *unretired_sources(status)}
     for name, family in families.items():
         if name != "source_retired":
             family.samples = [sample for sample in family.samples if sample.labels.get("source") in known]

@@ -13,7 +13,7 @@ from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.new_commits import NewCommits
 from flushtracker.delta.storage import storage_reason, table_rows
-from flushtracker.delta.table_version import require_ours, require_readable
+from flushtracker.delta.table_version import require_known_version, require_ours
 from flushtracker.errors import ConfigError, SinkError, listed
 from flushtracker.tracking.acks.app_transactions import app_id_of, sources
 
@@ -134,7 +134,7 @@ class AckReader:
                 self._commits, self._versions = Commits(), AppVersions(commits)
             else:
                 self._table.update_incremental()
-                require_readable(self._table, "ack table", self._uri)
+                require_known_version(self._table, "ack table", self._uri)
         except TableNotFoundError:
             self._table = None
         except (DeltaError, OSError) as error:

@@ -72,7 +72,7 @@ WHERE id IN (
 _SNAPSHOT: Final = "SELECT pg_log_standby_snapshot()"
 
 
-def transactions(rng: random.Random) -> Iterator[str]:
+def random_transactions(rng: random.Random) -> Iterator[str]:
     """Yield transactions forever, each as the text of its statements."""
     for number in count(1):
         if number % _LARGE_EVERY == 0:
@@ -97,7 +97,7 @@ def _run(config_file: Path) -> int:
     options = {**config.connection, "application_name": "flushtracker_workload"}
     started = time.monotonic()
     with closing(connect(options)) as connection:
-        texts = transactions(random.Random(1))  # noqa: S311  the same work each time
+        texts = random_transactions(random.Random(1))  # noqa: S311  the same work each time
         for number, text in enumerate(texts):
             if stop.is_made:
                 break

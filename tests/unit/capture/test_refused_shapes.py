@@ -22,7 +22,7 @@ from flushtracker.errors import (
     first_of,
 )
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shapes_file import read_shapes
+from flushtracker.shapes.shapes_file import read_shapes_file
 from flushtracker.shapes.table_binding import TableBinding
 from tests.support.scripted_source import LSN, NAME, TABLE, ScriptedTables, Source
 
@@ -77,7 +77,7 @@ class FiledSource(Source):
     def take(self, text: str) -> None:
         """Write the file, and apply it as capture does."""
         self.path.write_text(text)
-        shapes = read_shapes(self.path)
+        shapes = read_shapes_file(self.path)
         self.subscriptions.apply_definitions(shapes.definitions, shapes.allow_removing, shapes.faults)
 
     def restart(self) -> None:

@@ -17,7 +17,7 @@ from flushtracker.operate.shapes.registry_reader import RegistryReader
 from flushtracker.operate.shapes.resync_program import resync as edit
 from flushtracker.operate.shapes.shapes_edit import edited
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shapes_file import read_shapes
+from flushtracker.shapes.shapes_file import read_shapes_file
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.fake_world import CONFIG
 
@@ -79,7 +79,7 @@ def test_incarnations_are_raised_and_all_else_stays(shapes: Path, capsys: pytest
         assert shapes.read_text() == SHAPES.replace(
             "  - id: users     # all of them\n", "  - id: users     # all of them\n    incarnation: 2\n"
         ).replace("{id: orders, ", "{id: orders, incarnation: 2, ")
-    found = {shape.id: shape.incarnation for shape in read_shapes(shapes).definitions}
+    found = {shape.id: shape.incarnation for shape in read_shapes_file(shapes).definitions}
     assert found == {"users": 2, "orders": 2, "again": 4, "stream": 1, "new": 1}
 
 
@@ -180,12 +180,12 @@ def test_any_list_that_yaml_writes_is_edited_exactly(
     """The incarnations of some shapes, and nothing else, differ."""
     path = tmp_path_factory.mktemp("any") / "shapes.yaml"
     path.write_text(yaml.safe_dump({"shapes": shapes}, sort_keys=False, allow_unicode=True, **style))
-    before = read_shapes(path).all_right()
+    before = read_shapes_file(path).all_right()
     chosen = data.draw(st.lists(st.sampled_from([shape.id for shape in before]), unique=True))
     with edited(path) as file:
         edit(file, chosen, REGISTRY)
     expected = tuple(replace(shape, incarnation=2) if shape.id in chosen else shape for shape in before)
-    assert read_shapes(path).all_right() == expected
+    assert read_shapes_file(path).all_right() == expected
 
 
 def test_each_shape_of_a_folder_is_raised_in_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,4 +208,4 @@ def test_each_shape_of_a_folder_is_raised_in_its_file(tmp_path: Path, monkeypatc
     assert read_files(tmp_path) == {tmp_path / name: text.encode() for name, text in raised.items()}
     with edited(tmp_path) as file:
         assert edit(file, ["a", "b", "c"], REGISTRY) == {"a": 2, "b": 2, "c": 2}
-    assert [shape.incarnation for shape in read_shapes(tmp_path).definitions] == [2, 2, 2]
+    assert [shape.incarnation for shape in read_shapes_file(tmp_path).definitions] == [2, 2, 2]

@@ -25,7 +25,7 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.operate.shapes.add_program import file_name
 from flushtracker.operate.shapes.shapes_edit import ShapesEdit
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shapes_file import read_shapes
+from flushtracker.shapes.shapes_file import read_shapes_file
 from flushtracker.wal.log_offset import LogOffset
 from tests.support.fake_world import CONFIG
 
@@ -113,7 +113,7 @@ def test_a_shape_gets_a_file_of_its_own_as_it_was_given(
     monkeypatch.setattr("sys.stdin", io.StringIO(listed))
     assert run(shapes, "add-shape", "-") == 0
     assert texts(shapes) == FILES | {"late.yaml": LATE, "a%2Fb.yaml": listed}
-    assert read_shapes(shapes).all_right()
+    assert read_shapes_file(shapes).all_right()
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_file_becomes_a_folder_by_the_commands_of_the_message(
     """A shape is added only where it gets a file of its own. The folder means what the file has meant."""
     path = tmp_path / "my shapes.yaml"
     path.write_text("shapes:\n  - id: users\n    table: public.users\n  - {id: more, table: public.users}\n")
-    before = read_shapes(path).definitions
+    before = read_shapes_file(path).definitions
     assert add(path, LATE) == 2
     message = capsys.readouterr().err
     commands, setting = message.partition("To make one: ")[2].split("; then set '")
@@ -167,8 +167,8 @@ def test_a_file_becomes_a_folder_by_the_commands_of_the_message(
     shapes = Path(setting.partition("'")[0].removeprefix("shapes: "))
     (tmp_path / "capture.yaml").unlink()
     assert add(shapes, LATE) == 0
-    assert read_shapes(shapes).ids == ("late", "users", "more")
-    assert read_shapes(shapes).definitions[1:] == before
+    assert read_shapes_file(shapes).ids == ("late", "users", "more")
+    assert read_shapes_file(shapes).definitions[1:] == before
 
 
 def test_a_folder_or_a_file_that_is_not_there_is_named(shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,7 +227,7 @@ def test_no_two_ids_have_one_file() -> None:
 def test_a_shape_of_any_id_is_added_and_removed_again(shapes: Path, shape_id: str) -> None:
     """Its file is a visible one of the folder, and nothing else has changed."""
     assert add(shapes, yaml.safe_dump({"id": shape_id, "table": "public.late"}, allow_unicode=True)) == 0
-    assert {*read_shapes(shapes).ids} == {"events", "orders", "users", shape_id}
+    assert {*read_shapes_file(shapes).ids} == {"events", "orders", "users", shape_id}
     assert texts(shapes).keys() == {*FILES, file_name(shape_id)}
     assert sorted(path.name for path in shapes.parent.iterdir()) == ["capture.yaml", "new.yaml", "shapes.d"]
     assert remove(shapes, "--", shape_id) == 0
@@ -297,11 +297,11 @@ def test_removals_that_capture_has_not_taken_yet_count(
     """
     registry.live_ids = (frozenset({"users", "orders", "events"}),)
     live = ShapeRegistry(
-        ShapeEntry("7/1/s", definition, 1, LogOffset(1, 0)) for definition in read_shapes(shapes).definitions
+        ShapeEntry("7/1/s", definition, 1, LogOffset(1, 0)) for definition in read_shapes_file(shapes).definitions
     )
     for shape_id, allowed in (("orders", 0), ("users", 2), ("events", 3)):
         assert remove(shapes, shape_id) == 0
-        content = read_shapes(shapes)
+        content = read_shapes_file(shapes)
         assert content.allow_removing == allowed
         assert shape_id in live.compare(content.definitions, content.allow_removing).removed
     out = capsys.readouterr().out
@@ -428,7 +428,7 @@ def test_of_commands_at_once_none_undoes_another(shapes: Path, registry: type[Re
     children += [forked(lambda: run(shapes, "add-shape", str(shapes.parent / "ns0.yaml")))]
     codes = sorted(map(ended, children))
     assert codes == [0] * 12 + [2]
-    found = read_shapes(shapes)
+    found = read_shapes_file(shapes)
     assert {*found.ids} == {"users", "events", *(f"n{each}" for each in many)}
     assert (found.allow_removing, found.faults) == (6, ())
 
@@ -480,8 +480,8 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(shapes: Path, registry: type[R
             return edit()
 
         code = ended(forked(killed))
-        ids = frozenset(read_shapes(shapes).ids)
-        assert read_shapes(shapes).faults == ()
+        ids = frozenset(read_shapes_file(shapes).ids)
+        assert read_shapes_file(shapes).faults == ()
         outcomes.add(ids)
         if code != -signal.SIGKILL:
             assert code == 0
@@ -518,10 +518,10 @@ def test_what_is_wrong_with_some_shapes_prevents_no_edit(shapes: Path) -> None:
     (shapes / "early.yaml").write_text("id: early\ntable: public.orders\ndepends_on: [late]\n")
     assert remove(shapes, "orders") == 0
     assert add(shapes, LATE) == 0
-    assert [fault.shape_id for fault in read_shapes(shapes).faults] == ["bad"]
+    assert [fault.shape_id for fault in read_shapes_file(shapes).faults] == ["bad"]
     assert add(shapes, "id: bad\ntable: public.late\n") == 2
     assert remove(shapes, "bad") == 0
-    assert read_shapes(shapes).ids == ("early", "events", "late", "users")
+    assert read_shapes_file(shapes).ids == ("early", "events", "late", "users")
 
 
 def test_nothing_is_removed_while_an_id_cannot_be_read(shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -549,4 +549,4 @@ def test_what_the_catalog_does_not_allow_is_not_written(
         assert message in capsys.readouterr().err
         assert texts(shapes) == FILES
     assert add(shapes, LATE, "--offline") == 0
-    assert "late" in read_shapes(shapes).ids
+    assert "late" in read_shapes_file(shapes).ids

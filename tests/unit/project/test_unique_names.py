@@ -1,4 +1,4 @@
-"""One name, one thing: no public class and no module has the name of another, but for those listed here."""
+"""One name, one thing: no public class, function or module has the name of another, but for those listed here."""
 
 import ast
 from collections import defaultdict
@@ -20,6 +20,13 @@ REPEATED_MODULES: Final = {
     "driver": "a Spark job's side of a micro-batch on the driver",
 }
 """Modules that may have the same name in several packages, each with the reason."""
+
+REPEATED_FUNCTIONS: Final = {
+    "main": "a program's start",
+    "run": "what a command runs, from its arguments to its exit code",
+    "now_ms": "the same in two rooms that may not import each other",
+}
+"""Public functions that may have the same name in several modules, each with the reason."""
 
 STRUCTS: Final = ROOT / "events" / "structs.py"
 """The JSON of other classes, with the same names: those are always written with the module, ``structs.Shape``."""
@@ -53,6 +60,17 @@ def test_no_two_public_classes_have_the_same_name() -> None:
 def test_only_listed_modules_have_the_same_name() -> None:
     """An entry of the list that is not needed any more is wrong, too."""
     assert repeated((path.stem, path) for path, _ in modules()).keys() == REPEATED_MODULES.keys()
+
+
+def test_only_listed_functions_have_the_same_name() -> None:
+    """Whoever searches for the definition of a call finds one."""
+    found = (
+        (node.name, path)
+        for path, tree in modules()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    )
+    assert repeated(found).keys() == REPEATED_FUNCTIONS.keys()
 
 
 def test_structs_are_written_with_their_module() -> None:

@@ -25,7 +25,7 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.cut_log import CUT_APP_ID, CutLog
 from flushtracker.shape_log.table.found_shape import FoundShape
-from flushtracker.shape_log.table.joined_rows import shape_rows
+from flushtracker.shape_log.table.joined_rows import joined_shape_rows
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.reader import ShapeLogReader, ShapesRead, read_shapes
 from flushtracker.shape_log.write.cuts import CutInputs, Cuts
@@ -285,7 +285,7 @@ def test_follower_reads_no_rows_again_for_a_cut(log: str, monkeypatch: pytest.Mo
 
     def counted(table: DeltaTable, shape: FoundShape) -> Iterator[pa.Table]:
         folds.append(shape.shape_id)
-        return shape_rows(table, shape)
+        return joined_shape_rows(table, shape)
 
     monkeypatch.setattr("flushtracker.shape_log.table.reader.shape_rows", counted)
     note(log, 35)

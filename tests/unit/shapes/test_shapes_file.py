@@ -7,7 +7,7 @@ import pytest
 
 from flushtracker.errors import ConfigError, ShapeError
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
-from flushtracker.shapes.shapes_file import load_shapes, parse_table, read_shapes
+from flushtracker.shapes.shapes_file import load_shapes, parse_table, read_shapes_file
 from tests.support.config_files import DURATION, ConfigFile
 
 FILE = ConfigFile("shapes.yaml", load_shapes)
@@ -24,7 +24,7 @@ def test_a_file_says_how_many_shapes_it_may_remove(tmp_path: Path) -> None:
     path = tmp_path / "shapes.yaml"
     for line, expected in (("", 0), ("allow_removing: 12\n", 12)):
         path.write_text(line + with_users())
-        assert read_shapes(path).allow_removing == expected
+        assert read_shapes_file(path).allow_removing == expected
     assert FILE.refusal(tmp_path, "allow_removing: all\n" + with_users()) == (
         "shapes.yaml line 1: allow_removing is 'all', not a whole number"
     )
@@ -178,7 +178,7 @@ def test_a_folder_has_the_shapes_of_its_files_in_the_order_of_their_names(tmp_pa
     (tmp_path / "a.yaml").write_text(f"allow_removing: 2\n{two}")
     (tmp_path / "B.yaml").write_text("shapes: []\nallow_removing: 1\n")
     (tmp_path / "c.yml").write_text("id: [")
-    found = read_shapes(tmp_path)
+    found = read_shapes_file(tmp_path)
     assert (found.ids, found.allow_removing, found.faults) == (("two", "three", "one"), 2, ())
     assert found.definitions[2].subject("depends_on") == f"{tmp_path}/b.yaml line 3: shape 'one'"
     assert [f"{place.file[-6:]} {place.line}" for place in found.places] == ["a.yaml 3", "a.yaml 4", "b.yaml 1"]
@@ -191,7 +191,7 @@ def test_an_error_in_a_folder_has_its_file_and_its_line(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("id: y\ntable: t\n")
     (tmp_path / "d.yaml").write_text("id: z\ntabel: s.t\n")
     (tmp_path / "e.yaml").write_text("id: ''\ntable: s.t\n")
-    found = [str(fault.error).replace(f"{tmp_path}/", "") for fault in read_shapes(tmp_path).faults]
+    found = [str(fault.error).replace(f"{tmp_path}/", "") for fault in read_shapes_file(tmp_path).faults]
     assert found == [
         "e.yaml line 1: id is empty",
         "a.yaml line 3: shape x: duplicate id, first on line 2; each shape needs its own",
@@ -201,7 +201,7 @@ def test_an_error_in_a_folder_has_its_file_and_its_line(tmp_path: Path) -> None:
     ]
     (tmp_path / "f.yaml").write_text("id: x\n  table: [\n")
     with pytest.raises(ConfigError, match=r"f\.yaml line 2: not YAML"):
-        read_shapes(tmp_path)
+        read_shapes_file(tmp_path)
 
 
 def test_shapes_that_depend_on_each_other_in_a_cycle_are_refused(tmp_path: Path) -> None:

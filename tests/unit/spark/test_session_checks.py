@@ -10,7 +10,7 @@ from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.spark_config import SparkConfig
 from flushtracker.errors import ConfigError
 from flushtracker.spark.session import start_session
-from flushtracker.spark.session_checks import refuse_connect, require_client_mode, require_delta, require_fitting
+from flushtracker.spark.session_checks import refuse_connect, require_client_mode, require_delta, require_versions
 
 _NO_CONNECT = (
     "Spark Connect and serverless Spark cannot run this job, whose driver calls the JVM and holds its batches: start "
@@ -45,7 +45,7 @@ def test_the_mode_of_the_environment_counts_where_no_setting_has_one() -> None:
 def test_a_session_that_turns_out_to_be_remote_is_refused() -> None:
     """A serverless platform returns one whatever is asked for."""
     with pytest.raises(ConfigError) as caught:
-        require_fitting(cast("SparkSession", SimpleNamespace(version="4.2.0")))
+        require_versions(cast("SparkSession", SimpleNamespace(version="4.2.0")))
     assert str(caught.value) == f"pyspark has connected to a remote Spark: {_NO_CONNECT}"
 
 
@@ -60,7 +60,7 @@ def test_a_clusters_spark_of_another_version_is_refused(version: str) -> None:
             return version
 
     with pytest.raises(ConfigError, match=rf"this is Spark {version}, and this release has jars for 4\.0, "):
-        require_fitting(_Session())
+        require_versions(_Session())
 
 
 def test_delta_of_another_spark_is_refused() -> None:
