@@ -8,7 +8,7 @@ from msgspec import structs
 from flushtracker.status.capture_status import CaptureStatus, Eviction, RefusedShape, SlotStatus
 from flushtracker.status.job_status import Holder, JobStatus, SourceStatus
 from flushtracker.status.program_status import ProgramStatus, parse_status
-from flushtracker.status.serve_status import AnswerCount, ServeStatus
+from flushtracker.status.serve_status import AnswerCount, ServeStatus, TailStatus
 from flushtracker.status.snapshot_status import AttemptStatus, SnapshotSource, SnapshotStatus, TableStatus
 from flushtracker.status.write_status import (
     Failure,
@@ -139,6 +139,7 @@ def shapes_served(now_ms: int, **fields: Any) -> ServeStatus:
         sent_bytes=7_000_000,
         log_reads=321,
         row_reads=12,
+        tail=TailStatus(lag_ms=9, records=90_000, skipped_records=60_000, answers=40_000, memory_bytes=1_000_000),
     )
     return structs.replace(status, **fields)
 
