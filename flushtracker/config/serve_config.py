@@ -11,7 +11,8 @@ from flushtracker.config.status_config import StatusConfig, read_listen, read_st
 from flushtracker.config.storage_config import read_storage
 from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.streams import SHAPE_CHANGES
-from flushtracker.config.strict_yaml import YamlMapping
+from flushtracker.config.strict_yaml import YamlMapping, YamlText
+from flushtracker.config.table_names import TABLE_FORM, parse_table
 from flushtracker.config.transport import read_topic
 from flushtracker.config.units import BYTES_FORM, parse_bytes
 from flushtracker.config.write_config import LogConfig, read_log_sink
@@ -21,6 +22,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 _SHORTEST_SECRET: Final = 8
 _MOST_CONNECTIONS: Final = 1_000_000
 _MOST_READS: Final = 64
+_MOST_DEFINITIONS: Final = 10_000
 _LEAST_POLL_MS: Final = 50
 _MOST_POLL_MS: Final = 10_000
 ANY_ORIGIN: Final = "*"
@@ -73,6 +75,8 @@ class TailConfig:
 class ServeConfig:
     """The whole file. ``source``: whose shapes are served, if several sources have the same ones; ``None`` for any.
 
+    ``on_demand``: the tables of which any definition is served that a shape contains, as (schema, name), of at most
+    ``on_demand_definitions`` at once.
     ``tail`` is ``None`` if clients get changes from the log alone.
     """
 
@@ -82,6 +86,8 @@ class ServeConfig:
     source: str | None = None
     poll_ms: int = 500
     reads: int = 2
+    on_demand: frozenset[tuple[str, str]] = frozenset()
+    on_demand_definitions: int = 1_000
     status: StatusConfig | None = None
     tail: TailConfig | None = None
 
@@ -93,7 +99,19 @@ def load_serve_config(path: Path) -> ServeConfig:
         ConfigError: naming the file, the line and the key.
     """
     root = read_kind(path, SERVE)
-    root.allow("storage", "sink", "http", "cache", "source", "poll", "reads", "status", "tail")
+    root.allow(
+        "storage",
+        "sink",
+        "http",
+        "cache",
+        "source",
+        "poll",
+        "reads",
+        "on_demand",
+        "on_demand_definitions",
+        "status",
+        "tail",
+    )
     default = ServeConfig(LogConfig("", ""), HttpConfig("", 0))
     source = root.optional_text("source")
     poll_ms = root.optional_duration_ms("poll")
@@ -107,9 +125,24 @@ def load_serve_config(path: Path) -> ServeConfig:
         source=None if source is None else source.value,
         poll_ms=poll_ms or default.poll_ms,
         reads=root.optional_integer("reads", at_least=1, at_most=_MOST_READS) or default.reads,
+        on_demand=_on_demand(root),
+        on_demand_definitions=root.optional_integer("on_demand_definitions", at_least=1, at_most=_MOST_DEFINITIONS)
+        or default.on_demand_definitions,
         status=read_status(root),
         tail=_tail(root.optional_mapping("tail")),
     )
+
+
+def _on_demand(root: YamlMapping) -> frozenset[tuple[str, str]]:
+    return frozenset(_table(root, text) for text in root.optional_texts("on_demand") or ())
+
+
+def _table(root: YamlMapping, text: YamlText) -> tuple[str, str]:
+    try:
+        return parse_table(text.value)
+    except ValueError:
+        # The cause is dropped because it could show a variable's value.
+        raise root.error("on_demand", f"lists {text}, not a table {TABLE_FORM}") from None
 
 
 def _http(http: YamlMapping) -> HttpConfig:

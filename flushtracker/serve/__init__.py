@@ -2,5 +2,6 @@
 
 A server owns no data. It polls the tables, once for all clients (``poller``), and only caches what they have: parts of
 logs and the rows of shapes (``cache``), which any other server computes in the same way. ``shape_answers`` decides what
-a request gets; only ``reads`` reads the tables.
+a request gets; only ``reads`` reads the tables. ``tail`` and ``on_demand`` say what is beside the log, and what is
+answered of it that no shape is defined as.
 """

@@ -1,5 +1,7 @@
 """``DefinitionCache``: finds the shape for a definition, in a thread, and caches it until the registry changes.
 
+A definition on demand is kept as long as it is asked for, and refused if there are too many.
+
 Conditions are parsed one at a time, and the queue is bounded: a long one does not delay requests with known
 definitions.
 """
@@ -9,9 +11,11 @@ from collections import OrderedDict
 from typing import Final
 
 from flushtracker.events.registry import Registry
-from flushtracker.serve.definitions import Definitions
+from flushtracker.serve.definitions import Definitions, Target
+from flushtracker.serve.on_demand.on_demand import OnDemand
 from flushtracker.serve.shape_request import RequestedDefinition
 from flushtracker.serve.single_flight import Flight, SingleFlight
+from flushtracker.wal.changes import TableName
 
 _MOST_KNOWN: Final = 10_000
 
@@ -19,38 +23,50 @@ _MOST_KNOWN: Final = 10_000
 class DefinitionCache:
     """``source``: whose shapes are served; ``flights`` must have one thread. For the event loop."""
 
-    def __init__(self, source: str | None, flights: SingleFlight) -> None:
+    def __init__(self, source: str | None, flights: SingleFlight, on_demand: OnDemand | None = None) -> None:
         self._source = source
         self._flights = flights
+        self._on_demand = on_demand
         self._registry: Registry | None = None
-        self._known: OrderedDict[bytes, str | None] = OrderedDict()
+        self._known: OrderedDict[bytes, Target | None] = OrderedDict()
         self._definitions: tuple[Registry, Definitions] | None = None
         """Used only by that thread."""
 
-    async def shape_id(self, registry: Registry, asked: RequestedDefinition) -> str | None:
-        """The id of the shape with this definition; ``None`` if there is none.
+    async def target(self, registry: Registry, asked: RequestedDefinition, now_s: float) -> Target | None:
+        """The shape that answers this definition; ``None`` if there is none.
 
         Raises:
-            RefusalError: as ``Definitions.shape_id``, or too many definitions are queued.
+            RefusalError: as ``Definitions.target``, or too many definitions are queued or kept.
         """
         if registry is not self._registry:
             self._registry, self._known = registry, OrderedDict()
-        known = self._known
+            if self._on_demand is not None:
+                self._on_demand.kept.clear()
         # Clients' texts are not kept, because they may be long.
         key = hashlib.sha256(repr(asked).encode()).digest()
+        known = self._known
         if key in known:
             known.move_to_end(key)
             return known[key]
+        if self._on_demand is not None and (kept := self._on_demand.kept.get(key, now_s)) is not None:
+            return kept
+        tables = frozenset[TableName]() if self._on_demand is None else self._on_demand.tables
 
-        def find(_flight: Flight[str | None]) -> str | None:
-            return self._definitions_of(registry).shape_id(asked)
+        def find(_flight: Flight[Target | None]) -> Target | None:
+            return self._definitions_of(registry).target(asked, tables)
 
-        def keep(found: str | None) -> None:
+        def keep(found: Target | None) -> None:
+            if found is not None and found.selection is not None:
+                return
             known[key] = found
             while len(known) > _MOST_KNOWN:
                 known.popitem(last=False)
 
-        return await self._flights.share((id(registry), key), find, keep)
+        found = await self._flights.share((id(registry), key), find, keep)
+        is_current = registry is self._registry
+        if self._on_demand is not None and found is not None and found.selection is not None and is_current:
+            self._on_demand.kept.add(key, found, asked.characters, now_s)
+        return found
 
     def _definitions_of(self, registry: Registry) -> Definitions:
         known = self._definitions

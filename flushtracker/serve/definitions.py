@@ -5,7 +5,7 @@ canonical forms (:mod:`flushtracker.shapes.where.canonical`).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +13,9 @@ from typing import Any, Final
 from flushtracker.errors import ShapeError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
-from flushtracker.serve.refusals import BadRequestError
+from flushtracker.serve.on_demand.containment import AskedDefinition, selection_of
+from flushtracker.serve.on_demand.selection import Selection
+from flushtracker.serve.refusals import BadRequestError, RefusalError
 from flushtracker.serve.shape_request import RequestedDefinition
 from flushtracker.shapes.bound_relation import relation_of
 from flushtracker.shapes.table_binding import TableBinding
@@ -32,6 +34,16 @@ _SCHEMA: Final = "public"
 """The schema of unqualified tables, as for Electric."""
 
 _Form = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The shape whose log answers a definition; with a ``selection``, that is part of what it has."""
+
+    shape_id: str
+    selection: Selection | None = None
+
+
 _Made = tuple[ShapeEntry, TableBinding | None, _Form | None]
 
 
@@ -58,13 +70,35 @@ class Definitions:
         Raises:
             BadRequestError: the definition cannot be read, or shapes of several sources have it.
         """
-        table = _table(asked.table)
-        where, columns = _parsed(_where(asked), _SCHEMA), _columns(asked.columns)
+        return self._shape_id(read_definition(asked))
+
+    def target(self, asked: RequestedDefinition, on_demand: Container[TableName]) -> Target | None:
+        """As :meth:`shape_id`; a definition of an ``on_demand`` table that no live shape has is a selection.
+
+        Raises also as ``selection_of``.
+        """
+        definition = read_definition(asked)
+        shape_id = self._shape_id(definition)
+        entries = self._by_table.get(definition.table, ())
+        is_live = any(entry.definition.id == shape_id and entry.removed_at is None for entry in entries)
+        if is_live or definition.table not in on_demand:
+            return None if shape_id is None else Target(shape_id)
+        known = [(entry, table) for entry in entries if (table := self._registry.table_of(entry)) is not None]
+        try:
+            selection = selection_of(definition, known)
+        except RefusalError as error:
+            if shape_id is None or error.status != 404:
+                raise
+            # Its own shape has ended, which clients are told of.
+            return Target(shape_id)
+        return Target(selection.parent.entry.definition.id, selection)
+
+    def _shape_id(self, asked: AskedDefinition) -> str | None:
         found = list[ShapeEntry]()
-        for group in self._groups_of(table):
+        for group in self._groups_of(asked.table):
             # The columns always include the key, whether or not it is named.
-            chosen = None if columns is None else columns | set(group.key)
-            found += group.entries.get(_form(where, group.relation, chosen, asked.replica), ())
+            chosen = None if asked.columns is None else asked.columns | set(group.key)
+            found += group.entries.get(_form(asked.where, group.relation, chosen, asked.replica), ())
         live = [entry for entry in found if entry.removed_at is None]
         if len({entry.source for entry in live}) > 1:
             raise BadRequestError("the definition is ambiguous: shapes of several sources are defined so")
@@ -105,6 +139,12 @@ class _Group:
     key: tuple[str, ...]
     relation: Relation | None
     entries: dict[_Form, list[ShapeEntry]]
+
+
+def read_definition(asked: RequestedDefinition) -> AskedDefinition:
+    """The parts of a requested definition; raises ``BadRequestError``."""
+    where = _parsed(_where(asked), _SCHEMA)
+    return AskedDefinition(_table(asked.table), where, _columns(asked.columns), asked.replica)
 
 
 def _id(entry: ShapeEntry) -> tuple[str, str]:

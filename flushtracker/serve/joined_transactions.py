@@ -6,9 +6,12 @@ transaction's content does not depend on when a server polls, nor on where a cli
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
+
+import pyarrow as pa
 
 from flushtracker.delta.storage import literal, query_batches
 from flushtracker.errors import DecodeError
@@ -25,10 +28,31 @@ Check = Callable[[], None]
 _COLUMNS = ("tx_offset", "operation", "key", "value", "old_value")
 
 
+@dataclass(frozen=True, slots=True)
+class QueryChanges:
+    """``changes`` reads the changes of a query, as ``version_changes`` has them, rendered so.
+
+    ``has_old``: messages have the old values, too.
+    """
+
+    changes: Callable[[], Iterator[pa.Table]]
+    rendering: Rendering
+    has_old: bool
+
+
 def joined_transactions(
     reader: ShapeLogReader, shape: FoundShape, after_tx: int, rendering: Rendering, most_bytes: int, check: Check
 ) -> Iterator[TransactionMessages]:
-    """The transactions after ``after_tx`` with changes of the query.
+    """The transactions after ``after_tx`` with changes of the query; raises as :func:`query_transactions`."""
+    has_old = shape.entry is not None and shape.entry.definition.replica == "full"
+    found = QueryChanges(lambda: joined_changes(reader.finder.table, shape, after_tx, check), rendering, has_old)
+    return query_transactions(reader, shape, after_tx, found, most_bytes, check)
+
+
+def query_transactions(
+    reader: ShapeLogReader, shape: FoundShape, after_tx: int, query: QueryChanges, most_bytes: int, check: Check
+) -> Iterator[TransactionMessages]:
+    """The transactions after ``after_tx`` with changes of a query over the log of a shape.
 
     Raises:
         RefetchError: one has more than ``most_bytes`` of keys and values, or the rows in between cannot be determined
@@ -38,25 +62,24 @@ def joined_transactions(
     if shape.last_commit is None or not shape.has_more(after_tx):
         return
     shape.require_snapshot()
-    has_old = shape.entry is not None and shape.entry.definition.replica == "full"
     xids = _xids(reader, shape, after_tx)
     try:
-        for tx, rows in groupby(_rows(reader, shape, after_tx, check), itemgetter(0)):
+        for tx, rows in groupby(_rows(query.changes(), check), itemgetter(0)):
             items, size = list[tuple[str, str, str | None, str | None]](), 0
             for _, operation, key, value, old_value in rows:
-                items.append((operation, key, value, old_value if has_old else None))
+                items.append((operation, key, value, old_value if query.has_old else None))
                 size += sum(len(text) for text in items[-1] if text is not None)
                 if size > most_bytes:
                     raise RefetchError(tx)
             xid = next(xid for commit, xid in xids if commit == tx)
-            yield TransactionMessages(tx, item_messages(tx, xid, items, rendering))
+            yield TransactionMessages(tx, item_messages(tx, xid, items, query.rendering))
     except DecodeError as error:
         # The shape's current rows may be known; otherwise they are refused.
         raise RefetchError(shape.last_commit) from error
 
 
-def _rows(reader: ShapeLogReader, shape: FoundShape, after_tx: int, check: Check) -> Iterator[tuple[Any, ...]]:
-    for table in joined_changes(reader.finder.table, shape, after_tx, check):
+def _rows(changes: Iterator[pa.Table], check: Check) -> Iterator[tuple[Any, ...]]:
+    for table in changes:
         check()
         yield from zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True)
 

@@ -16,6 +16,7 @@ class LiveServeStatus:
         """The server's current status; never blocks."""
         served, parts, at_ms = self._served, self._served.parts, now_ms()
         poller = parts.poller
+        on_demand = parts.on_demand
         age_s, recent = poller.age_s, served.app.recent.last_minute()
         return ServeStatus(
             at_ms=at_ms,
@@ -44,6 +45,10 @@ class LiveServeStatus:
             kept_states=len(parts.states),
             kept_memory_bytes=parts.pages.memory_bytes,
             kept_disk_bytes=parts.pages.disk_bytes + parts.states.disk_bytes,
+            on_demand_definitions=0 if on_demand is None else len(on_demand.kept),
+            refused_definitions=0 if on_demand is None else on_demand.kept.refused,
+            running_on_demand_reads=0 if on_demand is None else sum(each.running for each in on_demand.flights),
+            on_demand_reads=0 if on_demand is None else sum(each.started for each in on_demand.flights),
             tail=self._tail(),
         )
 

@@ -17,6 +17,7 @@ from flushtracker.serve.body import PAGE_BYTES, SMALL_BYTES, Body, Page, PageFil
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.joined_transactions import joined_transactions
 from flushtracker.serve.messages import SEPARATOR, TransactionMessages, row_messages, transactions
+from flushtracker.serve.on_demand.selected_log import selected_rows, selected_transactions
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
 from flushtracker.serve.state_rows import StateRows
@@ -118,6 +119,7 @@ class LogReads:
         with self._tables(seen) as tables:
             try:
                 now, found = tables.log(seen.shape_id, position)
+                now = now.selected(seen.selection)
             except PositionError as error:
                 raise RefetchError from error
             # A difference is not a transaction of the source, and continues with another attempt.
@@ -155,6 +157,7 @@ class LogReads:
                 if at is None or type(error) is not ConfigError:
                     raise
                 raise RefetchError from error
+            now = now.selected(seen.selection)
             if begun is not None and not begun.is_generation_of(now.handle):
                 raise RefetchError
             # No server gives an offset that is not a transaction's, and whoever makes one up causes no read.
@@ -165,7 +168,8 @@ class LogReads:
             version = found.version if at is None else -1
             state = StateRows(now.handle, now.facts, now.tx, file, version)
             with state.writing():
-                for rows in tables.reader.row_tables(found, check):
+                whole = tables.reader.row_tables(found, check)
+                for rows in whole if now.selection is None else selected_rows(whole, now.selection):
                     check()
                     if state.add(row_messages(rows, now.facts.rendering)):
                         show(state)
@@ -193,10 +197,12 @@ def _transactions(
     tables: OpenTables, now: SeenShape, found: FollowedLog, after_tx: int, check: Check
 ) -> Iterator[TransactionMessages]:
     """The content after the transaction ``after_tx``: the log's transactions, or the changes of a query with
-    subqueries.
+    subqueries, or of a selection.
     """
     shape, rendering = found.shape, now.facts.rendering
-    if shape.has_subqueries:
+    if now.selection is not None:
+        yield from selected_transactions(tables.reader, shape, after_tx, now.selection, MOST_TRANSACTION, check)
+    elif shape.has_subqueries:
         yield from joined_transactions(tables.reader, shape, after_tx, rendering, MOST_TRANSACTION, check)
     else:
         yield from transactions(tables.reader.log_tables(found, check), rendering, MOST_TRANSACTION)

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from flushtracker.errors import PositionError
 from flushtracker.serve.handle import Handle
+from flushtracker.serve.on_demand.selection import Selection
 from flushtracker.serve.rendering import Rendering
 from flushtracker.serve.schema import schema_json
 from flushtracker.shape_log.position import Position
@@ -39,6 +41,11 @@ class ShapeFacts:
         log = _digest([table_id, found.source], 8)
         return cls(_digest(names, 16), log, schema, rendering, table_id, found.schema)
 
+    def of_selection(self, selection: Selection) -> "ShapeFacts":
+        """The facts of what a selection shows of these rows."""
+        digest = _digest([self.digest, selection.digest], 16)
+        return ShapeFacts(digest, self.log, selection.schema, selection.rendering, self.table_id)
+
     def is_log_of(self, handle: Handle) -> bool:
         """Whether a handle is known to be of the same log and source."""
         return self.log == handle.log if handle.log else self.digest == handle.digest
@@ -57,6 +64,16 @@ class SeenShape:
     found: FoundShape
     facts: ShapeFacts
     cut: int | None = None
+    selection: Selection | None = None
+    """What is shown of the rows; ``None`` for all of them as they are."""
+
+    def selected(self, selection: Selection | None) -> "SeenShape":
+        """What a selection shows of this shape; raises ``PositionError`` if that is not its parent any more."""
+        if selection is None:
+            return self
+        if not selection.parent.is_still(self.found):
+            raise PositionError(f"{self.found.name} is defined otherwise than the parent of the definition on demand")
+        return replace(self, facts=self.facts.of_selection(selection), selection=selection)
 
     @property
     def shape_id(self) -> str:

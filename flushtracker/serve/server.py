@@ -18,6 +18,7 @@ from flushtracker.process.program import STOP_SIGNALS
 from flushtracker.serve.app import ServeApp
 from flushtracker.serve.cache import MAX_CACHED_FILES, PageCache, StateCache
 from flushtracker.serve.http_answers import STALLED_S
+from flushtracker.serve.on_demand.on_demand import OnDemand
 from flushtracker.serve.poller import Poller
 from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.reads import LogReads
@@ -77,6 +78,7 @@ class Served:
             pages=pages,
             states=StateCache(disk, _STATES_S),
             tail_pages=tail,
+            on_demand=OnDemand.of(config.on_demand, config.on_demand_definitions) if config.on_demand else None,
         )
         self.tail_reader: TailReader | None = None
         if config.tail is not None and tail is not None:

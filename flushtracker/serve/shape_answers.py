@@ -10,24 +10,29 @@ seen answers of another server that is ahead, one that began after its request.
    are polled once more, because another server may be ahead of this one.
 3. A waiting client is answered as soon as a poll, or the tail, has more. If it is ahead of the log, and the tail has
    nothing for it, it waits for the log.
-4. A client that starts over waits for a log that has everything that it was shown before, by any server.
+4. A client that waits for what a definition on demand shows of its parent's changes waits on while that is nothing.
+5. A client that starts over waits for a log that has everything that it was shown before, by any server.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from flushtracker.errors import PositionError
+from flushtracker.events.registry import Registry
 from flushtracker.serve.answer import Answer, is_newest, log_answer, offset_after, state_answer
 from flushtracker.serve.beginning import as_conflict, initial_handle, shown_to
 from flushtracker.serve.body import Body, Page
 from flushtracker.serve.cache import PageCache, PageKey, StateCache
 from flushtracker.serve.definition_cache import DefinitionCache
+from flushtracker.serve.definitions import Target
 from flushtracker.serve.disconnect import DisconnectedError, until_disconnected
 from flushtracker.serve.follower import Follower, require_current, require_followed
 from flushtracker.serve.handle import ClientOffset, Handle
+from flushtracker.serve.on_demand.on_demand import OnDemand
+from flushtracker.serve.on_demand.selection import Selection
 from flushtracker.serve.poller import Poller
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.refusals import RefetchError, RefusalError, UnavailableError
@@ -58,11 +63,21 @@ class Parts:
     pages: PageCache
     states: StateCache
     tail_pages: TailPages | None = None
+    on_demand: OnDemand | None = None
 
     @property
     def flights(self) -> tuple[SingleFlight, ...]:
         """All work in threads."""
-        return self.log_flights, self.row_flights, self.definition_flights
+        more = () if self.on_demand is None else self.on_demand.flights
+        return self.log_flights, self.row_flights, self.definition_flights, *more
+
+    def log_flights_for(self, seen: SeenShape) -> SingleFlight:
+        """The threads that read this shape's log for clients."""
+        return self.log_flights if seen.selection is None or self.on_demand is None else self.on_demand.log_flights
+
+    def row_flights_for(self, seen: SeenShape) -> SingleFlight:
+        """The threads that read this shape's rows for clients."""
+        return self.row_flights if seen.selection is None or self.on_demand is None else self.on_demand.row_flights
 
 
 class ShapeAnswers:
@@ -80,7 +95,7 @@ class ShapeAnswers:
         self._poller = parts.poller
         self._live_s, self._begin_s = live_s, begin_s
         self._now_s = now_s
-        self._definitions = DefinitionCache(source, parts.definition_flights)
+        self._definitions = DefinitionCache(source, parts.definition_flights, parts.on_demand)
 
     @property
     def is_closing(self) -> bool:
@@ -105,9 +120,13 @@ class ShapeAnswers:
                 return await self._rows(request, seen, handle, request.start)
         follower = await self.follow(request)
         with as_conflict(request, follower.seen):
+            end_s = self._now_s() + self._live_s
             if request.live:
-                follower = await self.more(follower, disconnected, self._now_s() + self._live_s)
+                follower = await self.more(follower, disconnected, end_s)
             page = await until_disconnected(self.page(follower), disconnected)
+            while request.live and self._shows_nothing(follower, page) and self._now_s() < end_s:
+                follower = await self.more(replace(follower, tx=page.tx, is_proven=True), disconnected, end_s)
+                page = await until_disconnected(self.page(follower), disconnected)
         return log_answer(request, follower, page, is_up_to_date=self.is_up_to_date(page, follower))
 
     async def follow(self, request: ShapeRequest) -> Follower:
@@ -147,7 +166,7 @@ class ShapeAnswers:
             place = max(follower.tx, follower.sent_lsn)
             changed = self._poller.changed(shape_id, place, or_cut=follower.cuts)
             try:
-                follower = require_current(follower.at(await self._poller.shape(shape_id)))
+                follower = require_current(follower.at(await self._look(shape_id, follower.seen.selection)))
                 if follower.has_update or self.has_more(follower) or is_late:
                     return follower
                 await asyncio.wait(
@@ -161,7 +180,7 @@ class ShapeAnswers:
 
     async def page(self, follower: Follower) -> Page:
         """The next content for a follower, as much as fits in one answer; raises as :meth:`more`."""
-        tail = self._parts.tail_pages
+        tail = self._tail_for(follower)
         if tail is not None and (page := tail.page(follower)) is not None:
             return page
         if not follower.has_more:
@@ -179,7 +198,7 @@ class ShapeAnswers:
             parts.pages.add(key, pages)
 
         try:
-            pages = await parts.log_flights.share((key, seen.found.version), read, keep, group=seen.shape_id)
+            pages = await parts.log_flights_for(seen).share((key, seen.found.version), read, keep, group=seen.shape_id)
         except RefetchError as error:
             if error.unsent_tx is not None:
                 parts.states.begin_after(follower.handle, error.unsent_tx)
@@ -192,25 +211,53 @@ class ShapeAnswers:
 
     def has_more(self, follower: Follower) -> bool:
         """Whether the next page has something."""
-        tail = self._parts.tail_pages
+        tail = self._tail_for(follower)
         return follower.has_more or (tail is not None and tail.has_more(follower))
 
-    async def _seen(self, request: ShapeRequest, *, fresh: bool) -> SeenShape:
-        shape_id = await self._shape_id(request.shape)
-        return await self._poller.shape(shape_id, fresh=fresh)
+    def _tail_for(self, follower: Follower) -> TailPages | None:
+        """The tail, unless it has what the client must not see: of a parent, only the log tells what is shown."""
+        return self._parts.tail_pages if follower.seen.selection is None else None
 
-    async def _shape_id(self, asked: str | RequestedDefinition) -> str:
-        """The id of the requested shape; the tables are polled before there is said to be none."""
+    def _shows_nothing(self, follower: Follower, page: Page) -> bool:
+        """Whether a page has nothing of its parent's changes that the client waits for."""
+        is_empty = page.is_end and not page.body.length
+        return is_empty and follower.seen.selection is not None and not follower.cuts and not self.is_closing
+
+    async def _seen(self, request: ShapeRequest, *, fresh: bool) -> SeenShape:
+        target = await self._target(request.shape)
+        return await self._look(target.shape_id, target.selection, fresh=fresh)
+
+    async def _look(self, shape_id: str, selection: Selection | None, *, fresh: bool = False) -> SeenShape:
+        """The shape, or what the selection shows of it, as of the last poll; raises as ``Poller.shape``."""
+        try:
+            return (await self._poller.shape(shape_id, fresh=fresh)).selected(selection)
+        except (RefusalError, PositionError) as error:
+            if selection is None or (isinstance(error, RefusalError) and error.status != 410):
+                raise
+            # Another shape may contain the definition.
+            raise UnavailableError("the shape that contains the definition has changed; try again") from error
+
+    async def _target(self, asked: str | RequestedDefinition) -> Target:
+        """The requested shape; the tables are polled before there is said to be none."""
         for fresh in (False, True):
             view = await self._poller.current(fresh=fresh)
             if isinstance(asked, str):
-                found = asked if asked in view.shape_ids else None
+                found = Target(asked) if asked in view.shape_ids else None
             else:
-                found = await self._definitions.shape_id(view.registry, asked)
+                found = await self._defined(view.registry, asked, may_raise=fresh)
             if found is not None:
                 return found
         what = "with this id" if isinstance(asked, str) else "that is defined so; shapes are defined by the operator"
         raise RefusalError(404, f"there is no shape {what}")
+
+    async def _defined(self, registry: Registry, asked: RequestedDefinition, *, may_raise: bool) -> Target | None:
+        """What answers a definition; ``None`` for nothing, also if the reason ``may_raise`` only later."""
+        try:
+            return await self._definitions.target(registry, asked, self._now_s())
+        except RefusalError as error:
+            if may_raise or error.status != 404:
+                raise
+            return None
 
     async def _shape_of_handle(self, request: ShapeRequest) -> tuple[SeenShape, Handle]:
         """The shape of a client with a handle, and a current handle for it."""
@@ -229,7 +276,7 @@ class ShapeAnswers:
         while seen.is_behind(shown_to(request, seen)):
             changed = self._poller.changed(shape_id, shown_to(request, seen) - 1, or_cut=True)
             try:
-                seen = await self._poller.shape(shape_id)
+                seen = await self._look(shape_id, seen.selection)
                 if not seen.is_behind(shown_to(request, seen)):
                     break
                 if self._now_s() >= end_s or self._poller.is_closed:
@@ -243,7 +290,7 @@ class ShapeAnswers:
         if request.handle_text is not None and request.handle_text == request.expired_text:
             raise RefetchError
         if request.start == NOW or request.changes_only:
-            if seen.found.has_subqueries:
+            if seen.found.has_subqueries or seen.selection is not None:
                 # Without all rows of its tables, the changes of the query cannot be determined.
                 seen.found.require_snapshot()
             handle, lsn = initial_handle(request, seen.handle), seen.lsn(seen.tx)
@@ -281,4 +328,4 @@ class ShapeAnswers:
 
         # Rows that another client waits for are correct for this one too, even if the log has grown since.
         key = seen.handle if begun is None else begun
-        return await parts.row_flights.share((key.begun, at), read, keep, group=seen.shape_id)
+        return await parts.row_flights_for(seen).share((key.begun, at), read, keep, group=seen.shape_id)

@@ -34,6 +34,11 @@ class RequestedDefinition:
     replica: str
     params: tuple[tuple[int, str], ...] = ()
 
+    @property
+    def characters(self) -> int:
+        """The length of the condition and the columns."""
+        return len(self.where or "") + len(self.columns or "") + sum(len(value) for _, value in self.params)
+
 
 @dataclass(frozen=True, slots=True)
 class ShapeRequest:

@@ -6,7 +6,6 @@ An error in one entry does not prevent the others from being read. Checks that n
 exist, is the old row known) run when the relation is known, and ``where`` is checked when it is compiled.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Final, Literal
 
 from flushtracker.config.file_kinds import SHAPES, read_kind
 from flushtracker.config.strict_yaml import YamlMapping, YamlText
+from flushtracker.config.table_names import TABLE_FORM, parse_table
 from flushtracker.config.yaml_tree import read_files
 from flushtracker.errors import ConfigError
 from flushtracker.shapes.definition import (
@@ -26,13 +26,6 @@ from flushtracker.shapes.definition import (
 from flushtracker.shapes.item_key import sql_name
 from flushtracker.wal.changes import TableName
 from flushtracker.wal.names import LOG_WRITER, MAX_ID_LENGTH, MAX_WRITER_LENGTH, is_usable_name
-
-_PART: Final = r'"(?:[^"\x00]|"")+"|[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_$\u0080-\U0010ffff]*'
-_TABLE: Final = re.compile(rf"(?P<schema>{_PART})\.(?P<name>{_PART})")
-_TABLE_FORM: Final = 'of the form schema.name, with double quotes where PostgreSQL needs them: "My Schema".name'
-
-# PostgreSQL folds only ASCII letters in multibyte encodings.
-_FOLD: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +100,6 @@ def parse_shapes(files: Mapping[Path, bytes]) -> ShapesFile:
     return ShapesFile(definitions, allow_removing, tuple(faults), ids, tuple(places))
 
 
-def parse_table(text: str) -> TableName:
-    """Parse ``schema.name``; each part is folded to lower case unless it is in double quotes.
-
-    >>> parse_table('Public."Line/No"')
-    ('public', 'Line/No')
-
-    Raises:
-        ValueError: the text does not have exactly two parts, or a part needs quotes.
-    """
-    found = _TABLE.fullmatch(text)
-    if found is None:
-        raise ValueError(f"table {text!r} is not {_TABLE_FORM}")
-    return _unquoted(found["schema"]), _unquoted(found["name"])
-
-
 def typed_table(table: TableName) -> str:
     """The table as typed in a shapes file: the inverse of :func:`parse_table`, quoted for YAML.
 
@@ -130,10 +108,6 @@ def typed_table(table: TableName) -> str:
     """
     text = ".".join(map(sql_name, table))
     return text if '"' not in text else "'" + text.replace("'", "''") + "'"
-
-
-def _unquoted(part: str) -> str:
-    return part[1:-1].replace('""', '"') if part.startswith('"') else part.translate(_FOLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +231,7 @@ def _table(entry: YamlMapping) -> TableName:
         return parse_table(entry.text("table").value)
     except ValueError:
         # The cause is dropped because it could show a variable's value.
-        raise entry.wrong("table", _TABLE_FORM) from None
+        raise entry.wrong("table", TABLE_FORM) from None
 
 
 def _replica(entry: YamlMapping) -> Literal["default", "full"]:
@@ -276,7 +250,7 @@ def _partitions(entry: YamlMapping) -> tuple[TableName, ...]:
         try:
             partition = parse_table(text.value)
         except ValueError:
-            raise entry.shape_error("partitions", f"partitions has {text}, not {_TABLE_FORM}") from None
+            raise entry.shape_error("partitions", f"partitions has {text}, not {TABLE_FORM}") from None
         if partition == table:
             raise entry.shape_error("partitions", f"partitions names {text}, which is the shape's own table")
         if partition in partitions:

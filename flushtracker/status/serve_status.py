@@ -115,4 +115,14 @@ class ServeStatus(Document, frozen=True, tag="serve"):
     kept_states: Annotated[Natural, gauge("serve_kept", "rows of shapes that are kept", of="states")] = 0
     kept_memory_bytes: Annotated[Natural, gauge("serve_kept_memory_bytes", "memory that kept parts take")] = 0
     kept_disk_bytes: Annotated[Natural, gauge("serve_kept_disk_bytes", "temporary files that are kept")] = 0
+    on_demand_definitions: Annotated[
+        Natural, gauge("serve_on_demand_definitions", "definitions on demand that clients have lately asked for")
+    ] = 0
+    refused_definitions: Annotated[
+        Natural, counter("serve_refused_definitions", "definitions on demand that were refused because there were many")
+    ] = 0
+    running_on_demand_reads: Annotated[
+        Natural, gauge("serve_running_on_demand_reads", "reads for definitions on demand that run or wait")
+    ] = 0
+    on_demand_reads: Annotated[Natural, counter("serve_on_demand_reads", "reads for definitions on demand")] = 0
     tail: Annotated[TailStatus | None, about("the tail; `null` if none is configured")] = None

@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 import flushtracker
+from flushtracker.config.table_names import parse_table
 from flushtracker.errors import PostgresError
 from flushtracker.operate.shapes.catalog_check import catalog_problems
 from flushtracker.postgres.connection import Connection, connect, rows
@@ -25,7 +26,7 @@ from flushtracker.postgres.replica_identity import without_identity
 from flushtracker.postgres.server_tables import ServerTables
 from flushtracker.postgres.slot import check_server, read_slot, read_slot_status
 from flushtracker.shapes.definition import ShapeDefinition
-from flushtracker.shapes.shapes_file import parse_table, read_shapes_file, typed_table
+from flushtracker.shapes.shapes_file import read_shapes_file, typed_table
 from flushtracker.status.ack_findings import slot_findings
 from flushtracker.status.upgrade_facts import UpgradeFacts, upgrade_findings
 from flushtracker.trials.local.postgres import LocalPostgres

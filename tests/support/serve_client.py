@@ -20,6 +20,7 @@ from flushtracker.config.write_config import LogConfig
 from flushtracker.serve.app import ServeApp
 from flushtracker.serve.server import Served
 from flushtracker.serve.shape_answers import Parts, ShapeAnswers
+from flushtracker.wal.changes import TableName
 
 Headers = dict[str, str]
 State = dict[str, dict[str, Any]]
@@ -136,11 +137,19 @@ def config_of(
     shapes: str | None = None,
     source: str | None = None,
     options: Mapping[str, str] | None = None,
+    on_demand: frozenset[TableName] = frozenset(),
+    definitions: int = 1_000,
     **http: Any,
 ) -> ServeConfig:
     sink = LogConfig(log, shapes or f"{log}_shapes", storage_options=SecretOptions(options or {}))
     return ServeConfig(
-        sink, HttpConfig("127.0.0.1", 0, **http), CacheConfig(1_000_000, 100_000_000), source, poll_ms=50
+        sink,
+        HttpConfig("127.0.0.1", 0, **http),
+        CacheConfig(1_000_000, 100_000_000),
+        source,
+        poll_ms=50,
+        on_demand=on_demand,
+        on_demand_definitions=definitions,
     )
 
 

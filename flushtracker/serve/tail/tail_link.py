@@ -24,9 +24,9 @@ def reached_by(seen: SeenShape, handle: Handle, place: int) -> int | None:
 
 
 def incarnation_of(seen: SeenShape) -> int | None:
-    """The incarnation of a live shape; ``None`` if it has ended, or its log has more than the shape's rows."""
+    """The incarnation of a live shape; ``None`` if it has ended, or its log has more than what clients are shown."""
     entry, snapshot = seen.found.entry, seen.found.snapshot
-    if entry is None or entry.removed_at is not None or seen.found.has_subqueries:
+    if entry is None or entry.removed_at is not None or seen.found.has_subqueries or seen.selection is not None:
         return None
     incarnation = entry.definition.incarnation
     return incarnation if snapshot is None or snapshot.incarnation == incarnation else None

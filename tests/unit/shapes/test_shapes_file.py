@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from flushtracker.config.table_names import parse_table
 from flushtracker.errors import ConfigError, ShapeError
 from flushtracker.shapes.definition import FlushPolicy, ShapeDefinition
-from flushtracker.shapes.shapes_file import load_shapes, parse_table, read_shapes_file
+from flushtracker.shapes.shapes_file import load_shapes, read_shapes_file
 from tests.support.config_files import DURATION, ConfigFile
 
 FILE = ConfigFile("shapes.yaml", load_shapes)

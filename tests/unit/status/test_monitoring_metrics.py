@@ -313,6 +313,10 @@ SERVE: Final = ServeStatus(
     kept_states=12,
     kept_memory_bytes=2_048,
     kept_disk_bytes=4_096,
+    on_demand_definitions=13,
+    refused_definitions=14,
+    running_on_demand_reads=15,
+    on_demand_reads=16,
     tail=TailStatus("no broker answers", 45, 100, 60, 5, 4, 3, 70, 2, 512),
 )
 ALL: Final = (JOB, WRITE, SNAPSHOT, SERVE, CAPTURE)
@@ -345,6 +349,10 @@ def by_of(log: int, rows: int, names: tuple[str, str] = ("log", "rows")) -> dict
         ("serve_kept", by_of(11, 12, ("pages", "states"))),
         ("serve_kept_memory_bytes", {(): 2_048}),
         ("serve_kept_disk_bytes", {(): 4_096}),
+        ("serve_on_demand_definitions", {(): 13}),
+        ("serve_refused_definitions_total", {(): 14}),
+        ("serve_running_on_demand_reads", {(): 15}),
+        ("serve_on_demand_reads_total", {(): 16}),
         ("serve_tail_is_read", {(): 0}),
         ("serve_tail_lag_seconds", {(): 0.045}),
         ("serve_tail_records_total", {(): 100}),

@@ -1,0 +1,73 @@
+"""``KeptSelections``: the definitions on demand that clients ask for, bounded in number and in size.
+
+A definition that nobody asks for is forgotten after ``FORGET_S``. While there is no room, others are refused: to drop
+one of a client that goes on would cost more than to make a new client wait.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from flushtracker.serve.refusals import UnavailableError
+
+T = TypeVar("T")
+
+FORGET_S: Final = 120.0
+MOST_CHARACTERS: Final = 1_000_000
+"""Of all conditions together: parsed, they take about a hundred times as many bytes."""
+_RETRY_AFTER_S: Final = 30
+_FORGETS_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class _Kept(Generic[T]):
+    value: T
+    characters: int
+    asked_s: float
+
+
+class KeptSelections(Generic[T]):
+    """At most ``most`` of them. For the event loop."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[Hashable, _Kept[T]] = {}
+        self._forget_s = -FORGET_S
+        """When it is to forget next."""
+        self.characters = self.refused = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable, now_s: float) -> T | None:
+        """A kept one, which is asked for now."""
+        self._forget_at_times(now_s)
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        found.asked_s = now_s
+        return found.value
+
+    def add(self, key: Hashable, value: T, characters: int, now_s: float) -> None:
+        """Keep one whose condition has so many characters; raises ``UnavailableError`` if there is no room."""
+        if key in self._kept:
+            return
+        self._forget_at_times(now_s)
+        if len(self._kept) >= self._most or self.characters + characters > MOST_CHARACTERS:
+            self.refused += 1
+            raise UnavailableError("too many definitions are asked for on demand; try again", _RETRY_AFTER_S)
+        self._kept[key] = _Kept(value, characters, now_s)
+        self.characters += characters
+
+    def clear(self) -> None:
+        """Forget all: the registry has changed, and others may contain them now."""
+        self._kept.clear()
+        self.characters = 0
+
+    def _forget_at_times(self, now_s: float) -> None:
+        """Forget those that nobody has asked for lately."""
+        if now_s < self._forget_s:
+            return
+        self._forget_s = now_s + _FORGETS_S
+        for key in [key for key, each in self._kept.items() if each.asked_s + FORGET_S < now_s]:
+            self.characters -= self._kept.pop(key).characters

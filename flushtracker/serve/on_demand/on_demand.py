@@ -1,0 +1,32 @@
+"""``OnDemand``: the tables whose definitions are served on demand, and the threads that read for them.
+
+They are not the threads of registered shapes, whose clients must not wait for any number of definitions.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flushtracker.serve.on_demand.kept_selections import KeptSelections
+from flushtracker.serve.single_flight import SingleFlight
+from flushtracker.wal.changes import TableName
+
+if TYPE_CHECKING:
+    from flushtracker.serve.definitions import Target
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemand:
+    tables: frozenset[TableName]
+    kept: "KeptSelections[Target]"
+    log_flights: SingleFlight
+    row_flights: SingleFlight
+
+    @classmethod
+    def of(cls, tables: frozenset[TableName], most_definitions: int) -> "OnDemand":
+        """For at most so many definitions at once, each of which may wait for a read of its log."""
+        logs = SingleFlight("on-demand-logs", 1, most_definitions, spare=1)
+        return cls(tables, KeptSelections(most_definitions), logs, SingleFlight("on-demand-rows", 1, spare=1))
+
+    @property
+    def flights(self) -> tuple[SingleFlight, SingleFlight]:
+        return self.log_flights, self.row_flights

@@ -1,0 +1,218 @@
+"""Definitions on demand over HTTP: what contains them, who is refused, and what clients get when that changes."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from flushtracker.serve.live_serve_status import LiveServeStatus
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shapes.definition import ShapeDefinition
+from flushtracker.wal.log_offset import LogOffset
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.on_demand_log import NAMES, ORDERS, WHOLE, order_entries, order_entry
+from tests.support.sample_registry import again, register
+from tests.support.serve_client import Client, serving
+from tests.support.shape_log_rows import Row, append, commit, item, snapshot_rows
+from tests.support.tail_servers import PublishedRows, publish, schema_of, with_tail
+
+_TABLES: Final = frozenset([ORDERS])
+_SNAPSHOT: Final = ShapeSnapshot(1, MvccSnapshot.parse("1:1:"), lsn=8, next_xid=1)
+PAID: Final = {"table": "orders", "where": "b", "columns": "t"}
+
+
+def key(number: int) -> str:
+    return f'"public"."orders"/"{number}"'
+
+
+def order(number: int, **values: str | None) -> dict[str, str | None]:
+    return {**dict.fromkeys(NAMES), "id": str(number), **values}
+
+
+def begin(log: str, *definitions: ShapeDefinition) -> None:
+    """Two orders, of which one is paid, in each shape that is registered."""
+    register(log, *order_entries(*definitions))
+    rows = {key(1): order(1, b="t", t="one"), key(2): order(2, b="f", t="two")}
+    for each in definitions:
+        append(log, snapshot_rows(_SNAPSHOT, rows, shape_id=each.id))
+
+
+def change(log: str, tx: int, operation: str, number: int, shape_id: str = "orders", **values: str | None) -> None:
+    row: Row = item((tx, 0), operation, key(number), {"id": str(number), **values}, shape_id=shape_id)
+    append(log, [row, commit(tx, shape_id=shape_id)])
+
+
+async def test_a_row_enters_and_leaves_as_an_update_crosses_the_condition(log: str) -> None:
+    """Nothing is registered, old rows have only the key, and each row has the named columns and the key."""
+    begin(log, WHOLE)
+    async with serving(log, on_demand=_TABLES) as server:
+        client = Client(PAID)
+        await client.sync(server)
+        assert client.rows == {key(1): {"id": "1", "t": "one"}}
+        change(log, 24, "update", 2, b="t")
+        found = await client.step(server, live=True)
+        assert [each["headers"].get("operation") for each in found.json] == ["insert", None]
+        assert client.rows == {key(1): {"id": "1", "t": "one"}, key(2): {"id": "2", "t": "two"}}
+        change(log, 32, "update", 1, b="f")
+        found = await client.step(server, live=True)
+        assert (found.json[0]["headers"]["operation"], found.json[0]["headers"]["txids"]) == ("delete", [32])
+        assert client.rows == {key(2): {"id": "2", "t": "two"}}
+
+
+async def test_a_live_request_waits_on_while_nothing_passes_the_condition(log: str) -> None:
+    """It is answered by the change that it waits for, with the offset past all others; or in the end, with that."""
+    begin(log, WHOLE)
+    async with serving(log, on_demand=_TABLES, live_s=60) as server:
+        client = Client(PAID)
+        await client.sync(server)
+        change(log, 24, "insert", 3, b="f")
+        await server.served.parts.poller.current(fresh=True)
+        change(log, 32, "insert", 4, b="t")
+        found = await client.step(server, live=True)
+        assert [each.get("key") for each in found.json] == [key(4), None]
+        assert client.offset == "32_0"
+    async with serving(log, on_demand=_TABLES, live_s=0.5) as server:
+        change(log, 40, "insert", 5, b="f")
+        found = await client.step(server, live=True)
+        assert [each["headers"] for each in found.json] == [{"control": "up-to-date"}]
+        assert client.offset == "40_0"
+
+
+async def test_only_tables_that_the_operator_lists_are_served_on_demand(log: str) -> None:
+    begin(log, WHOLE)
+    async with serving(log) as server:
+        response = await server.get({**PAID, "offset": "-1"})
+        assert response.status == 404
+        assert b"shapes are defined by the operator" in response.body
+
+
+async def test_what_no_shape_contains_or_the_table_lacks_is_refused(log: str) -> None:
+    """Rows that the only shape hides, columns that it lacks, and whatever cannot be judged."""
+    some = replace(WHOLE, columns=("t",), where="b AND i4 > 1")
+    begin(log, some)
+    async with serving(log, on_demand=_TABLES) as server:
+        for asked, status, why in (
+            ({"where": "b", "columns": "t"}, 404, b"has all rows and columns"),
+            ({"where": "i4 > 1 OR b", "columns": "t"}, 404, b"has all rows and columns"),
+            ({"where": "i4 > 1 AND b AND n = 1", "columns": "t"}, 404, b"has all rows and columns"),
+            ({"where": "i4 > 1 AND b"}, 404, b"has all rows and columns"),
+        ):
+            response = await server.get({"table": "orders", "offset": "-1", **asked})
+            assert (response.status, why in response.body) == (status, True), response.body
+    again(log, order_entry(replace(WHOLE, id="all")), 10)
+    append(log, snapshot_rows(_SNAPSHOT, {key(1): order(1, b="t")}, shape_id="all"))
+    async with serving(log, on_demand=_TABLES) as server:
+        for asked, why in (
+            ({"columns": "id,x"}, b"has no column x; it has id"),
+            ({"where": "x = 1"}, b"which the table does not have"),
+            ({"where": "t < 'a'"}, b"the order of text"),
+            ({"where": "id IN (SELECT id FROM public.orders)"}, b"subquer"),
+        ):
+            response = await server.get({"table": "orders", "offset": "-1", **asked})
+            assert (response.status, why in response.body) == (400, True), response.body
+
+
+async def test_the_parent_is_the_shape_with_most_of_the_condition(log: str) -> None:
+    """In whatever order it is asked; a definition that a shape has itself is that shape's."""
+    paid = replace(WHOLE, id="paid", where="b")
+    begin(log, WHOLE, paid)
+    change(log, 24, "update", 1, shape_id="paid", t="of paid")
+    async with serving(log, on_demand=_TABLES) as server:
+        for asked, text in (
+            ({"where": "b AND id = 1"}, "of paid"),
+            ({"where": "1 = id AND b", "columns": "t"}, "of paid"),
+            ({"where": "id = 1"}, "one"),
+            ({"where": "b"}, "of paid"),
+        ):
+            client = Client({"table": "orders", **asked})
+            await client.sync(server)
+            assert client.rows[key(1)]["t"] == text
+
+
+async def test_client_begins_again_with_another_parent_when_its_own_has_ended(log: str) -> None:
+    """A 409, even while it waits, and then the rows of the other one; 404 once none is left."""
+    begin(log, WHOLE, replace(WHOLE, id="others"))
+    async with serving(log, on_demand=_TABLES) as server:
+        client = Client(PAID)
+        await client.sync(server)
+        assert client.rows == {key(1): {"id": "1", "t": "one"}}
+        change(log, 24, "update", 1, shape_id="orders", t="of orders")
+        change(log, 24, "update", 1, shape_id="others", t="of others")
+        await client.step(server, live=True)
+        assert client.rows[key(1)]["t"] == "of orders"
+        ended = LogOffset(24, 2**62)
+        again(log, replace(order_entry(), removed_at=ended), 10)
+        while client.sent_lsn == 0:
+            assert (await client.step(server, live=True)).status in {200, 409, 503}
+        await client.sync(server)
+        assert client.rows[key(1)]["t"] == "of others"
+        again(log, replace(order_entry(replace(WHOLE, id="others")), removed_at=ended), 20)
+        await server.served.parts.poller.current(fresh=True)
+        assert (await server.get({**PAID, "offset": "-1"})).status == 404
+
+
+async def test_no_row_is_shown_of_a_parent_that_was_defined_anew_meanwhile(log: str) -> None:
+    """The look at the tables is older than what a read finds there: the shape may contain less by now."""
+    begin(log, WHOLE)
+    async with serving(log, on_demand=_TABLES) as server:
+        client = Client(PAID)
+        await client.sync(server)
+        server.served.parts.poller._poll_s = 1_000
+        await server.served.parts.poller.current(fresh=True)
+        again(log, order_entry(replace(WHOLE, where="NOT b")), 10)
+        response = await server.get({"table": "orders", "where": "id < 9", "offset": "-1"})
+        assert (response.status, response.headers["retry-after"]) == (503, "2")
+        change(log, 24, "insert", 3, b="t")
+        await server.served.parts.poller.current(fresh=True)
+        assert (await client.step(server)).status == 404
+
+
+async def test_the_tail_shows_no_row_that_the_condition_hides(log: str) -> None:
+    """It has the parent's transactions as they are: only the log tells what a definition on demand has of them."""
+    begin(log, WHOLE)
+    async with serving(log, on_demand=_TABLES) as server:
+        with_tail(server)
+        whole, client = Client({"shape": "orders"}), Client({"table": "orders", "where": "b"})
+        for each in (whole, client):
+            await each.sync(server)
+            await each.step(server)
+        hidden = [item((24, 0), "insert", key(3), order(3, b="f"), shape_id="orders"), commit(24, shape_id="orders")]
+        publish(server, *PublishedRows(schema_of(log, "orders")).events(hidden))
+        for each in (whole, client):
+            await each.step(server)
+        assert set(whole.rows) == {key(1), key(2), key(3)}
+        assert set(client.rows) == {key(1)}
+
+
+async def test_too_many_definitions_get_a_503_while_those_asked_for_go_on(log: str) -> None:
+    """A definition that nobody asks for makes room for another one."""
+    begin(log, WHOLE)
+    async with serving(log, on_demand=_TABLES, definitions=3) as server:
+        parts, answers = server.served.parts, server.served.answers
+        assert parts.on_demand is not None
+        client = Client(PAID)
+        await client.sync(server)
+        found = [(await server.get(asked(number))) for number in range(10)]
+        assert [each.status for each in found] == [200, 200, *[503] * 8]
+        assert {each.headers["retry-after"] for each in found[2:]} == {"30"}
+        assert (len(parts.on_demand.kept), parts.on_demand.kept.refused) == (3, 8)
+        change(log, 24, "update", 1, t="new")
+        await client.step(server, live=True)
+        assert client.rows == {key(1): {"id": "1", "t": "new"}}
+        now_s = answers._now_s()
+        answers._now_s = lambda: now_s + 100
+        await client.step(server)
+        answers._now_s = lambda: now_s + 130
+        assert (await server.get(asked(11))).status == 200
+        assert len(parts.on_demand.kept) == 2
+
+
+def asked(number: int) -> dict[str, Any]:
+    return {"table": "orders", "where": f"id = {number}", "offset": "-1"}
+
+
+async def test_the_status_tells_what_is_served_on_demand(log: str) -> None:
+    begin(log, WHOLE)
+    async with serving(log, on_demand=_TABLES, definitions=1) as server:
+        for number in range(3):
+            await server.get(asked(number))
+        status = LiveServeStatus(server.served, 0).read()
+        assert (status.on_demand_definitions, status.refused_definitions) == (1, 2)
