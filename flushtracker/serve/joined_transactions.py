@@ -30,12 +30,14 @@ _COLUMNS = ("tx_offset", "operation", "key", "value", "old_value")
 
 @dataclass(frozen=True, slots=True)
 class QueryChanges:
-    """``changes`` reads the changes of a query, as ``version_changes`` has them, rendered so.
+    """``changes`` reads the changes of a query, as ``version_changes`` has them, rendered so; ``xids`` those of all
+    transactions of its tables, in order.
 
     ``has_old``: messages have the old values, too.
     """
 
     changes: Callable[[], Iterator[pa.Table]]
+    xids: Callable[[], Iterator[tuple[int, int]]]
     rendering: Rendering
     has_old: bool
 
@@ -45,12 +47,17 @@ def joined_transactions(
 ) -> Iterator[TransactionMessages]:
     """The transactions after ``after_tx`` with changes of the query; raises as :func:`query_transactions`."""
     has_old = shape.entry is not None and shape.entry.definition.replica == "full"
-    found = QueryChanges(lambda: joined_changes(reader.finder.table, shape, after_tx, check), rendering, has_old)
-    return query_transactions(reader, shape, after_tx, found, most_bytes, check)
+    found = QueryChanges(
+        lambda: joined_changes(reader.finder.table, shape, after_tx, check),
+        lambda: read_xids(reader, shape, after_tx),
+        rendering,
+        has_old,
+    )
+    return query_transactions(shape, after_tx, found, most_bytes, check)
 
 
 def query_transactions(
-    reader: ShapeLogReader, shape: FoundShape, after_tx: int, query: QueryChanges, most_bytes: int, check: Check
+    shape: FoundShape, after_tx: int, query: QueryChanges, most_bytes: int, check: Check
 ) -> Iterator[TransactionMessages]:
     """The transactions after ``after_tx`` with changes of a query over the log of a shape.
 
@@ -62,7 +69,7 @@ def query_transactions(
     if shape.last_commit is None or not shape.has_more(after_tx):
         return
     shape.require_snapshot()
-    xids = _xids(reader, shape, after_tx)
+    xids = query.xids()
     try:
         for tx, rows in groupby(_rows(query.changes(), check), itemgetter(0)):
             items, size = list[tuple[str, str, str | None, str | None]](), 0
@@ -84,7 +91,7 @@ def _rows(changes: Iterator[pa.Table], check: Check) -> Iterator[tuple[Any, ...]
         yield from zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True)
 
 
-def _xids(reader: ShapeLogReader, shape: FoundShape, after_tx: int) -> Iterator[tuple[int, int]]:
+def read_xids(reader: ShapeLogReader, shape: FoundShape, after_tx: int) -> Iterator[tuple[int, int]]:
     """The xid of each later transaction of any of its tables, in order."""
     condition = f"{shape.condition} AND operation = {literal(COMMIT)} AND {shape.counted(after_tx)}"
     query = f"SELECT tx_offset, xid FROM rows WHERE {condition}"  # noqa: S608  literals alone

@@ -7,7 +7,7 @@ temporary storage failure has no lasting effect.
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from flushtracker.config.write_config import LogConfig
@@ -17,7 +17,7 @@ from flushtracker.serve.body import PAGE_BYTES, SMALL_BYTES, Body, Page, PageFil
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.joined_transactions import joined_transactions
 from flushtracker.serve.messages import SEPARATOR, TransactionMessages, row_messages, transactions
-from flushtracker.serve.on_demand.selected_log import selected_rows, selected_transactions
+from flushtracker.serve.on_demand.selected_log import ParentChanges, selected_rows, selected_transactions
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
 from flushtracker.serve.state_rows import StateRows
@@ -41,6 +41,15 @@ Check = Callable[[], None]
 """Called between steps of a read; raises if no request waits for it any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class LogAfter:
+    """A shape, and its log after a position; ``changes`` are for what selections show of it."""
+
+    now: SeenShape
+    found: FollowedLog
+    changes: ParentChanges
+
+
 class OpenTables:
     def __init__(self, config: LogConfig, source: str | None) -> None:
         self.reader = ShapeLogReader(config.log, config.shapes, config.storage_options)
@@ -48,6 +57,7 @@ class OpenTables:
         self.table_id = self._finder.table_id
         self._source = source
         self._facts: dict[str, tuple[FoundShape, ShapeFacts]] = {}
+        self._shared: tuple[tuple[str, Position, int], LogAfter] | None = None
 
     def refresh(self) -> Registry:
         """Open the newest version; the registry is a new object only if it has changed."""
@@ -71,6 +81,23 @@ class OpenTables:
         """The shape in the newest version, and its log after a position."""
         found = self._finder.find_log(shape_id, position, None, changes_only=False, even_if_ended=False)
         return self._with_facts(found.shape), found
+
+    def log_after(self, seen: SeenShape, position: Position, *, is_proven: bool) -> "LogAfter":
+        """The shape in the newest version, and its log after a position; definitions of one parent share a read.
+
+        Raises:
+            RefetchError: a client cannot continue there. PositionError: as ``ShapeFinder.find_log``.
+        """
+        key = seen.shape_id, position, seen.found.version
+        if seen.selection is not None and self._shared is not None and self._shared[0] == key:
+            return self._shared[1]
+        now, found = self.log(seen.shape_id, position)
+        # A difference is not a transaction of the source, and continues with another attempt.
+        if found.difference is not None or not (is_proven or self.has(now, position.tx_offset)):
+            raise RefetchError
+        log = LogAfter(now, found, ParentChanges(self.reader, found.shape, position.tx_offset))
+        self._shared = None if seen.selection is None else (key, log)
+        return log
 
     def has(self, shape: SeenShape, tx: int) -> bool:
         """Whether the log has all that a client of the shape at ``tx`` was shown."""
@@ -118,18 +145,15 @@ class LogReads:
         """
         with self._tables(seen) as tables:
             try:
-                now, found = tables.log(seen.shape_id, position)
-                now = now.selected(seen.selection)
+                log = tables.log_after(seen, position, is_proven=is_proven)
+                now = log.now.selected(seen.selection)
             except PositionError as error:
                 raise RefetchError from error
-            # A difference is not a transaction of the source, and continues with another attempt.
-            if found.difference is not None or now.facts.digest != seen.facts.digest:
-                raise RefetchError
-            if not (is_proven or tables.has(now, position.tx_offset)):
+            if now.facts.digest != seen.facts.digest:
                 raise RefetchError
             reached = max(now.tx, position.tx_offset)
             pages = _LogPages(position.tx_offset, check)
-            for transaction in _transactions(tables, now, found, position.tx_offset, check):
+            for transaction in _transactions(tables, now, log, position.tx_offset, check):
                 if transaction.messages is None:
                     raise RefetchError(transaction.tx_offset)
                 if not pages.add(transaction.tx_offset, transaction.messages):
@@ -194,18 +218,18 @@ class LogReads:
 
 
 def _transactions(
-    tables: OpenTables, now: SeenShape, found: FollowedLog, after_tx: int, check: Check
+    tables: OpenTables, now: SeenShape, log: LogAfter, after_tx: int, check: Check
 ) -> Iterator[TransactionMessages]:
     """The content after the transaction ``after_tx``: the log's transactions, or the changes of a query with
     subqueries, or of a selection.
     """
-    shape, rendering = found.shape, now.facts.rendering
+    shape, rendering = log.found.shape, now.facts.rendering
     if now.selection is not None:
-        yield from selected_transactions(tables.reader, shape, after_tx, now.selection, MOST_TRANSACTION, check)
+        yield from selected_transactions(log.changes, now.selection, after_tx, MOST_TRANSACTION, check)
     elif shape.has_subqueries:
         yield from joined_transactions(tables.reader, shape, after_tx, rendering, MOST_TRANSACTION, check)
     else:
-        yield from transactions(tables.reader.log_tables(found, check), rendering, MOST_TRANSACTION)
+        yield from transactions(tables.reader.log_tables(log.found, check), rendering, MOST_TRANSACTION)
 
 
 def _is_defined_alike(one: FoundShape, other: FoundShape) -> bool:

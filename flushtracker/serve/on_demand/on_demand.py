@@ -24,7 +24,8 @@ class OnDemand:
     @classmethod
     def of(cls, tables: frozenset[TableName], most_definitions: int) -> "OnDemand":
         """For at most so many definitions at once, each of which may wait for a read of its log."""
-        logs = SingleFlight("on-demand-logs", 1, most_definitions, spare=1)
+        # Definitions share what this one thread has read last.
+        logs = SingleFlight("on-demand-logs", 1, most_definitions)
         return cls(tables, KeptSelections(most_definitions), logs, SingleFlight("on-demand-rows", 1, spare=1))
 
     @property

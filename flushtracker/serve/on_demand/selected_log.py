@@ -6,10 +6,11 @@ no longer does a delete. A TRUNCATE is deletes, too. Both states of a row are th
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from typing import Final
 
 import pyarrow as pa
 
-from flushtracker.serve.joined_transactions import QueryChanges, query_transactions
+from flushtracker.serve.joined_transactions import QueryChanges, query_transactions, read_xids
 from flushtracker.serve.messages import TransactionMessages
 from flushtracker.serve.on_demand.selection import Selection
 from flushtracker.shape_log.fold import columns_of
@@ -18,8 +19,13 @@ from flushtracker.shape_log.table.reader import ShapeLogReader
 from flushtracker.shape_log.table.row_versions import FIRST, Version, changed_versions, versions_in
 from flushtracker.shape_log.table.version_changes import version_changes
 from flushtracker.shapes.where.query_set import END
+from flushtracker.wal.changes import Row
 
 Check = Callable[[], None]
+
+_MOST_KEPT: Final = 16 << 20
+_VERSION_BYTES: Final = 500
+"""About what a version takes besides its text."""
 
 
 def selected_rows(rows: Iterable[pa.Table], selection: Selection) -> Iterator[pa.Table]:
@@ -30,27 +36,74 @@ def selected_rows(rows: Iterable[pa.Table], selection: Selection) -> Iterator[pa
         yield found.filter(found["value"].is_valid())
 
 
+class ParentChanges:
+    """The versions of the parent's rows that have changed after a transaction, read once for all definitions there.
+
+    For one thread. Nothing is kept if that would take more than ``_MOST_KEPT`` bytes of rows.
+    """
+
+    def __init__(self, reader: ShapeLogReader, shape: FoundShape, after_tx: int) -> None:
+        self._reader, self._after_tx = reader, after_tx
+        self.shape = shape
+        self._versions: list[Version] | None = None
+        self._xids: list[tuple[int, int]] | None = None
+        self._rows: dict[str, Row] = {}
+
+    def versions(self, check: Check) -> Iterator[Version]:
+        """The versions, sorted by key, those of a row by time; raises as ``changed_versions``."""
+        if self._versions is not None:
+            return iter(self._versions)
+        tables = changed_versions(self._reader.finder.table, self.shape, self._after_tx, check)
+        found, held, size = chain.from_iterable(map(versions_in, tables)), list[Version](), 0
+        for each in found:
+            held.append(each)
+            size += _VERSION_BYTES + len(each[3])
+            if size > _MOST_KEPT:
+                return chain(held, found)
+        self._versions = held
+        return iter(held)
+
+    def xids(self) -> Iterator[tuple[int, int]]:
+        """The xid of each transaction, in order."""
+        if self._versions is None:
+            return read_xids(self._reader, self.shape, self._after_tx)
+        if self._xids is None:
+            self._xids = list(read_xids(self._reader, self.shape, self._after_tx))
+        return iter(self._xids)
+
+    def columns(self, text: str) -> Row:
+        """The columns of a version's text."""
+        if self._versions is None:
+            return columns_of(text)
+        if text not in self._rows:
+            self._rows[text] = columns_of(text)
+        return self._rows[text]
+
+
 def selected_transactions(
-    reader: ShapeLogReader, shape: FoundShape, after_tx: int, selection: Selection, most_bytes: int, check: Check
+    parent: ParentChanges, selection: Selection, after_tx: int, most_bytes: int, check: Check
 ) -> Iterator[TransactionMessages]:
     """The transactions after ``after_tx`` with changes of what is shown; raises as ``query_transactions``."""
 
     def changes() -> Iterator[pa.Table]:
-        tables = changed_versions(reader.finder.table, shape, after_tx, check)
-        versions = chain.from_iterable(map(versions_in, tables))
-        return version_changes(versions, lambda each: shown_versions(each, selection), shape.key_columns, check)
+        def show(versions: Iterable[Version]) -> Iterator[tuple[int, str | None]]:
+            return shown_versions(versions, selection, parent.columns)
 
-    found = QueryChanges(changes, selection.rendering, has_old=selection.has_old)
-    return query_transactions(reader, shape, after_tx, found, most_bytes, check)
+        return version_changes(parent.versions(check), show, parent.shape.key_columns, check)
+
+    found = QueryChanges(changes, parent.xids, selection.rendering, has_old=selection.has_old)
+    return query_transactions(parent.shape, after_tx, found, most_bytes, check)
 
 
-def shown_versions(versions: Iterable[Version], selection: Selection) -> Iterator[tuple[int, str | None]]:
+def shown_versions(
+    versions: Iterable[Version], selection: Selection, columns: Callable[[str], Row] = columns_of
+) -> Iterator[tuple[int, str | None]]:
     """What is shown of one row from each transaction on; ``None`` for nothing."""
     end = FIRST
     for _, since, until, text in versions:
         if since > end:
             yield end, None
-        yield since, selection.shown(text, columns_of(text))
+        yield since, selection.shown(text, columns(text))
         end = until
     if end < END:
         yield end, None

@@ -1,10 +1,15 @@
 """Definitions on demand over HTTP: what contains them, who is refused, and what clients get when that changes."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any, Final
 
+import pytest
+
 from flushtracker.serve.live_serve_status import LiveServeStatus
+from flushtracker.serve.on_demand import selected_log
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
+from flushtracker.shape_log.table.row_versions import changed_versions
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
@@ -180,6 +185,28 @@ async def test_the_tail_shows_no_row_that_the_condition_hides(log: str) -> None:
             await each.step(server)
         assert set(whole.rows) == {key(1), key(2), key(3)}
         assert set(client.rows) == {key(1)}
+
+
+async def test_definitions_of_one_parent_share_a_read_of_its_log(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at a changed parent costs one, however many definitions clients wait for; each gets its own rows."""
+    begin(log, WHOLE)
+    reads = list[int]()
+
+    def counted(table: Any, shape: Any, after_tx: int, check: Any) -> Any:
+        reads.append(after_tx)
+        return changed_versions(table, shape, after_tx, check)
+
+    monkeypatch.setattr(selected_log, "changed_versions", counted)
+    async with serving(log, on_demand=_TABLES) as server:
+        clients = [Client({"table": "orders", "where": f"id = {number}"}) for number in range(5)]
+        for client in clients:
+            await client.sync(server)
+        change(log, 24, "update", 2, t="new")
+        await server.served.parts.poller.current(fresh=True)
+        await asyncio.gather(*(client.step(server) for client in clients))
+        assert reads == [0]
+        texts = [{row["t"] for row in client.rows.values()} for client in clients]
+        assert texts == [set(), {"one"}, {"new"}, set(), set()]
 
 
 async def test_too_many_definitions_get_a_503_while_those_asked_for_go_on(log: str) -> None:

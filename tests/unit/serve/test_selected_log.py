@@ -9,7 +9,7 @@ import pytest
 
 from flushtracker.errors import DecodeError
 from flushtracker.serve.definitions import Definitions
-from flushtracker.serve.on_demand.selected_log import selected_rows, selected_transactions
+from flushtracker.serve.on_demand.selected_log import ParentChanges, selected_rows, selected_transactions
 from flushtracker.serve.shape_request import RequestedDefinition
 from flushtracker.shape_log.fold import columns_of
 from flushtracker.shape_log.table import row_versions
@@ -67,7 +67,8 @@ def test_each_transaction_is_what_the_definition_gains_and_loses(
         monkeypatch.setattr(row_versions, "_MOST_HELD", rng.choice([0, 5_000]))
         after = rng.choice([tx for tx in states if tx >= 8])
         copy = shown(params, states[after])
-        for tx, messages in selected_transactions(reader, found, after, target.selection, _MOST, lambda: None):
+        parent = ParentChanges(reader, found, after)
+        for tx, messages in selected_transactions(parent, target.selection, after, _MOST, lambda: None):
             assert messages
             was = dict(copy)
             apply(copy, [json.loads(each) for each in messages], shown(params, states[tx]))
