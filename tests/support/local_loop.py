@@ -81,7 +81,8 @@ class LocalWriter:
     """The writer of all shapes, and of the registry table, in ``folder``."""
 
     def __init__(self, rig: CaptureRig, log: Path, shapes: Path) -> None:
-        config, table = rig.config.kafka, create_shape_log(str(log))
+        self._config = config = rig.config.kafka
+        table = create_shape_log(str(log))
         self._registry = RegistryTable(str(shapes), create=True)
         self._files, self._log, self._claim = row_files(table, {}), LogFiles(table, {}), LogClaim(table)
         self._claim.take()
@@ -123,6 +124,11 @@ class LocalWriter:
                     self._notifier.flushed(source, each.shape_id, each.notified)
         self._notifier.flush()
 
+    def read_again(self) -> None:
+        """Read all changes again, as if all had been sent again: the brokers have lost some that were read."""
+        follower = TopicFollower(self._config, self._config.topics.shape_changes, only_committed=False)
+        self._changes = self._open.enter_context(closing(follower))
+
     def close(self) -> None:
         self._open.close()
 
@@ -156,6 +162,10 @@ class LocalLoop:
     def stop(self) -> None:
         assert self.capture is not None
         self.capture.stop()
+
+    def read_again(self) -> None:
+        """As :meth:`LocalWriter.read_again`."""
+        self._writer.read_again()
 
     def evict(self, shape_id: str) -> None:
         self._evictions.due.append(shape_id)

@@ -4,6 +4,9 @@ After each event, which comes with changes that it may lose, PostgreSQL answers 
 be what a reader of the log has, and what the followers have: one that has read all along, and one that reads seldom.
 They begin before the first event, keep their positions, and are never told to begin again. Whatever they read must be
 able to follow: no insert of a key that is there, and no update or delete of one that is not.
+
+So must clients of HTTP servers, some of which show changes before the log has them. What a client was shown is never
+taken back, unless its shape or source has ended, and nothing comes twice.
 """
 
 import random
@@ -13,6 +16,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from flushtracker.config.serve_config import TailConfig
 from flushtracker.errors import ConfigError, FlushtrackerError, ShapeEndedError, SlotError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.postgres.connection import connect
@@ -24,6 +28,7 @@ from tests.support.capture_rig import run_in_transaction, shape
 from tests.support.local_loop import LocalLoop
 from tests.support.log_follower import Follower, fold_strictly, row_texts
 from tests.support.snapshot_world import Table
+from tests.support.tail_readers import TailReaders
 from tests.support.waiting import wait_until
 
 TABLES: Final = (
@@ -68,6 +73,9 @@ class SourceHistory:
         log = str(loop.log)
         self._followers = [Follower(log, shape_id=shape_id) for shape_id in _SHAPES]
         self._seldom = [Follower(log, short_lived=True, shape_id=shape_id) for shape_id in _SHAPES]
+        kafka = self._rig.config.kafka
+        tail = TailConfig(kafka.bootstrap_servers, kafka.topics.shape_changes)
+        self.readers = TailReaders(log, tail, [*_SHAPES], seed)
         self.settle()
         self._poll_seldom()
 
@@ -275,6 +283,8 @@ class SourceHistory:
                 return f"a reader of {follower.shape_id} has other rows than its query"
             if row_texts(row for row in follower.table.values() if row) != rows:
                 return f"a follower of {follower.shape_id} has other rows than its query"
+            if self.readers.is_running and not self.readers.have(follower.shape_id, rows):
+                return f"a client of {follower.shape_id} has other rows than its query: {self.readers.rows}"
         return None
 
     def _poll_seldom(self) -> None:
