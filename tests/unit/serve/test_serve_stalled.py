@@ -25,8 +25,7 @@ _REQUESTS: Final = 83
 def log(log: str) -> str:
     register(log, shape_entry(), table_entry())
     again(log, shape_entry("others"), 5)
-    for tx in range(10, 50):
-        append(log, inserts(tx, str(tx)))
+    append(log, [row for tx in range(10, 50) for row in inserts(tx, str(tx))])
     append(log, [item((60, 0), "insert", "o", {"id": "o"}, shape_id="others"), commit(60, shape_id="others")])
     return log
 
