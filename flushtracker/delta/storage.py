@@ -135,13 +135,15 @@ class StoreFiles(DeltaStorageHandler):
         read_with_retry(self._uri, lambda: self._brief.delete_file(path), _BRIEF_RETRIES)
 
 
-def brief_files(table_uri: str, storage_options: Mapping[str, str] | None) -> DeltaStorageHandler:
-    """The files of a table, for a reader that has another way if a request fails: none takes longer than 2 s.
+def brief_files(
+    table_uri: str, storage_options: Mapping[str, str] | None, timeout: str = _BRIEF["timeout"]
+) -> DeltaStorageHandler:
+    """The files of a table, for one who has another way if a request fails: none takes longer than ``timeout``.
 
     deltalake holds the GIL while it opens a file, so until the store answers, no other thread of the process runs.
     """
     options = {name: value for name, value in (storage_options or {}).items() if name.lower() not in _BRIEF}
-    return DeltaStorageHandler(table_uri, options | _BRIEF)
+    return DeltaStorageHandler(table_uri, options | _BRIEF | {"timeout": timeout})
 
 
 def table_rows(table: DeltaTable, selected: Iterable[str], condition: str = "TRUE") -> pa.Table:

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow.fs import FileSelector
 
+from flushtracker.delta import owned_table
 from flushtracker.delta.storage import StoreFiles
 from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.log_table import create_shape_log
@@ -35,9 +36,9 @@ def options(proxy: FaultyProxy) -> dict[str, str]:
     return store_options(proxy.port) | _NO_RETRIES
 
 
-def _release(proxy: FaultyProxy, released: threading.Event) -> None:
-    """Have the store answer again, once it has left a request unanswered."""
-    while not proxy.held():
+def _release(proxy: FaultyProxy, released: threading.Event, requests: int = 1) -> None:
+    """Have the store answer again, once it has left so many requests unanswered."""
+    while proxy.held() < requests:
         time.sleep(0.01)
     proxy.left()
     proxy.release()
@@ -92,3 +93,24 @@ def test_files_whose_size_is_known_are_not_asked_for(proxy: FaultyProxy, options
     (file,) = files.current()
     assert len(files.read(file.path)) == 2
     assert [each for each in proxy.requests() if each.startswith("HEAD ")] == []
+
+
+def test_threads_run_while_a_store_does_not_answer_an_append(
+    proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request that begins a file held the GIL for three minutes, in the middle of each append of acks.
+
+    It is given up, and another one waits for the store until it answers.
+    """
+    monkeypatch.setattr(owned_table, "_SMALL_TIMEOUT", "1s")
+    options = store_options(proxy.port) | {"timeout": "20s", "max_retries": "0"}
+    acks = AckTable("s3://bucket/appended", options)
+    acks.fence_others()
+    released = threading.Event()
+    proxy.add(Fault("POST .*uploads|HEAD ", HELD, times=100))
+    other = threading.Thread(target=_release, args=(proxy, released, 2))
+    other.start()
+    assert acks.append(AckRow("source", 1, 10, None, 0, None, None, _NOW)) == 1
+    other.join(120)
+    assert released.is_set()
+    assert acks.last_acks() == {"source": 10}
