@@ -221,7 +221,9 @@ class Poller:
         before = self.view
         wanted = frozenset(self._wanted)
         registry = tables.refresh()
-        is_new = registry is not before.registry or tables.version != before.version
+        # A log that has replaced another one may have the same version, and the registry is the same object for both.
+        is_same_log = (tables.table_id, tables.version) == (before.table_id, before.version)
+        is_new = registry is not before.registry or not is_same_log
         shapes = {} if is_new else {name: found for name, found in before.shapes.items() if name in wanted}
         # Shapes skipped by the previous poll come first.
         missing = sorted(wanted - shapes.keys(), key=before.shapes.__contains__)
@@ -231,7 +233,7 @@ class Poller:
             shapes |= self._found(tables, missing[start : start + _AT_ONCE])
         tables.forget(wanted)
         shape_ids = before.shape_ids if registry is before.registry else shape_ids_of(registry)
-        return TableView(registry, shape_ids, tables.version, shapes, began_s)
+        return TableView(registry, shape_ids, tables.version, shapes, began_s, tables.table_id)
 
     def _found(self, tables: OpenTables, names: list[str]) -> dict[str, Outcome]:
         """The state of some shapes, as far as it can be read."""

@@ -42,6 +42,7 @@ class TableView:
     version: int = -1
     shapes: Mapping[str, Outcome] = field(default_factory=dict)
     began_s: float = -float("inf")
+    table_id: str = ""
 
     def end_reason(self, shape_id: str, source: str | None) -> str:
         """Why a shape is no longer served, worded for its owner, without the source."""
