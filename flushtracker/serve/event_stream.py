@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from typing import Final
 
@@ -91,6 +92,9 @@ async def _send_page(send: Send, page: Page, follower: Follower, *, is_end: bool
 
 def _events(body: Body) -> Iterator[bytes]:
     """Messages as events, in parts not much longer than a slice, however long a message is."""
+    if body.file is None:
+        yield from Body.of(_small_events(body.data)).slices()
+        return
     before, rest = b"data: ", b""
     for data in body.slices():
         data = rest + data  # noqa: PLW2901  one copy
@@ -101,3 +105,9 @@ def _events(body: Body) -> Iterator[bytes]:
         before = b""
     if body.length:
         yield rest + b"\n\n"
+
+
+@lru_cache(maxsize=16)
+def _small_events(data: bytes) -> bytes:
+    """A body in memory as events, which is made once for all clients that get it."""
+    return b"data: " + data.replace(SEPARATOR, b"\n\ndata: ") + b"\n\n" if data else b""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from flushtracker.serve.answer import Answer
 from flushtracker.serve.body import Body
-from flushtracker.serve.http_answers import Headers, StalledError, headers_of, send_answer, send_whole
+from flushtracker.serve.http_answers import STALLED_S, Headers, StalledError, headers_of, send_answer, send_whole
 from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.recent_answers import FIRST_ERROR
 from flushtracker.status.http.asgi import Message, Receive, Scope, Send
@@ -30,7 +30,7 @@ class Exchange:
         self._send = send
         self._app = app
         self._disconnected: asyncio.Task[None] | None = None
-        self._is_begun = False
+        self._is_begun = self._is_stalled = False
 
     @property
     def size(self) -> int:
@@ -71,10 +71,22 @@ class Exchange:
         return connection is not None and connection.is_over_limit
 
     async def send(self, message: Message) -> None:
-        """Send a part of an answer that is already counted."""
+        """Send a part of an answer that is already counted; raises ``StalledError``."""
         self._is_begun = True
         self._app.sent_bytes += len(message.get("body", b""))
-        await self._send(message)
+        # A timer costs far less than the task of a timeout, for each part of each answer.
+        stalled = asyncio.get_running_loop().call_later(STALLED_S, self._stall)
+        try:
+            await self._send(message)
+        finally:
+            stalled.cancel()
+        if self._is_stalled:
+            raise StalledError
+
+    def _stall(self) -> None:
+        """Close the connection of a client that is not reading, which ends the wait for it."""
+        self._is_stalled = True
+        self.abort()
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a small answer. If one has already begun, cut the connection, so that the client sees an error."""

@@ -1,6 +1,5 @@
 """Answers over HTTP: status, headers and cache rules, and sending a body to a client that may be slow."""
 
-import asyncio
 import json
 import time
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefusalError
 from flushtracker.serve.shape_answers import LIVE_S
 from flushtracker.serve.shape_request import ShapeRequest
-from flushtracker.status.http.asgi import Message, Scope, Send
+from flushtracker.status.http.asgi import Scope, Send
 
 STALLED_S: Final = 30.0
 """A client that reads nothing for this long is disconnected."""
@@ -132,7 +131,7 @@ async def send_answer(send: Send, headers: Headers, answer: Answer, *, is_head: 
 
 async def _start_answer(send: Send, status: int, headers: Headers) -> None:
     encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    await _sent(send, {"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
 
 
 async def start_stream(send: Send, headers: Headers) -> None:
@@ -141,15 +140,8 @@ async def start_stream(send: Send, headers: Headers) -> None:
 
 
 async def send_part(send: Send, data: bytes, *, more: bool) -> None:
-    """Send a part of a body; raises ``StalledError``."""
-    await _sent(send, {"type": "http.response.body", "body": data, "more_body": more})
-
-
-async def _sent(send: Send, message: Message) -> None:
-    try:
-        await asyncio.wait_for(send(message), STALLED_S)
-    except asyncio.TimeoutError:
-        raise StalledError from None
+    """Send a part of a body; raises ``StalledError``, as ``send`` does."""
+    await send({"type": "http.response.body", "body": data, "more_body": more})
 
 
 def cors_headers(allowed: Iterable[str], origin: str | None) -> Headers:

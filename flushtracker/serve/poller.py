@@ -14,7 +14,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -45,6 +45,9 @@ _POLL_S: Final = 4.0
 """A poll finds no more shapes after this time, so that a request that waits for the next one is answered in time."""
 _AT_ONCE: Final = 20
 """Shapes found by one query. With more ids, the query engine does not skip files."""
+
+_WAKES_A_TURN: Final = 10
+"""Clients that are woken in one turn of the event loop, so that others need not wait until all are answered."""
 
 _STOPS: Final = "the server stops"
 _LOG_AGAIN_S: Final = 60.0
@@ -166,12 +169,12 @@ class Poller:
             if not waiting:
                 del self._changes[shape_id, or_cut]
 
-    def wake(self, shape_ids: Iterable[str]) -> int:
-        """Wake those that wait for changes of these shapes; return how many they are."""
-        woken = [self._changes.get((each, or_cut), {}) for each in shape_ids for or_cut in (False, True)]
-        for futures in woken:
-            _resolve(futures)
-        return sum(map(len, woken))
+    def wake(self, shape_ids: Iterable[str], done: Callable[[], None] = lambda: None) -> int:
+        """Wake those that wait for changes of these shapes, and call ``done`` after the last; return how many."""
+        waiting = [self._changes.get((each, or_cut), {}) for each in shape_ids for or_cut in (False, True)]
+        woken = [future for futures in waiting for future in futures]
+        _resolve_in_turns(woken, done)
+        return len(woken)
 
     async def _fresh_poll(self) -> None:
         if self._stopped:
@@ -271,11 +274,12 @@ class Poller:
             logger.info("tables are looked at version=%s shapes=%s", view.version, len(view.shape_ids))
         self.problem = None
         self._resolve_fresh(view.began_s)
-        for shape_id, or_cut in list(self._changes):
+        woken: list[asyncio.Future[None]] = []
+        for (shape_id, or_cut), waiting in self._changes.items():
             known, found = before.shapes.get(shape_id), view.shapes.get(shape_id)
             if found is not None:
-                waiting = self._changes[shape_id, or_cut].items()
-                _resolve(future for future, tx in waiting if is_update(known, found, tx, or_cut=or_cut))
+                woken += [future for future, tx in waiting.items() if is_update(known, found, tx, or_cut=or_cut)]
+        _resolve_in_turns(woken)
         limit_s, waited = self._now_s() - _FORGET_S, {shape_id for shape_id, _ in self._changes}
         for shape_id in [name for name, at_s in self._wanted.items() if at_s < limit_s and name not in waited]:
             del self._wanted[shape_id]
@@ -297,6 +301,18 @@ class Poller:
                     future.set_result(None)
                 else:
                     future.set_exception(UnavailableError(problem))
+
+
+def _resolve_in_turns(
+    futures: Sequence["asyncio.Future[None]"], done: Callable[[], None] = lambda: None, start: int = 0
+) -> None:
+    """Resolve some, and leave the others to the loop's next turns; call ``done`` after the last."""
+    end = start + _WAKES_A_TURN
+    _resolve(futures[start:end])
+    if end < len(futures):
+        asyncio.get_running_loop().call_soon(_resolve_in_turns, futures, done, end)
+    else:
+        done()
 
 
 def _resolve(futures: Iterable["asyncio.Future[None]"]) -> None:

@@ -92,6 +92,8 @@ class Server:
             return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
+            # Between requests on a socket, the loop does what else there is.
+            await asyncio.sleep(0)
             if message["type"] == "http.response.start":
                 assert not found.status
                 found.status = message["status"]

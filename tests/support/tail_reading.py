@@ -44,7 +44,7 @@ async def until(condition: Callable[[], _Found | None], what: str) -> _Found:
 class TailReading:
     """Shapes that are asked for, and their reader; close it when done. ``woken``: the shapes of each call of ``wake``.
 
-    ``clients`` is what ``wake`` returns.
+    ``clients``: how many are woken, each of which takes a millisecond to answer.
     """
 
     def __init__(self, config: TailConfig, *asked: str, clients: int = 0) -> None:
@@ -55,10 +55,13 @@ class TailReading:
         self.woken: list[set[str]] = []
         self.reader = TailReader(config, self.tails, self._wake)
 
-    def _wake(self, shape_ids: Collection[str]) -> int:
+    def _wake(self, shape_ids: Collection[str], done: Callable[[], None]) -> None:
         self.tails.check_invariants()
         self.woken.append(set(shape_ids))
-        return self.clients
+        if self.clients:
+            asyncio.get_running_loop().call_later(self.clients / 1_000, done)
+        else:
+            done()
 
     def transactions(self, shape_id: str = "users") -> list[int]:
         """Those that the shape's tail has."""

@@ -35,12 +35,12 @@ from flushtracker.wal.log_offset import LogOffset
 MOST_TRANSACTION_BYTES: Final = 1 << 20
 """The most memory for a transaction. The log serves larger ones."""
 
-_KEPT: Final = 256
-"""How many transactions are kept although the log has them, for clients that come back."""
+_KEPT: Final = 4_096
+"""How many transactions are kept although the log has them, for clients that come back: many are late together."""
 
-_TRANSACTION_BYTES: Final = 1_200
+_TRANSACTION_BYTES: Final = 850
 """The memory that a transaction takes besides its items: its objects, and a list per column."""
-_ITEM_BYTES: Final = 160
+_ITEM_BYTES: Final = 100
 """The memory that an item takes besides its texts."""
 
 _SHOWN: Final = frozenset({"insert", "update", "delete"})

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from flushtracker.config.serve_config import TailConfig
 from flushtracker.errors import BrokerError, DecodeError
@@ -31,8 +31,8 @@ from flushtracker.shape_log.shape_snapshot import ShapeKey
 logger = logging.getLogger(__name__)
 _log = RateLimitedLog(logger)
 
-ANSWER_S: Final = 0.0008
-"""The loop's time for the answer of one woken client."""
+_REST: Final = 0.25
+"""The part of the time that it takes to answer all woken clients, in which the loop has nothing of the tail to do."""
 
 _POLL_S: Final = 0.5
 _BEGIN_AGAIN_S: Final = 1.0
@@ -41,6 +41,9 @@ _MOST_CALLS: Final = 20
 """The bounds of a batch: the bytes of its events, and the calls for records."""
 _EVENTS_A_TURN: Final = 500
 """Events that are processed in one turn of the event loop."""
+
+
+Wake: TypeAlias = Callable[[Collection[str], Callable[[], None]], object]
 
 
 @dataclass(slots=True)
@@ -57,13 +60,13 @@ class _Batch:
 class TailReader:
     """Reads into ``tails``, and calls ``wake`` with the ids of the shapes that have got transactions.
 
-    ``wake`` returns how many clients it has woken. It and ``tails`` are called on the event loop alone.
+    ``wake`` calls its second argument once all clients are woken. It and ``tails`` are called on the event loop alone.
 
     Raises:
         ConfigError: the client rejects its options.
     """
 
-    def __init__(self, config: TailConfig, tails: Tails, wake: Callable[[Collection[str]], int]) -> None:
+    def __init__(self, config: TailConfig, tails: Tails, wake: Wake) -> None:
         topics = Topics("", "", "", config.shape_changes)
         kafka = KafkaConfig(config.bootstrap_servers, topics, config.options)
         self._topic = TopicTail(kafka, config.shape_changes)
@@ -192,7 +195,11 @@ class TailReader:
             if end < len(batch.events):
                 self._loop.call_soon(self._process, batch, end)
                 return
-            woken = self._wake(batch.changed) if batch.changed else 0
+            began_s = self._loop.time()
+            if batch.changed:
+                self._wake(batch.changed, lambda: self._note_processed(began_s))
+            else:
+                self._note_processed(began_s)
         except BaseException:
             # What is half done is not known to be right.
             self._tails.forget_all()
@@ -201,7 +208,11 @@ class TailReader:
             raise
         if batch.oldest_ms is not None:
             self.lag_ms = max(now_ms() - batch.oldest_ms, 0)
-        self._pause_s = ANSWER_S * woken
+
+    def _note_processed(self, began_s: float) -> None:
+        """All clients that were woken since then are answered, or nearly so."""
+        if self._loop is not None:
+            self._pause_s = _REST * (self._loop.time() - began_s)
         self._processed.set()
 
     def _has_changed(self, key: ShapeKey, event: ChangeColumns | None) -> bool:

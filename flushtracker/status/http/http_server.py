@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from email.utils import formatdate
+from functools import lru_cache
 from ipaddress import ip_address
 from threading import Thread
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -191,6 +192,7 @@ def _is_loopback(host: str) -> bool:
     return _is_address(host) and ip_address(host).is_loopback
 
 
+@lru_cache(maxsize=64)
 def _is_address(host: str) -> bool:
     with suppress(ValueError):
         return bool(ip_address(host))
