@@ -123,11 +123,12 @@ else
 	$(BIN)/python -m tests.bench --json data/bench.json $(ONLY)
 endif
 
-bench-long: java $(READY) jars brokerjars s3jars s3server warmup ## run the benchmarks that take long: latency, capture, snapshots, the whole loop
+bench-long: java $(READY) jars brokerjars s3jars s3server warmup ## run the benchmarks that take long: latency, capture, snapshots, the whole loop, the tail
 	$(BIN)/python -m tests.bench --long --json data/bench_long.json
 	$(BIN)/python -m tests.bench.bench_capture
 	$(BIN)/python -m tests.bench.bench_snapshot
 	$(BIN)/python -m tests.bench.bench_loop --rates 300 1000 0
+	$(BIN)/python -m tests.bench.bench_tail
 
 check: $(READY) ## run ruff and mypy, in their strict settings
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ from typing import Any, Final
 from tests.bench import (
     beam,
     cluster,
+    fan_out,
     latency,
     lifetime,
     loop_memory,
@@ -43,6 +44,7 @@ JOB_BENCHES: Final[Mapping[str, Bench]] = {
 
 LONG_BENCHES: Final[Mapping[str, Bench]] = {
     "cluster": cluster.tables,
+    "fan_out": fan_out.tables,
     "latency": latency.tables,
     "serving": serving.tables,
     "lifetime": lifetime.tables,

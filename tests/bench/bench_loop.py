@@ -1,11 +1,10 @@
-"""How long a commit takes through the whole loop: until its rows can be read, an HTTP client has it, it is confirmed.
+"""How long a commit takes through the whole loop: until its rows can be read, and until it is confirmed.
 
 ``python -m tests.bench.bench_loop [--rates N …] [--seconds N]`` runs the parts of ``flushtracker demo`` with pgbench's
 TPC-B at each rate in turn, scale 10, four clients, prepared statements, without waiting for the disk; a shape for each
-of the four tables, and every flush at once. A transaction has four changes. An HTTP client of ``history``, which has a
-row of each transaction, waits for changes as Electric's does. Rate 0 is as fast as it goes. ``held`` is the WAL that
-the slot keeps: the median of the first half, and of the second. A rate that is not sustained has latencies and WAL that
-grow to the end. All parts share this machine's cores.
+of the four tables, and every flush at once. A transaction has four changes. Rate 0 is as fast as it goes. ``held`` is
+the WAL that the slot keeps: the median of the first half, and of the second. A rate that is not sustained has latencies
+and WAL that grow to the end. All parts share this machine's cores.
 
 It ends: with the table, whose lines are also printed as they are measured, or with an error that says what has not
 happened in time. On a machine that does nothing else, the start and the first warm-up take two to three minutes, and
@@ -13,19 +12,17 @@ each rate a minute more than its ``--seconds``; at most it takes ten minutes mor
 """
 
 import argparse
-import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from statistics import median, quantiles
-from threading import Thread
 from urllib.request import urlopen
 
 from flushtracker.delta.storage import query_rows
@@ -50,8 +47,8 @@ _CHANGED = (
     ('acks: "500 ms"', 'acks: "100 ms"'),
 )
 """In the demo's configuration."""
-_SHAPES = "".join(["shapes:\n", *(f"  - {{id: {t}, table: public.pgbench_{t}, snapshot: false}}\n" for t in _TABLES)])
-_SQL = (
+SHAPES = [f"{{id: {table}, table: public.pgbench_{table}, snapshot: false}}\n" for table in _TABLES]
+SQL = (
     """
     CREATE TABLE pgbench_branches (bid int PRIMARY KEY, bbalance int, filler char(88));
     CREATE TABLE pgbench_tellers (tid int PRIMARY KEY, bid int, tbalance int, filler char(84));
@@ -75,34 +72,6 @@ FROM pg_replication_slots WHERE slot_name = 'shapes'
 """
 
 
-class HttpClient(Thread):
-    """Follows ``history`` by long polling, and keeps when it got each transaction."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(daemon=True)
-        self._url = f"{url}?shape=history"
-        self.got_s: dict[int, float] = {}
-        self.stopped = False
-
-    def run(self) -> None:
-        """Follow until it is stopped."""
-        place = "offset=now"
-        while not self.stopped:
-            try:
-                with urlopen(f"{self._url}&{place}", timeout=60) as answer:  # noqa: S310  our own
-                    messages, at_s, headers = json.load(answer), time.time(), answer.headers
-            except OSError:
-                # The server starts, or the client must begin again.
-                place = "offset=now"
-                time.sleep(1)
-                continue
-            place = f"offset={headers['electric-offset']}&handle={headers['electric-handle']}"
-            place += "&live=true" if "electric-up-to-date" in headers else ""
-            for message in messages:
-                if "lsn" in message["headers"]:
-                    self.got_s.setdefault(int(message["headers"]["lsn"]), at_s)
-
-
 class Latencies:
     """Polls the log and the slot; a commit's latencies are those of the first poll that sees it."""
 
@@ -111,7 +80,6 @@ class Latencies:
         self._connection = connection
         self.last = last
         self._unconfirmed: list[tuple[int, float]] = []
-        self.committed_s: dict[int, float] = {}
         self.readable_s: list[float] = []
         self.confirmed_s: list[float] = []
         self.held_bytes: list[int] = []
@@ -126,7 +94,6 @@ class Latencies:
             self.last = row["tx_offset"]
             self.readable_s.append(seen - committed_at.timestamp())
             self._unconfirmed.append((row["tx_offset"], committed_at.timestamp()))
-            self.committed_s[row["tx_offset"]] = committed_at.timestamp()
         ((text, held_bytes),) = rows(self._connection, _SLOT)
         self.held_bytes.append(held_bytes)
         seen, confirmed = time.time(), parse_lsn(text)
@@ -145,32 +112,35 @@ def main() -> int:
         Path(folder).chmod(0o755)  # The server runs as another user.
         conf = Path(folder) / "conf"
         conf.mkdir()
-        configure(conf, _SHAPES, _SQL)
+        configure(conf, SHAPES, SQL)
         found: list[list[str]] = []
         with Demo(Path(folder) / "demo", _say) as demo:
             demo.stop_workload()
             wait_for_start(demo, "history")
             # Spark's code becomes fast.
             if all("nan s" in _measure(demo, 300, arguments.warm_up) for _ in range(_WARM_UPS)):
-                raise TimeoutError(f"no commit was read, confirmed and at a client in {_WARM_UPS} warm-ups")
+                raise TimeoutError(f"no commit was read and confirmed in {_WARM_UPS} warm-ups")
             for rate in arguments.rates:
                 _measure(demo, rate or 1_000, arguments.warm_up)
                 found.append(_measure(demo, rate, arguments.seconds))
-    latencies = [cell for name in ("readable", "HTTP client", "confirmed") for cell in (f"{name} p50", "p99")]
+    latencies = [cell for name in ("readable", "confirmed") for cell in (f"{name} p50", "p99")]
     header = ["transactions/s", "reached", *latencies, "held", "held later"]
-    sys.stdout.write(f"{Table('commit to readable, to an HTTP client, and to confirmed', header, found)}\n")
+    sys.stdout.write(f"{Table('commit to readable, and to confirmed', header, found)}\n")
     return 0
 
 
-def configure(conf: Path, shapes: str, sql: tuple[str, ...]) -> None:
+def configure(conf: Path, shapes: Iterable[str], sql: tuple[str, ...]) -> None:
     """Let the demo have other tables and shapes, and write sooner; its configuration is then in ``conf``."""
     texts = {path.name: path.read_text() for path in services._CONF.glob("*.yaml")}
     for old, new in _CHANGED:
         if not any(old in text for text in texts.values()):
             raise ValueError(f"the demo's configuration has no {old}")
         texts = {name: text.replace(old, new) for name, text in texts.items()}
-    for name, text in (texts | {"shapes.yaml": shapes}).items():
+    for name, text in texts.items():
         (conf / name).write_text(text)
+    (conf / services._SHAPES).mkdir()
+    for number, shape in enumerate(shapes):
+        (conf / services._SHAPES / f"{number}.yaml").write_text(shape)
     services._CONF = conf  # type: ignore[misc]  # final, but for this program
     services.TABLES = sql  # type: ignore[assignment,attr-defined]
 
@@ -181,7 +151,7 @@ def wait_for_start(demo: Demo, shape: str, timeout_s: float = _START_S) -> None:
     while not (
         demo.check_startup(has_ack=True)
         and Path(demo.log).is_dir()
-        and _answers(f"{demo.shapes_url}?shape={shape}&offset=now")
+        and answers(f"{demo.shapes_url}?shape={shape}&offset=now")
     ):
         demo.raise_failure()
         if time.monotonic() > deadline_s:
@@ -189,7 +159,7 @@ def wait_for_start(demo: Demo, shape: str, timeout_s: float = _START_S) -> None:
         time.sleep(1)
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
     try:
         with urlopen(url, timeout=30) as answer:  # noqa: S310  our own
             return bool(answer.status == 200)
@@ -209,8 +179,6 @@ def _measure(demo: Demo, rate: int, seconds: float) -> list[str]:
         latencies = Latencies(demo.log, connection, latencies.last)
         limit = [f"--rate={rate}"] if rate else []
         command = ["--client=4", "--protocol=prepared", "--no-vacuum", f"--time={seconds:.0f}", *limit]
-        client = HttpClient(demo.shapes_url)
-        client.start()
         with pgbench(options, *command) as workload:
             deadline_s = time.monotonic() + seconds + _GRACE_S
             while workload.poll() is None:
@@ -221,12 +189,10 @@ def _measure(demo: Demo, rate: int, seconds: float) -> list[str]:
                     raise TimeoutError(f"pgbench has not ended {_GRACE_S:.0f} s after its {seconds:.0f} s")
                 time.sleep(_STEP_S)
             done = re.search(r"actually processed: (\d+)", workload.stdout.read() if workload.stdout else "")
-    client.stopped = True
     if done is None:
         raise OSError(f"pgbench has ended with {workload.returncode}, and says nothing of transactions")
-    seen_s = [at_s - latencies.committed_s[tx] for tx, at_s in client.got_s.items() if tx in latencies.committed_s]
     cells = [f"{rate:,}" if rate else "as it goes", f"{int(done[1]) / seconds:,.0f}"]
-    for found in (latencies.readable_s, seen_s, latencies.confirmed_s):
+    for found in (latencies.readable_s, latencies.confirmed_s):
         cuts = quantiles(found, n=100) if len(found) > 1 else [float("nan")] * 99
         cells += [f"{cuts[49]:.2f} s", f"{cuts[98]:.2f} s"]
     half = len(latencies.held_bytes) // 2

@@ -47,13 +47,13 @@ Sample = Mapping[tuple[str, str], float]
 def tables(*, quick: bool = False) -> Iterator[Table]:
     """One table; ``quick`` is not for benches with Spark."""
     assert not quick
-    entries = [f"  - {{id: s{n}, table: public.accounts, where: shape = {n}, snapshot: false}}" for n in range(_SHAPES)]
+    shapes = [f"{{id: s{n}, table: public.accounts, where: shape = {n}, snapshot: false}}\n" for n in range(_SHAPES)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)  # The server runs as another user.
         (folder / "conf").mkdir()
         (folder / "load.sql").write_text(_SCRIPT)
-        bench_loop.configure(folder / "conf", "\n".join(["shapes:", *entries]), _SQL)
+        bench_loop.configure(folder / "conf", shapes, _SQL)
         with Demo(folder / "demo", say) as demo:
             demo.stop_workload()
             bench_loop.wait_for_start(demo, f"s{_SHAPES - 1}", _START_S)

@@ -31,7 +31,7 @@ from tests.bench.reads import append_rows
 from tests.support.caching_proxy import PROXIES, follow, has_proxy, served_behind
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 
-_CLIENTS_AT_ONCE: Final = 200
+CLIENTS_AT_ONCE: Final = 200
 _OTHER_FILES: Final = 1_100
 """Open files of a process with so many connections besides these."""
 
@@ -71,15 +71,15 @@ def _line(names: list[str], header: list[str], measure: Callable[..., list[str]]
     return line + [""] * (len(header) - len(line))
 
 
-class _Process:
-    """``flushtracker serve`` on the first core."""
+class ServerProcess:
+    """``flushtracker serve`` on the first core; ``more`` is the rest of its configuration."""
 
-    def __init__(self, folder: Path, log: str, clients: int) -> None:
-        self.port, self._status = free_port(), free_port()
+    def __init__(self, folder: Path, log: str, clients: int, more: str = "") -> None:
+        self.port, self.status_port = free_port(), free_port()
         config = folder / "serve.yaml"
         config.write_text(
-            f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\nstatus: {{listen: "127.0.0.1:{self._status}"}}\n'
-            f'http: {{listen: "127.0.0.1:{self.port}", connections: {clients + 10}}}\n'
+            f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\nstatus: {{listen: "127.0.0.1:{self.status_port}"}}\n'
+            f'http: {{listen: "127.0.0.1:{self.port}", connections: {clients + 10}}}\n{more}'
         )
         command = ["taskset", "-c", "0", sys.executable, "-m", "flushtracker", "serve", "--config", str(config)]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -110,7 +110,7 @@ class _Process:
 
     def waiting(self) -> int:
         """Clients that wait for a change."""
-        with closing(http.client.HTTPConnection("127.0.0.1", self._status, timeout=_CONNECT_S)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.status_port, timeout=_CONNECT_S)) as connection:
             connection.request("GET", "/metrics")
             found = re.search(
                 r"^flushtracker_serve_waiting_clients\S* (\S+)$", connection.getresponse().read().decode(), re.M
@@ -133,14 +133,14 @@ class _Process:
 
 
 @contextmanager
-def _serving(rows: int, clients: int = 10) -> Iterator[tuple[_Process, str]]:
+def _serving(rows: int, clients: int = 10) -> Iterator[tuple[ServerProcess, str]]:
     with tempfile.TemporaryDirectory() as folder:
         log = str(Path(folder) / "log")
         create_shape_log(log)
         append_rows(log, rows)
         entry = ShapeEntry(SOURCE, ShapeDefinition("users", ("public", "users")), 0, LogOffset(0, 0))
         RegistryTable(f"{log}_shapes", create=True).append([entry.to_json()], datetime.now(timezone.utc))
-        process = _Process(Path(folder), log, clients)
+        process = ServerProcess(Path(folder), log, clients)
         try:
             yield process, log
         finally:
@@ -167,7 +167,7 @@ def _initial(rows: int) -> list[str]:
 
 
 def _waiting(count: int, settled_s: float) -> list[str]:
-    _require_files(count)
+    require_files(count)
     with _serving(10, count) as (server, log):
         _, headers, _, _ = server.get("/v1/shape?shape=users&offset=-1")
         query = f"offset={headers['electric-offset']}&handle={headers['electric-handle']}&live=true"
@@ -176,14 +176,14 @@ def _waiting(count: int, settled_s: float) -> list[str]:
 
 
 def _proxied(proxy: str, clients: int, changes: int) -> list[str]:
-    _require_files(clients)
+    require_files(clients)
     with served_behind(proxy) as proxied:
         found = asyncio.run(follow(proxied, clients, changes))
     asked, times = zip(*found, strict=True)
     return [f"{median(asked):.0f}", f"{max(asked)}", f"{median(times):.2f}"]
 
 
-def _require_files(connections: int) -> None:
+def require_files(connections: int) -> None:
     """Let this process and those that it starts open as many files; raises ``OSError``."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < connections + _OTHER_FILES:
@@ -194,7 +194,7 @@ def _require_files(connections: int) -> None:
 class _Clients:
     """So many that wait for the same change, each on a connection of its own."""
 
-    def __init__(self, server: _Process, log: str, request: bytes, count: int) -> None:
+    def __init__(self, server: ServerProcess, log: str, request: bytes, count: int) -> None:
         self._server, self._log, self._request, self._count = server, log, request, count
         self._answered_s: list[float] = []
 
@@ -223,7 +223,7 @@ class _Clients:
         tasks = []
         for number in range(self._count):
             tasks.append(asyncio.create_task(self._client(number)))
-            if number % _CLIENTS_AT_ONCE == 0:
+            if number % CLIENTS_AT_ONCE == 0:
                 await asyncio.sleep(0.1)
         await self._until(self._server.waiting, self._count * 99 // 100, tasks, _CONNECT_S, "wait")
         return tasks
