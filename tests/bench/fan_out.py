@@ -160,7 +160,10 @@ def _staged(clients: int = 10) -> Iterator[_Stage]:
         folder = Path(name)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         admin.create_topics([NewTopic(_TOPIC, 2, 1)])[_TOPIC].result(60)
-        yield _Stage(folder, broker.bootstrap_servers, users_log(folder), clients)
+        log = users_log(folder)
+        # A client is linked to the tail if the log has what the first event follows.
+        append(log, _rows(-1))
+        yield _Stage(folder, broker.bootstrap_servers, log, clients)
 
 
 class _Latencies:
