@@ -287,7 +287,7 @@ def test_follower_reads_no_rows_again_for_a_cut(log: str, monkeypatch: pytest.Mo
         folds.append(shape.shape_id)
         return joined_shape_rows(table, shape)
 
-    monkeypatch.setattr("flushtracker.shape_log.table.reader.shape_rows", counted)
+    monkeypatch.setattr("flushtracker.shape_log.table.reader.joined_shape_rows", counted)
     note(log, 35)
     assert reader.has_changed()
     assert reader.read_rows("users", before=first) is first
