@@ -42,7 +42,7 @@ def record_of(event: Event) -> Record:
         case FragmentEvent():
             return Record(FRAGMENTS, fragment_key(event.source), event.to_json())
         case ShapeChangesEvent():
-            return Record(SHAPE_CHANGES, shape_key(event.source, event.shape_id), event.to_json())
+            return Record(SHAPE_CHANGES, shape_record_key(event.source, event.shape_id), event.to_json())
         case SnapshotEvent():
             return Record(SNAPSHOTS, _compound_key(event.source, event.shape_id), event.to_json())
         case FlushNotification():
@@ -88,7 +88,7 @@ def fragment_key(source: str) -> str:
     return source
 
 
-def shape_key(source: str, shape_id: str) -> str:
+def shape_record_key(source: str, shape_id: str) -> str:
     """The key of all changes of a shape, and of no other shape's."""
     return _compound_key(source, shape_id)
 

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from flushtracker.config.serve_config import TailConfig
 from flushtracker.errors import BrokerError, DecodeError
-from flushtracker.events.records import shape_key
+from flushtracker.events.records import shape_record_key
 from flushtracker.events.topic_rules import Topics
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_tail import AT_ONCE, TailRecord, TopicTail
@@ -140,7 +140,7 @@ class TailReader:
     def _add(self, records: list[TailRecord], batch: _Batch) -> None:
         asked = self._tails.asked
         if asked is not self._asked:
-            self._asked, self._keys = asked, {shape_key(*key).encode(): key for key in asked}
+            self._asked, self._keys = asked, {shape_record_key(*key).encode(): key for key in asked}
         self.records += len(records)
         for record in records:
             key = self._keys.get(record.key())

@@ -11,7 +11,7 @@ import pytest
 
 from flushtracker.config.serve_config import TailConfig
 from flushtracker.errors import BrokerError
-from flushtracker.events.records import shape_key
+from flushtracker.events.records import shape_record_key
 from flushtracker.events.stream_events import ShapeChangesEvent
 from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.tail import tail_reader
@@ -20,7 +20,7 @@ from tests.support.shape_log_rows import SOURCE
 from tests.support.tail_reading import TailReading, until, whole_transaction
 from tests.support.waiting import wait_until
 
-OTHER: Final = shape_key(SOURCE, "other").encode()
+OTHER: Final = shape_record_key(SOURCE, "other").encode()
 CONFIG: Final = TailConfig("kafka:9092", "shape_changes")
 
 
@@ -30,7 +30,7 @@ class PlayedRecord:
     def __init__(self, value: ShapeChangesEvent | bytes | None, key: bytes | None = None) -> None:
         self._value = value.to_json().encode() if isinstance(value, ShapeChangesEvent) else value
         shape_id = value.shape_id if isinstance(value, ShapeChangesEvent) else "users"
-        self._key = shape_key(SOURCE, shape_id).encode() if key is None else key
+        self._key = shape_record_key(SOURCE, shape_id).encode() if key is None else key
 
     def key(self) -> bytes:
         return self._key
@@ -95,7 +95,7 @@ def chain(count: int, shape_id: str = "users") -> list[PlayedRecord]:
 async def test_shapes_that_nobody_asks_for_are_skipped_by_their_key(reading: TailReading, topic: PlayedTopic) -> None:
     """Their value is not even parsed; nor is that of a key that names no shape."""
     unread = [
-        PlayedRecord(b"{", shape_key(SOURCE, "other").encode()),
+        PlayedRecord(b"{", shape_record_key(SOURCE, "other").encode()),
         PlayedRecord(b"{", b"\xff{"),
         PlayedRecord(None, b""),
     ]
@@ -139,7 +139,7 @@ async def test_event_that_cannot_be_read_drops_its_shape(
 ) -> None:
     """The log serves what it has. Other shapes keep theirs, and the next event begins the tail again."""
     reading.tails.ask((SOURCE, "other"), 0)
-    topic.parts += [[*chain(2), *chain(1, "other")], [PlayedRecord(value, shape_key(SOURCE, "users").encode())]]
+    topic.parts += [[*chain(2), *chain(1, "other")], [PlayedRecord(value, shape_record_key(SOURCE, "users").encode())]]
     reading.reader.start()
     await until(lambda: reading.reader.records == 4, "all are read")
     await reading.until_has()
