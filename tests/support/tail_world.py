@@ -20,8 +20,8 @@ from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from tests.support.shape_log_rows import SOURCE
 from tests.support.tail_source import LARGE, SHAPES, TailSource, Transaction
 
-_MEMORY_BYTES: Final = 30_000
-_PAGE_BYTES: Final = 6_000
+_MEMORY_BYTES: Final = 15_000
+_PAGE_BYTES: Final = 3_000
 _CHECKED: Final = 5
 """The steps between checks of the invariants, which take longer than a step."""
 

@@ -13,7 +13,7 @@ from tests.support.mutated import mutated
 from tests.support.seeds import first_seed, seeds
 from tests.support.tail_world import TailWorld
 
-_HISTORIES: Final = 100
+_HISTORIES: Final = 200
 _STEPS: Final = 400
 _MOST_HISTORIES: Final = 300
 """Until a fault is found."""
