@@ -4,6 +4,7 @@ import asyncio
 import random
 import re
 import threading
+from collections.abc import Container
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,7 +16,7 @@ from flushtracker.config.serve_config import TailConfig, load_serve_config
 from flushtracker.errors import ConfigError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry, TableEntry
-from flushtracker.serve.definitions import Definitions
+from flushtracker.serve.definitions import Definitions, Target
 from flushtracker.serve.handle import ClientOffset, Handle, next_handle
 from flushtracker.serve.http_answers import preflight_headers
 from flushtracker.serve.query_string import parse_query
@@ -27,6 +28,7 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.shapes.type_binding import TypeBinding
 from flushtracker.shapes.where import Where, parse_where
+from flushtracker.wal.changes import TableName
 from tests.support.key_bindings import ID_KEY
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_client import Server, serving
@@ -547,14 +549,14 @@ async def _nothing() -> None:
 
 async def test_known_definition_waits_for_no_other(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a condition is being read, known ones are answered; too many that are not get a 503."""
-    let, of = threading.Event(), Definitions.shape_id
+    let, of = threading.Event(), Definitions.target
 
-    def slow(self: Definitions, asked: RequestedDefinition) -> str | None:
+    def slow(self: Definitions, asked: RequestedDefinition, on_demand: Container[TableName]) -> Target | None:
         if asked.where != "price > 100":
             let.wait(30)
-        return of(self, asked)
+        return of(self, asked, on_demand)
 
-    monkeypatch.setattr(Definitions, "shape_id", slow)
+    monkeypatch.setattr(Definitions, "target", slow)
     async with serving(log) as server:
         query = {"table": "users", "where": "price > 100", "offset": "-1"}
         flights = server.served.parts.definition_flights
