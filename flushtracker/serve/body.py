@@ -5,7 +5,7 @@ process ends.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -100,14 +100,15 @@ class Page:
     """The version of the shape log that ends here."""
 
 
-def stored(data: bytes) -> Body:
-    """A body of its own: a small one in memory, another one in a file. Raises ``SinkError``."""
+def stored(data: bytes, large: Callable[[], PageFile] = PageFile) -> Body:
+    """A small body in memory, another one at the end of the file that ``large`` returns. Raises ``SinkError``."""
     if len(data) <= SMALL_BYTES:
         return Body.of(data)
-    file = PageFile()
+    file = large()
+    body = Body(b"", file, file.length, len(data))
     file.append(data)
     file.flush()
-    return Body(b"", file, 0, len(data))
+    return body
 
 
 def join(messages: Sequence[bytes]) -> bytes:

@@ -18,6 +18,7 @@ from flushtracker.serve.on_demand.selection import Selection
 from flushtracker.serve.refusals import BadRequestError, RefusalError
 from flushtracker.serve.shape_request import RequestedDefinition
 from flushtracker.shapes.bound_relation import relation_of
+from flushtracker.shapes.shape_schema import shape_key
 from flushtracker.shapes.table_binding import TableBinding
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.wal.changes import Relation, TableName
@@ -152,7 +153,7 @@ def _id(entry: ShapeEntry) -> tuple[str, str]:
 
 
 def _key(entry: ShapeEntry, table: TableBinding | None) -> tuple[str, ...]:
-    return entry.definition.primary_key or (() if table is None else table.key)
+    return (entry.definition.primary_key or ()) if table is None else shape_key(entry.definition, table)
 
 
 def _parsed(where: str | None, schema: str | None = None) -> Where | None:

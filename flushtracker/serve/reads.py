@@ -13,7 +13,7 @@ from typing import Final
 from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import ConfigError, FlushtrackerError, PositionError, SinkError
 from flushtracker.events.registry import Registry
-from flushtracker.serve.body import PAGE_BYTES, SMALL_BYTES, Body, Page, PageFile, join
+from flushtracker.serve.body import PAGE_BYTES, Page, PageFile, join, stored
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.joined_transactions import joined_transactions
 from flushtracker.serve.messages import SEPARATOR, TransactionMessages, row_messages, transactions
@@ -263,27 +263,19 @@ class _LogPages:
     def cut(self) -> list[Page]:
         """The pages of a log that continues."""
         self._flush()
-        self._finish()
         return self._pages
 
     def end(self, tx: int, version: int) -> list[Page]:
         """The pages of a log that ends, in a version of the table, with the transaction ``tx``."""
         self._tx = max(tx, self._tx)
         self._flush(is_end=True, version=version)
-        self._finish()
         return self._pages
 
     def _flush(self, *, is_end: bool = False, version: int = -1) -> None:
-        data = join(self._held)
-        if len(data) <= SMALL_BYTES:
-            body = Body.of(data)
-        else:
-            self._file = self._file or PageFile()
-            body = Body(b"", self._file, self._file.length, len(data))
-            self._file.append(data)
+        body = stored(join(self._held), self._shared_file)
         self._pages.append(Page(body, self._tx, 0, is_end, version))
         self._held, self._size = [], 0
 
-    def _finish(self) -> None:
-        if self._file is not None:
-            self._file.flush()
+    def _shared_file(self) -> PageFile:
+        self._file = self._file or PageFile()
+        return self._file

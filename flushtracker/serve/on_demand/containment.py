@@ -16,6 +16,7 @@ from flushtracker.events.registry_events import BEGUN_AGAIN, ShapeEntry
 from flushtracker.serve.on_demand.selection import Parent, Selection
 from flushtracker.serve.refusals import BadRequestError, RefusalError
 from flushtracker.shapes.bound_relation import relation_of
+from flushtracker.shapes.shape_schema import shape_key
 from flushtracker.shapes.table_binding import Filter, TableBinding, dotted, unkept_reason
 from flushtracker.shapes.where import Where, parse_where
 from flushtracker.shapes.where.canonical import Form
@@ -78,7 +79,7 @@ def _parents(asked: AskedDefinition, shapes: Iterable[Known]) -> Iterator[tuple[
 def _has_columns(asked: AskedDefinition, entry: ShapeEntry, table: TableBinding) -> bool:
     if entry.definition.columns is None:
         return True
-    has = {*entry.definition.columns, *_key(entry, table)}
+    has = {*entry.definition.columns, *shape_key(entry.definition, table)}
     read = frozenset[str]() if asked.where is None else asked.where.columns
     return asked.columns is not None and asked.columns | read <= has
 
@@ -91,12 +92,9 @@ def _parts(where: Where | None, table: TableBinding) -> frozenset[Form]:
     return frozenset(form[1:]) if form[0] == "AND" else frozenset([form])
 
 
-def _key(entry: ShapeEntry, table: TableBinding) -> tuple[str, ...]:
-    return entry.definition.primary_key or table.key
-
-
 def _selection(asked: AskedDefinition, parent: Parent) -> Selection:
-    entry, table, where = parent.entry, parent.table, asked.where
+    table, where = parent.table, asked.where
+    key = shape_key(parent.entry.definition, table)
     names = [column.name for column in table.columns]
     missing = sorted((asked.columns or frozenset()) - set(names))
     if missing:
@@ -107,10 +105,10 @@ def _selection(asked: AskedDefinition, parent: Parent) -> Selection:
         raise BadRequestError(str(error)) from error
     if where is not None:
         read = Filter(where.columns, where.case_mappings)
-        if reason := unkept_reason((), table, table, _key(entry, table), read):
+        if reason := unkept_reason((), table, table, key, read):
             raise BadRequestError(reason)
     # The columns always include the key, whether or not it is named.
-    chosen = None if asked.columns is None else asked.columns.union(_key(entry, table))
+    chosen = None if asked.columns is None else asked.columns.union(key)
     form = None if where is None else where.canonical(relation_of(table))
     return Selection.of(parent, form, matches, chosen, asked.replica)
 

@@ -24,17 +24,11 @@ class Parent:
     def is_still(self, found: FoundShape) -> bool:
         """Whether a shape is this one, with the same definition, columns and types: another may contain less."""
         entry, table = found.entry, found.table
-        if (
-            entry is None
-            or table is None
-            or (entry.source, entry.definition)
-            != (
-                self.entry.source,
-                self.entry.definition,
-            )
-        ):
+        if entry is None or table is None:
             return False
-        return (table.columns, table.types, table.key) == (self.table.columns, self.table.types, self.table.key)
+        is_shape = (entry.source, entry.definition) == (self.entry.source, self.entry.definition)
+        mine = self.table
+        return is_shape and (table.columns, table.types, table.key) == (mine.columns, mine.types, mine.key)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -146,7 +146,7 @@ def test_each_copy_is_a_state_of_the_query_and_has_no_row_that_is_hidden(
     """
     for module in ("body", "reads", "state_rows"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 400)
-    monkeypatch.setattr("flushtracker.serve.reads.SMALL_BYTES", 150)
+    monkeypatch.setattr("flushtracker.serve.body.SMALL_BYTES", 150)
     world = _World(log, identity)
     asked = [world.definition() for _ in range(_DEFINITIONS)]
 

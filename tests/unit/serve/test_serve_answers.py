@@ -138,7 +138,7 @@ async def test_rows_and_log_come_in_pages_of_whole_transactions(log: str, monkey
     for module in (body, reads_module):
         monkeypatch.setattr(module, "PAGE_BYTES", 1_000)
     monkeypatch.setattr("flushtracker.serve.state_rows.PAGE_BYTES", 1_000)
-    monkeypatch.setattr(reads_module, "SMALL_BYTES", 300)
+    monkeypatch.setattr("flushtracker.serve.body.SMALL_BYTES", 300)
     append(log, inserts(10, *(f"k{n:03}" for n in range(100))))
     async with serving(log) as one, serving(log) as other:
         client, pages = Client(USERS), 0

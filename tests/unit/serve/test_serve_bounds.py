@@ -235,7 +235,7 @@ async def test_files_of_dropped_reads_are_gone_at_once(log: str, monkeypatch: py
     Without the collector of cycles, which runs when it likes, and until then the disk has them all.
     """
     monkeypatch.setattr("flushtracker.serve.cache.MAX_CACHED_FILES", 2)
-    monkeypatch.setattr("flushtracker.serve.reads.SMALL_BYTES", 10)
+    monkeypatch.setattr("flushtracker.serve.body.SMALL_BYTES", 10)
     monkeypatch.setattr("flushtracker.serve.body.PAGE_BYTES", 100)
     monkeypatch.setattr("flushtracker.serve.state_rows.PAGE_BYTES", 100)
     shapes = [replace(shape_entry(f"s{n}")) for n in range(20)]

@@ -121,7 +121,7 @@ async def test_change_that_a_look_finds_meanwhile_is_sent_at_once(
 async def test_events_use_files_that_are_limited(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client whose first part has no room gets a 503; the stream of one whose next part has none ends."""
     monkeypatch.setattr("flushtracker.serve.sent_files.MOST_FILES", 1)
-    monkeypatch.setattr("flushtracker.serve.reads.SMALL_BYTES", 10)
+    monkeypatch.setattr("flushtracker.serve.body.SMALL_BYTES", 10)
     async with serving(log) as server:
         poller, files = server.served.parts.poller, server.served.app.files
         client = Client({"shape": "users"})

@@ -223,7 +223,7 @@ def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
     """
     for module in ("body", "reads", "state_rows"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 400)
-    monkeypatch.setattr("flushtracker.serve.reads.SMALL_BYTES", 150)
+    monkeypatch.setattr("flushtracker.serve.body.SMALL_BYTES", 150)
     monkeypatch.setattr("flushtracker.serve.cache.MAX_CACHED_FILES", 4)
     seed = [*_LOGS].index(name)
     world = _World(str(tmp_path / "log"), _LOGS[name](seed), seed)
