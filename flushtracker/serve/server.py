@@ -214,5 +214,4 @@ def _connection_limit(wanted: int) -> int:
 
 
 def _url(config: HttpConfig, port: int) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.listen_host, config.listen_host)  # noqa: S104
-    return f"http://{HttpConfig(host, port).listen}/v1/shape"
+    return f"{StatusConfig(config.listen_host, port).own_url}/v1/shape"

@@ -42,8 +42,7 @@ class StatusServer:
 
     @property
     def url(self) -> str:
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._config.listen_host, self._config.listen_host)  # noqa: S104
-        return f"http://{StatusConfig(host, self.port).listen}/"
+        return f"{StatusConfig(self._config.listen_host, self.port).own_url}/"
 
 
 def serving(config: StatusConfig | None, read: Callable[[], ProgramStatus]) -> AbstractContextManager[object]:
