@@ -80,11 +80,20 @@ class GuardedProcess:
         self._guard.dismiss()
 
     def run_for(self, seconds: float) -> None:
-        """Let its process group run for a time, then suspend it (SIGSTOP) until the next call."""
+        """Let its process group run for a time, then suspend it until the next call."""
+        self.resume()
+        time.sleep(seconds)
+        self.suspend()
+
+    def suspend(self) -> None:
+        """Suspend its process group (SIGSTOP)."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Continue its process group (SIGCONT)."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGCONT)
-            time.sleep(seconds)
-            os.killpg(self._process.pid, signal.SIGSTOP)
 
     def _last_line(self) -> str:
         with self._log.open("rb") as log:

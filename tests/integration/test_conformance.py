@@ -46,7 +46,7 @@ def test_the_example_writer_keeps_every_rule(tmp_path: Path) -> None:
     """
     done = conformance(WRITER, tmp_path, "--power-loss", "--kills", "6", "--seeds", "1", "--timeout", "30", rows=ROWS)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.match(r"10 kills, [\d,]+ events, \d+ s, last seed 1\n", done.stdout)
+    assert re.match(r"11 kills, [\d,]+ events, \d+ s, last seed 1\n", done.stdout)
     rules = re.findall(r"^pass  (\w+)", done.stdout, re.MULTILINE)
     assert rules == [*RULES]
     assert "FAIL" not in done.stdout

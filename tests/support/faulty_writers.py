@@ -105,7 +105,6 @@ PLAIN: Final = (
         "durable",
         {_NOTED: "    notifier.flushed(*shape, ft.LogOffset.last_of(event.last_log_offset.tx_offset))"},
         also=frozenset({"whole"}),
-        kills=4,
     ),
     FaultyWriter(
         "it stores a resend again",

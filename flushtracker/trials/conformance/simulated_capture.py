@@ -165,6 +165,20 @@ class SimulatedCapture:
         for event in self._connections[self._any_source() if number is None else number].next_events():
             self._send(event)
 
+    def open_a_transaction(self, timeout_s: float) -> dict[Shape, LogOffset]:
+        """Send fragments until the writer has been sent items of a transaction, but not its commit.
+
+        Returns how far each shape was sent that transaction, once the brokers have it.
+        """
+        while True:
+            events = self._connections[self._any_source()].next_events()
+            for event in events:
+                self._send(event)
+            own = [event for event in events if event.items and event.writer == self._judge.writer]
+            if own and own[0].commit is None:
+                self._publisher.flush(timeout_s)
+                return {(event.source, event.shape_id): event.last_log_offset for event in own}
+
     def reconnect(self, number: int) -> None:
         """Reconnect at the confirmed LSN (the first transaction that is not completely notified) or a little
         before it.

@@ -1,8 +1,8 @@
 """``Trial``: plays capture and the operator for one writer, and reports everything to a judge.
 
-The first rounds send random changes, and each ends with a kill. After them come a start without new changes, snapshots
-that are ahead of the changes, a shape that begins again, a gap in one shape, and a removed shape. At the end everything
-must be notified and stored.
+The first rounds send random changes, and each ends with a kill. After them come a start without new changes, a
+transaction that stays open, snapshots that are ahead of the changes, a shape that begins again, a gap in one shape, and
+a removed shape. At the end everything must be notified and stored.
 """
 
 import time
@@ -23,6 +23,7 @@ _AFTER_A_GAP: Final = 40
 _AHEAD: Final = 3
 _BURST: Final = 100
 _SLOW_S: Final = 2.0
+_OPEN_S: Final = 5.0
 _SLICE_S: Final = (0.0005, 0.004)
 _STOPPED_S: Final = 0.006
 
@@ -74,6 +75,7 @@ class Trial:
                 self._kill()
                 self._start()
             self._check_start()
+            self._check_open_transaction()
             self._check_snapshots()
             self._check_resync()
             self._check_gap()
@@ -140,6 +142,17 @@ class Trial:
         self._kill()
         self._start()
         self._await("again", self._judge.not_notified_again)
+
+    def _check_open_transaction(self) -> None:
+        """Send a part of a transaction, and kill the writer some time later: it may notify that part, but not the rest.
+
+        A writer of whole transactions notifies nothing of it, so there is a limit to the wait.
+        """
+        sent, end_s = self._capture.open_a_transaction(self._timeout_s), time.monotonic() + _OPEN_S
+        while not self._judge.has_notified(sent) and time.monotonic() < end_s:
+            self._poll()
+        self._kill()
+        self._start()
 
     def _check_snapshots(self) -> None:
         """Take a torn snapshot, then one that contains changes which are sent later.

@@ -56,7 +56,7 @@ class Observer:
         self._read_shapes()
 
     def observe_for(self, seconds: float) -> None:
-        """Repeat :meth:`look` for this time, at least once."""
+        """Repeat :meth:`observe` for this time, at least once."""
         deadline = time.monotonic() + seconds
         self.observe()
         while (left_s := deadline - time.monotonic()) > 0 and not self._history.violations:
@@ -64,7 +64,7 @@ class Observer:
             self.observe()
 
     def await_progress(self, timeout_s: float) -> bool:
-        """Repeat :meth:`look` until the slot advances; returns whether it has, or a rule was violated."""
+        """Repeat :meth:`observe` until the slot advances; returns whether it has, or a rule was violated."""
         before = self._history.confirmed_lsn
 
         def has_advanced() -> bool:

@@ -1,13 +1,15 @@
 """``play``: one trial from a seed: a workload, kills at random times, and comparisons during pauses.
 
-Between the kills the observer reads the slot, the acks and the shapes. After some kills the workload pauses: then
-everything must be confirmed, and each shape must have the rows of its query.
+Between the kills the observer reads the slot, the acks and the shapes, and before them for a while in which the writers
+are suspended. After some kills the workload pauses: then everything must be confirmed, and each shape must have the
+rows of its query.
 """
 
 import os
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -48,6 +50,15 @@ class Programs:
         """Send SIGKILL to all processes of a program, and start it again at once."""
         self._running.pop(part).kill()
         self._start(part)
+
+    @contextmanager
+    def suspended(self, part: Part) -> Iterator[None]:
+        """Suspend all processes of a program within the block."""
+        self._running[part].suspend()
+        try:
+            yield
+        finally:
+            self._running[part].resume()
 
     def raise_failure(self) -> None:
         """Raise the error of a program that has exited on its own."""
@@ -96,6 +107,9 @@ def play(
     kills = 0
     while kills < plan.kills and not history.violations:
         with Workload(setup.connection, setup.name, history, lock, rng.randrange(1 << 30)) as workload:
+            # Nothing becomes durable now, so an ack of what is not is seen at any look.
+            with programs.suspended("writers"):
+                observer.observe_for(plan.longest_delay_s)
             for _ in range(min(_REST_EVERY, plan.kills - kills)):
                 _await_moment(plan, observer, history, rng)
                 if history.violations:
