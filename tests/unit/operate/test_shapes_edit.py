@@ -2,13 +2,16 @@
 
 import fcntl
 import io
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +40,9 @@ FILES: Final = {
 }
 LATE: Final = "# new\nid: late\ntable: public.late   # since today\ndepends_on: [users]\n"
 ALIASES = "&a0 [x, x], " + ", ".join(f"&a{n} [{', '.join([f'*a{n - 1}'] * 8)}]" for n in range(1, 12))
+
+_FORK_SERVER: Final = multiprocessing.get_context("forkserver")
+_FORK_SERVER.set_forkserver_preload([__name__])
 
 
 @pytest.fixture
@@ -70,10 +76,15 @@ class Registry:
 def registry(monkeypatch: pytest.MonkeyPatch) -> type[Registry]:
     """Has no live shapes, unless a test gives it some."""
     monkeypatch.setattr(Registry, "live_ids", ())
-    monkeypatch.setattr("flushtracker.operate.shapes.add_program.RegistryReader", Registry)
-    monkeypatch.setattr("flushtracker.operate.shapes.add_program.catalog_errors", lambda *_: [])
-    monkeypatch.setattr("flushtracker.operate.shapes.remove_program.RegistryReader", Registry)
+    replace_registry(monkeypatch)
     return Registry
+
+
+def replace_registry(patch: pytest.MonkeyPatch) -> None:
+    """For both commands."""
+    patch.setattr("flushtracker.operate.shapes.add_program.RegistryReader", Registry)
+    patch.setattr("flushtracker.operate.shapes.add_program.catalog_errors", lambda *_: [])
+    patch.setattr("flushtracker.operate.shapes.remove_program.RegistryReader", Registry)
 
 
 def run(shapes: Path, *arguments: str) -> int:
@@ -394,22 +405,27 @@ def test_a_command_waits_for_another_one_and_then_gives_up(
     os.close(other)
 
 
-def forked(command: Callable[[], int]) -> int:
-    """Start a command in a process of its own; returns its id."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        code = 99
-        try:
-            code = command()
-        finally:
-            os._exit(code)
-    return child
+def child(live_ids: tuple[frozenset[str], ...], kill_at: int, command: Callable[..., int], *arguments: object) -> None:
+    """In a process of its own: with such a registry, run a command; SIGKILL ends it at a step, unless that is 0."""
+    with pytest.MonkeyPatch.context() as patch:
+        replace_registry(patch)
+        Registry.live_ids = live_ids
+        if kill_at:
+            die_at(kill_at, Path(str(arguments[0])))
+        sys.exit(command(*arguments))
 
 
-def ended(child: int) -> int:
+def started(command: Callable[..., int], *arguments: object, kill_at: int = 0) -> ForkServerProcess:
+    """Start a command as a child of a process without threads: this one may have those of other tests' libraries."""
+    process = _FORK_SERVER.Process(target=child, args=(Registry.live_ids, kill_at, command, *arguments))
+    process.start()
+    return process
+
+
+def ended(process: ForkServerProcess) -> int | None:
     """The exit code, negative for a signal."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    process.join()
+    return process.exitcode
 
 
 def test_of_commands_at_once_none_undoes_another(shapes: Path, registry: type[Registry]) -> None:
@@ -420,14 +436,10 @@ def test_of_commands_at_once_none_undoes_another(shapes: Path, registry: type[Re
         (shapes.parent / f"n{shape_id}.yaml").write_text(f"id: n{shape_id}\ntable: public.t\n")
     registry.live_ids = (frozenset(many),)
     assert run(shapes, "remove-shape", "orders", "--yes") == 0
-    children = [forked(lambda each=each: remove(shapes, each)) for each in many]  # type: ignore[misc]
-    children += [
-        forked(lambda each=each: run(shapes, "add-shape", str(shapes.parent / f"n{each}.yaml")))  # type: ignore[misc]
-        for each in many
-    ]
-    children += [forked(lambda: run(shapes, "add-shape", str(shapes.parent / "ns0.yaml")))]
-    codes = sorted(map(ended, children))
-    assert codes == [0] * 12 + [2]
+    children = [started(remove, shapes, each) for each in many]
+    children += [started(run, shapes, "add-shape", str(shapes.parent / f"n{each}.yaml")) for each in (*many, "s0")]
+    codes = Counter(map(ended, children))
+    assert codes == {0: 12, 2: 1}
     found = read_shapes_file(shapes)
     assert {*found.ids} == {"users", "events", *(f"n{each}" for each in many)}
     assert (found.allow_removing, found.faults) == (6, ())
@@ -464,9 +476,7 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(shapes: Path, registry: type[R
         registry.live_ids = (frozenset({"orders"}),)
     before = read_files(shapes)
 
-    def edit() -> int:
-        return add(shapes, LATE) if command == "add" else remove(shapes, "orders")
-
+    edit, what = (add, LATE) if command == "add" else (remove, "orders")
     outcomes, step = set(), 0
     while True:
         step += 1
@@ -475,11 +485,7 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(shapes: Path, registry: type[R
         for path, content in before.items():
             path.write_bytes(content)
 
-        def killed() -> int:
-            die_at(step, shapes)  # noqa: B023  called at once
-            return edit()
-
-        code = ended(forked(killed))
+        code = ended(started(edit, shapes, what, kill_at=step))
         ids = frozenset(read_shapes_file(shapes).ids)
         assert read_shapes_file(shapes).faults == ()
         outcomes.add(ids)
@@ -487,7 +493,7 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(shapes: Path, registry: type[R
             assert code == 0
             break
         is_done = ids != {"users", "orders", "events"}
-        assert edit() == (2 if is_done else 0)
+        assert edit(shapes, what) == (2 if is_done else 0)
         assert not is_done or all(
             before[path] == read_files(shapes)[path] for path in before if "orders" not in path.name
         )
