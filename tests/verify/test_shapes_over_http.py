@@ -6,19 +6,15 @@ The client comes from the lock file of ``examples/shape_page``.
 import json
 import random
 import re
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
-from urllib.request import urlopen
 
 import pytest
 
@@ -30,11 +26,11 @@ from flushtracker.shape_log.table.retention import RetentionPolicy
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.trials.demo.services import Demo
-from flushtracker.trials.local.postgres import free_port
 from tests.support.browser import browser
 from tests.support.folded_log import EPOCH, dated
 from tests.support.key_bindings import ID_KEY
-from tests.support.processes import run_to_end
+from tests.support.killed_server import KilledServer
+from tests.support.node_folder import node_folder, page_server
 from tests.support.sample_registry import register, shape_entry
 from tests.support.seeds import every
 from tests.support.shape_log_rows import SOURCE, Row, append, commit, item
@@ -42,7 +38,6 @@ from tests.support.waiting import wait_until
 
 _ROOT: Final = Path(__file__).parents[2]
 _PAGE: Final = _ROOT / "examples" / "shape_page"
-_NODE: Final = _ROOT / "data" / "verify" / "node"
 _DEADLINE_S: Final = 300.0
 _KILLS: Final = 4
 _BETWEEN_KILLS_S: Final = 2.0
@@ -60,48 +55,7 @@ State = tuple[int, int]
 @pytest.fixture(scope="session")
 def node() -> Path:
     """A folder with the client, as the lock file has it."""
-    shutil.rmtree(_NODE, ignore_errors=True)
-    _NODE.mkdir(parents=True)
-    for name in ("package.json", "package-lock.json", "index.html"):
-        shutil.copy(_PAGE / name, _NODE / name)
-    shutil.copy(Path(__file__).with_name("follow_shape.mjs"), _NODE)
-    install = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries", "5"]
-    done = run_to_end(install, cwd=_NODE, timeout=_DEADLINE_S)
-    assert done.returncode == 0, done.stderr
-    return _NODE
-
-
-class _Server:
-    """``flushtracker serve`` of its own process, at an address that stays the same over kills."""
-
-    def __init__(self, folder: Path, log: Path) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}/v1/shape"
-        self._config = folder / f"serve_{self.port}.yaml"
-        self._config.write_text(
-            f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\n'
-            f'http: {{listen: "127.0.0.1:{self.port}", allow_origins: ["*"]}}\npoll: "200 ms"\n'
-        )
-        self._log = self._config.with_suffix(".log")
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "flushtracker", "serve", "--config", str(self._config)]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=_ROOT, stderr=log)
-
-    def has(self, shape: str) -> bool:
-        """Whether the shape can be read."""
-        try:
-            with urlopen(f"{self.url}?shape={shape}&offset=-1", timeout=60) as answer:  # noqa: S310  our own address
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+    return node_folder(_PAGE, Path(__file__).with_name("follow_shape.mjs"))
 
 
 class _Follower:
@@ -125,26 +79,6 @@ class _Follower:
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
-
-
-@contextmanager
-def page_server(folder: Path) -> Iterator[str]:
-    """Serves the files of a folder."""
-
-    class Handler(SimpleHTTPRequestHandler):
-        extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript"}  # noqa: RUF012
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder))) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def _steps(connection: Any, stop: Event) -> dict[int, State]:
@@ -220,7 +154,7 @@ def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: P
         add = [sys.executable, "-m", "flushtracker", "add-shape", "-", "--config", str(demo.config_file)]
         for shape in _SHAPES:
             subprocess.run([*add, "--timeout", "120"], input=shape.encode(), cwd=_ROOT, check=True, timeout=_DEADLINE_S)
-        servers = [_Server(postgres_folder, demo.log) for _ in range(2)]
+        servers = [KilledServer(postgres_folder, demo.log) for _ in range(2)]
         for server in servers:
             server.start()
         # A client stops if there is no such shape; the writers copy the registry a moment later than capture has it.
@@ -248,7 +182,7 @@ def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: P
 
 
 def _write_while_servers_are_killed(
-    demo: Demo, database: Any, servers: list[_Server], followers: list[_Follower], joined: list[_Follower]
+    demo: Demo, database: Any, servers: list[KilledServer], followers: list[_Follower], joined: list[_Follower]
 ) -> None:
     stop, left = Event(), dict[int, State]()
     writer = Thread(target=lambda: left.update(_steps(database, stop)))
@@ -299,7 +233,7 @@ def test_clients_follow_a_log_while_servers_are_killed(tmp_path: Path, node: Pat
     table = TableEntry(SOURCE, TableBinding(7, ("public", "users"), ID_KEY, columns))
     register(str(log), shape_entry(), table)
     append(str(log), _transaction(1, 1, begins=True))
-    servers = [_Server(tmp_path, log) for _ in range(2)]
+    servers = [KilledServer(tmp_path, log) for _ in range(2)]
     followers = list[_Follower]()
     try:
         for server in servers:

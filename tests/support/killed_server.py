@@ -1,0 +1,44 @@
+"""``flushtracker serve`` of its own process, at an address that stays the same over kills."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+from urllib.request import urlopen
+
+from flushtracker.trials.local.postgres import free_port
+
+_ROOT: Final = Path(__file__).parents[2]
+
+
+class KilledServer:
+    """A server of the log; ``more`` is added to its configuration."""
+
+    def __init__(self, folder: Path, log: Path, more: str = "") -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/v1/shape"
+        self._config = folder / f"serve_{self.port}.yaml"
+        self._config.write_text(
+            f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\n'
+            f'http: {{listen: "127.0.0.1:{self.port}", allow_origins: ["*"]}}\npoll: "200 ms"\n{more}'
+        )
+        self._log = self._config.with_suffix(".log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "flushtracker", "serve", "--config", str(self._config)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, cwd=_ROOT, stderr=log)
+
+    def has(self, shape: str) -> bool:
+        """Whether the shape can be read."""
+        try:
+            with urlopen(f"{self.url}?shape={shape}&offset=-1", timeout=60) as answer:  # noqa: S310  our own address
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
