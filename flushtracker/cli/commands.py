@@ -391,11 +391,12 @@ Kafka is unavailable, or refuses a request
         """\
 Test the whole loop under kills, on your own server, brokers and storage.
 
-Runs capture, track and write on tables of its own, kills them (SIGKILL) at
-random moments while transactions run, starts them again, and compares, from
-outside, what is confirmed with what readers of the shapes see: nothing is
-confirmed early, nothing is lost or read in parts, and in the end everything is
-confirmed. docs/deploying.md says what it cannot see.
+Runs capture, track, write and two serve on tables of its own, kills them
+(SIGKILL) at random moments while transactions run, starts them again, and
+compares, from outside, what is confirmed with what readers of the shapes see,
+in the log and over HTTP: nothing is confirmed early, nothing is lost or read in
+parts, and in the end everything is confirmed. docs/deploying.md says what it
+cannot see.
 
 What it creates has a new name, flushtracker_trial_…: a schema, a publication, a
 slot and topics, which it removes at the end, and two directories, which stay.

@@ -138,6 +138,15 @@ def test_a_loop_that_acknowledges_too_early_fails(plain: Settings, postgres: Loc
     assert postgres.execute("SELECT count(*) FROM theirs") == [(1,)]
 
 
+@every(4, 1)
+def test_a_tail_that_skips_what_it_lacks_fails(plain: Settings, tmp_path: Path) -> None:
+    """A server began to read the topic while the log was behind, and shows a client what came after that."""
+    done = trial("tests.support.unlinked_tail", plain, tmp_path, "--kills", "1", "--seed", "3", "--timeout", "300")
+    output = done.stdout + done.stderr
+    assert done.returncode == 1, output
+    assert rules(done.stdout, "FAIL") == ["http"], output
+
+
 @pytest.mark.soak
 def test_flushtracker_passes_on_an_object_store(
     plain: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""The server of shapes in this process, and a client that follows the protocol as Electric's own client does.
+"""The server of shapes in this process, and a client that follows the protocol.
 
 Requests go to the application itself: there is no socket, and time is the event loop's. ``RemoteServer`` is one of
 another process.
@@ -17,9 +17,11 @@ from urllib.request import urlopen
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.serve_config import CacheConfig, HttpConfig, ServeConfig
 from flushtracker.config.write_config import LogConfig
+from flushtracker.errors import DecodeError
 from flushtracker.serve.app import ServeApp
 from flushtracker.serve.server import Served
 from flushtracker.serve.shape_answers import Parts, ShapeAnswers
+from flushtracker.trials.loop_trial.shape_client import ShapeClient
 from flushtracker.wal.changes import TableName
 
 Headers = dict[str, str]
@@ -167,71 +169,17 @@ async def serving(log: str, shapes: str | None = None, live_s: float = 5.0, **ht
 
 
 @dataclass
-class Client:
-    """Keeps a copy of a shape by the rules of the client's source, version 1.5.28; ``problems`` are what it refuses."""
-
-    params: dict[str, str]
-    offset: str = "-1"
-    handle: str | None = None
-    expired: str | None = None
-    rows: State = field(default_factory=dict)
-    is_up_to_date: bool = False
-    cursor: str = ""
-    sent_lsn: int = 0
-
-    def query(self, *, live: bool) -> dict[str, str]:
-        found = {**self.params, "offset": self.offset, "log": "full"}
-        if self.handle is not None:
-            found["handle"] = self.handle
-        if self.expired is not None:
-            found["expired_handle"] = self.expired
-        if live and self.is_up_to_date:
-            found |= {"live": "true", "cursor": self.cursor}
-        return found
+class Client(ShapeClient):
+    """A client of any of our servers, whose wrong answers are failed assertions."""
 
     async def step(self, server: Answering, *, live: bool = False) -> Response:
         """Ask once, and take the answer."""
         response = await server.get(self.query(live=live))
-        if response.status == 409:
-            new = response.headers["electric-handle"]
-            assert new not in {self.handle, self.expired}
-            assert response.json == [{"headers": {"control": "must-refetch"}}]
-            self.expired = self.handle or self.expired
-            self.handle, self.offset, self.rows, self.is_up_to_date, self.cursor = new, "-1", {}, False, ""
-            self.sent_lsn += 1
-        elif response.status == 200:
-            self._take(response, live=live and self.is_up_to_date)
+        try:
+            self.take(response.status, response.headers, response.body, live=live)
+        except DecodeError as error:
+            raise AssertionError(str(error)) from error
         return response
-
-    def _take(self, response: Response, *, live: bool) -> None:
-        headers = response.headers
-        assert headers["electric-handle"] != self.expired, "a client takes this for an outdated answer of a cache"
-        assert "electric-schema" in headers
-        assert ("electric-cursor" in headers) == live
-        if live:
-            moved = headers["electric-offset"] != self.offset
-            assert moved or headers["electric-cursor"] != self.cursor, "the next address would be the last one's"
-            self.cursor = headers["electric-cursor"]
-        messages = response.json
-        assert isinstance(messages, list)
-        self.handle, self.offset = headers["electric-handle"], headers["electric-offset"]
-        self.is_up_to_date = self.is_up_to_date if live and not messages else False
-        for message in messages:
-            self._apply(message)
-        assert self.is_up_to_date == ("electric-up-to-date" in headers)
-
-    def _apply(self, message: dict[str, Any]) -> None:
-        headers = message["headers"]
-        if "control" in headers:
-            assert headers["control"] == "up-to-date"
-            self.is_up_to_date = True
-        elif headers["operation"] == "insert":
-            self.rows[message["key"]] = dict(message["value"])
-        elif headers["operation"] == "update":
-            self.rows[message["key"]] = {**self.rows[message["key"]], **message["value"]}
-        else:
-            assert headers["operation"] == "delete"
-            self.rows.pop(message["key"], None)
 
     async def sync(self, server: Answering, most: int = 50) -> None:
         """Ask until it is up to date."""
@@ -241,11 +189,6 @@ class Client:
             if self.is_up_to_date:
                 return
         raise AssertionError("not up to date")
-
-    @property
-    def tx(self) -> int:
-        """The transaction up to which it has everything."""
-        return int(self.offset.partition("_")[0])
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:

@@ -26,14 +26,12 @@ class TailClient(Client):
     shown: int = 0
     begun: int = 0
     places: list[Place] = field(default_factory=list)
-    conflicts: int = 0
     _log: str = ""
 
     async def step(self, server: Answering, *, live: bool = False) -> Response:
         had, before = self.offset, self.tx if self.offset != "-1" else 0
         response = await super().step(server, live=live)
         if response.status == 409:
-            self.conflicts += 1
             self.places = []
         elif response.status == 200:
             self._note(response, before, begins=not had.endswith("_0"))

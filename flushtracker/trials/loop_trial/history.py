@@ -7,17 +7,20 @@ the WAL. Once that LSN is acknowledged or confirmed, each shape must have the ro
 Reads must show whole transactions: all rows of a number or none, and the sum of the accounts. They must never lose what
 an earlier read has shown, and never show what was rolled back. If the reply to a commit is lost, both results are
 allowed until a read shows the transaction.
+
+Clients over HTTP may be shown transactions before the log has them. They too must see whole transactions and lose none,
+and the log must have them in the end. Each client is told up to where it has everything.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal
 
 from flushtracker.wal.lsn import format_lsn
 
-Rule = Literal["slot", "ack", "durable", "whole", "forward", "exact", "live", "fold"]
+Rule = Literal["slot", "ack", "durable", "whole", "forward", "exact", "live", "fold", "http"]
 
 RULES: Final[Mapping[Rule, str]] = {
     "slot": "the slot is never confirmed past the ack",
@@ -28,6 +31,7 @@ RULES: Final[Mapping[Rule, str]] = {
     "exact": "a shape has all that was committed, and nothing that was rolled back",
     "live": "in the end everything is confirmed",
     "fold": "in the end each shape has the rows of its query",
+    "http": "all that also holds for clients of servers with and without a tail",
 }
 
 Outcome = Literal["running", "committed", "rolled back", "unknown"]
@@ -59,7 +63,9 @@ class History:
     ack_lsn: int = -1
     confirmed_lsn: int = -1
     reads: int = 0
+    http_reads: int = 0
     _shown: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _shown_over_http: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     @property
     def committed(self) -> int:
@@ -94,30 +100,31 @@ class History:
         ``rows`` has the transaction and the part of each row.
         """
         self.reads += 1
-        found: dict[int, list[int]] = defaultdict(list)
-        for number, part in rows:
-            found[number].append(part)
-        for number, parts in found.items():
-            self._check_shown(shape_id, number, sorted(parts))
-        if lost := self._shown[shape_id] - found.keys():
-            self.violate("forward", f"{shape_id} has shown {_numbers(lost)}, and shows it no more")
-        self._shown[shape_id] |= found.keys()
+        found = _by_number(rows)
+        for rule, fact in self._wrong(shape_id, found, self._shown[shape_id]):
+            self.violate(rule, fact)
         covered_lsn = max(self.ack_lsn, self.confirmed_lsn - 1)
-        missing = [
-            number
-            for number, each in self._concerning(shape_id)
-            if each.end_lsn is not None and each.end_lsn <= covered_lsn and number not in found
-        ]
-        if missing:
+        if missing := self._missing(shape_id, found, covered_lsn):
             fact = f"{_numbers(missing)} is acknowledged by {format_lsn(covered_lsn)}, but not in {shape_id}"
             self.violate("durable", fact)
 
-    def observe_accounts(self, balances: Sequence[int], count: int) -> None:
+    def observe_over_http(self, shape_id: str, lsn: int, rows: Iterable[tuple[int, int]]) -> None:
+        """Note what a client of a shape of the ledger shows, which was told that this is everything up to ``lsn``."""
+        self.http_reads += 1
+        found = _by_number(rows)
+        for _, fact in self._wrong(shape_id, found, self._shown_over_http[shape_id]):
+            self.violate("http", f"over HTTP, {fact}")
+        if missing := self._missing(shape_id, found, lsn):
+            fact = f"over HTTP, {shape_id} lacks {_numbers(missing)}, but should have everything up to"
+            self.violate("http", f"{fact} {format_lsn(lsn)}")
+
+    def observe_accounts(self, balances: Sequence[int], count: int, *, over_http: bool = False) -> None:
         """Note a read of the accounts' shape; ``count`` accounts exist."""
-        self.reads += 1
+        self.http_reads += over_http
+        self.reads += not over_http
         if (len(balances), sum(balances)) != (count, self.total):
             fact = f"{len(balances)} accounts have {sum(balances)}, but {count} always have {self.total}"
-            self.violate("whole", fact)
+            self.violate("http" if over_http else "whole", f"over HTTP, {fact}" if over_http else fact)
 
     def end(self) -> None:
         """Check that nothing is missing; all writes must be confirmed, and each shape of the ledger read after that."""
@@ -126,17 +133,39 @@ class History:
             missing = [n for n, each in self._concerning(shape_id) if each.outcome == "committed" and n not in shown]
             if missing:
                 self.violate("exact", f"{shape_id} lacks {_numbers(missing)}, which the server has committed")
+            if lost := self._shown_over_http[shape_id] - shown:
+                self.violate("http", f"over HTTP, {shape_id} has shown {_numbers(lost)}, which its log never got")
 
     def _concerning(self, shape_id: str) -> Iterable[tuple[int, ClientTransaction]]:
         return ((number, each) for number, each in self.transactions.items() if each.parts.get(shape_id))
 
-    def _check_shown(self, shape_id: str, number: int, parts: list[int]) -> None:
-        transaction = self.transactions.get(number)
-        if transaction is None or transaction.outcome == "rolled back":
-            self.violate("exact", f"{shape_id} has rows of transaction {number}, which never committed")
-        elif parts != (expected := sorted(transaction.parts.get(shape_id, ()))):
-            fact = f"{shape_id} has {len(parts)} rows of transaction {number}, which has {len(expected)} for it"
-            self.violate("whole", fact)
+    def _missing(self, shape_id: str, found: Mapping[int, list[int]], covered_lsn: int) -> list[int]:
+        return [
+            number
+            for number, each in self._concerning(shape_id)
+            if each.end_lsn is not None and each.end_lsn <= covered_lsn and number not in found
+        ]
+
+    def _wrong(self, shape_id: str, found: Mapping[int, list[int]], shown: set[int]) -> Iterator[tuple[Rule, str]]:
+        """Yield what the rows contradict, and add them to what was ``shown``."""
+        for number, parts in found.items():
+            transaction = self.transactions.get(number)
+            if transaction is None or transaction.outcome == "rolled back":
+                yield "exact", f"{shape_id} has rows of transaction {number}, which never committed"
+            elif sorted(parts) != (expected := sorted(transaction.parts.get(shape_id, ()))):
+                fact = f"{shape_id} has {len(parts)} rows of transaction {number}, which has {len(expected)} for it"
+                yield "whole", fact
+        if lost := shown - found.keys():
+            yield "forward", f"{shape_id} has shown {_numbers(lost)}, and shows it no more"
+        shown.update(found)
+
+
+def _by_number(rows: Iterable[tuple[int, int]]) -> Mapping[int, list[int]]:
+    """The parts of each transaction."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for number, part in rows:
+        found[number].append(part)
+    return found
 
 
 def _numbers(found: Iterable[int]) -> str:

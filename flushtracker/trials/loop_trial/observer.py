@@ -18,8 +18,9 @@ from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.tracking.acks.ack_reader import AckReader, read_ack_history
 from flushtracker.trials.loop_trial.bank_workload import ACCOUNTS, ACCOUNTS_SHAPE, LEDGER_SHAPES
 from flushtracker.trials.loop_trial.history import History
+from flushtracker.trials.loop_trial.http_readers import HttpReaders
 from flushtracker.trials.loop_trial.trial_setup import TrialSetup
-from flushtracker.trials.recordings.verify import differences
+from flushtracker.trials.recordings.verify import differences, row_difference
 from flushtracker.wal.lsn import parse_lsn
 
 _POLL_S: Final = 0.2
@@ -73,7 +74,7 @@ class Observer:
 
         return self._wait(has_advanced, timeout_s)
 
-    def check_end(self, timeout_s: float) -> None:
+    def check_end(self, timeout_s: float, readers: HttpReaders) -> None:
         """Wait until everything is confirmed, then make the final checks; the workload must have stopped."""
         with closing(connect(self._setup.connection)) as connection:
             ((end,),) = rows(connection, "SELECT pg_current_wal_insert_lsn()::text")
@@ -91,8 +92,10 @@ class Observer:
         acks = read_ack_history(self._setup.acks, self._setup.storage_options).acks
         # The table has no order of its own, so use the commit times.
         self._history.observe_acks([ack.ack_lsn for ack in sorted(acks, key=lambda each: each.acked_at)])
-        self._history.end()
+        with self._lock:
+            self._history.end()
         self._check_folds()
+        self._check_readers(readers, timeout_s)
 
     def _check_folds(self) -> None:
         shapes = {definition.id: definition for definition in load_shapes(self._setup.shapes_file)}
@@ -101,6 +104,28 @@ class Observer:
             for shape_id, _, difference in differences(self._open(), shapes, table_rows):
                 if difference is not None:
                     self._history.violate("fold", f"{shape_id} differs from its query: {difference}")
+
+    def _check_readers(self, readers: HttpReaders, timeout_s: float) -> None:
+        """Wait until the client of each shape has the rows of its query."""
+        definitions = load_shapes(self._setup.shapes_file)
+        with closing(connect(self._setup.connection)) as connection:
+            rows_of = {definition.id: shape_rows(connection, definition) for definition in definitions}
+        what = dict[str, str]()
+
+        def are_equal() -> bool:
+            self._raise_failure()
+            what.clear()
+            for shape_id, expected in rows_of.items():
+                found = readers.rows(shape_id)
+                difference = "is not up to date" if found is None else row_difference(expected, found)
+                if difference is not None:
+                    what[shape_id] = difference
+            return not what or bool(self._history.violations)
+
+        if not self._wait(are_equal, timeout_s):
+            shape_id, difference = next(iter(what.items()))
+            fact = f"over HTTP, {shape_id} differs from its query after {timeout_s:.0f} s: it {difference}"
+            self._history.violate("http", fact)
 
     def _confirmed_lsn(self) -> int | None:
         """Return the slot's confirmed LSN, or ``None`` while the server cannot be asked."""

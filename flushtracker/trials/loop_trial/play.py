@@ -1,8 +1,8 @@
 """``play``: one trial from a seed: a workload, kills at random times, and comparisons during pauses.
 
-Between the kills the observer reads the slot, the acks and the shapes, and before them for a while in which the writers
-are suspended. After some kills the workload pauses: then everything must be confirmed, and each shape must have the
-rows of its query.
+Between the kills the observer reads the slot, the acks and the shapes, and clients follow these over HTTP. Before the
+kills the writers are suspended for a while, in which the server with the tail is killed. After some kills the workload
+pauses: then everything must be confirmed, and each shape and client must have the rows of its query.
 """
 
 import os
@@ -13,20 +13,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Final, get_args
+from typing import Final
 
 from flushtracker.process.guarded_process import GuardedProcess
+from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.trials.loop_trial.bank_workload import Workload
 from flushtracker.trials.loop_trial.history import History
+from flushtracker.trials.loop_trial.http_readers import HttpReaders
 from flushtracker.trials.loop_trial.observer import Observer
-from flushtracker.trials.loop_trial.trial_setup import Part, TrialSetup
+from flushtracker.trials.loop_trial.trial_setup import PARTS, SERVERS, Part, TrialSetup
 
-PARTS: Final[tuple[Part, ...]] = get_args(Part)
-_COMMANDS: Final[Mapping[Part, str]] = {"capture": "capture", "tracker": "track", "writers": "write"}
+_COMMANDS: Final[Mapping[Part, str]] = {
+    "capture": "capture",
+    "tracker": "track",
+    "writers": "write",
+    "tail_server": "serve",
+    "plain_server": "serve",
+}
 
 
 class Programs:
     """A context manager in which all of them run; each logs to ``<part>.log`` in ``folder``.
+
+    The servers run from :meth:`start_servers` on, which needs the tables of the other programs.
 
     Python runs ``module`` in place of flushtracker.
     """
@@ -39,12 +48,18 @@ class Programs:
 
     def __enter__(self) -> "Programs":
         for part in PARTS:
-            self._start(part)
+            if part not in SERVERS:
+                self._start(part)
         return self
 
     def __exit__(self, *_: object) -> None:
         for process in self._running.values():
             process.kill()
+
+    def start_servers(self) -> None:
+        """Start them once the shapes can be read."""
+        for part in SERVERS:
+            self._start(part)
 
     def kill(self, part: Part) -> None:
         """Send SIGKILL to all processes of a program, and start it again at once."""
@@ -76,7 +91,7 @@ class Programs:
         self._running[part] = GuardedProcess(part, command, log=log, env={**os.environ, **self._setup.env, **setup})
 
 
-WEIGHTS: Final[dict[Part, int]] = {"tracker": 3, "writers": 3, "capture": 2}
+WEIGHTS: Final[dict[Part, int]] = {"tracker": 3, "writers": 3, "capture": 2, "tail_server": 1, "plain_server": 1}
 _PROGRESS_CHANCE: Final = 0.6
 """The probability that a kill waits until the slot has advanced since the last one; other kills may hit a start."""
 _REST_EVERY: Final = 10
@@ -101,31 +116,50 @@ def play(
         FlushtrackerError: a program has exited on its own, or something cannot be reached: the trial has no verdict.
     """
     rng, lock = random.Random(plan.seed), Lock()  # noqa: S311  reproducible
-    observer = Observer(setup, history, lock, programs.raise_failure)
+    shape_ids = [definition.id for definition in load_shapes(setup.shapes_file)]
+    readers = HttpReaders([*setup.ports.values()], shape_ids, history, lock, plan.seed)
+
+    def raise_failure() -> None:
+        programs.raise_failure()
+        readers.raise_failure()
+
+    observer = Observer(setup, history, lock, raise_failure)
     if not observer.await_shapes(plan.timeout_s):
         history.violate("live", f"the shapes cannot be read {plan.timeout_s:.0f} s after the start")
+    else:
+        programs.start_servers()
     kills = 0
-    while kills < plan.kills and not history.violations:
-        with Workload(setup.connection, setup.name, history, lock, rng.randrange(1 << 30)) as workload:
-            # Nothing becomes durable now, so an ack of what is not is seen at any look.
-            with programs.suspended("writers"):
-                observer.observe_for(plan.longest_delay_s)
-            for _ in range(min(_REST_EVERY, plan.kills - kills)):
-                _await_moment(plan, observer, history, rng)
-                if history.violations:
-                    break
-                (part,) = rng.choices([*WEIGHTS], [*WEIGHTS.values()])
-                programs.kill(part)
-                kills += 1
-                report(part)
+    with readers:
+        while kills < plan.kills and not history.violations:
+            with Workload(setup.connection, setup.name, history, lock, rng.randrange(1 << 30)) as workload:
+                _play_without_writers(plan, observer, programs)
+                for _ in range(min(_REST_EVERY, plan.kills - kills)):
+                    _await_moment(plan, observer, history, rng)
+                    if history.violations:
+                        break
+                    (part,) = rng.choices([*WEIGHTS], [*WEIGHTS.values()])
+                    programs.kill(part)
+                    kills += 1
+                    report(part)
+                if not history.violations:
+                    # The program killed last should have work to do.
+                    observer.observe_for(rng.uniform(0, plan.longest_delay_s))
+            if workload.failure is not None:
+                raise workload.failure
             if not history.violations:
-                # The program killed last should have work to do.
-                observer.observe_for(rng.uniform(0, plan.longest_delay_s))
-        if workload.failure is not None:
-            raise workload.failure
-        if not history.violations:
-            observer.check_end(plan.timeout_s)
-            report(None)
+                observer.check_end(plan.timeout_s, readers)
+                report(None)
+
+
+def _play_without_writers(plan: Plan, observer: Observer, programs: Programs) -> None:
+    """Nothing becomes durable meanwhile, so an ack of what is not is seen at any look.
+
+    Clients are ahead of the log, by a tail that then begins after what they have.
+    """
+    with programs.suspended("writers"):
+        observer.observe_for(plan.longest_delay_s / 2)
+        programs.kill("tail_server")
+        observer.observe_for(plan.longest_delay_s)
 
 
 def _await_moment(plan: Plan, observer: Observer, history: History, rng: random.Random) -> None:

@@ -29,7 +29,7 @@ _NAME: Final = "flushtracker conformance-loop"
 
 
 def run(arguments: argparse.Namespace, module: str = "flushtracker") -> int:
-    """Run a trial, print the result of each rule, and remove everything; ``module`` is run as the three programs."""
+    """Run a trial, print the result of each rule, and remove everything; ``module`` is run as each program."""
     log_to_stderr(log_format=arguments.log_format)
     StopRequest()
     SPARK_JARS.fetch()
@@ -89,7 +89,7 @@ class _Progress:
         took_s = time.monotonic() - self._started
         return (
             f"{self._kills.total()} kills ({kills}), {self._history.committed:,} transactions, "
-            f"{self._history.reads:,} reads, {took_s:.0f} s, seed {seed}"
+            f"{self._history.reads:,} reads, {self._history.http_reads:,} over HTTP, {took_s:.0f} s, seed {seed}"
         )
 
 

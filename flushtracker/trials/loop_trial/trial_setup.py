@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from flushtracker.config.file_kinds import LOOP, read_kind
 from flushtracker.config.postgres_config import read_connection
@@ -17,8 +17,13 @@ from flushtracker.config.storage_config import deltalake_options, read_storage
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.events.topic_rules import ROLES, Topics
 from flushtracker.kafka.kafka_config import KafkaConfig, read_options
+from flushtracker.trials.local.postgres import HOST, free_port
 
-Part = Literal["capture", "tracker", "writers"]
+Part = Literal["capture", "tracker", "writers", "tail_server", "plain_server"]
+SERVERS: Final[tuple[Part, ...]] = ("tail_server", "plain_server")
+"""They serve the same log; one has a tail."""
+
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 _VARIABLE: Final = "FLUSHTRACKER_TRIAL_{}"
 _STATE: Final = {"shape_groups": 2, "shuffle_partitions": 1}
@@ -32,7 +37,8 @@ _BOOLEANS: Final = {"true": True, "false": False}
 class TrialSetup:
     """``name`` is used for schema, publication and slot; ``files`` has the programs' configurations.
 
-    ``env`` has the values that the files refer to, because any of them may be secret.
+    ``ports`` are those of the two servers. ``env`` has the values that the files refer to, because any of them may be
+    secret.
     """
 
     name: str
@@ -44,6 +50,7 @@ class TrialSetup:
     storage_options: Mapping[str, str]
     shapes_file: Path
     files: Mapping[Part, Path]
+    ports: Mapping[Part, int]
     env: Mapping[str, str]
 
 
@@ -67,7 +74,8 @@ def create_setup(file: Path, name: str, folder: Path, *, flush: str, write_unit:
         registry=f"{place}/log_shapes",
         storage_options=deltalake_options(read_storage(root), root),
         shapes_file=folder / "shapes.yaml",
-        files={part: folder / f"{part}.yaml" for part in ("capture", "tracker", "writers")},
+        files={part: folder / f"{part}.yaml" for part in PARTS},
+        ports={part: free_port() for part in SERVERS},
         env=values.env,
     )
     clients = _Clients(
@@ -80,7 +88,9 @@ def create_setup(file: Path, name: str, folder: Path, *, flush: str, write_unit:
     settings = {
         "capture": _capture(setup, clients),
         "tracker": _tracker(setup, place, clients) | {"spark": spark},
-        "writers": _writers(setup, place, clients) | {"spark": spark, "flush": flush, "write_unit": write_unit},
+        "writers": _writers(setup, place, clients, flush) | {"spark": spark, "write_unit": write_unit},
+        "tail_server": _server(setup, "tail_server", clients) | {"tail": _tail(setup, clients)},
+        "plain_server": _server(setup, "plain_server", clients),
     }
     for part, path in setup.files.items():
         # JSON is YAML.
@@ -184,9 +194,13 @@ def _tracker(setup: TrialSetup, place: str, clients: _Clients) -> dict[str, Any]
     }
 
 
-def _writers(setup: TrialSetup, place: str, clients: _Clients) -> dict[str, Any]:
+def _writers(setup: TrialSetup, place: str, clients: _Clients, flush: str) -> dict[str, Any]:
     topics = setup.kafka.topics
+    # With these, clients over HTTP are told of cuts, up to which they must have everything.
+    acks = {"acks": setup.acks} if flush == "batch" else {}
     return {
+        **acks,
+        "flush": flush,
         "source": {**_streams(setup, clients), "shape_changes": topics.shape_changes, "shapes": topics.shapes},
         "flushes": {"topic": topics.flushes, "options": clients.brokers},
         "state": {"checkpoint": f"{place}/write_checkpoint", **_STATE},
@@ -194,6 +208,23 @@ def _writers(setup: TrialSetup, place: str, clients: _Clients) -> dict[str, Any]
         "snapshot": "auto",
         "postgres": {"connection": clients.connection, "publication": setup.name, "connections": 1},
         "trigger": _TRIGGER,
+    }
+
+
+def _server(setup: TrialSetup, part: Part, clients: _Clients) -> dict[str, Any]:
+    return {
+        "sink": {"log": setup.log, "shapes": setup.registry, "storage_options": clients.storage_options},
+        "http": {"listen": f"{HOST}:{setup.ports[part]}"},
+        "poll": _TRIGGER,
+    }
+
+
+def _tail(setup: TrialSetup, clients: _Clients) -> dict[str, Any]:
+    kafka = setup.kafka
+    return {
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "shape_changes": kafka.topics.shape_changes,
+        "options": clients.brokers,
     }
 
 

@@ -102,20 +102,22 @@ def differences(
     """
     for shape_id, definition in sorted(shapes.items()):
         expected = table_rows(definition)
-        names = list(expected[0]) if expected else []
         found = (row for batch in log.read_rows(shape_id).batches for row in batch.to_pylist())
-        yield shape_id, len(expected), _difference(expected, found, names)
+        difference = row_difference(expected, found)
+        yield shape_id, len(expected), None if difference is None else f"the log {difference}"
 
 
-def _difference(expected: list[Row], found: Iterable[Row], names: list[str]) -> str | None:
+def row_difference(expected: list[Row], found: Iterable[Row]) -> str | None:
+    """Say what ``found`` lacks, or has in addition, in the columns of ``expected``; ``None`` if that is nothing."""
+    names = list(expected[0]) if expected else []
     wanted = Counter(tuple(row.get(name) for name in names) for row in expected)
     had = Counter(tuple(row.get(name) for name in names) for row in found)
     if not names:
-        return f"{had.total()} rows that the table does not have" if had else None
+        return f"has {had.total()} rows that the table does not have" if had else None
     for what, rows in (("lacks", wanted - had), ("has, and the table does not,", had - wanted)):
         if rows:
             example = dict(zip(names, min(rows, key=repr), strict=True))
-            return f"the log {what} {rows.total()} rows, such as {str(example)[:_SHOWN]}"
+            return f"{what} {rows.total()} rows, such as {str(example)[:_SHOWN]}"
     return None
 
 

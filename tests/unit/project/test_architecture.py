@@ -87,7 +87,10 @@ TRIALS: Final[Mapping[str, frozenset[str]]] = {
     "trials.recordings": frozenset({*PURE, "event_files", "kafka", "process", "shape_log.table"}),
     "trials.conformance": frozenset({*PURE, "kafka", "process", "trials.local", "trials.power_failure"}),
     "trials.loop_trial": frozenset(
-        {*PURE, "jvm", "kafka", "postgres", "process", "shape_log.table", "tracking.acks", "trials.recordings"}
+        {
+            *(*PURE, "jvm", "kafka", "postgres", "process", "shape_log.table", "tracking.acks"),
+            *("trials.local", "trials.recordings"),
+        }
     ),
     "trials.demo": frozenset({*PURE, *ADAPTERS, "capture", "operate.status", "trials.local", "trials.recordings"}),
 }

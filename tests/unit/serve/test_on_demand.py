@@ -145,7 +145,7 @@ async def test_client_begins_again_with_another_parent_when_its_own_has_ended(lo
         assert client.rows[key(1)]["t"] == "of orders"
         ended = LogOffset(24, 2**62)
         again(log, replace(order_entry(), removed_at=ended), 10)
-        while client.sent_lsn == 0:
+        while client.conflicts == 0:
             assert (await client.step(server, live=True)).status in {200, 409, 503}
         await client.sync(server)
         assert client.rows[key(1)]["t"] == "of others"

@@ -84,7 +84,7 @@ async def test_client_ahead_waits_for_what_follows(log: str) -> None:
                 await all_seen(server)
                 assert not waiting.done()
             append(log, inserts(40, "d"))
-        assert (client.sent_lsn, client.offset, set(client.rows)) == (0, "40_0", {"a", "b", "c", "d"})
+        assert (client.conflicts, client.offset, set(client.rows)) == (0, "40_0", {"a", "b", "c", "d"})
         assert [message["key"] for message in (await waiting).json[:-1]] == ["d"]
 
 
@@ -142,7 +142,7 @@ async def test_each_request_another_server(log: str) -> None:
                 append(log, inserts(tx, key))
         await seen(other)
         await client.sync(other)
-        assert (client.sent_lsn, set(client.rows)) == (0, {"a", *(f"k{tx}" for tx in range(20, 100, 10))})
+        assert (client.conflicts, set(client.rows)) == (0, {"a", *(f"k{tx}" for tx in range(20, 100, 10))})
 
 
 async def test_restored_older_log_409(log: str) -> None:
@@ -161,7 +161,7 @@ async def test_restored_older_log_409(log: str) -> None:
             await all_seen(server)
             assert not waiting.done()
             append(log, inserts(40, "c"))
-        assert ((await waiting).status, client.sent_lsn) == (409, 1)
+        assert ((await waiting).status, client.conflicts) == (409, 1)
         await client.sync(server)
         assert (client.offset, set(client.rows)) == ("40_0", {"a", "-", "c"})
         # So does who comes only after that.
@@ -189,7 +189,7 @@ async def test_offset_that_the_log_has_passed_is_one_of_its_own(log: str) -> Non
         async with serving(log) as server:
             follower = Client(USERS, offset=offset, handle=client.handle, rows={"a": {"id": "a"}})
             await follower.sync(server)
-            assert (follower.sent_lsn, set(follower.rows)) == (0, rows)
+            assert (follower.conflicts, set(follower.rows)) == (0, rows)
             late = Client(USERS, offset="26_0", handle=client.handle)
             assert (await late.step(server)).status == 409
 
@@ -240,7 +240,7 @@ async def test_handle_with_position_of_other_source(log: str) -> None:
         again(log, replace(shape_entry(), source=f"{SOURCE}/1", starts_after=LogOffset(4, 0)), 5)
         append(log, [item((5, 0), "insert", "x", {"id": "x"}, source=f"{SOURCE}/1"), commit(5, source=f"{SOURCE}/1")])
         await client.step(server)
-        assert (client.sent_lsn, str(client.handle).count("-")) == (1, 2)
+        assert (client.conflicts, str(client.handle).count("-")) == (1, 2)
         await client.sync(server)
         assert (client.offset, set(client.rows)) == ("5_0", {"x"})
         handle = str(replace(Handle.parse(str(before)), generation=1, shown=30))
@@ -308,7 +308,7 @@ async def test_fold_while_ahead(log: str) -> None:
             await all_seen(server)
             assert not waiting.done()
             append(log, inserts(50, "d"))
-        assert (client.sent_lsn, client.offset, set(client.rows)) == (0, "50_0", {"a", "b", "c", "d"})
+        assert (client.conflicts, client.offset, set(client.rows)) == (0, "50_0", {"a", "b", "c", "d"})
         assert str(client.handle).endswith("-0-0")
 
 
@@ -327,7 +327,7 @@ async def test_snapshot_again_while_ahead(log: str) -> None:
             append(log, inserts(50, "d"))
         assert (await waiting).status == 409
         await client.sync(server)
-        assert (client.sent_lsn, client.offset, set(client.rows)) == (1, "50_0", {"a", "b", "c", "d"})
+        assert (client.conflicts, client.offset, set(client.rows)) == (1, "50_0", {"a", "b", "c", "d"})
 
 
 async def test_log_without_the_client_s_snapshot_is_an_older_copy(log: str) -> None:
@@ -336,7 +336,7 @@ async def test_log_without_the_client_s_snapshot_is_an_older_copy(log: str) -> N
         handle = Handle.parse(str((await begun(server)).handle))
         client = Client(USERS, offset="30_0", handle=str(replace(handle, attempt=1)))
         await client.step(server, live=True)
-        assert (client.sent_lsn, client.handle) == (1, str(handle))
+        assert (client.conflicts, client.handle) == (1, str(handle))
         client.handle = str(replace(handle, attempt=1, shown=30))
         await client.sync(server)
         assert client.offset == "10_0"

@@ -202,7 +202,7 @@ async def test_transaction_that_is_too_large_is_taken_as_rows(log: str, monkeypa
         await client.sync(server)
         append(log, inserts(20, *(f"k{n:03}" for n in range(200))))
         await client.step(server, live=True)
-        assert client.sent_lsn == 1
+        assert client.conflicts == 1
         await client.sync(server)
         assert (len(client.rows), client.offset) == (201, "20_0")
 
@@ -336,7 +336,7 @@ async def test_server_that_is_behind_looks_before_it_answers(log: str) -> None:
         append(log, inserts(20, "b"))
         ahead = Client(USERS, offset="20_0", handle=client.handle)
         response = await ahead.step(server)
-        assert (response.status, ahead.offset, ahead.sent_lsn) == (200, "20_0", 0)
+        assert (response.status, ahead.offset, ahead.conflicts) == (200, "20_0", 0)
         append(log, inserts(30, "c"))
         sent_lsn = Client(USERS, handle=client.handle, expired="0123456789abcdef-0-0")
         await sent_lsn.sync(server)
@@ -497,7 +497,7 @@ async def test_snapshot_that_is_taken_again_and_rows_in_it(log: str) -> None:
         append(log, inserts(60, "b"))
         await client.step(server, live=True)
         await client.sync(server)
-        assert (client.sent_lsn, set(client.rows)) == (1, {"a", "old", "b"})
+        assert (client.conflicts, set(client.rows)) == (1, {"a", "old", "b"})
 
 
 async def test_log_that_was_replaced_gets_another_handle(
@@ -512,7 +512,7 @@ async def test_log_that_was_replaced_gets_another_handle(
         Path(log).rename(tmp_path / "gone")
         create_shape_log(log)
         append(log, inserts(10, "z"))
-        while not client.sent_lsn:
+        while not client.conflicts:
             await client.step(server)
         await client.sync(server)
         assert set(client.rows) == {"z"}
@@ -529,7 +529,7 @@ async def test_columns_that_a_client_does_not_know_begin_again(log: str) -> None
         again(log, replace(table, binding=replace(table.binding, columns=columns)), 5)
         await server.served.parts.poller.current(fresh=True)
         await client.step(server)
-        assert client.sent_lsn == 1
+        assert client.conflicts == 1
         first = await client.step(server)
         assert json.loads(first.headers["electric-schema"])["id"]["type"] == "int8"
 

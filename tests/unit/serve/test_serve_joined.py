@@ -61,7 +61,7 @@ async def test_rows_enter_and_leave_with_the_transactions_of_another_table(log: 
         change(log, 40, "truncate_partition", '"main"."projects"/*')
         found = await client.step(server, live=True)
         assert operations(found.json) == [("delete", TASK.format(1), "40", [40])]
-        assert (client.rows, client.tx, client.sent_lsn) == ({}, 40, 0)
+        assert (client.rows, client.tx, client.conflicts) == ({}, 40, 0)
 
 
 async def test_a_change_of_the_log_that_is_none_of_the_query_is_no_message(log: str) -> None:
@@ -136,7 +136,7 @@ async def test_a_moment_without_an_outcome_is_left_out_by_beginning_again(log: s
         change(log, 32, "update", TASK.format(1), {"id": "1", "a": "10", "b": "2"})
         await server.served.parts.poller.current(fresh=True)
         await client.sync(server)
-        assert (client.sent_lsn, client.rows) == (1, {TASK.format(1): {"id": "1", "a": "10", "b": "2"}})
+        assert (client.conflicts, client.rows) == (1, {TASK.format(1): {"id": "1", "a": "10", "b": "2"}})
 
 
 async def test_a_row_without_an_outcome_is_named_as_a_reason_until_it_is_changed(log: str) -> None:

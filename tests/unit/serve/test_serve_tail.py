@@ -123,7 +123,7 @@ async def test_each_request_another_server(log: str, capture: PublishedRows) -> 
                 response = await client.step(server, live=True)
                 assert (response.status, client.offset) == (200, f"{tx}_0")
             append(log, dated(rows))
-        assert (client.sent_lsn, len(client.rows)) == (0, 19)
+        assert (client.conflicts, len(client.rows)) == (0, 19)
 
 
 async def test_client_whose_transaction_the_log_has_passed_goes_on_only_if_it_is_known(

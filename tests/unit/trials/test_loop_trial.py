@@ -8,12 +8,13 @@ import yaml
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.job_config import load_config
+from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.write_config import load_write_config
 from flushtracker.errors import ConfigError
 from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.trials.loop_trial.bank_workload import LEDGER_SHAPES, shape_definitions
 from flushtracker.trials.loop_trial.history import ClientTransaction, History, Outcome, Rule
-from flushtracker.trials.loop_trial.trial_setup import create_setup
+from flushtracker.trials.loop_trial.trial_setup import SERVERS, create_setup
 
 EXAMPLE = Path("conf/conformance_loop.yaml")
 
@@ -37,11 +38,14 @@ def test_a_loop_that_keeps_its_promise_breaks_no_rule() -> None:
     seen.observe_ledger("a", [(1, 1), (1, 0), (2, 0)])
     seen.observe_ledger("b", [(2, 1)])
     seen.observe_accounts([400, 600], 2)
+    seen.observe_over_http("a", 199, [])
+    seen.observe_over_http("a", 200, [(1, 0), (1, 1)])
+    seen.observe_accounts([400, 600], 2, over_http=True)
     seen.observe_acks([100, 200, 300])
     seen.transactions[2].outcome = "committed"
     seen.end()
     assert seen.violations == {}
-    assert (seen.reads, seen.committed, seen.confirmed_lsn) == (5, 2, 201)
+    assert (seen.reads, seen.http_reads, seen.committed, seen.confirmed_lsn) == (5, 3, 2, 201)
 
 
 def test_the_slot_is_past_the_ack() -> None:
@@ -101,6 +105,37 @@ def test_a_read_has_what_never_committed(rows: list[tuple[int, int]]) -> None:
     assert seen.violations.keys() == {"exact"}
 
 
+_WHOLE = [(1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "lsn", "reads", "fact"),
+    [
+        ("committed", 200, [[]], "a lacks transaction 1, but should have everything up to 0/C8"),
+        ("committed", 100, [[(1, 0)]], "a has 1 rows of transaction 1, which has 2 for it"),
+        ("committed", 100, [_WHOLE, []], "a has shown transaction 1, and shows it no more"),
+        ("rolled back", 100, [_WHOLE], "a has rows of transaction 1, which never committed"),
+        ("unknown", 100, [_WHOLE], "a has shown transaction 1, which its log never got"),
+    ],
+)
+def test_a_client_over_http_sees_what_it_should_not(
+    outcome: Outcome, lsn: int, reads: list[list[tuple[int, int]]], fact: str
+) -> None:
+    """The log's own reads break no rule."""
+    seen = history(outcome)
+    for rows in reads:
+        seen.observe_over_http("a", lsn, rows)
+    if outcome == "unknown":
+        seen.end()
+    assert seen.violations == {"http": f"over HTTP, {fact}"}
+
+
+def test_a_client_over_http_sees_half_a_transfer() -> None:
+    seen = history()
+    seen.observe_accounts([400, 601], 2, over_http=True)
+    assert seen.violations == {"http": "over HTTP, 2 accounts have 1001, but 2 always have 1000"}
+
+
 @pytest.mark.parametrize(("outcome", "rules"), [("committed", {"exact"}), ("unknown", set()), ("rolled back", set())])
 def test_a_shape_lacks_what_was_committed(outcome: Outcome, rules: set[Rule]) -> None:
     """A commit whose answer was lost may have failed."""
@@ -145,6 +180,13 @@ def test_programs_accept_the_files_that_a_trial_writes(tmp_path: Path, monkeypat
     assert tracker.spark.storage.s3.path_style is True
     assert tracker.spark.settings["spark.executor.memory"] == "2g"
     assert (writers.flush, writers.write_unit, writers.sink.log) == ("hold", "txn", setup.log)
+    servers = {part: load_serve_config(setup.files[part]) for part in SERVERS}
+    assert {server.sink.log for server in servers.values()} == {setup.log}
+    assert {part: server.http.listen_port for part, server in servers.items()} == setup.ports
+    tail = servers["tail_server"].tail
+    assert tail is not None
+    assert (tail.shape_changes, tail.options["sasl.password"]) == ("flushtracker_trial_1.shape_changes", "secret1")
+    assert servers["plain_server"].tail is None
     assert all("secret" not in path.read_text().replace("secret_access_key", "") for path in setup.files.values())
 
 

@@ -131,7 +131,7 @@ def log(tmp_path: Path) -> str:
         ([1, 2, 3, 4, 5], "the log lacks 2 rows, such as {'id': '4', 'name': 'n4'}"),
         ([1, 1, 2, 3], "the log lacks 1 rows, such as {'id': '1', 'name': 'n1'}"),
         ([3], "the log has, and the table does not, 2 rows, such as {'id': '1', 'name': 'n1'}"),
-        ([], "3 rows that the table does not have"),
+        ([], "the log has 3 rows that the table does not have"),
     ],
 )
 def test_difference_names_the_shape_the_number_of_rows_and_one_of_them(
