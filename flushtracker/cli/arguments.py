@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from flushtracker.cli.print_example import PrintExample
+from flushtracker.config.one_file import CONFIG_VARIABLE, DEFAULT_CONFIG
 from flushtracker.config.units import parse_bytes, parse_duration_ms
 from flushtracker.errors import PositionError
 from flushtracker.process.log_format import LOG_FORMATS
@@ -123,6 +124,12 @@ def check_snapshot(arguments: argparse.Namespace) -> str | None:
     return "--again needs the ids of the shapes" if arguments.again and not arguments.shapes else None
 
 
+def add_config(parser: Parser) -> None:
+    _add_config(parser, "flushtracker.yaml")
+    parser.add_argument("--schema", action="store_true", help="print a JSON Schema of this file for editors, and stop")
+    _add_verbose(parser)
+
+
 def add_topics(parser: Parser) -> None:
     _add_config(parser, "kafka.yaml")
     parser.add_argument("--create", action="store_true", help="create missing topics")
@@ -158,7 +165,7 @@ def add_replay(parser: Parser) -> None:
 
 def add_report(parser: Parser) -> None:
     add = parser.add_argument
-    add("--config", type=Path, required=True, metavar="FILE", help="the configuration of `flushtracker track`")
+    _add_config_file(parser, "the configuration of all programs, or of `flushtracker track`")
     add("--source", metavar="NAME", help="the source to report on, if the table has several")
     add("--plot", type=Path, default=Path("data/report.png"), metavar="FILE", help="default: %(default)s")
     _add_verbose(parser)
@@ -195,7 +202,8 @@ def add_status(parser: Parser) -> None:
 def add_read(parser: Parser) -> None:
     add = parser.add_argument
     add("shape", type=_name, nargs="+", metavar="SHAPE", help="the shape's id; several are read as of one moment")
-    add("--log", required=True, metavar="PATH", help="the shape log: sink.log of the writer")
+    _add_config_file(parser, "the configuration of all programs")
+    add("--log", metavar="PATH", help="the shape log, instead of that of the configuration")
     add(
         "--shapes",
         metavar="PATH",
@@ -314,7 +322,7 @@ def add_demo(parser: Parser) -> None:
 
 
 def _add_config(parser: Parser, file: str) -> None:
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help=f"such as conf/{file}")
+    _add_config_file(parser, f"such as conf/{file}")
     _add_example(parser, file, "this file")
 
 
@@ -324,13 +332,13 @@ def _add_example(parser: Parser, file: str, what: str) -> None:
 
 def _add_capture_config(parser: Parser) -> None:
     """All commands on a slot take the same file, so that a remedy can be pasted as printed."""
-    parser.add_argument(
-        "--config",
-        type=Path,
-        default=Path("conf/capture.yaml"),
-        metavar="FILE",
-        help="the configuration of `flushtracker capture` (default: %(default)s)",
-    )
+    _add_config_file(parser, "the configuration of all programs, or of `flushtracker capture`")
+
+
+def _add_config_file(parser: Parser, what: str) -> None:
+    """The default is looked for when the command runs."""
+    where = f"(default: ${CONFIG_VARIABLE}, else {DEFAULT_CONFIG})"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"{what} {where}")
 
 
 def _add_verbose(parser: Parser, effect: str = "print tracebacks of errors") -> None:

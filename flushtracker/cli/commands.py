@@ -11,6 +11,7 @@ from flushtracker.cli.arguments import (
     add_add_shape,
     add_capture,
     add_check,
+    add_config,
     add_conformance,
     add_conformance_loop,
     add_demo,
@@ -70,6 +71,21 @@ class Command:
 
 
 COMMANDS: Final = (
+    Command(
+        "config",
+        "flushtracker.operate.config_report",
+        "capture",
+        """\
+Check the configuration of all programs, and print what is in force, and from
+where: a line of the file, a default, or the key that it is derived from.
+
+Secrets are not shown. It connects to nothing.
+""",
+        """0 every program accepts it; 1 unexpected error; 2 the arguments or
+the configuration
+""",
+        add_config,
+    ),
     Command(
         "track",
         "flushtracker.tracking.job.program",

@@ -86,7 +86,7 @@ def require_distinct_paths(root: "YamlMapping", keys: Iterable[tuple[str, str]])
                 raise mapping.error(key, f"is inside {other}; each needs a folder of its own")
             if is_inside(other_place, place):
                 raise mapping.error(key, f"contains {other}; each needs a folder of its own")
-        taken[f"{section}.{key}"] = place
+        taken[mapping.label(key)] = place
 
 
 def _place_at(mapping: "YamlMapping", key: str) -> Place:

@@ -16,7 +16,7 @@ from typing import Final
 import yaml
 
 from flushtracker.config.units import DURATION_FORM, parse_duration_ms
-from flushtracker.config.yaml_tree import ConfigOrigin, line_of, read_tree, shortened
+from flushtracker.config.yaml_tree import ConfigOrigin, LabelledNode, line_of, read_tree, shortened
 from flushtracker.errors import ConfigError, ShapeError, did_you_mean
 
 _WHOLE_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
@@ -71,6 +71,7 @@ class YamlMapping:
         self._origin = origin
         self._name = name
         self._separator = "."
+        self._labels: Mapping[str, str] = node.labels if isinstance(node, LabelledNode) else {}
         self._values: dict[str, tuple[int, yaml.Node]] = {}
         for key_node, value in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
@@ -80,13 +81,13 @@ class YamlMapping:
                 fact = f"{name or 'the file'} has the key {_quoted(key)}, with a character that cannot be printed"
                 origin.refuse(line_of(key_node), fact)
             if key in self._values:
-                origin.refuse(line_of(key_node), f"duplicate key {self._label(key)}, first on line {self._line(key)}")
+                origin.refuse(line_of(key_node), f"duplicate key {self.label(key)}, first on line {self._line(key)}")
             self._values[key] = (line_of(key_node), value)
 
     def renamed(self, name: str) -> "YamlMapping":
         """The same mapping with another name in messages: ``shape users-eu`` is clearer than ``shapes[3]``."""
         twin = YamlMapping.__new__(YamlMapping)
-        twin.line, twin._origin, twin._values = self.line, self._origin, self._values
+        twin.line, twin._origin, twin._values, twin._labels = self.line, self._origin, self._values, self._labels
         twin._name, twin._separator = name, ": "
         return twin
 
@@ -95,7 +96,7 @@ class YamlMapping:
         for key, (line, _) in self._values.items():
             if key not in known:
                 advice = did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
-                self._origin.refuse(line, f"{self._label(key)} is not a known key{advice}")
+                self._origin.refuse(line, f"{self.label(key)} is not a known key{advice}")
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -114,11 +115,11 @@ class YamlMapping:
 
     def scalars(self) -> dict[str, str]:
         """All keys and values of a mapping with arbitrary keys; numbers and booleans are returned as written."""
-        return {key: self._scalar(self._label(key), *self._required(key)).value for key in self._values}
+        return {key: self._scalar(self.label(key), *self._required(key)).value for key in self._values}
 
     def text(self, key: str, *, empty: bool = False) -> YamlText:
         """A required string, which may be empty only with ``empty``."""
-        return self._text(self._label(key), *self._required(key), empty=empty)
+        return self._text(self.label(key), *self._required(key), empty=empty)
 
     def optional_text(self, key: str) -> YamlText | None:
         return self.text(key) if key in self else None
@@ -162,7 +163,7 @@ class YamlMapping:
 
     def mapping(self, key: str) -> "YamlMapping":
         line, node = self._required(key)
-        return self._mapping(self._label(key), line, node)
+        return self._mapping(self.label(key), line, node)
 
     def optional_mapping(self, key: str) -> "YamlMapping | None":
         return self.mapping(key) if key in self else None
@@ -172,7 +173,7 @@ class YamlMapping:
         items: list[YamlMapping | ConfigError] = []
         for number, node in enumerate(self._items(key)):
             try:
-                items.append(self._mapping(f"{self._label(key)}[{number}]", line_of(node), node))
+                items.append(self._mapping(f"{self.label(key)}[{number}]", line_of(node), node))
             except ConfigError as error:  # noqa: PERF203  the others are wanted, too
                 items.append(error)
         return tuple(items)
@@ -181,7 +182,7 @@ class YamlMapping:
         """A list of distinct, non-empty strings, or ``None`` if the key is absent. The list may be empty."""
         if key not in self:
             return None
-        label = self._label(key)
+        label = self.label(key)
         items = enumerate(self._items(key))
         texts = tuple(self._text(f"{label}[{i}]", line_of(node), node, empty=False) for i, node in items)
         seen = set()
@@ -195,17 +196,25 @@ class YamlMapping:
         """An error about a value that is not as ``expected``."""
         line, node = self._required(key)
         shown = _quoted(node.value) if isinstance(node, yaml.ScalarNode) else _kind(node)
-        return self._origin.error(line, f"{self._label(key)} is {shown}, not {expected}")
+        return self._origin.error(line, f"{self.label(key)} is {shown}, not {expected}")
 
     def error(self, key: str, fact: str) -> ConfigError:
         """An error about a key, or about the whole mapping if the key is absent."""
         line = self._line(key) if key in self else self.line
-        return self._origin.error(line, f"{self._label(key)} {fact}")
+        return self._origin.error(line, f"{self.label(key)} {fact}")
 
     def shape_error(self, key: str, fact: str) -> ShapeError:
         """Like :meth:`error`, for an error in a shape's definition."""
         line = self._line(key) if key in self else self.line
         return ShapeError(f"{self._origin.file} line {line}: {self._name}: {fact}")
+
+    def node(self, key: str) -> tuple[int, yaml.Node]:
+        """A key's line and its value as it is in the file."""
+        return self._required(key)
+
+    @property
+    def origin(self) -> ConfigOrigin:
+        return self._origin
 
     @property
     def file(self) -> str:
@@ -219,7 +228,10 @@ class YamlMapping:
     def _line(self, key: str) -> int:
         return self._values[key][0]
 
-    def _label(self, key: str) -> str:
+    def label(self, key: str) -> str:
+        """The key's name in messages, with the sections that it is in."""
+        if key in self._labels:
+            return self._labels[key]
         shown = shortened(key)
         return f"{self._name}{self._separator}{shown}" if self._name else shown
 
@@ -229,12 +241,12 @@ class YamlMapping:
         In YAML a plain ${NAME} is a string, but its expansion may be a number. A quoted "16" is always a string.
         """
         line, node = self._required(key)
-        scalar = self._scalar(self._label(key), line, node)
+        scalar = self._scalar(self.label(key), line, node)
         return None if isinstance(node, yaml.ScalarNode) and node.style is not None else scalar.value
 
     def _required(self, key: str) -> tuple[int, yaml.Node]:
         if key not in self:
-            self._origin.refuse(self.line, f"{self._label(key)} is missing")
+            self._origin.refuse(self.line, f"{self.label(key)} is missing")
         return self._values[key]
 
     def _mapping(self, label: str, line: int, node: yaml.Node) -> "YamlMapping":
@@ -245,7 +257,7 @@ class YamlMapping:
     def _items(self, key: str) -> list[yaml.Node]:
         line, node = self._required(key)
         if not isinstance(node, yaml.SequenceNode) or node.tag not in _TYPE_NAMES:
-            self._origin.refuse(line, f"{self._label(key)} is {_kind(node)}, not a list")
+            self._origin.refuse(line, f"{self.label(key)} is {_kind(node)}, not a list")
         items: list[yaml.Node] = node.value
         return items
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from flushtracker.config.file_kinds import WRITE, read_kind
+from flushtracker.config.file_kinds import WRITE, read_kind, read_one_file
 from flushtracker.config.job_config import StateConfig, read_trigger_ms
 from flushtracker.config.postgres_config import TablesConfig, read_tables
+from flushtracker.config.program_forms import log_form
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.spark_config import SparkConfig, read_spark
 from flushtracker.config.status_config import StatusConfig, read_status
-from flushtracker.config.storage_config import StorageConfig, deltalake_options
+from flushtracker.config.storage_config import StorageConfig, deltalake_options, read_storage
 from flushtracker.config.storage_path import require_distinct_paths
 from flushtracker.config.streams import SHAPE_CHANGES, SHAPES
 from flushtracker.config.strict_yaml import YamlMapping
@@ -192,6 +193,13 @@ def _history(retain: YamlMapping | None) -> tuple[int | None, dict[str, int]]:
         if shapes is not None and (history_ms := shapes.optional_duration_ms(shape_id)) is not None:
             found[shape_id] = history_ms
     return retain.optional_duration_ms("history"), found
+
+
+def load_log_sink(path: Path) -> LogConfig:
+    """Where the shape log is, by the configuration of all programs; raises ``ConfigError``."""
+    file = read_one_file(path)
+    root = file.mapping(log_form(file))
+    return read_log_sink(root.mapping("sink"), read_storage(root))
 
 
 def _is(root: YamlMapping, key: str, choice: str, *, default: str) -> bool:

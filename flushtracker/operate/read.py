@@ -17,6 +17,7 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
+from flushtracker.config.write_config import load_log_sink
 from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError, printable
 from flushtracker.process.program import StopRequest, print_status
 from flushtracker.shape_log.table.reader import ShapeLogReader, ShapeRead
@@ -46,9 +47,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _reader(arguments: argparse.Namespace) -> ShapeLogReader:
+    if arguments.log is not None:
+        return ShapeLogReader(arguments.log, arguments.shapes)
+    sink = load_log_sink(arguments.config)
+    return ShapeLogReader(sink.log, arguments.shapes or sink.shapes, sink.storage_options)
+
+
 def _print_cut(arguments: argparse.Namespace) -> None:
     """Print several shapes as of one moment: as tables with headings, or as JSON lines that name the shape."""
-    reader = ShapeLogReader(arguments.log, arguments.shapes)
+    reader = _reader(arguments)
     read = reader.read_cut(arguments.shape, arguments.source, typed=arguments.typed)
     for shape_id, found in read.shapes.items():
         rows = _Rows(found)
@@ -90,7 +98,7 @@ class _Printer:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
         (self._shape_id,) = arguments.shape
-        self._reader = ShapeLogReader(arguments.log, arguments.shapes)
+        self._reader = _reader(arguments)
         self._printed: ShapeRead | None = None
         self._is_waiting = False
 

@@ -1,1 +1,1 @@
-"""PostgreSQL as a source: its catalog, its slot and its stream. The only package that imports psycopg."""
+"""PostgreSQL as a source: its catalog, its slot and its stream. The only package that needs psycopg."""

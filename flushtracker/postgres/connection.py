@@ -18,10 +18,10 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg import pq, sql
 from psycopg.abc import PQGen
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from psycopg.errors import CharacterNotInRepertoire, UntranslatableCharacter
 
-from flushtracker.errors import ConfigError, PostgresError, PostgresUnavailableError, one_line
+from flushtracker.errors import PostgresError, PostgresUnavailableError, one_line
 from flushtracker.postgres.connection_refusals import failure_text, refusal_remedy, service_name
 
 _Result = TypeVar("_Result")
@@ -267,17 +267,6 @@ def postgres_error(sqlstate: str | None, text: str) -> PostgresError:
     if sqlstate is None or sqlstate.startswith(_UNAVAILABLE_STATES):
         return PostgresUnavailableError(f"PostgreSQL is unavailable: {one_line(text)}")
     return PostgresError(f"PostgreSQL reports an error: {one_line(text)} (SQLSTATE {sqlstate})")
-
-
-def parse_options(text: str) -> dict[str, str]:
-    """The options in a connection string of libpq, or in a URI ``postgresql://…``; raises ``ConfigError``."""
-    try:
-        return {name: str(value) for name, value in conninfo_to_dict(text).items()}
-    except psycopg.Error:
-        # libpq's message quotes the text, which may have a password.
-        raise ConfigError(
-            "the connection is not one of libpq, such as 'host=db dbname=app' or postgresql://db/app"
-        ) from None
 
 
 def server_name(options: Mapping[str, str]) -> str:

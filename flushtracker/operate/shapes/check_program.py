@@ -6,9 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from flushtracker.config.libpq_text import parse_options
 from flushtracker.errors import ConfigError, FlushtrackerError, ShapeError
 from flushtracker.operate.shapes.catalog_check import catalog_problems
-from flushtracker.postgres.connection import parse_options, server_name
+from flushtracker.postgres.connection import server_name
 from flushtracker.shapes.shape import Shape
 from flushtracker.shapes.shape_parts import parts_of, whole_tables
 from flushtracker.shapes.shapes_file import ShapesFile, read_shapes_file

@@ -6,9 +6,9 @@ import json
 import os
 import sys
 import time
-from typing import Final
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
+from flushtracker.config.one_file import DEFAULT_CONFIG
 from flushtracker.config.status_config import is_status_url
 from flushtracker.errors import ConfigError
 from flushtracker.operate.status.overview_text import overview_lines
@@ -17,8 +17,6 @@ from flushtracker.operate.status.slot_view import SlotView
 from flushtracker.operate.status.status_output import status_output
 from flushtracker.operate.status.verdict import Limits, Verdict, judge
 from flushtracker.process.program import StopRequest
-
-_DEFAULT_CONFIG: Final = "conf/capture.yaml"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,7 +45,7 @@ class _Printer:
         self._limits = Limits(arguments.max_retained, arguments.max_age)
         self._is_json: bool = arguments.json
         self._watch_s: float | None = arguments.watch
-        is_default = str(arguments.config) == _DEFAULT_CONFIG
+        is_default = str(arguments.config) == DEFAULT_CONFIG
         self._config_arguments = () if is_default else ("--config", str(arguments.config))
         self._exit_code = 0
 

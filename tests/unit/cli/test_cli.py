@@ -15,6 +15,7 @@ from tests.support.processes import run_to_end
 
 ROOT: Final = Path(flushtracker.__file__).parents[1]
 COMMANDS: Final = (
+    "config",
     "track",
     "capture",
     "write",
@@ -51,6 +52,7 @@ EXTRAS: Final = {
     "flushtracker.trials.recordings.replay_program": _KAFKA,
     "flushtracker.operate.status.program": _CAPTURE,
     "flushtracker.operate.read": {"deltalake", "pyarrow"},
+    "flushtracker.operate.config_report": {"psycopg"},
     "flushtracker.serve.program": {"deltalake", "pyarrow", "uvicorn"},
     "flushtracker.trials.conformance.program": _KAFKA,
     "flushtracker.trials.loop_trial.program": _CAPTURE,
@@ -87,6 +89,7 @@ def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("command", "file"),
     [
+        ("config", "flushtracker"),
         ("track", "track_flushes"),
         ("write", "write_shapes"),
         ("capture", "capture"),

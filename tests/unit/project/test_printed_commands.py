@@ -115,4 +115,4 @@ def test_the_printed_resync_is_read_as_it_was_meant(config: tuple[str, ...]) -> 
     done = subprocess.run(["bash", "-c", f"printf '%s\\0' {words}"], capture_output=True, check=True)
     read = _PARSER.parse_args(done.stdout.decode().split("\0")[:-1])
     assert read.command.name == "resync"
-    assert (tuple(read.shapes), str(read.config)) == (ids, config[1] if config else "conf/capture.yaml")
+    assert (tuple(read.shapes), str(read.config)) == (ids, config[1] if config else "None")
