@@ -29,7 +29,7 @@ class FaultyWriter:
     """``changes``: text of the example, and what it becomes; ``rule`` is what it breaks.
 
     ``also``: rules that may fail as a consequence. ``kills``: so many find it with nearly any seed. ``read`` and
-    ``rows``: what its readers see.
+    ``rows``: what its readers see. ``is_silent``: the trial finds it by waiting in vain.
     """
 
     story: str
@@ -39,6 +39,7 @@ class FaultyWriter:
     kills: int = 1
     read: str = READ
     rows: str | None = None
+    is_silent: bool = False
 
     def __str__(self) -> str:
         return self.story
@@ -130,17 +131,20 @@ PLAIN: Final = (
         {},
         rows="sh -c 'sed s/end.contained.contains/min/ "
         f"{ROOT}/examples/dump_sqlite.py | {sys.executable} - {{data}}/shapes.db --rows'",
+        is_silent=True,
     ),
     FaultyWriter(
         "it shows the snapshot of another writer's shape",
         "own",
         {"(entry.definition.writer != me or entry.removed_at)": "entry.removed_at"},
         rows=ROWS,
+        is_silent=True,
     ),
     FaultyWriter(
         "it takes a gap for nothing",
         "gap",
         {_IGNORES: f'    position = "next" if position == "gap" else position\n{_IGNORES_ALL_BUT_GAPS}'},
+        also=frozenset({"durable", "whole"}),
     ),
     FaultyWriter(
         "it starts in silence",
@@ -148,6 +152,7 @@ PLAIN: Final = (
         {"    notifier.start(cursors)\n": ""},
         # What a kill left unsaid a silent start never says.
         also=frozenset({"live", "others", "heals", "removal"}),
+        is_silent=True,
     ),
     FaultyWriter(
         "it ends at a gap",
@@ -181,6 +186,7 @@ SLOW: Final = (
             '    if event.writer != me or shape in removed or position == "gap" or event.source in stopped:\n',
             "removed: set": "stopped: set[str] = set()\nremoved: set",
         },
+        is_silent=True,
         also=frozenset({"heals", "removal", "live"}),
     ),
     FaultyWriter(
@@ -189,12 +195,14 @@ SLOW: Final = (
         {
             _IGNORES: f'    if position == "gap":\n        removed.add(shape)\n{_IGNORES_ALL_BUT_GAPS}',
         },
+        is_silent=True,
         also=frozenset({"removal", "live"}),
     ),
     FaultyWriter(
         "it ignores a shape that begins again",
         "resync",
         {"    if snapshots.begin(": "    if incarnation > 1:\n        return False\n    if snapshots.begin("},
+        is_silent=True,
         also=frozenset({"live", "others", "heals", "removal", "snapshot", "rows"}),
         rows=ROWS,
     ),
@@ -202,6 +210,7 @@ SLOW: Final = (
         "it waits for ever once a shape is removed",
         "removal",
         {_REMOVED: f"{_REMOVED}                    __import__('time').sleep(1000)\n"},
+        is_silent=True,
         also=frozenset({"live"}),
     ),
 )
