@@ -5,7 +5,7 @@ transaction's content does not depend on when a server polls, nor on where a cli
 (:mod:`flushtracker.shape_log.table.joined_changes`). Each read of the log costs a fold of the shape.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -18,10 +18,12 @@ from flushtracker.errors import DecodeError
 from flushtracker.serve.messages import TransactionMessages, item_messages
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.rendering import Rendering
+from flushtracker.shape_log.fold import columns_of
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.table.external_sort import sort_tables
 from flushtracker.shape_log.table.found_shape import FoundShape
 from flushtracker.shape_log.table.joined_changes import joined_changes
+from flushtracker.shape_log.table.joined_rows import shown_text
 from flushtracker.shape_log.table.reader import ShapeLogReader
 
 Check = Callable[[], None]
@@ -33,13 +35,14 @@ class QueryChanges:
     """``changes`` reads the changes of a query, as ``version_changes`` has them, rendered so; ``xids`` those of all
     transactions of its tables, in order.
 
-    ``has_old``: messages have the old values, too.
+    ``has_old``: messages have the old values, too. ``only_changed``: updates have the key and what has changed.
     """
 
     changes: Callable[[], Iterator[pa.Table]]
     xids: Callable[[], Iterator[tuple[int, int]]]
     rendering: Rendering
     has_old: bool
+    only_changed: bool = False
 
 
 def joined_transactions(
@@ -74,7 +77,9 @@ def query_transactions(
         for tx, rows in groupby(_rows(query.changes(), check), itemgetter(0)):
             items, size = list[tuple[str, str, str | None, str | None]](), 0
             for _, operation, key, value, old_value in rows:
-                items.append((operation, key, value, old_value if query.has_old else None))
+                is_part = query.only_changed and operation == "update"
+                text = changed_text(value, old_value, shape.key_columns) if is_part else value
+                items.append((operation, key, text, old_value if query.has_old else None))
                 size += sum(len(text) for text in items[-1] if text is not None)
                 if size > most_bytes:
                     raise RefetchError(tx)
@@ -89,6 +94,17 @@ def _rows(changes: Iterator[pa.Table], check: Check) -> Iterator[tuple[Any, ...]
     for table in changes:
         check()
         yield from zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True)
+
+
+def changed_text(value: str, old_value: str, key_columns: Collection[str]) -> str:
+    """Of a row, the key and the columns that have an old value.
+
+    >>> changed_text('{"id":"1","a":"2","b":null}', '{"b":"3"}', ("id",))
+    '{"id":"1","b":null}'
+    """
+    row = columns_of(value)
+    kept = {*columns_of(old_value), *key_columns}
+    return shown_text(row, tuple(name for name in row if name in kept))
 
 
 def read_xids(reader: ShapeLogReader, shape: FoundShape, after_tx: int) -> Iterator[tuple[int, int]]:

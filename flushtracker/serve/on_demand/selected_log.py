@@ -1,7 +1,8 @@
 """A parent's rows and transactions, as a selection shows them.
 
 A transaction has the difference of what is shown before and after it: a row that comes to match is an insert, one that
-no longer does a delete. A TRUNCATE is deletes, too. Both states of a row are those of the parent's fold.
+no longer does a delete. A TRUNCATE is deletes, too. Both states of a row are those of the parent's fold. An update has
+the key and what has changed, and with ``replica=full`` the whole row.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -91,7 +92,8 @@ def selected_transactions(
 
         return version_changes(parent.versions(check), show, parent.shape.key_columns, check)
 
-    found = QueryChanges(changes, parent.xids, selection.rendering, has_old=selection.has_old)
+    full = selection.has_old
+    found = QueryChanges(changes, parent.xids, selection.rendering, has_old=full, only_changed=not full)
     return query_transactions(parent.shape, after_tx, found, most_bytes, check)
 
 
