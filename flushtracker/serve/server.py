@@ -20,11 +20,12 @@ from flushtracker.serve.app import ServeApp
 from flushtracker.serve.cache import MAX_CACHED_FILES, PageCache, StateCache
 from flushtracker.serve.http_answers import STALLED_S
 from flushtracker.serve.on_demand.on_demand import OnDemand
+from flushtracker.serve.parts import Parts
 from flushtracker.serve.poller import Poller
 from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.sent_files import MOST_FILES
-from flushtracker.serve.shape_answers import Parts, ShapeAnswers
+from flushtracker.serve.shape_answers import ShapeAnswers
 from flushtracker.serve.single_flight import SingleFlight
 from flushtracker.serve.tail.tail_pages import TailPages
 from flushtracker.serve.tail.tails import Tails

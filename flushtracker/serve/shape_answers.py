@@ -17,67 +17,31 @@ seen answers of another server that is ahead, one that began after its request.
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from flushtracker.errors import PositionError
-from flushtracker.events.registry import Registry
 from flushtracker.serve.answer import Answer, is_newest, log_answer, offset_after, state_answer
-from flushtracker.serve.beginning import as_conflict, initial_handle, shown_to
+from flushtracker.serve.beginning import as_conflict, initial_handle
 from flushtracker.serve.body import Body, Page
-from flushtracker.serve.cache import PageCache, PageKey, StateCache
+from flushtracker.serve.cache import PageKey
 from flushtracker.serve.definition_cache import DefinitionCache
-from flushtracker.serve.definitions import Target
 from flushtracker.serve.disconnect import DisconnectedError, until_disconnected
 from flushtracker.serve.follower import Follower, require_current, require_followed
 from flushtracker.serve.handle import ClientOffset, Handle
-from flushtracker.serve.on_demand.on_demand import OnDemand
-from flushtracker.serve.on_demand.selection import Selection
-from flushtracker.serve.poller import Poller
-from flushtracker.serve.reads import LogReads
-from flushtracker.serve.refusals import RefetchError, RefusalError, UnavailableError
+from flushtracker.serve.parts import Parts
+from flushtracker.serve.refusals import RefetchError, UnavailableError
 from flushtracker.serve.seen_shape import SeenShape
-from flushtracker.serve.shape_request import NOW, RequestedDefinition, ShapeRequest
-from flushtracker.serve.single_flight import Flight, SingleFlight
+from flushtracker.serve.shape_looks import BEGIN_S, ShapeLooks
+from flushtracker.serve.shape_request import NOW, ShapeRequest
+from flushtracker.serve.single_flight import Flight
 from flushtracker.serve.state_rows import StateRows
 from flushtracker.serve.tail.tail_pages import TailPages
 
 LIVE_S: Final = 20.0
 """How long a client waits for a change."""
 
-BEGIN_S: Final = 10.0
-"""How long a client that starts over waits for a log that has what it was shown."""
-
 _TRIES: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The components used for answers."""
-
-    poller: Poller
-    reads: LogReads
-    log_flights: SingleFlight
-    row_flights: SingleFlight
-    definition_flights: SingleFlight
-    pages: PageCache
-    states: StateCache
-    tail_pages: TailPages | None = None
-    on_demand: OnDemand | None = None
-
-    @property
-    def flights(self) -> tuple[SingleFlight, ...]:
-        """All work in threads."""
-        more = () if self.on_demand is None else self.on_demand.flights
-        return self.log_flights, self.row_flights, self.definition_flights, *more
-
-    def log_flights_for(self, seen: SeenShape) -> SingleFlight:
-        """The threads that read this shape's log for clients."""
-        return self.log_flights if seen.selection is None or self.on_demand is None else self.on_demand.log_flights
-
-    def row_flights_for(self, seen: SeenShape) -> SingleFlight:
-        """The threads that read this shape's rows for clients."""
-        return self.row_flights if seen.selection is None or self.on_demand is None else self.on_demand.row_flights
 
 
 class ShapeAnswers:
@@ -93,9 +57,10 @@ class ShapeAnswers:
     ) -> None:
         self._parts = parts
         self._poller = parts.poller
-        self._live_s, self._begin_s = live_s, begin_s
+        self._live_s = live_s
         self._now_s = now_s
-        self._definitions = DefinitionCache(source, parts.definition_flights, parts.on_demand)
+        definitions = DefinitionCache(source, parts.definition_flights, parts.on_demand)
+        self._looks = ShapeLooks(parts.poller, definitions, begin_s, now_s)
 
     @property
     def is_closing(self) -> bool:
@@ -111,7 +76,7 @@ class ShapeAnswers:
             RefusalError, FlushtrackerError: there is none.
         """
         if not isinstance(request.start, ClientOffset):
-            seen = await self._reached(request, await self._seen(request, fresh=request.is_returning))
+            seen = await self._looks.reached(request, await self._looks.seen(request, fresh=request.is_returning))
             with as_conflict(request, seen):
                 return await self._begin(request, seen)
         if request.start.rows:
@@ -142,7 +107,7 @@ class ShapeAnswers:
         except PositionError:
             is_doubted = True
         if is_doubted:
-            seen = await self._seen(request, fresh=True)
+            seen = await self._looks.seen(request, fresh=True)
             with as_conflict(request, seen):
                 require_followed(seen, handle, offset.tx)
         return Follower.of(request, seen, handle, offset)
@@ -166,7 +131,7 @@ class ShapeAnswers:
             place = max(follower.tx, follower.sent_lsn)
             changed = self._poller.changed(shape_id, place, or_cut=follower.cuts)
             try:
-                follower = require_current(follower.at(await self._look(shape_id, follower.seen.selection)))
+                follower = require_current(follower.at(await self._looks.look(shape_id, follower.seen.selection)))
                 if follower.has_update or self.has_more(follower) or is_late:
                     return follower
                 await asyncio.wait(
@@ -223,68 +188,16 @@ class ShapeAnswers:
         is_empty = page.is_end and not page.body.length
         return is_empty and follower.seen.selection is not None and not follower.cuts and not self.is_closing
 
-    async def _seen(self, request: ShapeRequest, *, fresh: bool) -> SeenShape:
-        target = await self._target(request.shape)
-        return await self._look(target.shape_id, target.selection, fresh=fresh)
-
-    async def _look(self, shape_id: str, selection: Selection | None, *, fresh: bool = False) -> SeenShape:
-        """The shape, or what the selection shows of it, as of the last poll; raises as ``Poller.shape``."""
-        try:
-            return (await self._poller.shape(shape_id, fresh=fresh)).selected(selection)
-        except (RefusalError, PositionError) as error:
-            if selection is None or (isinstance(error, RefusalError) and error.status != 410):
-                raise
-            # Another shape may contain the definition.
-            raise UnavailableError("the shape that contains the definition has changed; try again") from error
-
-    async def _target(self, asked: str | RequestedDefinition) -> Target:
-        """The requested shape; the tables are polled before there is said to be none."""
-        for fresh in (False, True):
-            view = await self._poller.current(fresh=fresh)
-            if isinstance(asked, str):
-                found = Target(asked) if asked in view.shape_ids else None
-            else:
-                found = await self._defined(view.registry, asked, may_raise=fresh)
-            if found is not None:
-                return found
-        what = "with this id" if isinstance(asked, str) else "that is defined so; shapes are defined by the operator"
-        raise RefusalError(404, f"there is no shape {what}")
-
-    async def _defined(self, registry: Registry, asked: RequestedDefinition, *, may_raise: bool) -> Target | None:
-        """What answers a definition; ``None`` for nothing, also if the reason ``may_raise`` only later."""
-        try:
-            return await self._definitions.target(registry, asked, self._now_s())
-        except RefusalError as error:
-            if may_raise or error.status != 404:
-                raise
-            return None
-
     async def _shape_of_handle(self, request: ShapeRequest) -> tuple[SeenShape, Handle]:
         """The shape of a client with a handle, and a current handle for it."""
         handle = request.handle
-        seen = await self._seen(request, fresh=False)
+        seen = await self._looks.seen(request, fresh=False)
         if handle is None or handle.digest != seen.facts.digest:
-            seen = await self._seen(request, fresh=True)
+            seen = await self._looks.seen(request, fresh=True)
         with as_conflict(request, seen):
             if handle is None or handle.digest != seen.facts.digest or request.handle_text == request.expired_text:
                 raise RefetchError
         return seen, handle
-
-    async def _reached(self, request: ShapeRequest, seen: SeenShape) -> SeenShape:
-        """The shape, once its log or the cut has what the client was shown; raises ``UnavailableError``."""
-        shape_id, end_s = seen.shape_id, self._now_s() + self._begin_s
-        while seen.is_behind(shown_to(request, seen)):
-            changed = self._poller.changed(shape_id, shown_to(request, seen) - 1, or_cut=True)
-            try:
-                seen = await self._look(shape_id, seen.selection)
-                if not seen.is_behind(shown_to(request, seen)):
-                    break
-                if self._now_s() >= end_s or self._poller.is_closed:
-                    raise UnavailableError("the client was shown more than the log has yet; try again")
-                await asyncio.wait({changed}, timeout=max(end_s - self._now_s(), 0))
-            finally:
-                self._poller.drop(shape_id, changed, or_cut=True)
-        return seen
 
     async def _begin(self, request: ShapeRequest, seen: SeenShape) -> Answer:
         if request.handle_text is not None and request.handle_text == request.expired_text:

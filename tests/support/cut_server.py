@@ -16,11 +16,11 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.serve.body import Body, Page, PageFile, join
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.messages import item_messages, row_messages
+from flushtracker.serve.parts import Parts
 from flushtracker.serve.poller import Poller
 from flushtracker.serve.reads import Check, LogReads, OpenTables
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
-from flushtracker.serve.shape_answers import Parts
 from flushtracker.serve.single_flight import Flight, SingleFlight
 from flushtracker.serve.state_rows import StateRows
 from flushtracker.shape_log.position import Position

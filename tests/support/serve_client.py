@@ -19,8 +19,9 @@ from flushtracker.config.serve_config import CacheConfig, HttpConfig, ServeConfi
 from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import DecodeError
 from flushtracker.serve.app import ServeApp
+from flushtracker.serve.parts import Parts
 from flushtracker.serve.server import Served
-from flushtracker.serve.shape_answers import Parts, ShapeAnswers
+from flushtracker.serve.shape_answers import ShapeAnswers
 from flushtracker.trials.loop_trial.shape_client import ShapeClient
 from flushtracker.wal.changes import TableName
 

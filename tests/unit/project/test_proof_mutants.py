@@ -24,7 +24,7 @@ from flushtracker.errors import FlushtrackerError
 from flushtracker.serve import beginning
 from flushtracker.serve.follower import Follower
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
-from flushtracker.serve.shape_answers import ShapeAnswers
+from flushtracker.serve.shape_looks import ShapeLooks
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.snapshot import due_shapes
 from flushtracker.shape_log.snapshot_reader import SnapshotReader
@@ -174,11 +174,11 @@ _MUTANTS: Final[dict[str, Mutant]] = {
         _story(test_serve_ahead.test_begin_again_not_older, is_reached_by_a_cut=False),
     ),
     "a beginning that waits for nothing": (
-        *(ShapeAnswers._reached, "while seen.is_behind", "while False and seen.is_behind"),
+        *(ShapeLooks.reached, "while seen.is_behind", "while False and seen.is_behind"),
         _story(test_serve_ahead.test_begin_again_not_older, is_reached_by_a_cut=False),
     ),
     "a beginning that waits without an end": (
-        *(ShapeAnswers._reached, "self._now_s() >= end_s or ", ""),
+        *(ShapeLooks.reached, "self._now_s() >= end_s or ", ""),
         _story(test_serve_ahead.test_begin_again_not_older, is_reached_by_a_cut=False),
     ),
     "a restored log that lacks what was shown": (

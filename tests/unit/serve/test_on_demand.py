@@ -213,7 +213,7 @@ async def test_too_many_definitions_get_a_503_while_those_asked_for_go_on(log: s
     """A definition that nobody asks for makes room for another one."""
     begin(log, WHOLE)
     async with serving(log, on_demand=_TABLES, definitions=3) as server:
-        parts, answers = server.served.parts, server.served.answers
+        parts, looks = server.served.parts, server.served.answers._looks
         assert parts.on_demand is not None
         client = Client(PAID)
         await client.sync(server)
@@ -224,10 +224,10 @@ async def test_too_many_definitions_get_a_503_while_those_asked_for_go_on(log: s
         change(log, 24, "update", 1, t="new")
         await client.step(server, live=True)
         assert client.rows == {key(1): {"id": "1", "t": "new"}}
-        now_s = answers._now_s()
-        answers._now_s = lambda: now_s + 100
+        now_s = looks._now_s()
+        looks._now_s = lambda: now_s + 100
         await client.step(server)
-        answers._now_s = lambda: now_s + 130
+        looks._now_s = lambda: now_s + 130
         assert (await server.get(asked(11))).status == 200
         assert len(parts.on_demand.kept) == 2
 

@@ -1,0 +1,40 @@
+"""``Parts``: what the server's answers are made of."""
+
+from dataclasses import dataclass
+
+from flushtracker.serve.cache import PageCache, StateCache
+from flushtracker.serve.on_demand.on_demand import OnDemand
+from flushtracker.serve.poller import Poller
+from flushtracker.serve.reads import LogReads
+from flushtracker.serve.seen_shape import SeenShape
+from flushtracker.serve.single_flight import SingleFlight
+from flushtracker.serve.tail.tail_pages import TailPages
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The components used for answers."""
+
+    poller: Poller
+    reads: LogReads
+    log_flights: SingleFlight
+    row_flights: SingleFlight
+    definition_flights: SingleFlight
+    pages: PageCache
+    states: StateCache
+    tail_pages: TailPages | None = None
+    on_demand: OnDemand | None = None
+
+    @property
+    def flights(self) -> tuple[SingleFlight, ...]:
+        """All work in threads."""
+        more = () if self.on_demand is None else self.on_demand.flights
+        return self.log_flights, self.row_flights, self.definition_flights, *more
+
+    def log_flights_for(self, seen: SeenShape) -> SingleFlight:
+        """The threads that read this shape's log for clients."""
+        return self.log_flights if seen.selection is None or self.on_demand is None else self.on_demand.log_flights
+
+    def row_flights_for(self, seen: SeenShape) -> SingleFlight:
+        """The threads that read this shape's rows for clients."""
+        return self.row_flights if seen.selection is None or self.on_demand is None else self.on_demand.row_flights
