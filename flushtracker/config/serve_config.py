@@ -23,6 +23,9 @@ _SHORTEST_SECRET: Final = 8
 _MOST_CONNECTIONS: Final = 1_000_000
 _MOST_READS: Final = 64
 _MOST_DEFINITIONS: Final = 10_000
+_MOST_SUBSET_ROWS: Final = 100_000
+_BYTES: Final = "bytes"
+_TEXT_ORDERS: Final = ("refused", _BYTES)
 _LEAST_POLL_MS: Final = 50
 _MOST_POLL_MS: Final = 10_000
 ANY_ORIGIN: Final = "*"
@@ -72,6 +75,14 @@ class TailConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SubsetRules:
+    """``most_rows`` are for one answer. ``has_text_in_bytes``: texts are ordered by bytes, whatever their collation."""
+
+    most_rows: int = 10_000
+    has_text_in_bytes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ServeConfig:
     """The whole file. ``source``: whose shapes are served, if several sources have the same ones; ``None`` for any.
 
@@ -88,6 +99,7 @@ class ServeConfig:
     reads: int = 2
     on_demand: frozenset[tuple[str, str]] = frozenset()
     on_demand_definitions: int = 1_000
+    subsets: SubsetRules = SubsetRules()
     status: StatusConfig | None = None
     tail: TailConfig | None = None
 
@@ -109,6 +121,7 @@ def load_serve_config(path: Path) -> ServeConfig:
         "reads",
         "on_demand",
         "on_demand_definitions",
+        "subsets",
         "status",
         "tail",
     )
@@ -128,6 +141,7 @@ def load_serve_config(path: Path) -> ServeConfig:
         on_demand=_on_demand(root),
         on_demand_definitions=root.optional_integer("on_demand_definitions", at_least=1, at_most=_MOST_DEFINITIONS)
         or default.on_demand_definitions,
+        subsets=_subsets(root.optional_mapping("subsets")),
         status=read_status(root),
         tail=_tail(root.optional_mapping("tail")),
     )
@@ -200,6 +214,20 @@ def _cache(cache: YamlMapping | None) -> CacheConfig:
     return CacheConfig(
         _bytes(cache, "memory") or default.memory_bytes,
         _bytes(cache, "disk") or default.disk_bytes,
+    )
+
+
+def _subsets(subsets: YamlMapping | None) -> SubsetRules:
+    default = SubsetRules()
+    if subsets is None:
+        return default
+    subsets.allow("rows", "text_order")
+    text_order = subsets.optional_text("text_order")
+    if text_order is not None and text_order.value not in _TEXT_ORDERS:
+        raise subsets.wrong("text_order", " or ".join(_TEXT_ORDERS))
+    return SubsetRules(
+        subsets.optional_integer("rows", at_least=1, at_most=_MOST_SUBSET_ROWS) or default.most_rows,
+        has_text_in_bytes=text_order is not None and text_order.value == _BYTES,
     )
 
 

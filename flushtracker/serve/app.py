@@ -27,6 +27,7 @@ from flushtracker.serve.http_answers import (
     next_cursor,
     preflight_headers,
     refusal_headers,
+    subset_headers,
     wall_s,
 )
 from flushtracker.serve.messages import MUST_REFETCH
@@ -39,6 +40,7 @@ from flushtracker.serve.sent_files import SentFiles
 from flushtracker.serve.shape_answers import ShapeAnswers
 from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.serve.single_flight import AbandonedError
+from flushtracker.serve.subset.subset_request import MOST_BODY
 from flushtracker.status.http.asgi import Receive, Scope, Send
 from flushtracker.status.http.http_connection import HEADER_BYTES
 from flushtracker.status.http.http_server import is_allowed_host
@@ -49,6 +51,7 @@ SHAPE_PATH: Final = b"/v1/shape"
 _HEALTH: Final = b"/healthz"
 _READY: Final = b"/readyz"
 _METHODS: Final = ("GET", "HEAD")
+_SHAPE_METHODS: Final = ("POST", "OPTIONS")
 
 
 class ServeApp:
@@ -103,19 +106,24 @@ class ServeApp:
         self._require_secret(given.get("secret"))
         if exchange.is_one_too_many:
             raise UnavailableError("too many connections", 5)
-        request = ShapeRequest.of(given)
+        is_post = method == "POST"
+        request = ShapeRequest.of(given, await exchange.read_body(MOST_BODY) if is_post else None)
+        if request.subset is not None:
+            found = await until_disconnected(self._answers.subsets.answer(request), exchange.disconnected)
+            await exchange.subset(headers | subset_headers(found, may_be_kept=not is_post), found.body)
+            return
         if request.sse:
             await self._events(exchange, headers, request)
             return
         answering = self._answers.answer(request, exchange.disconnected)
         # A client that waits for a change costs no task: the wait itself watches for the end of the connection.
         answer = await (answering if request.live else until_disconnected(answering, exchange.disconnected))
-        found = headers | answer_headers(answer, request, wall_s())
-        if is_known(exchange.headers, found):
-            del found["content-type"]
-            await exchange.whole(304, found, b"")
+        told = headers | answer_headers(answer, request, wall_s())
+        if is_known(exchange.headers, told):
+            del told["content-type"]
+            await exchange.whole(304, told, b"")
             return
-        await exchange.answer(found, answer)
+        await exchange.answer(told, answer)
 
     def _checked(self, exchange: Exchange) -> tuple[bytes, str]:
         """The host-checked path and the method of a well-formed request."""
@@ -126,10 +134,10 @@ class ServeApp:
             raise RefusalError(431, f"the address and headers have more than {HEADER_BYTES} bytes")
         if path not in {SHAPE_PATH, _HEALTH, _READY}:
             raise RefusalError(404, "the path is /v1/shape")
-        if method not in _METHODS and not (path == SHAPE_PATH and method == "OPTIONS"):
-            raise RefusalError(405, "the methods are GET, HEAD and OPTIONS")
-        if exchange.has_body:
-            raise RefusalError(413, "a request has no body here")
+        if method not in _METHODS and not (path == SHAPE_PATH and method in _SHAPE_METHODS):
+            raise RefusalError(405, "the methods are GET, HEAD, POST and OPTIONS")
+        if exchange.has_body and method != "POST":
+            raise RefusalError(413, "a request has no body here, unless it is a POST")
         return path, method
 
     async def _events(self, exchange: Exchange, headers: Headers, request: ShapeRequest) -> None:

@@ -5,7 +5,7 @@ canonical forms (:mod:`flushtracker.shapes.where.canonical`).
 """
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,26 +13,20 @@ from typing import Any, Final
 from flushtracker.errors import ShapeError
 from flushtracker.events.registry import Registry
 from flushtracker.events.registry_events import ShapeEntry
+from flushtracker.serve.condition_text import PUBLIC, condition_of, parsed_condition
 from flushtracker.serve.on_demand.containment import AskedDefinition, selection_of
 from flushtracker.serve.on_demand.selection import Selection
 from flushtracker.serve.refusals import BadRequestError, RefusalError
 from flushtracker.serve.shape_request import RequestedDefinition
+from flushtracker.serve.sql_names import NAME, sql_name
 from flushtracker.shapes.bound_relation import relation_of
 from flushtracker.shapes.shape_schema import shape_key
 from flushtracker.shapes.table_binding import TableBinding
-from flushtracker.shapes.where import Where, parse_where
+from flushtracker.shapes.where import Where
 from flushtracker.wal.changes import Relation, TableName
 
-_NAME: Final = r'"((?:[^"]|"")+)"|([A-Za-z_\u0080-\U0010ffff][\w$]*)'
-_TABLE: Final = re.compile(rf"(?:(?:{_NAME})\.)?(?:{_NAME})")
-_COLUMN: Final = re.compile(rf"\s*(?:{_NAME})\s*(,|$)")
-_TOKENS: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([0-9]{1,3})|[^'"$]+""")
-_AMBIGUOUS: Final = ("--", "/*", "\\")
-_WORD: Final = re.compile(r"[\w$]")
-_TOUCHING: Final = "where has a placeholder beside a word, a quote or another placeholder"
-_MOST_CONDITION: Final = 8_000
-_SCHEMA: Final = "public"
-"""The schema of unqualified tables, as for Electric."""
+_TABLE: Final = re.compile(rf"(?:(?:{NAME})\.)?(?:{NAME})")
+_COLUMN: Final = re.compile(rf"\s*(?:{NAME})\s*(,|$)")
 
 _Form = tuple[Any, ...]
 
@@ -127,7 +121,7 @@ class Definitions:
             definition, form = entry.definition, None
             columns = None if definition.columns is None else frozenset({*definition.columns, *group.key})
             with suppress(BadRequestError):
-                form = _form(_parsed(definition.where), group.relation, columns, definition.replica)
+                form = _form(parsed_condition(definition.where), group.relation, columns, definition.replica)
             made = self._made[_id(entry)] = entry, group.binding, form
         return made[2]
 
@@ -144,7 +138,7 @@ class _Group:
 
 def read_definition(asked: RequestedDefinition) -> AskedDefinition:
     """The parts of a requested definition; raises ``BadRequestError``."""
-    where = _parsed(_where(asked), _SCHEMA)
+    where = parsed_condition(condition_of(asked.where, asked.params), PUBLIC)
     return AskedDefinition(_table(asked.table), where, _columns(asked.columns), asked.replica)
 
 
@@ -154,13 +148,6 @@ def _id(entry: ShapeEntry) -> tuple[str, str]:
 
 def _key(entry: ShapeEntry, table: TableBinding | None) -> tuple[str, ...]:
     return (entry.definition.primary_key or ()) if table is None else shape_key(entry.definition, table)
-
-
-def _parsed(where: str | None, schema: str | None = None) -> Where | None:
-    try:
-        return None if where is None else parse_where(where, schema)
-    except ShapeError as error:
-        raise BadRequestError(str(error)) from error
 
 
 def _form(where: Where | None, relation: Relation | None, columns: frozenset[str] | None, replica: str) -> _Form:
@@ -184,8 +171,8 @@ def _table(text: str) -> TableName:
     found = _TABLE.fullmatch(text)
     if found is None:
         raise BadRequestError('table is not a name such as items, public.items or "Public"."Items"')
-    schema = _name(found[1], found[2]) if found[1] or found[2] else _SCHEMA
-    return schema, _name(found[3], found[4])
+    schema = sql_name(found[1], found[2]) if found[1] or found[2] else PUBLIC
+    return schema, sql_name(found[3], found[4])
 
 
 def _columns(text: str | None) -> frozenset[str] | None:
@@ -201,67 +188,6 @@ def _columns(text: str | None) -> frozenset[str] | None:
         found = _COLUMN.match(text, end)
         if found is None or (found[3] and found.end() == len(text)):
             raise BadRequestError('columns is not a list of names such as id,"Name"')
-        names.add(_name(found[1], found[2]))
+        names.add(sql_name(found[1], found[2]))
         end = found.end()
     return frozenset(names)
-
-
-def _name(quoted: str | None, plain: str | None) -> str:
-    """PostgreSQL folds only ASCII letters of an unquoted name."""
-    if quoted is not None:
-        return quoted.replace('""', '"')
-    return re.sub("[A-Z]", lambda found: found[0].lower(), plain or "")
-
-
-def _where(asked: RequestedDefinition) -> str | None:
-    """The condition, with the placeholders' values as literals."""
-    where, values = asked.where, dict(asked.params)
-    if where is None:
-        if values:
-            raise BadRequestError("params has values, but there is no where")
-        return None
-    if not values and "$" not in where:
-        return where
-    if any(mark in where for mark in _AMBIGUOUS):
-        raise BadRequestError("where has a comment or a backslash beside placeholders, which could be read in two ways")
-    filled, used = _filled(where, values)
-    if used != values.keys():
-        raise BadRequestError("params has a value that where does not name")
-    return filled
-
-
-def _filled(where: str, values: Mapping[int, str]) -> tuple[str, set[int]]:
-    """The condition with literals for its placeholders, and the placeholders' numbers."""
-    parts, used, end, size = list[str](), set[int](), 0, 0
-    before = ""
-    while end < len(where):
-        found = _TOKENS.match(where, end)
-        if found is None:
-            raise BadRequestError("where has a quote without its end, or a $ without a number")
-        kind = "placeholder" if found[1] else "quoted" if found[0][0] in "'\"" else "text"
-        touched = where[max(end - 1, 0) : end] + where[found.end() : found.end() + 1]
-        if kind == "placeholder" and (before in {"placeholder", "quoted"} or _WORD.search(touched)):
-            raise BadRequestError(_TOUCHING)
-        if kind == "quoted" and before == "placeholder":
-            raise BadRequestError(_TOUCHING)
-        if kind != "text" or not found[0].isspace():
-            before = kind
-        parts.append(found[0] if found[1] is None else f" {_value(int(found[1]), values)} ")
-        used |= {int(found[1])} if found[1] else set()
-        size += len(parts[-1])
-        if size > _MOST_CONDITION:
-            raise BadRequestError(f"where has more than {_MOST_CONDITION} characters with the values of params")
-        end = found.end()
-    return "".join(parts), used
-
-
-def _value(number: int, values: Mapping[int, str]) -> str:
-    if number not in values:
-        raise BadRequestError(f"params lacks the value of ${number}")
-    return _literal(values[number])
-
-
-def _literal(value: str) -> str:
-    if "\\" in value:
-        raise BadRequestError("params has a value with a backslash, which is not supported")
-    return "'" + value.replace("'", "''") + "'"

@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from flushtracker.serve.answer import Answer
 from flushtracker.serve.body import Body
-from flushtracker.serve.http_answers import STALLED_S, Headers, StalledError, headers_of, send_answer, send_whole
+from flushtracker.serve.disconnect import DisconnectedError
+from flushtracker.serve.http_answers import (
+    STALLED_S,
+    Headers,
+    StalledError,
+    headers_of,
+    send_answer,
+    send_body,
+    send_whole,
+)
 from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.recent_answers import FIRST_ERROR
+from flushtracker.serve.refusals import RefusalError
 from flushtracker.status.http.asgi import Message, Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -18,6 +28,7 @@ if TYPE_CHECKING:
 
 _log = RateLimitedLog(logging.getLogger(__name__))
 
+_BODY_S: Final = 15.0
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#@]+)(/.*)", re.IGNORECASE)
 """A request target with a host, as sent to proxies, which every server must accept."""
 
@@ -30,7 +41,7 @@ class Exchange:
         self._send = send
         self._app = app
         self._disconnected: asyncio.Task[None] | None = None
-        self._is_begun = self._is_stalled = False
+        self._is_begun = self._is_stalled = self._is_read = False
 
     @property
     def size(self) -> int:
@@ -96,7 +107,7 @@ class Exchange:
                 _log(logging.WARNING, "answer cut off status=%s reason=%s", status, body.decode())
             self.abort()
             return
-        if self.is_one_too_many or self.has_body:
+        if self.is_one_too_many or (self.has_body and not self._is_read):
             headers = {**headers, "connection": "close"}
         with suppress(StalledError):
             await send_whole(self.send, status, headers, body)
@@ -105,6 +116,35 @@ class Exchange:
         with self.sending(answer.body):
             self.count(200)
             await send_answer(self.send, headers, answer, is_head=self.scope["method"] == "HEAD")
+
+    async def subset(self, headers: Headers, body: Body) -> None:
+        with self.sending(body):
+            self.count(200)
+            await send_body(self.send, headers, b"", body, b"", is_head=self.scope["method"] == "HEAD")
+
+    async def read_body(self, most_bytes: int) -> bytes:
+        """What follows the headers; only before :attr:`disconnected` is used.
+
+        Raises:
+            RefusalError: it is larger, or does not arrive in time. DisconnectedError: the client has gone.
+        """
+        try:
+            return await asyncio.wait_for(self._read_all(most_bytes), _BODY_S)
+        except asyncio.TimeoutError:
+            raise RefusalError(408, f"the body has not arrived within {_BODY_S:.0f} s") from None
+
+    async def _read_all(self, most_bytes: int) -> bytes:
+        parts, size = list[bytes](), 0
+        while not self._is_read:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise DisconnectedError
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > most_bytes:
+                raise RefusalError(413, f"the body has more than {most_bytes} bytes")
+            self._is_read = not message.get("more_body", False)
+        return b"".join(parts)
 
     def sending(self, body: Body) -> AbstractContextManager[None]:
         """Enter this while a body is sent; raises ``UnavailableError`` if there are too many files."""

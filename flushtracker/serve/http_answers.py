@@ -7,24 +7,28 @@ from typing import Final
 
 from flushtracker.errors import printable
 from flushtracker.serve.answer import Answer
-from flushtracker.serve.body import SLICE_BYTES
+from flushtracker.serve.body import SLICE_BYTES, Body
 from flushtracker.serve.handle import ClientOffset, Handle
 from flushtracker.serve.messages import SEPARATOR, up_to_date
 from flushtracker.serve.refusals import RefusalError
 from flushtracker.serve.shape_answers import LIVE_S
 from flushtracker.serve.shape_request import ShapeRequest
+from flushtracker.serve.subset.subset_answers import SubsetAnswer
 from flushtracker.status.http.asgi import Scope, Send
 
 STALLED_S: Final = 30.0
 """A client that reads nothing for this long is disconnected."""
 
-EXPOSED: Final = "electric-handle, electric-offset, electric-schema, electric-cursor, electric-up-to-date, retry-after"
+EXPOSED: Final = (
+    "electric-handle, electric-offset, electric-schema, electric-cursor, electric-up-to-date, electric-snapshot, "
+    "retry-after"
+)
 _JSON: Final = "application/json"
 _NO_STORE: Final = "no-store"
 _FIXED: Final = "public, max-age=3600, immutable"
 _NEWEST: Final = "public, max-age=5, stale-while-revalidate=5"
 _TOLD: Final = "public, max-age=5"
-_ALLOWED: Final = "GET, HEAD, OPTIONS"
+_ALLOWED: Final = "GET, HEAD, POST, OPTIONS"
 
 Headers = dict[str, str]
 
@@ -45,6 +49,18 @@ def answer_headers(answer: Answer, request: ShapeRequest, now_s: float) -> Heade
         end = "" if not answer.is_up_to_date else ":end" if answer.lsn is None else f":end:{answer.lsn}"
         headers["etag"] = f'"{answer.handle}:{request.start}:{answer.offset}{end}"'
     return headers
+
+
+def subset_headers(answer: SubsetAnswer, *, may_be_kept: bool) -> Headers:
+    """The headers of a subset; a cache may keep it if the same request always gets the same."""
+    return {
+        "content-type": _JSON,
+        "cache-control": _TOLD if may_be_kept and answer.is_exact else _NO_STORE,
+        "electric-handle": answer.handle,
+        "electric-offset": answer.offset,
+        "electric-schema": answer.schema,
+        "electric-snapshot": "true",
+    }
 
 
 def _cache_rule(answer: Answer, request: ShapeRequest) -> str:
@@ -110,17 +126,21 @@ async def send_whole(send: Send, status: int, headers: Headers, body: bytes) -> 
 
 
 async def send_answer(send: Send, headers: Headers, answer: Answer, *, is_head: bool) -> None:
-    length = answer.body.length
     end = b""
     if answer.is_up_to_date:
-        end = (SEPARATOR if length else b"") + up_to_date(answer.lsn)
-    end += b"]"
-    await _start_answer(send, 200, {**headers, "content-length": str(1 + length + len(end))})
+        end = (SEPARATOR if answer.body.length else b"") + up_to_date(answer.lsn)
+    await send_body(send, headers, b"[", answer.body, end + b"]", is_head=is_head)
+
+
+async def send_body(send: Send, headers: Headers, begin: bytes, body: Body, end: bytes, *, is_head: bool) -> None:
+    """Send an answer with a body between two texts, or its headers."""
+    length = len(begin) + body.length + len(end)
+    await _start_answer(send, 200, {**headers, "content-length": str(length)})
     if is_head:
         await send_part(send, b"", more=False)
         return
-    held = b"["
-    for data in answer.body.slices():
+    held = begin
+    for data in body.slices():
         held += data
         # A small answer is one part, and so one packet.
         if len(held) >= SLICE_BYTES:

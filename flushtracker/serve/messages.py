@@ -44,9 +44,10 @@ def up_to_date(lsn: int | None) -> bytes:
     return b'{"headers":{"control":"up-to-date","global_last_seen_lsn":"%d"}}' % lsn
 
 
-def row_messages(rows: pa.Table, rendering: Rendering) -> list[bytes]:
-    """The rows of a shape as inserts, which belong to no transaction."""
-    tail = f',"headers":{{"operation":"insert"{rendering.relation}}}}}'
+def row_messages(rows: pa.Table, rendering: Rendering, snapshot_mark: int | None = None) -> list[bytes]:
+    """The rows of a shape as inserts, which belong to no transaction, and perhaps to a subset with this mark."""
+    mark = "" if snapshot_mark is None else f',"snapshot_mark":{snapshot_mark:d}'
+    tail = f',"headers":{{"operation":"insert"{rendering.relation}{mark}}}}}'
     keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
     return [
         f'{{"key":{encode_basestring(key)},"value":{rendering.value(value)}{tail}'.encode()

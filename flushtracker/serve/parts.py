@@ -1,7 +1,8 @@
 """``Parts``: what the server's answers are made of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from flushtracker.config.serve_config import SubsetRules
 from flushtracker.serve.cache import PageCache, StateCache
 from flushtracker.serve.on_demand.on_demand import OnDemand
 from flushtracker.serve.poller import Poller
@@ -20,16 +21,18 @@ class Parts:
     log_flights: SingleFlight
     row_flights: SingleFlight
     definition_flights: SingleFlight
+    subset_flights: SingleFlight
     pages: PageCache
     states: StateCache
     tail_pages: TailPages | None = None
     on_demand: OnDemand | None = None
+    subset_rules: SubsetRules = field(default_factory=SubsetRules)
 
     @property
     def flights(self) -> tuple[SingleFlight, ...]:
         """All work in threads."""
         more = () if self.on_demand is None else self.on_demand.flights
-        return self.log_flights, self.row_flights, self.definition_flights, *more
+        return self.log_flights, self.row_flights, self.definition_flights, self.subset_flights, *more
 
     def log_flights_for(self, seen: SeenShape) -> SingleFlight:
         """The threads that read this shape's log for clients."""

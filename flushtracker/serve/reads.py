@@ -8,19 +8,24 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from typing import Final
 
+from flushtracker.config.serve_config import SubsetRules
 from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import ConfigError, FlushtrackerError, PositionError, SinkError
 from flushtracker.events.registry import Registry
-from flushtracker.serve.body import PAGE_BYTES, Page, PageFile, join, stored
+from flushtracker.serve.body import Page, PageFile, stored
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.joined_transactions import joined_transactions
-from flushtracker.serve.messages import SEPARATOR, TransactionMessages, row_messages, transactions
+from flushtracker.serve.log_pages import LogPages
+from flushtracker.serve.messages import TransactionMessages, row_messages, transactions
 from flushtracker.serve.on_demand.selected_log import ParentChanges, selected_rows, selected_transactions
-from flushtracker.serve.refusals import RefetchError
+from flushtracker.serve.refusals import RefetchError, RefusalError
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
 from flushtracker.serve.state_rows import StateRows
+from flushtracker.serve.subset.subset_request import Subset
+from flushtracker.serve.subset.subset_rows import ReadSubset, SubsetRows, subset_body, subset_mark
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.table.cut_finder import seen_cut
 from flushtracker.shape_log.table.followed_log import FollowedLog
@@ -28,11 +33,11 @@ from flushtracker.shape_log.table.found_shape import FoundShape
 from flushtracker.shape_log.table.reader import ShapeLogReader
 from flushtracker.wal.log_offset import LogOffset
 
-_MOST_PAGES: Final = 32
-"""The number of pages of one read kept for later requests."""
-
 _MOST_FACTS: Final = 100
 """The number kept for shapes that are no longer requested."""
+
+_SINCE_FOR: Final = timedelta(seconds=10)
+"""How long an offset that the log had is not looked up again."""
 
 MOST_TRANSACTION: Final = 64 << 20
 """A transaction with more keys and values is not sent; its client fetches the rows again."""
@@ -57,6 +62,7 @@ class OpenTables:
         self.table_id = self._finder.table_id
         self._source = source
         self._facts: dict[str, tuple[FoundShape, ShapeFacts]] = {}
+        self._since: dict[str, tuple[datetime, int]] = {}
         self._shared: tuple[tuple[str, Position, int], LogAfter] | None = None
 
     def refresh(self) -> Registry:
@@ -109,6 +115,36 @@ class OpenTables:
         found = self._finder.find_rows(shape_id, at, chosen, typed=False, even_if_ended=False)
         return self._with_facts(found), found
 
+    def rows_at(self, seen: SeenShape, tx: int | None) -> tuple[SeenShape, FoundShape, bool]:
+        """As :meth:`rows`, after the transactions up to ``tx``, and whether it is that: the newest ones otherwise."""
+        now, found = self.rows(seen.shape_id, seen.found.source, None)
+        if tx is None or tx >= now.tx:
+            return now, found, tx is not None
+        begins = _known_from(found)
+        if tx < begins:
+            # Between the two are only transactions that the snapshot has: a client there has them, too.
+            if self._finder.has_changes(found, tx, begins):
+                return now, found, False
+            tx = begins
+            if tx >= now.tx:
+                return now, found, True
+        try:
+            before, rows = self.rows(seen.shape_id, seen.found.source, LogOffset.last_of(tx))
+        except ConfigError as error:
+            # Other subclasses are about the shape itself, whatever its rows were.
+            if type(error) is not ConfigError:
+                raise
+            return now, found, False
+        return (before, rows, True) if before.facts.digest == now.facts.digest else (now, found, False)
+
+    def since(self, found: FoundShape, by: datetime) -> int:
+        """An offset that the shape's log had at a time, or up to ``_SINCE_FOR`` before, and can be continued from."""
+        at, tx = self._since.get(found.shape_id, (datetime.min.replace(tzinfo=timezone.utc), 0))
+        if not timedelta(0) <= by - at < _SINCE_FOR:
+            tx = self._finder.last_committed(found, by) or 0
+            self._since[found.shape_id] = by, tx
+        return max(tx, found.begins_at)
+
     def _with_facts(self, found: FoundShape) -> SeenShape:
         known = self._facts.get(found.shape_id)
         if known is None or not _is_defined_alike(known[0], found):
@@ -120,6 +156,7 @@ class OpenTables:
         if len(self._facts) > len(kept) + _MOST_FACTS:
             self._facts = {shape_id: self._facts[shape_id] for shape_id in kept if shape_id in self._facts}
             self._finder.forget(kept)
+            self._since.clear()
 
 
 class LogReads:
@@ -152,7 +189,7 @@ class LogReads:
             if now.facts.digest != seen.facts.digest:
                 raise RefetchError
             reached = max(now.tx, position.tx_offset)
-            pages = _LogPages(position.tx_offset, check)
+            pages = LogPages(position.tx_offset, check)
             for transaction in _transactions(tables, now, log, position.tx_offset, check):
                 if transaction.messages is None:
                     raise RefetchError(transaction.tx_offset)
@@ -199,6 +236,27 @@ class LogReads:
                         show(state)
             return state
 
+    def subset(
+        self, seen: SeenShape, subset: Subset, rules: SubsetRules, at: int | None, by: datetime, check: Check
+    ) -> ReadSubset:
+        """Some rows of a shape: those after the transactions up to ``at`` if these are known, else the newest.
+
+        Without ``at``, a client continues at an offset that the log had ``by`` a time.
+
+        Raises:
+            BadRequestError: as :class:`SubsetRows`. FlushtrackerError: as for any read.
+        """
+        with self._tables(seen) as tables:
+            now, found, is_exact = tables.rows_at(seen, at)
+            now = now.selected(seen.selection)
+            since = tables.since(found, by) if at is None else at
+            chosen = SubsetRows.of(subset, now, rules)
+            whole = tables.reader.row_tables(found, check)
+            rows = chosen.chosen(whole if now.selection is None else selected_rows(whole, now.selection), check)
+            mark = subset_mark(subset, now.handle, since)
+            messages = row_messages(rows, now.facts.rendering, mark)
+            return ReadSubset(now, since, stored(subset_body(messages, since, mark)), is_exact)
+
     @contextmanager
     def _tables(self, seen: SeenShape) -> Iterator[OpenTables]:
         """This thread's tables; the shape log is reopened if it is not the one that ``seen`` is from."""
@@ -211,7 +269,7 @@ class LogReads:
             yield tables
         except (SinkError, OSError):
             raise
-        except (FlushtrackerError, RefetchError):
+        except (FlushtrackerError, RefetchError, RefusalError):
             self._threads.tables = tables
             raise
         self._threads.tables = tables
@@ -232,50 +290,13 @@ def _transactions(
         yield from transactions(tables.reader.log_tables(log.found, check), rendering, MOST_TRANSACTION)
 
 
+def _known_from(found: FoundShape) -> int:
+    """The transaction from which on the states after each are known, by a snapshot that was taken; 0 for others."""
+    if found.snapshot is None or found.snapshot.is_fold:
+        return 0
+    starts_after = None if found.entry is None else found.entry.starts_after
+    return max(found.snapshot.lsn, 0 if starts_after is None else starts_after.tx_offset)
+
+
 def _is_defined_alike(one: FoundShape, other: FoundShape) -> bool:
     return (one.source, one.entry, one.table) == (other.source, other.entry, other.table)
-
-
-class _LogPages:
-    """Collects transactions into pages; each page ends with the end of a transaction."""
-
-    def __init__(self, tx: int, check: Check) -> None:
-        self._tx = tx
-        self._check = check
-        self._file: PageFile | None = None
-        self._held: list[bytes] = []
-        self._size = 0
-        self._pages: list[Page] = []
-
-    def add(self, tx: int, messages: list[bytes]) -> bool:
-        """Add a transaction; false if there are enough pages and it was not added."""
-        self._check()
-        size = sum(map(len, messages)) + len(messages) * len(SEPARATOR)
-        if self._held and self._size + size > PAGE_BYTES:
-            if len(self._pages) + 1 == _MOST_PAGES:
-                return False
-            self._flush()
-        self._held += messages
-        self._size += size
-        self._tx = tx
-        return True
-
-    def cut(self) -> list[Page]:
-        """The pages of a log that continues."""
-        self._flush()
-        return self._pages
-
-    def end(self, tx: int, version: int) -> list[Page]:
-        """The pages of a log that ends, in a version of the table, with the transaction ``tx``."""
-        self._tx = max(tx, self._tx)
-        self._flush(is_end=True, version=version)
-        return self._pages
-
-    def _flush(self, *, is_end: bool = False, version: int = -1) -> None:
-        body = stored(join(self._held), self._shared_file)
-        self._pages.append(Page(body, self._tx, 0, is_end, version))
-        self._held, self._size = [], 0
-
-    def _shared_file(self) -> PageFile:
-        self._file = self._file or PageFile()
-        return self._file

@@ -77,10 +77,12 @@ class Served:
             log_flights=SingleFlight("logs", config.reads, spare=config.reads),
             row_flights=SingleFlight("rows", config.reads, spare=config.reads),
             definition_flights=SingleFlight("definitions", 1, _MOST_DEFINITIONS),
+            subset_flights=SingleFlight("subsets", config.reads, spare=config.reads),
             pages=pages,
             states=StateCache(disk, _STATES_S),
             tail_pages=tail,
             on_demand=OnDemand.of(config.on_demand, config.on_demand_definitions) if config.on_demand else None,
+            subset_rules=config.subsets,
         )
         self.tail_reader: TailReader | None = None
         if config.tail is not None and tail is not None:

@@ -36,6 +36,7 @@ from flushtracker.serve.shape_looks import BEGIN_S, ShapeLooks
 from flushtracker.serve.shape_request import NOW, ShapeRequest
 from flushtracker.serve.single_flight import Flight
 from flushtracker.serve.state_rows import StateRows
+from flushtracker.serve.subset.subset_answers import SubsetAnswers
 from flushtracker.serve.tail.tail_pages import TailPages
 
 LIVE_S: Final = 20.0
@@ -61,6 +62,7 @@ class ShapeAnswers:
         self._now_s = now_s
         definitions = DefinitionCache(source, parts.definition_flights, parts.on_demand)
         self._looks = ShapeLooks(parts.poller, definitions, begin_s, now_s)
+        self.subsets = SubsetAnswers(parts, self._looks)
 
     @property
     def is_closing(self) -> bool:

@@ -1,13 +1,13 @@
 """``ShapeRequest``: the parameters of ``GET /v1/shape``, checked."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from flushtracker.serve.handle import ClientOffset, Handle, handle_or_none
 from flushtracker.serve.refusals import BadRequestError
+from flushtracker.serve.subset.subset_request import Params, Subset, params_of, subset_of
 
 BEGIN: Final = "-1"
 NOW: Final = "now"
@@ -15,10 +15,8 @@ Start: TypeAlias = ClientOffset | Literal["-1", "now"]
 
 _DEFINITION: Final = ("table", "where", "columns", "replica", "params")
 _FLAGS: Final = ("live", "live_sse", "experimental_live_sse", "cuts")
-_SUBSET: Final = "subset__"
 _UNSUPPORTED: Final = ("experimental_compaction", "database_id", "source_id", "source_secret")
 _PARAM: Final = re.compile(r"params\[([^\]]*)\]")
-_NUMBER: Final = re.compile(r"[1-9][0-9]{0,2}", re.ASCII)
 _CURSOR: Final = re.compile(r"[0-9]{0,18}", re.ASCII)
 _MOST_HANDLE: Final = 200
 _MOST_TEXT: Final = 8_000
@@ -32,7 +30,7 @@ class RequestedDefinition:
     where: str | None
     columns: str | None
     replica: str
-    params: tuple[tuple[int, str], ...] = ()
+    params: Params = ()
 
     @property
     def characters(self) -> int:
@@ -44,7 +42,7 @@ class RequestedDefinition:
 class ShapeRequest:
     """``shape`` is an id or a definition. ``live``: wait for changes, and with ``cuts`` for the next cut, too.
 
-    ``sse``: keep sending them.
+    ``sse``: keep sending them. With a ``subset``, some of the rows are asked for instead.
     """
 
     shape: str | RequestedDefinition
@@ -56,6 +54,7 @@ class ShapeRequest:
     changes_only: bool = False
     cuts: bool = False
     cursor: int | None = None
+    subset: Subset | None = None
 
     @property
     def handle(self) -> Handle | None:
@@ -74,8 +73,10 @@ class ShapeRequest:
         return self.handle_text is not None or self.expired_text is not None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> "ShapeRequest":
-        """Check the parameters of a request; raises ``BadRequestError`` without their values."""
+    def of(cls, given: Mapping[str, str], body: bytes | None = None) -> "ShapeRequest":
+        """Check the parameters of a request, and its body, which is a subset's; raises ``BadRequestError`` without
+        their values.
+        """
         _refuse_unsupported(given)
         start = _start(given)
         live, sse, experimental, cuts = (_flag(given, name) for name in _FLAGS)
@@ -89,6 +90,9 @@ class ShapeRequest:
         cursor = given.get("cursor", "")
         if not _CURSOR.fullmatch(cursor):
             raise BadRequestError("cursor is not one that an answer had as electric-cursor")
+        subset = subset_of(given, body)
+        if subset is not None and live:
+            raise BadRequestError("live=true does not go with a subset, which is of one offset")
         log = given.get("log", "full")
         if log not in {"full", "changes_only"}:
             raise BadRequestError("log is neither full nor changes_only")
@@ -102,14 +106,14 @@ class ShapeRequest:
             changes_only=log == "changes_only",
             cuts=cuts,
             cursor=int(cursor) if cursor else None,
+            subset=subset,
         )
 
 
 def _refuse_unsupported(given: Mapping[str, str]) -> None:
-    found = sorted(name for name in given if name.startswith(_SUBSET) or name in _UNSUPPORTED)
+    found = sorted(name for name in given if name in _UNSUPPORTED)
     if found:
-        names = ", ".join(name if name.isidentifier() and len(name) < 40 else "subset__…" for name in found[:10])
-        raise BadRequestError(f"not supported by this server: {names}")
+        raise BadRequestError(f"not supported by this server: {', '.join(found)}")
 
 
 def _start(given: Mapping[str, str]) -> Start:
@@ -153,24 +157,9 @@ def _shape(given: Mapping[str, str]) -> str | RequestedDefinition:
     return RequestedDefinition(table, given.get("where"), given.get("columns"), replica, params)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise BadRequestError("params has a key twice")
-    return found
-
-
-def _params(given: Mapping[str, str]) -> tuple[tuple[int, str], ...]:
+def _params(given: Mapping[str, str]) -> Params:
     """The values of placeholders, sent as ``params[1]=…``, or all as one JSON object."""
-    pairs = [(found[1], value) for name, value in given.items() if (found := _PARAM.fullmatch(name))]
-    if "params" in given:
-        try:
-            document = json.loads(given["params"], object_pairs_hook=_object)
-        except (ValueError, RecursionError):
-            raise BadRequestError("params is not JSON") from None
-        if pairs or not isinstance(document, dict) or not all(isinstance(each, str) for each in document.values()):
-            raise BadRequestError("params is not one JSON object of texts")
-        pairs = list(document.items())
-    if not all(_NUMBER.fullmatch(number) for number, _ in pairs):
-        raise BadRequestError("params has a key that is not a number from 1")
-    return tuple(sorted((int(number), value) for number, value in pairs))
+    numbered = {found[1]: value for name, value in given.items() if (found := _PARAM.fullmatch(name))}
+    if numbered and "params" in given:
+        raise BadRequestError("params is given in two ways")
+    return params_of(given.get("params", numbered), "params")

@@ -134,7 +134,7 @@ class _SteppedServer(Server):
         super().__init__(config_of("unused"), 0)
         poller, flights = _SteppedWatch(reads), _InlineFlights("inline", 1)
         pages, states = self.served.parts.pages, self.served.parts.states
-        self.replace(Parts(poller, reads, flights, flights, flights, pages, states), live_s=0.0)
+        self.replace(Parts(poller, reads, flights, flights, flights, flights, pages, states), live_s=0.0)
         self.look = poller.look
 
 

@@ -64,24 +64,33 @@ class Server:
     async def get(self, params: dict[str, Any], **more: Any) -> Response:
         return await self.request(urlencode(params).encode(), **more)
 
-    async def request(
+    async def post(self, params: dict[str, Any], document: Any) -> Response:
+        """Send a request with a body of JSON."""
+        return await self.request(urlencode(params).encode(), method="POST", body=json.dumps(document).encode())
+
+    async def request(  # noqa: PLR0913  all but the first one by name
         self,
         query: bytes = b"",
+        *,
         path: bytes = b"/v1/shape",
         method: str = "GET",
         headers: dict[bytes, bytes] | None = None,
         gone: asyncio.Event | None = None,
         into: Response | None = None,
+        body: bytes | None = None,
     ) -> Response:
         """Send a request; the client goes away when ``gone`` is set."""
         found = into or Response()
+        headers = {**(headers or {b"host": b"localhost"})}
+        if body is not None:
+            headers[b"content-length"] = b"%d" % len(body)
         scope = {
             "type": "http",
             "method": method,
             "path": path.decode("latin-1"),
             "raw_path": path,
             "query_string": query,
-            "headers": list((headers or {b"host": b"localhost"}).items()),
+            "headers": list(headers.items()),
             "state": {},
         }
         left, is_first = gone or asyncio.Event(), True
@@ -90,7 +99,7 @@ class Server:
             nonlocal is_first
             if is_first:
                 is_first = False
-                return {"type": "http.request", "body": b"", "more_body": False}
+                return {"type": "http.request", "body": body or b"", "more_body": False}
             await left.wait()
             return {"type": "http.disconnect"}
 

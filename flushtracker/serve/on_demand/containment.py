@@ -7,7 +7,7 @@ Of several, the parent is the one with the most parts, which has the fewest rows
 the registry decides, so every server finds the same parent. It changes with the registry, and clients then begin again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -104,13 +104,17 @@ def _selection(asked: AskedDefinition, parent: Parent) -> Selection:
     except ShapeError as error:
         raise BadRequestError(str(error)) from error
     if where is not None:
-        read = Filter(where.columns, where.case_mappings)
-        if reason := unkept_reason((), table, table, key, read):
-            raise BadRequestError(reason)
+        require_own_rules(where, table, key)
     # The columns always include the key, whether or not it is named.
     chosen = None if asked.columns is None else asked.columns.union(key)
     form = None if where is None else where.canonical(relation_of(table))
     return Selection.of(parent, form, matches, chosen, asked.replica)
+
+
+def require_own_rules(where: Where, table: TableBinding, key: Collection[str]) -> None:
+    """Raise ``BadRequestError`` if the server judges rows of the table by other rules, because of a collation."""
+    if reason := unkept_reason((), table, table, key, Filter(where.columns, where.case_mappings)):
+        raise BadRequestError(reason)
 
 
 def _none_contains(asked: AskedDefinition, shapes: Iterable[ShapeEntry]) -> RefusalError:

@@ -93,10 +93,10 @@ def test_query_that_could_be_read_in_two_ways_is_refused(query: str) -> None:
         ({"offset": "5_0", "handle": "x" * 201, "shape": "a"}, "handle is empty or longer"),
         ({"offset": "-1", "shape": "a", "cursor": "-1"}, "cursor is not one"),
         ({"offset": "-1", "shape": "a", "log": "all"}, "log is neither"),
-        ({"offset": "-1", "shape": "a", "subset__where": "x", "subset__limit": "1"}, "subset__limit, subset__where"),
+        ({"offset": "-1", "shape": "a", "database_id": "x", "source_id": "1"}, "database_id, source_id"),
         ({"offset": "-1", "table": "a", "replica": "x"}, "replica is neither"),
         ({"offset": "-1", "table": "a", "where": "x" * 8001}, "more than 8000"),
-        ({"offset": "-1", "table": "a", "where": "x = $1", "params": "[1]"}, "one JSON object of texts"),
+        ({"offset": "-1", "table": "a", "where": "x = $1", "params": "[1]"}, "params is not one JSON object"),
         ({"offset": "-1", "table": "a", "where": "x = $1", "params": "{"}, "params is not JSON"),
         ({"offset": "-1", "table": "a", "where": "x = $1", "params": '{"1":"a","1":"b"}'}, "params has a key twice"),
         ({"offset": "-1", "table": "a", "where": "x = $1", "params[x]": "1"}, "not a number from 1"),
@@ -488,7 +488,9 @@ class _Fuzzer:
             "cursor": ["", "1", "-1", "9" * 18, "9" * 19],
             "expired_handle": [HANDLE, "", "x"],
             "log": ["full", "changes_only", "none"],
-            "subset__where": ["x"],
+            "subset__where": ["x", "id = '1'"],
+            "subset__order_by": ["id", "id,", "nope"],
+            "subset__limit": ["1", "-1"],
             "secret": ["x"],
         }
         names = rng.sample(list(values), rng.randint(0, 6))
