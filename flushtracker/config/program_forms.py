@@ -123,6 +123,7 @@ def serve_form(file: OneFile) -> Form:
         "http": _entries(file, "serve", *_HTTP),
         "cache": _entries(file, "serve.cache", "memory", "disk"),
         **_entries(file, "serve", "source", "poll", "reads", "on_demand", "on_demand_definitions"),
+        "subsets": _entries(file, "serve.subsets", "rows", "text_order"),
         "tail": tail,
         **_shared(file, "serve"),
     }

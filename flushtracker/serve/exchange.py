@@ -107,20 +107,22 @@ class Exchange:
                 _log(logging.WARNING, "answer cut off status=%s reason=%s", status, body.decode())
             self.abort()
             return
-        if self.is_one_too_many or (self.has_body and not self._is_read):
-            headers = {**headers, "connection": "close"}
         with suppress(StalledError):
-            await send_whole(self.send, status, headers, body)
+            await send_whole(self.send, status, self._ending(headers), body)
 
     async def answer(self, headers: Headers, answer: Answer) -> None:
         with self.sending(answer.body):
             self.count(200)
             await send_answer(self.send, headers, answer, is_head=self.scope["method"] == "HEAD")
 
+    def _ending(self, headers: Headers) -> Headers:
+        """The headers of an answer that ends the connection if a proxy may see another end of the request."""
+        return {**headers, "connection": "close"} if self.is_one_too_many or self.has_body else headers
+
     async def subset(self, headers: Headers, body: Body) -> None:
         with self.sending(body):
             self.count(200)
-            await send_body(self.send, headers, b"", body, b"", is_head=self.scope["method"] == "HEAD")
+            await send_body(self.send, self._ending(headers), b"", body, b"", is_head=self.scope["method"] == "HEAD")
 
     async def read_body(self, most_bytes: int) -> bytes:
         """What follows the headers; only before :attr:`disconnected` is used.

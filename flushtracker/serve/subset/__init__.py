@@ -7,5 +7,5 @@
 
 The client merges the rows with its stream, in which it skips what a subset says that it contains. Here a subset
 contains nothing: its rows are never older than the offset of its answer, and a client that has an offset keeps it, so
-the stream has every later change, in order. docs/decisions/0053-subsets.md has why that is enough.
+the stream has every later change, in order. docs/decisions/0054-subsets.md has why that is enough.
 """

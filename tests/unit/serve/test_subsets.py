@@ -1,6 +1,8 @@
 """Subsets over HTTP: which rows, in which order, at which offset, and who is refused."""
 
+import asyncio
 import json
+import threading
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from random import Random
@@ -322,3 +324,31 @@ def test_a_subset_is_read_from_both_forms_of_its_parameters() -> None:
     assert ShapeRequest.of(given).subset == Subset("$1", ((1, "x"),), None, None, 3)
     assert ShapeRequest.of({"shape": "a", "offset": "now"}).subset is None
     assert set(NAMES) >= {"id", "t"}
+
+
+async def test_many_subsets_are_in_nobodys_way(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many that differ get a 503 with a time to retry; equal ones share a read; others are answered meanwhile."""
+    begin(log, WHOLE)
+    let = threading.Event()
+    chosen = subset_rows.SubsetRows.chosen
+
+    def slow(self: subset_rows.SubsetRows, *arguments: Any) -> Any:
+        let.wait(30)
+        return chosen(self, *arguments)
+
+    monkeypatch.setattr(subset_rows.SubsetRows, "chosen", slow)
+    async with serving(log) as server:
+        client = Client(_SHAPE)
+        await client.sync(server)
+        flights = server.served.parts.subset_flights
+        asked = [asyncio.create_task(at(server, client, where=f"id = {n % 70}")) for n in range(140)]
+        done, _ = await asyncio.wait(asked, return_when="FIRST_COMPLETED")
+        assert {(await each).status for each in done} == {503}
+        while flights.running < 66 or len([each for each in asked if each.done()]) < 8:
+            await asyncio.sleep(0.01)
+        change(log, 24, "insert", 3)
+        await client.step(server, live=True)
+        assert len(client.rows) == 3
+        let.set()
+        statuses = [(await each).status for each in asked]
+        assert (statuses.count(200), statuses.count(503), flights.started) == (132, 8, 66)
