@@ -16,6 +16,22 @@ from flushtracker.wal.log_offset import LogOffset
 Parser: TypeAlias = argparse.ArgumentParser
 
 
+def add_init(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--postgres", required=True, metavar="URL", help="the database, as libpq's URI or options")
+    add("--kafka", default="localhost:9092", metavar="HOST:PORT", help="the brokers (default: %(default)s)")
+    add(
+        "--storage",
+        default="data",
+        metavar="PLACE",
+        help="a folder, or a URI such as s3://bucket/orders (default: %(default)s)",
+    )
+    add("--tables", metavar="TABLES", help="all that are not refused, as all, or names such as public.a,public.b")
+    add("--yes", action="store_true", help="do not ask for confirmation; required without a terminal")
+    add("--out", type=Path, default=Path(), metavar="DIR", help="where the files are written (default: here)")
+    _add_verbose(parser)
+
+
 def add_track(parser: Parser) -> None:
     _add_config(parser, "track_flushes.yaml")
     parser.add_argument(

@@ -15,6 +15,7 @@ from flushtracker.cli.arguments import (
     add_conformance,
     add_conformance_loop,
     add_demo,
+    add_init,
     add_read,
     add_remove_shape,
     add_replay,
@@ -71,6 +72,29 @@ class Command:
 
 
 COMMANDS: Final = (
+    Command(
+        "init",
+        "flushtracker.operate.init.program",
+        "capture",
+        """\
+Look at a database, say what it lacks, and write a configuration with a shape
+for each chosen table.
+
+Prints the tables, why some are refused, and the statements that change that and
+make the server ready; it changes nothing on the server itself, and overwrites
+no file. Without a terminal it needs --tables and --yes. The password is not
+written; libpq takes it from PGPASSWORD or a passfile.
+
+    flushtracker init --postgres postgresql://capture@db.internal/app \\
+      --kafka broker:9092 --storage s3://bucket/app --tables all --yes
+""",
+        """0 written; 1 nothing was written, because no table was chosen or
+can have a shape, or you said no; or unexpected error; 2 the arguments, a table
+that is refused, or a file that is there already: nothing was written; 7
+PostgreSQL: nothing was written
+""",
+        add_init,
+    ),
     Command(
         "config",
         "flushtracker.operate.config_report",

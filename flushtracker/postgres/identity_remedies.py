@@ -23,7 +23,7 @@ GENERATED_SINCE: Final = 180_000
 """The first version of PostgreSQL in which an identity must not have unsent generated columns."""
 _MOST_SINGLE: Final = 3
 """Up to this number of leaves, each gets its own statements; more are altered by one DO block."""
-_INDEX: Final = "replica_identity_"
+IDENTITY_INDEX: Final = "replica_identity_"
 """A new index has this name, followed by the table's OID to make it unique."""
 _TABLES: Final = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text
@@ -69,8 +69,8 @@ _LEAVES: Final = (
 )
 _ALTER_LEAF: Final = "EXECUTE format('ALTER TABLE %s REPLICA IDENTITY {clause}', leaf.name);"
 _INDEX_LEAF: Final = (
-    f"EXECUTE format('CREATE UNIQUE INDEX {_INDEX}%s ON %s (%s)', leaf.oid, leaf.name, {{columns}}); "
-    f"EXECUTE format('ALTER TABLE %s REPLICA IDENTITY USING INDEX {_INDEX}%s', leaf.name, leaf.oid);"
+    f"EXECUTE format('CREATE UNIQUE INDEX {IDENTITY_INDEX}%s ON %s (%s)', leaf.oid, leaf.name, {{columns}}); "
+    f"EXECUTE format('ALTER TABLE %s REPLICA IDENTITY USING INDEX {IDENTITY_INDEX}%s', leaf.name, leaf.oid);"
 )
 
 
@@ -180,7 +180,7 @@ class IdentityRemedies:
     def _new_index(self, leaf: _Leaf, needed: Collection[str]) -> _Way | None:
         if not needed or (columns := leaf.new_index(needed)) is None:
             return None
-        return _Way(f"USING INDEX {_INDEX}{leaf.oid}", columns)
+        return _Way(f"USING INDEX {IDENTITY_INDEX}{leaf.oid}", columns)
 
     def _stored(self, leaf: _Leaf, _needed: Collection[str]) -> _Way | None:
         if self._publication is None or any(column.generated != "s" for column in leaf.unsent):
@@ -202,7 +202,7 @@ class IdentityRemedies:
     def _of(self, leaf: _Leaf, way: _Way) -> Iterator[str]:
         table = self._dotted(leaf.table)
         if way.columns:
-            yield f"CREATE UNIQUE INDEX {_INDEX}{leaf.oid} ON {table} ({self._listed(way.columns)})"
+            yield f"CREATE UNIQUE INDEX {IDENTITY_INDEX}{leaf.oid} ON {table} ({self._listed(way.columns)})"
         yield f"ALTER TABLE {table} REPLICA IDENTITY {way.clause}"
 
     def _block(self, root: TableName, leaves: Iterable[_Leaf], statements: str) -> str:

@@ -10,7 +10,7 @@ from flushtracker.postgres.raw_names import RAW, raw_name
 from flushtracker.shapes.shapes_file import typed_table
 from flushtracker.wal.changes import TableName
 
-_KINDS: Final = {
+NO_TABLES: Final = {
     "v": "a view; name the table that it reads",
     "m": "a materialized view; name the table that it reads",
     "f": "a foreign table, whose changes are not in this server's WAL",
@@ -19,6 +19,7 @@ _KINDS: Final = {
     "I": "an index",
     "c": "a composite type",
 }
+"""What is no table, by its kind in the catalog."""
 _OBJECTS: Final = """
 SELECT w.schema, w.name, c.relkind FROM unnest(%s::text[], %s::text[]) AS w(schema, name)
 JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
@@ -43,7 +44,7 @@ def read_missing_tables(connection: Connection, names: Iterable[TableName]) -> d
     """For each name without a table, what there is instead, worded for an error."""
     wanted = sorted(set(names))
     kinds = {(schema, name): kind for schema, name, kind in rows(connection, _OBJECTS, _columns(wanted))}
-    unknown = [each for each in wanted if kinds.get(each) not in _KINDS]
+    unknown = [each for each in wanted if kinds.get(each) not in NO_TABLES]
     near: dict[TableName, list[TableName]] = defaultdict(list)
     for schema, name, *other in rows(connection, _NEAR, _columns(unknown[:_MOST_HINTS])):
         near_schema, near_name = (raw_name(connection, raw) for raw in other)
@@ -58,7 +59,7 @@ def _columns(names: Sequence[TableName]) -> tuple[list[str], list[str]]:
 
 def _reason(table: TableName, kind: str | None, near: Iterable[TableName]) -> str:
     dotted = ".".join(table)
-    if kind is not None and kind in _KINDS:
-        return f"{dotted} is {_KINDS[kind]}"
+    if kind is not None and kind in NO_TABLES:
+        return f"{dotted} is {NO_TABLES[kind]}"
     typed = {".".join(other): typed_table(other) for other in near}
     return f"there is no table {dotted} in this database{did_you_mean(dotted, typed, typed.__getitem__)}"

@@ -29,6 +29,7 @@ from flushtracker.postgres.connection import Connection, quote_ident, rows
 from flushtracker.postgres.left_out import PUBLISHES_SINCE
 from flushtracker.postgres.raw_names import readable_rows
 from flushtracker.postgres.replica_identity import identity_reason, tables_without_identity, without_identity
+from flushtracker.shapes.item_key import sql_table
 from flushtracker.shapes.table_binding import dotted
 from flushtracker.shapes.unpublished import Unpublished
 from flushtracker.wal.changes import TableName
@@ -132,25 +133,19 @@ class Publication:
     def create(self, tables: Collection[TableName]) -> bool:
         """Create it, managed and without tables, if it is missing; return whether it was.
 
-        It sends stored generated columns if the server can (PostgreSQL 18): otherwise shapes would lack them.
-
         Raises:
             PostgresError: this role may not; the message has the statement to create it with ``tables``.
         """
         if self._facts() is not None:
             return False
-        sends = " WITH (publish_generated_columns = stored)"
-        options = sends if self._connection.server_version >= PUBLISHES_SINCE else ""
         try:
-            rows(self._connection, f"CREATE PUBLICATION {quote_ident(self._name)}{options}; {self._mark()}")
+            rows(self._connection, f"{create_statement(self._connection, self._name)}; {self._mark()}")
         except PostgresUnavailableError:
             raise
         except PostgresError as error:
-            names = ", ".join(self._quoted_name(table) for table in sorted(tables))
             raise PostgresError(
                 f"publication {self._name} cannot be created: {error}; allow this role CREATE on the database, or run "
-                f"as the tables' owner or superuser: CREATE PUBLICATION {quote_ident(self._name)} FOR TABLE {names}"
-                f"{options}"
+                f"as the tables' owner or superuser: {create_statement(self._connection, self._name, tables)}"
             ) from error
         return True
 
@@ -239,6 +234,10 @@ class Publication:
         at_s, reason = self._retry_at_s.get(oid, (0.0, ""))
         return reason if at_s > time.monotonic() else None
 
+    def obstacles(self, oids: Mapping[int, Collection[str]]) -> dict[int, Unpublished]:
+        """What prevents :meth:`publish` from adding tables, by OID; ``oids`` is as there."""
+        return self._obstacles(oids, self._tables(oids))
+
     def _obstacles(
         self, oids: Mapping[int, Collection[str]], tables: Mapping[int, tuple[TableName, bool]]
     ) -> dict[int, Unpublished]:
@@ -316,7 +315,14 @@ class Publication:
         return f"COMMENT ON PUBLICATION {quote_ident(self._name)} IS '{text}'"
 
     def _statement(self, verb: Literal["ADD", "DROP"], table: TableName) -> str:
-        return f"ALTER PUBLICATION {quote_ident(self._name)} {verb} TABLE {self._quoted_name(table)}"
+        return f"ALTER PUBLICATION {quote_ident(self._name)} {verb} TABLE {sql_table(table)}"
 
-    def _quoted_name(self, table: TableName) -> str:
-        return ".".join(map(quote_ident, table))
+
+def create_statement(connection: Connection, name: str, tables: Collection[TableName] = ()) -> str:
+    """The statement that creates the publication with ``tables``.
+
+    It sends stored generated columns if the server can (PostgreSQL 18): otherwise shapes would lack them.
+    """
+    of_tables = f" FOR TABLE {', '.join(map(sql_table, sorted(tables)))}" if tables else ""
+    sends = " WITH (publish_generated_columns = stored)" if connection.server_version >= PUBLISHES_SINCE else ""
+    return f"CREATE PUBLICATION {quote_ident(name)}{of_tables}{sends}"

@@ -8,6 +8,7 @@ from typing import Final
 from flushtracker.errors import LostSlotError, PostgresError, PostgresUnavailableError
 from flushtracker.postgres.connection import Connection, quote_ident, rows
 from flushtracker.postgres.failover_lacks import FAILOVER_SINCE
+from flushtracker.postgres.server_lacks import reading_lacks
 from flushtracker.status.capture_status import SlotStatus
 from flushtracker.wal.lsn import parse_lsn
 
@@ -41,11 +42,6 @@ FROM pg_replication_slots s LEFT JOIN pg_stat_replication r ON r.pid = s.active_
 WHERE s.slot_name = %s AND s.active_pid IS NOT NULL
 """
 _SYSTEM: Final = "SELECT system_identifier::text FROM pg_control_system()"
-_MAY_REPLICATE: Final = """
-SELECT rolsuper OR rolreplication OR EXISTS (
-  SELECT FROM pg_roles g WHERE g.rolname = 'rds_replication' AND pg_has_role(current_user, g.oid, 'member')
-) FROM pg_roles WHERE rolname = current_user
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +75,8 @@ class SlotHolder:
 
 def check_server(connection: Connection) -> None:
     """Raise ``PostgresError`` if ``wal_level`` or the role does not allow reading a slot."""
-    ((wal_level,),) = rows(connection, "SELECT current_setting('wal_level')")
-    if wal_level != "logical":
-        raise PostgresError(f"wal_level is {wal_level}, not logical; ALTER SYSTEM SET wal_level = logical, and restart")
-    ((role, may_replicate),) = rows(connection, f"SELECT current_user, ({_MAY_REPLICATE})")
-    if not may_replicate:
-        raise PostgresError(f"role {role} may not read a slot; ALTER ROLE {quote_ident(role)} REPLICATION")
+    for lack in reading_lacks(connection):
+        raise PostgresError(str(lack))
     major, minor = divmod(connection.server_version, 10_000)
     if minor < _KEEPS_ADDED_TABLES.get(major, 0):
         logger.warning(

@@ -15,6 +15,7 @@ from tests.support.processes import run_to_end
 
 ROOT: Final = Path(flushtracker.__file__).parents[1]
 COMMANDS: Final = (
+    "init",
     "config",
     "track",
     "capture",
@@ -46,6 +47,7 @@ EXTRAS: Final = {
     "flushtracker.shape_log.snapshot.program": {*_SPARK, "psycopg"},
     "flushtracker.capture.program": {*_CAPTURE, "uvicorn"},
     "flushtracker.operate.topics": _KAFKA,
+    "flushtracker.operate.init.program": _CAPTURE,
     "flushtracker.operate.shapes.add_program": _CAPTURE,
     "flushtracker.operate.shapes.remove_program": _CAPTURE,
     "flushtracker.operate.shapes.check_program": _CAPTURE - _KAFKA,

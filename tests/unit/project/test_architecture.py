@@ -73,6 +73,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
     "operate.shapes": frozenset(
         {*PURE, "capture", "capture.shapes", "capture.source", "disk_sync", "kafka", "postgres"}
     ),
+    "operate.init": frozenset({*PURE, "operate.shapes", "postgres"}),
     "operate.status": frozenset(
         {*PURE, "capture", "capture.source", "kafka", "postgres", "process", "status.http", "tracking.acks"}
     ),

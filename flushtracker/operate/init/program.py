@@ -1,0 +1,109 @@
+"""``flushtracker init``: looks at a database, says what it lacks, and writes a configuration with a shape a table.
+
+The server refuses every change in its session, because all of its transactions are read-only.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from flushtracker.errors import ConfigError
+from flushtracker.operate.init.candidates import Candidate, read_candidates
+from flushtracker.operate.init.chosen_tables import ALL, chosen_tables
+from flushtracker.operate.init.starting_files import CONFIG, SHAPES, config_text, require_new, write_files
+from flushtracker.operate.init.survey_text import lack_lines, table_lines
+from flushtracker.operate.shapes.remove_program import confirmed
+from flushtracker.postgres.connection import Connection, connect, limit_statements, parse_options, rows, server_name
+from flushtracker.postgres.connection_uri import SECRETS, connection_uri
+from flushtracker.postgres.left_out import left_out_columns
+from flushtracker.postgres.publication_lacks import has_publication, publication_lacks
+from flushtracker.postgres.server_lacks import ServerLack, server_lacks
+from flushtracker.postgres.server_tables import LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S
+
+_SLOT: Final = "flushtracker"
+_PUBLICATION: Final = "flushtracker"
+_NOTHING_WRITTEN: Final = 1
+_READ_ONLY: Final = "SET default_transaction_read_only = on"
+_NAME: Final = {"application_name": "flushtracker_init"}
+_WHO: Final = "SELECT current_user, current_database(), current_setting('server_version')"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what the server has and lacks, then write the files."""
+    folder: Path = arguments.out
+    require_new(folder)
+    options = parse_options(arguments.postgres)
+    with closing(connect({**options, **_NAME})) as connection:
+        limit_statements(connection, statement_timeout_s=STATEMENT_TIMEOUT_S, lock_timeout_s=LOCK_TIMEOUT_S)
+        rows(connection, _READ_ONLY)
+        ((role, database, version),) = rows(connection, _WHO)
+        print(f"PostgreSQL {version} at {server_name(options)}: database {database}, as role {role}")
+        publication = _PUBLICATION if has_publication(connection, _PUBLICATION) else None
+        candidates = read_candidates(connection, publication)
+        print(*table_lines(candidates), sep="\n")
+        chosen = _choose(arguments.tables, candidates)
+        if not chosen:
+            print("no table was chosen; nothing was written")
+            return _NOTHING_WRITTEN
+        lacks = [*server_lacks(connection, _SLOT), *_publication_lacks(connection, chosen)]
+        left_out = left_out_columns(connection, _PUBLICATION, {each.name for each in chosen if not each.left_out})
+        for each in left_out:
+            print(f"note: {each}")
+    _print_lacks(lacks)
+    question = f"Write {folder / CONFIG}, and {len(chosen)} shapes in {folder / SHAPES}?"
+    if not arguments.yes and not confirmed((), question, "nothing was written"):
+        print("nothing was written")
+        return _NOTHING_WRITTEN
+    text = config_text(connection_uri(options), arguments.kafka, arguments.storage, folder / SHAPES)
+    write_files(folder, text, chosen)
+    _print_next(folder, chosen, options)
+    return 0
+
+
+def _choose(text: str | None, candidates: Sequence[Candidate]) -> list[Candidate]:
+    if all(each.reasons for each in candidates):
+        print("no table can have a shape; run the statements above, and then init again")
+        return []
+    if text is not None:
+        return chosen_tables(text, candidates)
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"nothing was written; without a terminal, choose with --tables {ALL}, or --tables public.a,public.b"
+        )
+    while True:
+        try:
+            answer = input(f"Tables to begin with ({ALL}, or names with commas; none to stop): ")
+        except EOFError:
+            return []
+        if not answer.strip():
+            return []
+        try:
+            return chosen_tables(answer, candidates)
+        except ConfigError as error:
+            print(error)
+
+
+def _publication_lacks(connection: Connection, chosen: Sequence[Candidate]) -> list[ServerLack]:
+    tables = {each.table.oid: each.name for each in chosen}
+    unpublished = [each.table.oid for each in chosen if not each.is_published]
+    return publication_lacks(connection, _PUBLICATION, _SLOT, tables, unpublished)
+
+
+def _print_lacks(lacks: Sequence[ServerLack]) -> None:
+    needed, others = [each for each in lacks if each.is_needed], [each for each in lacks if not each.is_needed]
+    if needed:
+        print("The server lacks, and an administrator must run first:", *lack_lines(needed), sep="\n")
+    if others:
+        print("Better also:", *lack_lines(others), sep="\n")
+
+
+def _print_next(folder: Path, chosen: Sequence[Candidate], options: Mapping[str, str]) -> None:
+    print(f"wrote {folder / CONFIG}, and {len(chosen)} shapes in {folder / SHAPES}")
+    if any(options.get(name) for name in SECRETS):
+        print(
+            "the password is not in it: libpq takes it from PGPASSWORD, or from a passfile, with a line such as "
+            "host:port:database:role:password"
+        )
