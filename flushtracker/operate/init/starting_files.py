@@ -15,8 +15,8 @@ from flushtracker.operate.shapes.add_program import file_name
 CONFIG: Final = "flushtracker.yaml"
 SHAPES: Final = "shapes.d"
 _CONFIG: Final = """\
-# Written by flushtracker init. These four lines are enough; `flushtracker config` prints everything that is in force,
-# and docs/configuration.md describes every key. A value may refer to an environment variable as ${{NAME}}.
+# Written by `flushtracker init`. These four lines are enough; docs/configuration.md describes every other key. A value
+# may refer to an environment variable as ${{NAME}}.
 
 # How to connect, for capture and snapshots. The password is libpq's: PGPASSWORD, or a passfile.
 postgres: {postgres}
