@@ -82,8 +82,8 @@ for each chosen table.
 
 Prints the tables, why some are refused, and the statements that change that and
 make the server ready; it changes nothing on the server itself, and overwrites
-no file. Without a terminal it needs --tables and --yes. The password is not
-written; libpq takes it from PGPASSWORD or a passfile.
+no file. Without a terminal it needs --tables and --yes. In place of a password
+in the URL it writes the variable PGPASSWORD.
 
     flushtracker init --postgres postgresql://capture@db.internal/app \\
       --kafka broker:9092 --storage s3://bucket/app --tables all --yes

@@ -9,6 +9,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 
+from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.cli import main
 from flushtracker.postgres.connection import rows
 from flushtracker.shapes.shapes_file import load_shapes
@@ -107,7 +108,7 @@ def test_what_init_advises_works_and_breaks_no_statement_of_the_application(
     shop.restart()
     run_all(shop, APPLICATION)
     exit_code, out, _ = initialized(capsys, shop, tmp_path / "second", "--tables", "all", "--yes")
-    assert (exit_code, refusals(out).keys()) == (0, {"public.open_orders"})
+    assert (exit_code, set(refusals(out))) == (0, {"public.open_orders"})
     assert "wal_level" not in out
     assert "max_replication_slots" not in out
     # What was not ready at first is not in the publication that was created for the others.
@@ -281,18 +282,46 @@ def test_a_role_that_may_little_is_told_what_it_needs(
 
 
 def test_a_password_is_written_and_printed_nowhere(
-    postgres: LocalPostgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    postgres: LocalPostgres, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file names what libpq takes it from."""
+    """The file names the variables that stand for it, and every program reads it."""
     postgres.execute("CREATE TABLE a (id int PRIMARY KEY)")
     given = f"postgresql://postgres:hunter2@127.0.0.1:{postgres.port}/postgres?sslpassword=hunter2&sslmode=disable"
     assert main(["init", "--postgres", given, "--out", str(tmp_path), "--tables", "all", "--yes"]) == 0
     out, err = capsys.readouterr()
-    assert "libpq takes it from PGPASSWORD, or from a passfile" in out
-    texts = [out, err, *(path.read_text() for path in tmp_path.rglob("*.yaml"))]
+    assert "no secret is in it: set PGPASSWORD and PGSSLPASSWORD where the programs run, or use a passfile" in out
+    texts = [out, err]
+    texts += [path.read_text() for path in tmp_path.rglob("*.yaml")]
     assert not any("hunter2" in text for text in texts)
-    config = (tmp_path / "flushtracker.yaml").read_text()
-    assert f'postgres: "postgresql://postgres@127.0.0.1:{postgres.port}/postgres?sslmode=disable"' in config
+    config = tmp_path / "flushtracker.yaml"
+    uri = f"postgresql://postgres:${{PGPASSWORD}}@127.0.0.1:{postgres.port}/postgres?"
+    assert f'postgres: "{uri}' in config.read_text()
+    assert "sslpassword=${PGSSLPASSWORD}" in config.read_text()
+    assert main(["config", "--config", str(config)]) == 2
+    assert "PGPASSWORD" in capsys.readouterr().err
+    password = ("password", "hunt:er/2@${x}")
+    monkeypatch.setenv("PGPASSWORD", password[1])
+    monkeypatch.setenv("PGSSLPASSWORD", "hunter2")
+    assert main(["config", "--config", str(config)]) == 0
+    assert password in load_capture_config(config).postgres.connection.items()
+
+
+@pytest.mark.parametrize("kafka", ["localhost:9092", "one.example:9092,two.example:9092", "127.0.0.1:9093"])
+def test_every_program_reads_what_is_written(
+    postgres: LocalPostgres, tmp_path: Path, capsys: pytest.CaptureFixture[str], kafka: str
+) -> None:
+    """With storage and a folder whose names YAML would read otherwise."""
+    postgres.execute("CREATE TABLE a (id int PRIMARY KEY)")
+    folder = tmp_path / "it's #1: ${HOME}"
+    arguments = ["--tables", "all", "--yes", "--kafka", kafka, "--storage", str(tmp_path / "a: b")]
+    assert initialized(capsys, postgres, folder, *arguments, role="postgres")[0] == 0
+    config = folder / "flushtracker.yaml"
+    assert main(["config", "--config", str(config)]) == 0
+    read = load_capture_config(config)
+    assert (read.shapes, read.acks) == (folder / "shapes.d", str(tmp_path / "a: b" / "acks"))
+    assert (read.kafka.bootstrap_servers, read.kafka.replication_factor) == (kafka, 3 if "," in kafka else 1)
+    assert {**read.postgres.connection} == postgres.options
+    assert [shape.id for shape in load_shapes(read.shapes)] == ["a"]
 
 
 def test_each_way_a_connection_fails_is_an_error_of_its_own(
@@ -351,4 +380,4 @@ def test_keys_are_added_where_that_certainly_works(
     run_all(postgres, application)
     exit_code, out, _ = initialized(capsys, postgres, tmp_path / "2", "--tables", "all", "--yes", role="postgres")
     refused = {f"public.{name}" for name in ("computed", "defaulted", "listed", "parent", "typed")}
-    assert (exit_code, refusals(out).keys()) == (0, refused)
+    assert (exit_code, set(refusals(out))) == (0, refused)

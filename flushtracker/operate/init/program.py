@@ -10,21 +10,24 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from flushtracker.config.config_keys import KEYS
+from flushtracker.config.libpq_text import parse_options
 from flushtracker.errors import ConfigError
 from flushtracker.operate.init.candidates import Candidate, read_candidates
 from flushtracker.operate.init.chosen_tables import ALL, chosen_tables
 from flushtracker.operate.init.starting_files import CONFIG, SHAPES, config_text, require_new, write_files
 from flushtracker.operate.init.survey_text import lack_lines, table_lines
 from flushtracker.operate.shapes.remove_program import confirmed
-from flushtracker.postgres.connection import Connection, connect, limit_statements, parse_options, rows, server_name
+from flushtracker.postgres.connection import Connection, connect, limit_statements, rows, server_name
 from flushtracker.postgres.connection_uri import SECRETS, connection_uri
 from flushtracker.postgres.left_out import left_out_columns
 from flushtracker.postgres.publication_lacks import has_publication, publication_lacks
 from flushtracker.postgres.server_lacks import ServerLack, server_lacks
 from flushtracker.postgres.server_tables import LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S
+from flushtracker.status.shapes_remedy import shell_word
 
-_SLOT: Final = "flushtracker"
-_PUBLICATION: Final = "flushtracker"
+_SLOT: Final = KEYS["capture.slot"].default_text
+_PUBLICATION: Final = KEYS["capture.publication"].default_text
 _NOTHING_WRITTEN: Final = 1
 _READ_ONLY: Final = "SET default_transaction_read_only = on"
 _NAME: Final = {"application_name": "flushtracker_init"}
@@ -102,8 +105,6 @@ def _print_lacks(lacks: Sequence[ServerLack]) -> None:
 
 def _print_next(folder: Path, chosen: Sequence[Candidate], options: Mapping[str, str]) -> None:
     print(f"wrote {folder / CONFIG}, and {len(chosen)} shapes in {folder / SHAPES}")
-    if any(options.get(name) for name in SECRETS):
-        print(
-            "the password is not in it: libpq takes it from PGPASSWORD, or from a passfile, with a line such as "
-            "host:port:database:role:password"
-        )
+    if variables := [variable for name, variable in SECRETS.items() if options.get(name)]:
+        print(f"no secret is in it: set {' and '.join(variables)} where the programs run, or use a passfile")
+    print(f"next: flushtracker config --config {shell_word(str(folder / CONFIG))}")

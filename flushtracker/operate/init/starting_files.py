@@ -15,17 +15,17 @@ from flushtracker.operate.shapes.add_program import file_name
 CONFIG: Final = "flushtracker.yaml"
 SHAPES: Final = "shapes.d"
 _CONFIG: Final = """\
-# Written by `flushtracker init`. These four lines are enough; docs/configuration.md describes every other key. A value
-# may refer to an environment variable as ${{NAME}}.
-
-# How to connect, for capture and snapshots. The password is libpq's: PGPASSWORD, or a passfile.
-postgres: {postgres}
-kafka: {kafka}
-# All tables and checkpoints are below this folder, or URI such as s3://bucket/orders.
+# Written by `flushtracker init`. These four lines are enough: `flushtracker config` prints what is in force, and
+# docs/configuration.md describes every key. A relative path starts at the working directory.
+postgres: "{postgres}"
+kafka:{kafka}
 storage: {storage}
-# A folder with one file for each shape, or a single file.
 shapes: {shapes}
 """
+_ONE_BROKER: Final = """
+  bootstrap_servers: {servers}
+  replication_factor: 1   # a broker on this machine; leave this out for three or more"""
+_LOOPBACK: Final = ("localhost:", "127.0.0.1:", "[::1]:")
 _SHAPE: Final = """\
 # {about}
 id: {id}
@@ -44,8 +44,14 @@ def require_new(folder: Path) -> None:
 
 
 def config_text(postgres: str, kafka: str, storage: str, shapes: Path) -> str:
+    """The configuration of all programs; ``postgres`` is what ``connection_uri`` returns."""
+    servers = yaml_text(kafka)
+    is_single = kafka.startswith(_LOOPBACK) and "," not in kafka
     return _CONFIG.format(
-        postgres=yaml_text(postgres), kafka=yaml_text(kafka), storage=yaml_text(storage), shapes=yaml_text(str(shapes))
+        postgres=postgres,
+        kafka=_ONE_BROKER.format(servers=servers) if is_single else f" {servers}",
+        storage=yaml_text(storage),
+        shapes=yaml_text(str(shapes)),
     )
 
 

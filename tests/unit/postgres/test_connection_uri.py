@@ -1,9 +1,9 @@
-"""``connection_uri``: libpq reads the same options from it, without the secrets."""
+"""``connection_uri``: libpq reads the same options from it, but for secrets."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flushtracker.postgres.connection import parse_options
+from flushtracker.config.libpq_text import parse_options
 from flushtracker.postgres.connection_uri import SECRETS, connection_uri
 
 _VALUES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
@@ -20,7 +20,6 @@ _OPTIONS = st.dictionaries(
 @example({"port": "5433"})
 @example({})
 def test_libpq_reads_the_same_options(options: dict[str, str]) -> None:
-    """Whatever characters their values have."""
-    assert parse_options(connection_uri(options)) == {
-        name: value for name, value in options.items() if name not in SECRETS
-    }
+    """Whatever characters their values have; of a secret it reads the variable's name."""
+    secrets = {name: f"${{{variable}}}" for name, variable in SECRETS.items() if name in options}
+    assert parse_options(connection_uri(options)) == {**options, **secrets}
