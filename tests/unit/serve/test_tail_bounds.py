@@ -8,8 +8,11 @@ from typing import Any, Final
 
 import pytest
 
+from flushtracker.serve.cache import PageCache
+from flushtracker.serve.follower import Follower
 from flushtracker.serve.tail import shape_tail
 from flushtracker.serve.tail.shape_tail import ShapeTail
+from flushtracker.serve.tail.tail_pages import TailPages
 from flushtracker.serve.tail.tails import Tails
 from flushtracker.shape_log.change_columns import ChangeColumns
 from flushtracker.wal.changes import LogItem
@@ -46,6 +49,31 @@ def test_memory_is_bounded_and_counted() -> None:
     tail.tails.forget_all()
     tail.tails.check_invariants()
     assert tail.tails.memory_bytes == 0
+
+
+def test_pages_of_a_tail_are_counted_by_the_cache() -> None:
+    """While the writers are stopped, a client takes page after page; all of that is bounded and counted."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tails, cache = Tails(300_000), PageCache(300_000, 1 << 30)
+        pages, by = TailPages(tails, cache, lambda: 0.0), seen(96)
+        tails.ask(KEY, 0)
+        place = 96
+        for tx in range(104, 16_104, 8):
+            tails.add(KEY, event(tx, 0, 2, follows=(tx - 8, 2), value={"id": str(tx), "note": f"{tx} " * 20}))
+            page = pages.page(Follower(by, by.handle, by.tx, place))
+            assert page is not None
+            place = page.tx
+            assert tails.memory_bytes <= 300_000
+            assert cache.memory_bytes <= 300_000
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert place == 16_096
+    assert (tails.memory_bytes > 150_000, cache.memory_bytes > 250_000) == (True, True)
+    assert 1 / 2 < (after - before) / (tails.memory_bytes + cache.memory_bytes) < 4 / 3
 
 
 def test_all_texts_and_items_count() -> None:
@@ -173,8 +201,8 @@ def test_a_contradiction_in_the_tails_is_found() -> None:
     tails.memory_bytes += 1
     with pytest.raises(AssertionError, match=r"^memory_bytes is [0-9]+, but the tails have [0-9]+$"):
         tails.check_invariants()
-    for asked, asked_ms in ((frozenset(), {}), (frozenset({KEY, (SOURCE, "orders")}), {KEY: 0})):
+    for asked, asked_s in ((frozenset(), {}), (frozenset({KEY, (SOURCE, "orders")}), {KEY: 0})):
         tails = Tail(FIRST).tails
-        tails.asked, tails._asked_ms = asked, asked_ms
+        tails.asked, tails._asked_s = asked, asked_s
         with pytest.raises(AssertionError, match=r"^there is a tail that nobody has asked for$"):
             tails.check_invariants()
