@@ -59,18 +59,14 @@ class Definitions:
         known: dict[tuple[str, str], _Made] = {} if before is None else before._made
         self._made: dict[tuple[str, str], _Made] = {key: made for key, made in known.items() if key in ids}
 
-    def shape_id(self, asked: RequestedDefinition) -> str | None:
-        """The id of the shape with this definition; ``None`` if there is none.
+    def target(self, asked: RequestedDefinition, on_demand: Container[TableName]) -> Target | None:
+        """The shape with this definition; ``None`` if there is none.
+
+        A definition of an ``on_demand`` table that no live shape has is a selection.
 
         Raises:
             BadRequestError: the definition cannot be read, or shapes of several sources have it.
-        """
-        return self._shape_id(read_definition(asked))
-
-    def target(self, asked: RequestedDefinition, on_demand: Container[TableName]) -> Target | None:
-        """As :meth:`shape_id`; a definition of an ``on_demand`` table that no live shape has is a selection.
-
-        Raises also as ``selection_of``.
+            RefusalError: as ``selection_of``.
         """
         definition = read_definition(asked)
         shape_id = self._shape_id(definition)

@@ -7,6 +7,7 @@ and can continue only if the log has what the client was shown.
 from dataclasses import dataclass, replace
 
 from flushtracker.errors import PositionError
+from flushtracker.serve.body import Page
 from flushtracker.serve.handle import ClientOffset, Handle
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape
@@ -19,6 +20,7 @@ class Follower:
     """A client with a handle of the shape's current log, and everything up to the transaction ``tx``.
 
     ``sent_lsn`` is the LSN after which it continues, if that is later. With ``cuts`` it also waits for a later LSN.
+    ``tail_page``: what the tail has next for it, if that was looked up.
     ``is_proven``: the log is known to have everything up to there, so a read need not check it.
     """
 
@@ -28,6 +30,7 @@ class Follower:
     sent_lsn: int = 0
     cuts: bool = False
     is_proven: bool = False
+    tail_page: Page | None = None
 
     @classmethod
     def of(cls, request: ShapeRequest, seen: SeenShape, handle: Handle, offset: ClientOffset) -> "Follower":
@@ -50,9 +53,14 @@ class Follower:
         return self.seen.found.has_more(self.tx)
 
     @property
+    def has_next(self) -> bool:
+        """Whether its next page has something."""
+        return self.has_more or self.tail_page is not None
+
+    @property
     def has_update(self) -> bool:
         """Whether there is something that it waits for."""
-        return self.has_more or (self.cuts and (self.seen.lsn(self.tx) or 0) > self.sent_lsn)
+        return self.has_next or (self.cuts and (self.seen.lsn(self.tx) or 0) > self.sent_lsn)
 
 
 def require_current(follower: Follower) -> Follower:

@@ -35,8 +35,8 @@ _REOPEN_S: Final = 30.0
 _FRESH_S: Final = 10.0
 """How long a request waits for a poll."""
 
-_FORGET_S: Final = 120.0
-"""A shape is polled for this long after the last request for it."""
+FORGET_S: Final = 120.0
+"""A shape is polled for this long after the last request for it. What else is kept for those who ask, too."""
 
 _LEAST_S: Final = 0.05
 """The minimum interval between polls, even if requests wait for one."""
@@ -280,7 +280,7 @@ class Poller:
             if found is not None:
                 woken += [future for future, tx in waiting.items() if is_update(known, found, tx, or_cut=or_cut)]
         _resolve_in_turns(woken)
-        limit_s, waited = self._now_s() - _FORGET_S, {shape_id for shape_id, _ in self._changes}
+        limit_s, waited = self._now_s() - FORGET_S, {shape_id for shape_id, _ in self._changes}
         for shape_id in [name for name, at_s in self._wanted.items() if at_s < limit_s and name not in waited]:
             del self._wanted[shape_id]
         self._published(view)

@@ -134,7 +134,9 @@ class ShapeAnswers:
             changed = self._poller.changed(shape_id, place, or_cut=follower.cuts)
             try:
                 follower = require_current(follower.at(await self._looks.look(shape_id, follower.seen.selection)))
-                if follower.has_update or self.has_more(follower) or is_late:
+                tail = self._tail_for(follower)
+                follower = replace(follower, tail_page=None if tail is None else tail.peek(follower))
+                if follower.has_update or is_late:
                     return follower
                 await asyncio.wait(
                     {changed, disconnected}, timeout=max(end_s - self._now_s(), 0), return_when="FIRST_COMPLETED"
@@ -175,11 +177,6 @@ class ShapeAnswers:
     def is_up_to_date(self, page: Page, follower: Follower) -> bool:
         """Whether a client with the page has everything that the poll found."""
         return page.is_end and is_newest(page.tx, page.version, follower.seen)
-
-    def has_more(self, follower: Follower) -> bool:
-        """Whether the next page has something."""
-        tail = self._tail_for(follower)
-        return follower.has_more or (tail is not None and tail.has_more(follower))
 
     def _tail_for(self, follower: Follower) -> TailPages | None:
         """The tail, unless it has what the client must not see: of a parent, only the log tells what is shown."""

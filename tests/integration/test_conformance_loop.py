@@ -13,7 +13,7 @@ import yaml
 
 from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.trials.loop_trial.history import RULES
-from flushtracker.trials.loop_trial.play import PARTS
+from flushtracker.trials.loop_trial.trial_setup import PARTS
 from tests.support.brokers import Broker
 from tests.support.certificates import HOST
 from tests.support.object_store import store_config

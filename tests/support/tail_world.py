@@ -53,7 +53,7 @@ class TailWorld(TailSource):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.now_ms = 0
+        self.now_s = 0
         self.servers = [TailServer(Tails(_MEMORY_BYTES)) for _ in range(3)]
         self.clients = [TailClient(shape_id, cuts=number % 2 == 1) for shape_id in SHAPES for number in range(5)]
 
@@ -125,15 +125,15 @@ class TailWorld(TailSource):
                 server.tails.drop_logged(view)
 
     def pass_time(self) -> None:
-        self.now_ms += self.rng.choice([10_000, 130_000])
+        self.now_s += self.rng.choice([10, 130])
         for server in self.servers:
-            server.tails.expire(self.now_ms)
+            server.tails.expire(self.now_s)
 
     # Clients.
 
     def request(self) -> None:
         client, server = self.rng.choice(self.clients), self.rng.choice(self.servers)
-        server.tails.ask((SOURCE, client.shape_id), self.now_ms)
+        server.tails.ask((SOURCE, client.shape_id), self.now_s)
         view, handle = server.views.get(client.shape_id), client.handle
         if view is None or handle is None or handle.digest != view.facts.digest:
             view = self.seen(client.shape_id)
@@ -145,12 +145,13 @@ class TailWorld(TailSource):
         server.views[client.shape_id] = view
         page = server.tails.page(view, handle, client.place, _PAGE_BYTES)
         if page is not None:
-            self.show(client, handle, view, page)
+            rest = server.tails.page(view, handle, page.tx, _PAGE_BYTES)
+            self.show(client, handle, view, page, is_end=rest is not None and not rest.transactions)
         if page is None or (not page.transactions and view.tx > client.place):
             self.read_log(client, handle)
         self.check(client)
 
-    def show(self, client: TailClient, handle: Handle, view: SeenShape, page: TailPage) -> None:
+    def show(self, client: TailClient, handle: Handle, view: SeenShape, page: TailPage, *, is_end: bool) -> None:
         """The page has exactly what the log would give, and nothing that the log would answer otherwise."""
         place, shape_id = client.place, client.shape_id
         expected = [
@@ -165,12 +166,12 @@ class TailWorld(TailSource):
         left_out = [each for each in self._of(client) if place < each.lsn <= page.tx and each not in expected]
         client.has += [each.lsn for each in expected]
         client.place = page.tx
-        if page.is_end and page.tx >= view.tx:
+        if is_end and page.tx >= view.tx:
             self.check_lsn(client, view)
         if shown:
             self.counts["shown"] += 1
             self.counts["ahead"] += page.tx > view.tx
-            self.counts["not the end"] += not page.is_end
+            self.counts["not the end"] += not is_end
             self.counts["by a fold"] += handle.attempt != view.found.attempt
             self.counts["in the cut"] += view.cut is not None and view.tx <= place < view.cut
             self.counts["left out"] += bool(left_out)

@@ -1,18 +1,18 @@
 """``KeptSelections``: the definitions on demand that clients ask for, bounded in number and in size.
 
-A definition that nobody asks for is forgotten after ``FORGET_S``. While there is no room, others are refused: to drop
-one of a client that goes on would cost more than to make a new client wait.
+A definition that nobody asks for is forgotten after ``poller.FORGET_S``. While there is no room, others are refused: to
+drop one of a client that goes on would cost more than to make a new client wait.
 """
 
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from flushtracker.serve.poller import FORGET_S
 from flushtracker.serve.refusals import UnavailableError
 
 T = TypeVar("T")
 
-FORGET_S: Final = 120.0
 MOST_CHARACTERS: Final = 1_000_000
 """Of all conditions together: parsed, they take about a hundred times as many bytes."""
 _RETRY_AFTER_S: Final = 30

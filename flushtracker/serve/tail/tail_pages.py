@@ -32,18 +32,23 @@ class TailPages:
         self._now_s = now_s
         self.answers = self.unlinked = 0
 
-    def has_more(self, follower: Follower) -> bool:
-        """Whether :meth:`page` has something."""
-        found = self._find(follower)
-        return found is not None and bool(found.transactions)
+    def peek(self, follower: Follower) -> Page | None:
+        """What the tail has next for a client that waits; ``None`` if that is nothing, or only the log can tell."""
+        return self._made(self._find(follower), follower)
 
     def page(self, follower: Follower) -> Page | None:
-        """What the tail has next for a client; ``None`` if that is nothing, or only the log can tell."""
-        found = self._find(follower)
-        self.unlinked += found is None
+        """What a client is shown next: what was found when it was woken, or as of :meth:`peek`."""
+        page = follower.tail_page
+        if page is None:
+            found = self._find(follower)
+            self.unlinked += found is None
+            page = self._made(found, follower)
+        self.answers += page is not None
+        return page
+
+    def _made(self, found: TailPage | None, follower: Follower) -> Page | None:
         if found is None or not found.transactions:
             return None
-        self.answers += 1
         # Whatever place a client makes up, the page is one of those that begin with a transaction.
         first_tx = found.transactions[0].tx_offset
         key = PageKey(follower.handle.digest, follower.handle.attempt, first_tx, is_tail=True)
@@ -55,7 +60,7 @@ class TailPages:
 
     def _find(self, follower: Follower) -> TailPage | None:
         seen, place = follower.seen, max(follower.tx, follower.sent_lsn)
-        self.tails.ask((seen.found.source, seen.shape_id), self._now_ms())
+        self.tails.ask((seen.found.source, seen.shape_id), self._now_s())
         return self.tails.page(seen, follower.handle, place, _PAGE_BYTES)
 
     def on_view(self, view: TableView) -> None:
@@ -64,10 +69,7 @@ class TailPages:
             seen = view.shapes.get(shape_id)
             if isinstance(seen, SeenShape):
                 self.tails.drop_logged(seen)
-        self.tails.expire(self._now_ms())
-
-    def _now_ms(self) -> int:
-        return int(self._now_s() * 1_000)
+        self.tails.expire(self._now_s())
 
 
 def _page(found: TailPage, seen: SeenShape) -> Page:

@@ -1,16 +1,16 @@
 """``Tails``: the tails of all shapes that clients ask for, within a bound of memory.
 
-A shape that nobody has asked for in ``FORGET_MS`` has no tail, and its events need not be read: :attr:`Tails.asked`. It
-does not matter which events are left out, nor when: the next one says what it follows.
+A shape that nobody has asked for in ``poller.FORGET_S`` has no tail, and its events need not be read:
+:attr:`Tails.asked`. It does not matter which events are left out, nor when: the next one says what it follows.
 
 For the event loop. Only ``asked`` may be read by another thread.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from flushtracker.serve.handle import Handle
+from flushtracker.serve.poller import FORGET_S
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.tail.shape_tail import ShapeTail, TailTransaction
 from flushtracker.serve.tail.tail_link import incarnation_of, reached_by
@@ -18,20 +18,13 @@ from flushtracker.shape_log.change_columns import ChangeColumns
 from flushtracker.shape_log.shape_snapshot import ShapeKey
 from flushtracker.wal.log_offset import LogOffset
 
-FORGET_MS: Final = 120_000
-"""As long as a shape is polled after the last request for it."""
-
 
 @dataclass(frozen=True, slots=True)
 class TailPage:
-    """What a client is shown next, up to the transaction ``tx``; its own place if that is nothing.
-
-    ``is_end``: the tail has no more for it. The log may, if the tail is late.
-    """
+    """What a client is shown next, up to the transaction ``tx``; its own place if that is nothing."""
 
     transactions: tuple[TailTransaction, ...]
     tx: int
-    is_end: bool
 
 
 class Tails:
@@ -42,22 +35,22 @@ class Tails:
         self.memory_bytes = self.resets = 0
         """About what all take; and how often a shape's tail was dropped."""
         self._most_bytes = memory_bytes
-        self._asked_ms: dict[ShapeKey, int] = {}
+        self._asked_s: dict[ShapeKey, float] = {}
         self._tails: dict[ShapeKey, ShapeTail] = {}
 
-    def ask(self, key: ShapeKey, now_ms: int) -> None:
+    def ask(self, key: ShapeKey, now_s: float) -> None:
         """Note that a client asks for a shape."""
-        self._asked_ms[key] = now_ms
+        self._asked_s[key] = now_s
         if key not in self.asked:
             self.asked |= {key}
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self, now_s: float) -> None:
         """Forget the shapes that nobody asks for any more."""
-        for key in [key for key, at_ms in self._asked_ms.items() if at_ms + FORGET_MS < now_ms]:
-            del self._asked_ms[key]
+        for key in [key for key, at_s in self._asked_s.items() if at_s + FORGET_S < now_s]:
+            del self._asked_s[key]
             self.forget(key)
-        if len(self._asked_ms) < len(self.asked):
-            self.asked = frozenset(self._asked_ms)
+        if len(self._asked_s) < len(self.asked):
+            self.asked = frozenset(self._asked_s)
 
     def add(self, key: ShapeKey, event: ChangeColumns) -> bool:
         """Process an event; return whether there is another transaction of its shape, so that clients are to be
@@ -107,9 +100,9 @@ class Tails:
         for transaction in _not_contained(tail.after(place), seen):
             size += transaction.memory_bytes
             if found and size > most_bytes:
-                return TailPage(tuple(found), found[-1].tx_offset, is_end=False)
+                break
             found.append(transaction)
-        return TailPage(tuple(found), found[-1].tx_offset if found else place, is_end=True)
+        return TailPage(tuple(found), found[-1].tx_offset if found else place)
 
     def _shrink_largest(self) -> None:
         """Halve the largest tail, so that this is seldom done."""
@@ -125,7 +118,7 @@ class Tails:
         held = sum(tail.memory_bytes for tail in self._tails.values())
         if held != self.memory_bytes:
             raise AssertionError(f"memory_bytes is {self.memory_bytes}, but the tails have {held}")
-        if not self._tails.keys() <= self.asked or self.asked != self._asked_ms.keys():
+        if not self._tails.keys() <= self.asked or self.asked != self._asked_s.keys():
             raise AssertionError("there is a tail that nobody has asked for")
 
 

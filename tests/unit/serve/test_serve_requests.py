@@ -135,6 +135,11 @@ def definitions(*shapes: ShapeDefinition) -> Definitions:
     return Definitions(Registry.of([*entries, table]), None)
 
 
+def shape_id(known: Definitions, asked: RequestedDefinition) -> str | None:
+    target = known.target(asked, ())
+    return None if target is None else target.shape_id
+
+
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
@@ -162,7 +167,7 @@ def test_definition_is_found_by_its_meaning(asked: RequestedDefinition, expected
         ShapeDefinition("some", items, where="id > 5 AND p = 1.5"),
         ShapeDefinition("named", items, columns=("Name",), primary_key=("id",)),
     )
-    assert found.shape_id(asked) == expected
+    assert shape_id(found, asked) == expected
 
 
 @pytest.mark.parametrize(
@@ -187,7 +192,7 @@ def test_definition_is_found_by_its_meaning(asked: RequestedDefinition, expected
 def test_definition_that_cannot_be_read_is_refused(asked: RequestedDefinition) -> None:
     """As malformed, rather than as unknown."""
     with pytest.raises(BadRequestError):
-        definitions(ShapeDefinition("all", ("public", "items"))).shape_id(asked)
+        shape_id(definitions(ShapeDefinition("all", ("public", "items"))), asked)
 
 
 @pytest.mark.parametrize("where", ["id = x$1", "id = $1a", "id = 'a'$1", "id = $1'a'", "id = $1\n$2", "id = 'a'\n$1"])
@@ -195,8 +200,9 @@ def test_placeholder_that_touches_something_is_refused(where: str) -> None:
     """Its literal would be read with that as one: a prefix, or the continuation of a text."""
     values = tuple((number, "5") for number in (1, 2) if f"${number}" in where)
     with pytest.raises(BadRequestError, match="placeholder beside"):
-        definitions(ShapeDefinition("all", ("public", "items"))).shape_id(
-            RequestedDefinition("items", where, None, "default", values)
+        shape_id(
+            definitions(ShapeDefinition("all", ("public", "items"))),
+            RequestedDefinition("items", where, None, "default", values),
         )
 
 
@@ -204,7 +210,7 @@ def test_condition_is_limited_with_its_values() -> None:
     """A value may be named many times."""
     where = " OR ".join(['"Name" = $1'] * 500)
     with pytest.raises(BadRequestError, match="more than 8000 characters"):
-        definitions().shape_id(RequestedDefinition("items", where, None, "default", ((1, "x" * 1000),)))
+        shape_id(definitions(), RequestedDefinition("items", where, None, "default", ((1, "x" * 1000),)))
 
 
 def test_forms_are_made_once_for_each_condition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +226,7 @@ def test_forms_are_made_once_for_each_condition(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("flushtracker.serve.condition_text.parse_where", counted)
     first = Definitions(Registry.of([*entries, table]), None)
-    assert first.shape_id(RequestedDefinition("items", "7 = id", None, "default")) == "s7"
+    assert shape_id(first, RequestedDefinition("items", "7 = id", None, "default")) == "s7"
     assert len(parsed) == 51
     changed: list[ShapeEntry | TableEntry] = [
         *entries[1:],
@@ -229,8 +235,8 @@ def test_forms_are_made_once_for_each_condition(monkeypatch: pytest.MonkeyPatch)
     ]
     second = Definitions(Registry.of(changed), None, first)
     parsed.clear()
-    assert second.shape_id(RequestedDefinition("items", "8 = id", None, "default")) == "s8"
-    assert second.shape_id(RequestedDefinition("items", "id = 100", None, "default")) == "s0"
+    assert shape_id(second, RequestedDefinition("items", "8 = id", None, "default")) == "s8"
+    assert shape_id(second, RequestedDefinition("items", "id = 100", None, "default")) == "s0"
     assert sorted(parsed) == ["8 = id", "id = 100", "id = 100"]
 
 
@@ -243,10 +249,10 @@ def test_definition_of_several_sources_is_ambiguous() -> None:
     tables = [replace(table_entry(), source=each.source, binding=TABLE) for each in (one, two)]
     asked = RequestedDefinition("items", None, None, "default")
     with pytest.raises(BadRequestError, match="ambiguous"):
-        Definitions(Registry.of([one, two, *tables]), None).shape_id(asked)
-    assert Definitions(Registry.of([one, two, *tables]), "8/1/s").shape_id(asked) == "two"
-    assert Definitions(Registry.of([one, removed, *tables]), None).shape_id(asked) == "one"
-    assert Definitions(Registry.of([removed, *tables]), None).shape_id(asked) == "two"
+        shape_id(Definitions(Registry.of([one, two, *tables]), None), asked)
+    assert shape_id(Definitions(Registry.of([one, two, *tables]), "8/1/s"), asked) == "two"
+    assert shape_id(Definitions(Registry.of([one, removed, *tables]), None), asked) == "one"
+    assert shape_id(Definitions(Registry.of([removed, *tables]), None), asked) == "two"
 
 
 def test_value_of_a_placeholder_is_only_ever_a_literal() -> None:
@@ -256,7 +262,7 @@ def test_value_of_a_placeholder_is_only_ever_a_literal() -> None:
         ShapeDefinition("quoted", items, where="\"Name\" = 'x'' OR ''a'' = ''a'"),
         ShapeDefinition("all", items, where="\"Name\" = 'x' OR 'a' = 'a'"),
     )
-    assert found.shape_id(RequestedDefinition("items", '"Name" = $1', None, "default", ((1, value),))) == "quoted"
+    assert shape_id(found, RequestedDefinition("items", '"Name" = $1', None, "default", ((1, value),))) == "quoted"
 
 
 def test_schema_has_what_the_clients_parsers_need() -> None:
@@ -393,7 +399,7 @@ def test_table_of_a_subquery_without_a_schema_is_in_public() -> None:
     found = definitions(ShapeDefinition("mine", items, where=inner.format('public."ProjectMembers"')))
     tables = {'"ProjectMembers"': "mine", 'public."ProjectMembers"': "mine", "projectmembers": None}
     for table, expected in tables.items():
-        assert found.shape_id(RequestedDefinition("items", inner.format(table), None, "default")) == expected
+        assert shape_id(found, RequestedDefinition("items", inner.format(table), None, "default")) == expected
 
 
 async def test_secret_is_required_and_not_shown(log: str) -> None:
@@ -527,8 +533,8 @@ async def test_ten_thousand_malformed_requests_are_refused(log: str) -> None:
     """Each gets its answer, none a 500, and nothing stays: no wait, no read, no shape that is looked for."""
     before = asyncio.all_tasks()
     async with serving(log, live_s=0.01, allow_origins=("https://a.example",)) as server:
-        for shape_id in ("users", "dear"):
-            await server.served.parts.poller.shape(shape_id)
+        for name in ("users", "dear"):
+            await server.served.parts.poller.shape(name)
         fuzzer = _Fuzzer(1)
         # A look for each unknown shape would take most of the time; it is tested elsewhere.
         server.served.parts.poller._fresh_poll = _nothing  # type: ignore[method-assign]

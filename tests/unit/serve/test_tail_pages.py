@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from flushtracker.errors import SnapshotMissingError
 from flushtracker.serve.cache import PageCache, PageKey
 from flushtracker.serve.follower import Follower
+from flushtracker.serve.poller import FORGET_S
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.table_view import ShapeProblem, TableView
 from flushtracker.serve.tail import shape_tail
 from flushtracker.serve.tail.tail_pages import TailPages
-from flushtracker.serve.tail.tails import FORGET_MS, Tails
+from flushtracker.serve.tail.tails import Tails
 from tests.support.one_tail import FIRST, KEY, MOST_BYTES, SECOND, THIRD, Tail, seen
 
 
@@ -45,11 +47,15 @@ def test_page_is_made_once_for_all_clients_before_its_first_transaction() -> Non
     assert (pages.answers, pages.unlinked) == (3, 2)
 
 
-def test_has_more_is_whether_there_is_a_page() -> None:
-    """It counts as no answer."""
+def test_client_that_waits_is_shown_the_page_that_woke_it() -> None:
+    """The look that found it counts as no answer, and is the only one."""
     pages, _ = _pages(Tail(FIRST, SECOND))
-    assert [pages.has_more(_at(place, seen(place))) for place in (88, 104, 200)] == [False, True, False]
+    found = [pages.peek(_at(place, seen(place))) for place in (88, 104, 200)]
+    assert [page is not None for page in found] == [False, True, False]
     assert (pages.answers, pages.unlinked) == (0, 0)
+    pages.tails.forget_all()
+    assert pages.page(replace(_at(104, seen(104)), tail_page=found[1])) is found[1]
+    assert (pages.answers, pages.unlinked) == (1, 0)
 
 
 def test_shape_is_watched_as_long_as_clients_ask_for_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,18 +68,18 @@ def test_shape_is_watched_as_long_as_clients_ask_for_its_page(monkeypatch: pytes
     assert tails.asked == {KEY}
     for each in (FIRST, SECOND):
         tails.add(KEY, each)
-    now_s += FORGET_MS / 1_000
+    now_s += FORGET_S
     pages.on_view(TableView(shapes={"users": seen(104)}))
     assert tails.asked == {KEY}
     assert pages.page(_at(96, seen(96))) is None
-    assert pages.has_more(_at(104, seen(104)))
-    now_s += FORGET_MS / 1_000 + 0.001
+    assert pages.peek(_at(104, seen(104))) is not None
+    now_s += FORGET_S + 0.001
     pages.on_view(TableView(shapes={"users": ShapeProblem(SnapshotMissingError, "")}))
     assert (tails.asked, tails.memory_bytes) == (frozenset(), 0)
 
 
 def test_page_ends_where_the_next_transaction_would_be_too_much() -> None:
-    """All of its transactions count, and it says how far it goes, and whether that is the end."""
+    """All of its transactions count, and it says how far it goes."""
     tails = Tail(FIRST, SECOND, THIRD).tails
     whole = tails.page(seen(96), seen(96).handle, 96, MOST_BYTES)
     assert whole is not None
@@ -83,7 +89,6 @@ def test_page_ends_where_the_next_transaction_would_be_too_much() -> None:
         assert page is not None
         expected = [104, 200, 304][:shown]
         assert ([each.tx_offset for each in page.transactions], page.tx) == (expected, expected[-1])
-        assert page.is_end == (shown == 3)
     page = tails.page(seen(304), seen(304).handle, 304, MOST_BYTES)
     assert page is not None
-    assert (page.transactions, page.tx, page.is_end) == ((), 304, True)
+    assert (page.transactions, page.tx) == ((), 304)

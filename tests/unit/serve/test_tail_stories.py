@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from flushtracker.serve import messages
+from flushtracker.serve.poller import FORGET_S
 from flushtracker.serve.rendering import Rendering
 from flushtracker.serve.tail import shape_tail, tail_link
 from flushtracker.serve.tail.shape_tail import ShapeTail
-from flushtracker.serve.tail.tails import FORGET_MS
 from flushtracker.shape_log.log_row import LogRow, commit_row, item_row
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.wal.changes import LogItem
@@ -225,12 +225,12 @@ def test_another_digest_is_left_to_the_log() -> None:
 def test_unwatched_then_watched() -> None:
     """Nothing is kept of a shape that nobody asks for, and what it has missed is not shown."""
     tail = Tail(FIRST)
-    tail.tails.expire(FORGET_MS)
+    tail.tails.expire(FORGET_S)
     assert tail.tails.asked == {KEY}
-    tail.tails.expire(FORGET_MS + 1)
+    tail.tails.expire(FORGET_S + 1)
     assert (tail.tails.asked, tail.tails.memory_bytes) == (frozenset(), 0)
     tail.add(SECOND)
-    tail.tails.ask(KEY, 2 * FORGET_MS)
+    tail.tails.ask(KEY, 2 * FORGET_S)
     tail.add(THIRD)
     assert tail.shows(104, seen(104)) is None
     assert tail.shows(200, seen(104)) == [304]
@@ -249,7 +249,7 @@ def test_page_has_whole_transactions() -> None:
     tail = Tail(FIRST, SECOND, THIRD).tails
     page = tail.page(seen(96), seen(96).handle, 96, 1)
     assert page is not None
-    assert ([each.tx_offset for each in page.transactions], page.tx, page.is_end) == ([104], 104, False)
+    assert ([each.tx_offset for each in page.transactions], page.tx) == ([104], 104)
 
 
 def test_rows_are_those_of_the_log() -> None:
