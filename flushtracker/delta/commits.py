@@ -37,6 +37,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.data_file import now_ms
+from flushtracker.delta.new_commits import commit_notes
 from flushtracker.delta.storage import read_with_retry, refresh, storage_reason, write_with_retry
 from flushtracker.delta.table_features import NOTE, require_writable
 from flushtracker.disk_sync import sync, sync_files
@@ -195,5 +196,4 @@ class Commits:
 def _is_committed(table: DeltaTable, before: int, commit_id: str) -> bool:
     """Whether one of the versions after ``before`` has the id; raises ``DeltaError`` or ``OSError``."""
     table.update_incremental()
-    later = table.version() - before
-    return later > 0 and any(commit.get(COMMIT_ID) == commit_id for commit in table.history(later))
+    return any(notes.get(COMMIT_ID) == commit_id for notes in commit_notes(table, before))

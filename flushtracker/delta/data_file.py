@@ -20,6 +20,9 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
+from flushtracker.delta.new_file import new_file
+from flushtracker.delta.storage import StoreFiles
+
 BLOCK_BYTES: Final = 4 << 20
 _BATCH_ROWS: Final = 64
 _WHOLE_BYTES: Final = 32 << 20
@@ -51,7 +54,7 @@ class WrittenFile:
 
 
 def write_file(
-    storage: DeltaStorageHandler,
+    storage: StoreFiles,
     path: str,
     rows: pa.Table,
     searched: Collection[str] = (),
@@ -65,7 +68,7 @@ def write_file(
 
 
 def write_blocks(
-    storage: DeltaStorageHandler,
+    storage: StoreFiles,
     path: str,
     tables: Iterable[pa.Table],
     schema: pa.Schema,
@@ -74,7 +77,7 @@ def write_blocks(
     is_change: bool = True,
 ) -> AddAction:
     """Write the rows of all tables as a file, as they are read; each block is a row group."""
-    with buffered(storage.open_output_stream(path)) as stream:
+    with new_file(storage, path) as stream:
         # Without Arrow's schema in the file, it has the types that any Delta writer gives it.
         with pq.ParquetWriter(stream, schema, compression="zstd", store_schema=False) as writer:
             for block in regrouped(tables):
@@ -82,11 +85,6 @@ def write_blocks(
         size, footer = stream.tell(), writer.writer.metadata
     statistics = json.dumps(_statistics(footer, searched))
     return AddAction(path, size, {}, now_ms(), data_change=is_change, stats=statistics)
-
-
-def buffered(stream: pa.NativeFile) -> pa.BufferedOutputStream:
-    """Wrap a stream of deltalake's, which accepts only bytes; only Arrow's buffered stream passes bytes."""
-    return pa.BufferedOutputStream(stream, _BUFFER_BYTES)
 
 
 def regrouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -2,23 +2,20 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
-from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.compaction import Compaction
 from flushtracker.delta.data_file import write_file
 from flushtracker.delta.fence import Fence
-from flushtracker.delta.storage import brief_files, read_with_retry, refresh, storage_reason
+from flushtracker.delta.storage import StoreFiles, read_with_retry, refresh, storage_reason
 from flushtracker.delta.table_folder import TableFolder
 from flushtracker.delta.table_version import PROPERTY, VERSION, require_known_version, require_ours
 from flushtracker.errors import SinkError
@@ -30,11 +27,6 @@ CONFIGURATION: Final = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 """Properties of a new table. It needs no more of its log, which ``Commits`` shortens."""
-
-
-_SMALL_BYTES: Final = 1 << 20
-_SMALL_TIMEOUT: Final = "5s"
-_TRIES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +66,7 @@ class OwnedTable:
                 if create
                 else read_with_retry(uri, lambda: DeltaTable(uri, storage_options=self.options))
             )
-            self._storage = DeltaStorageHandler(self.table.table_uri, self.options)
-            self._brief = brief_files(self.table.table_uri, self.options, _SMALL_TIMEOUT)
+            self._storage = StoreFiles(self.table.table_uri, self.options)
         except TableNotFoundError as error:
             raise SinkError(f"there is no {kind.name} at {uri}; name the folder that is {kind.key}") from error
         except (DeltaError, OSError) as error:
@@ -129,18 +120,8 @@ class OwnedTable:
         self._compaction.run_if_due(self.table, self.commits, before)
 
     def write(self, rows: pa.Table) -> AddAction:
-        """Write a file, which is not part of the table yet; raises ``DeltaError`` or ``OSError``.
-
-        deltalake holds the GIL for the request that begins a file. So a small one is given up after 5 s, and then the
-        store is waited for with a request that releases it.
-        """
-        name = f"part-{uuid.uuid4().hex}.parquet"
-        is_brief = rows.nbytes <= _SMALL_BYTES and local_folder(self.uri) is None
-        for _ in range(_TRIES if is_brief else 0):
-            with suppress(DeltaError, OSError):
-                return write_file(self._brief, name, rows, self._kind.searched)
-            self._storage.get_file_info([name])
-        return write_file(self._storage, name, rows, self._kind.searched)
+        """Write a file, which is not part of the table yet; raises ``DeltaError`` or ``OSError``."""
+        return write_file(self._storage, f"part-{uuid.uuid4().hex}.parquet", rows, self._kind.searched)
 
     def compact(self) -> None:
         """Compact now; a failure is only logged."""

@@ -47,7 +47,7 @@ class RowFiles:
         rest = filter(len, blocks)
         while (first := next(rest, None)) is not None:
             try:
-                storage = DeltaStorageHandler(self.uri, dict(self.options))
+                storage = StoreFiles(self.uri, self.options)
                 name = f"part-{uuid.uuid4().hex}.parquet"
                 action = write_blocks(storage, name, _one_file(first, rest), self.schema, self.searched)
                 if folder := local_folder(self.uri):

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 _NAME: Final = "rows"
 
 RETRIES: Final = 2
-_BRIEF_RETRIES: Final = 6
+BRIEF_RETRIES: Final = 6
 PAUSE_S: Final = 1.0
 _RETRIED_S: Final = 60.0
 """Longer than a request's timeout, and shorter than the client's own retries while nothing answers."""
@@ -109,16 +109,23 @@ class StoreFiles(DeltaStorageHandler):
     """The files of a table, with the sizes of those that are known; while it waits for the store, other threads run.
 
     deltalake holds the GIL for a request that asks for the size of a file to open, that lists, or that deletes. So an
-    unknown size is asked for before, which releases it, and the others are given up after 2 s, and tried again. Only
-    the request that begins a new file holds it for as long as the store's client tries.
+    unknown size is asked for before, which releases it, and the others are given up after 2 s, and tried again. For
+    the request that begins a new file there is :func:`~flushtracker.delta.new_file.new_file`.
     """
 
     def __init__(
         self, table_uri: str, options: Mapping[str, str] | None, sizes: Mapping[str, int] | None = None
     ) -> None:
-        self._uri, self._options, self._sizes = table_uri, dict(options or {}), dict(sizes or {})
+        self.uri, self._options, self._sizes = table_uri, dict(options or {}), dict(sizes or {})
         super().__init__(table_uri, self._options, self._sizes)
         self._brief = brief_files(table_uri, options)
+        self._given_up_after = dict[int, DeltaStorageHandler]()
+
+    def given_up_after(self, request_s: int) -> DeltaStorageHandler:
+        """The same files, by a client that gives up each request after this time, and tries none again."""
+        if request_s not in self._given_up_after:
+            self._given_up_after[request_s] = brief_files(self.uri, self._options, f"{request_s}s")
+        return self._given_up_after[request_s]
 
     def open_input_file(self, path: str) -> pa.PythonFile:
         if path in self._sizes:
@@ -126,24 +133,27 @@ class StoreFiles(DeltaStorageHandler):
         (info,) = self.get_file_info([path])
         if info.type == FileType.NotFound:
             raise FileNotFoundError(path)
-        return DeltaStorageHandler(self._uri, self._options, {path: info.size}).open_input_file(path)
+        return DeltaStorageHandler(self.uri, self._options, {path: info.size}).open_input_file(path)
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
-        return read_with_retry(self._uri, lambda: self._brief.get_file_info_selector(selector), _BRIEF_RETRIES)
+        return read_with_retry(self.uri, lambda: self._brief.get_file_info_selector(selector), BRIEF_RETRIES)
 
     def delete_file(self, path: str) -> None:
-        read_with_retry(self._uri, lambda: self._brief.delete_file(path), _BRIEF_RETRIES)
+        read_with_retry(self.uri, lambda: self._brief.delete_file(path), BRIEF_RETRIES)
 
 
 def brief_files(
-    table_uri: str, storage_options: Mapping[str, str] | None, timeout: str = _BRIEF["timeout"]
+    table_uri: str,
+    storage_options: Mapping[str, str] | None,
+    timeout: str = _BRIEF["timeout"],
+    sizes: Mapping[str, int] | None = None,
 ) -> DeltaStorageHandler:
     """The files of a table, for one who has another way if a request fails: none takes longer than ``timeout``.
 
     deltalake holds the GIL while it opens a file, so until the store answers, no other thread of the process runs.
     """
     options = {name: value for name, value in (storage_options or {}).items() if name.lower() not in _BRIEF}
-    return DeltaStorageHandler(table_uri, options | _BRIEF | {"timeout": timeout})
+    return DeltaStorageHandler(table_uri, options | _BRIEF | {"timeout": timeout}, dict(sizes or {}))
 
 
 def table_rows(table: DeltaTable, selected: Iterable[str], condition: str = "TRUE") -> pa.Table:
@@ -198,12 +208,6 @@ def literal(text: str) -> str:
     "'it''s'"
     """
     return "'" + text.replace("'", "''") + "'"
-
-
-def committer(table: DeltaTable, app_id: str) -> str:
-    """The process that made the last claim, in parentheses; empty if its name has expired from the log."""
-    name = next((commit[app_id] for commit in table.history() if app_id in commit), None)
-    return "" if name is None else f" ({name})"
 
 
 def storage_reason(error: Exception) -> str:

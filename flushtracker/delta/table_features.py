@@ -9,6 +9,7 @@ from typing import Final
 
 from deltalake import DeltaTable
 
+from flushtracker.delta.new_commits import commit_notes
 from flushtracker.errors import SinkError
 
 NOTE: Final = "flushtracker: "
@@ -37,7 +38,7 @@ def require_writable(table: DeltaTable, kind: str, uri: str) -> None:
 
 def _way_back(table: DeltaTable, uri: str) -> str:
     """How to return to the last version that was written by this project."""
-    for commit in table.history():
+    for commit in commit_notes(table):
         if any(key.startswith(NOTE) for key in commit):
             return (
                 "go back to the last version of these jobs with Spark (SET "

@@ -18,7 +18,8 @@ from pyarrow.fs import FileSelector
 
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.commits import ACTION_COUNT, LOG_FOLDER, Commits
-from flushtracker.delta.data_file import buffered, now_ms
+from flushtracker.delta.data_file import now_ms
+from flushtracker.delta.new_file import new_file
 from flushtracker.delta.storage import StoreFiles, read_with_retry, write_with_retry
 from flushtracker.delta.table_features import require_writable
 from flushtracker.delta.torn_log import set_torn_end_aside
@@ -146,7 +147,7 @@ class TableFolder:
         if folder is not None:
             folder.mkdir(parents=True)
         storage = StoreFiles(self.uri, self._options)
-        with buffered(storage.open_output_stream(_TRIED)) as stream:
+        with new_file(storage, _TRIED) as stream:
             stream.write(b"-")
         storage.delete_file(_TRIED)
         if folder is not None:

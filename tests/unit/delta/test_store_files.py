@@ -1,5 +1,6 @@
 """Requests to a store that does not answer, during which the other threads of a program must run."""
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -8,15 +9,18 @@ from typing import Final
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Transaction, write_deltalake
 from pyarrow.fs import FileSelector
 
-from flushtracker.delta import owned_table
+from flushtracker.delta import new_file
+from flushtracker.delta.commits import Commits
+from flushtracker.delta.data_file import read_blocks, write_blocks, write_file
+from flushtracker.delta.new_commits import commit_notes, committer
 from flushtracker.delta.storage import StoreFiles
 from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
-from tests.support.faulty_proxy import HELD, Fault, FaultyProxy, faulty_proxy
+from tests.support.faulty_proxy import HELD, RESET, Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store import running_store, store_options
 from tests.support.shape_log_rows import append, inserts
 
@@ -32,7 +36,8 @@ def proxy() -> Iterator[FaultyProxy]:
 
 
 @pytest.fixture
-def options(proxy: FaultyProxy) -> dict[str, str]:
+def options(proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr(new_file, "PAUSE_S", 0.01)
     return store_options(proxy.port) | _NO_RETRIES
 
 
@@ -96,14 +101,13 @@ def test_files_whose_size_is_known_are_not_asked_for(proxy: FaultyProxy, options
 
 
 def test_threads_run_while_a_store_does_not_answer_an_append(
-    proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+    proxy: FaultyProxy, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request that begins a file held the GIL for three minutes, in the middle of each append of acks.
 
     It is given up, and another one waits for the store until it answers.
     """
-    monkeypatch.setattr(owned_table, "_SMALL_TIMEOUT", "1s")
-    options = store_options(proxy.port) | {"timeout": "20s", "max_retries": "0"}
+    monkeypatch.setattr(new_file, "BEGIN_S", 1)
     acks = AckTable("s3://bucket/appended", options)
     acks.fence_others()
     released = threading.Event()
@@ -114,3 +118,83 @@ def test_threads_run_while_a_store_does_not_answer_an_append(
     other.join(120)
     assert released.is_set()
     assert acks.last_acks() == {"source": 10}
+
+
+_LARGE: Final = pa.table({"a": [random.Random(1).randbytes(1 << 20).hex() for _ in range(9)]})  # noqa: S311
+
+
+def _sent(files: StoreFiles) -> bool:
+    write_file(files, "large.parquet", _LARGE)
+    return len(pa.concat_tables(read_blocks(files, "large.parquet", _LARGE.schema))) == len(_LARGE)
+
+
+def test_threads_run_while_a_large_file_is_not_begun(
+    proxy: FaultyProxy, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only small files were given up: for what upkeep merges, no thread ran for three minutes, however often the store
+    answered other requests.
+    """
+    monkeypatch.setattr(new_file, "BEGIN_S", 1)
+    files, released = StoreFiles(_TABLE, options), threading.Event()
+    proxy.add(Fault("POST .*uploads", HELD, times=100))
+    other = threading.Thread(target=_release, args=(proxy, released, 3))
+    other.start()
+    assert _sent(files)
+    other.join(120)
+    assert released.is_set()
+
+
+def test_a_file_whose_parts_take_long_is_given_more_time(
+    proxy: FaultyProxy, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a slow network would let no large file through."""
+    monkeypatch.setattr(new_file, "BEGIN_S", 1)
+    proxy.add(Fault("PUT .*partNumber", delay_s=1.2, times=100))
+    assert _sent(StoreFiles(_TABLE, options))
+    assert proxy.left() > 0
+
+
+@pytest.mark.parametrize("request_", ["POST .*uploads", "PUT .*partNumber", "POST .*uploadId"])
+@pytest.mark.parametrize("status", [RESET, 500, 503])
+def test_each_request_of_a_file_is_tried_again(
+    proxy: FaultyProxy, options: dict[str, str], request_: str, status: int
+) -> None:
+    proxy.add(Fault(request_, status, times=2))
+    assert _sent(StoreFiles(_TABLE, options))
+    assert proxy.left() == 0
+
+
+def test_a_file_that_a_store_refuses_is_not_tried_again(proxy: FaultyProxy, options: dict[str, str]) -> None:
+    """A program with missing rights ended after three minutes instead of at once."""
+    proxy.add(Fault("POST .*uploads", 403, times=100))
+    with pytest.raises(OSError, match="403"):
+        _sent(StoreFiles(_TABLE, options))
+    assert proxy.left() == 99
+
+
+def test_nothing_is_sent_of_a_file_whose_rows_cannot_be_made(proxy: FaultyProxy, options: dict[str, str]) -> None:
+    def tables() -> Iterator[pa.Table]:
+        yield _LARGE
+        raise ValueError("no more rows")
+
+    proxy.requests()
+    with pytest.raises(ValueError, match="no more rows"):
+        write_blocks(StoreFiles(_TABLE, options), "half.parquet", tables(), _LARGE.schema)
+    assert proxy.requests() == []
+
+
+def test_threads_run_while_a_store_does_not_answer_for_notes_of_commits(
+    proxy: FaultyProxy, options: dict[str, str]
+) -> None:
+    """deltalake's history holds the GIL: so did a commit whose answer was lost, and a program that was fenced."""
+    table = create_shape_log("s3://bucket/fenced", options)
+    for number in range(2):
+        Commits().commit(table, [], [Transaction("app", number)], note={"app": f"process {number}"})
+    released = threading.Event()
+    proxy.add(Fault("HEAD .*json|GET .*json", HELD, times=100))
+    other = threading.Thread(target=_release, args=(proxy, released))
+    other.start()
+    assert [notes.get("app") for notes in commit_notes(table, 0)] == ["process 1", "process 0"]
+    other.join(120)
+    assert released.is_set()
+    assert committer(table, "app") == " (process 1)"
