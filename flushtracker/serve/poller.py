@@ -5,8 +5,9 @@ replaces the previous one as a whole, on the event loop: a failed poll changes n
 everything.
 
 - *Fresh*: a request that must not be behind what its client has seen waits for a poll that begins after it.
-- *Bounded*: after ``_POLL_S`` a poll leaves the rest to the next one, and it skips a shape that it cannot read. So the
-  others are served, however much there is to find, and even if a file of some shape is lost.
+- *Bounded*: after ``LOOK_S`` a poll leaves the rest to the next one, and it skips a shape that it cannot read. So the
+  others are served, however much there is to find, and even if a file of some shape is lost, or does not answer: then
+  the poll leaves the query behind, with the tables, and only shapes that this file may have wait (``stalled_files``).
 - *Old*: without a poll within ``MOST_AGE_S`` nothing is answered, because the last one may be arbitrarily outdated.
 """
 
@@ -14,19 +15,18 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from flushtracker.errors import FlushtrackerError, ShapeEndedError, SinkError
-from flushtracker.serve.rate_limited_log import RateLimitedLog
+from flushtracker.errors import FlushtrackerError, ShapeEndedError
 from flushtracker.serve.reads import OpenTables
 from flushtracker.serve.refusals import RefusalError, UnavailableError
 from flushtracker.serve.seen_shape import SeenShape
+from flushtracker.serve.shape_look import LOOK_S, ShapeLook
+from flushtracker.serve.stalled_files import StalledFiles
 from flushtracker.serve.table_view import Outcome, ShapeProblem, TableView, is_update, shape_ids_of
 
 logger = logging.getLogger(__name__)
-_log = RateLimitedLog(logger)
 
 MOST_AGE_S: Final = 30.0
 _REOPEN_S: Final = 30.0
@@ -40,11 +40,6 @@ FORGET_S: Final = 120.0
 
 _LEAST_S: Final = 0.05
 """The minimum interval between polls, even if requests wait for one."""
-
-_POLL_S: Final = 4.0
-"""A poll finds no more shapes after this time, so that a request that waits for the next one is answered in time."""
-_AT_ONCE: Final = 20
-"""Shapes found by one query. With more ids, the query engine does not skip files."""
 
 _WAKES_A_TURN: Final = 10
 """Clients that are woken in one turn of the event loop, so that others need not wait until all are answered."""
@@ -84,6 +79,9 @@ class Poller:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._logged_s = -_LOG_AGAIN_S
+        self._stalled_files = StalledFiles()
+        self._is_usable = True
+        """Whether the open tables are the poller's: a look that was left behind keeps them."""
 
     def start(self) -> None:
         """Start polling; called on the event loop."""
@@ -212,6 +210,7 @@ class Poller:
                 tables = None
                 self._call(self._failed, began_s, error)
             else:
+                tables = tables if self._is_usable else None
                 self._call(self._publish, view)
 
     def _reopened(self, tables: OpenTables | None) -> OpenTables:
@@ -221,7 +220,7 @@ class Poller:
         return tables if is_same and tables is not None else found
 
     def _poll(self, tables: OpenTables, began_s: float) -> TableView:
-        before = self.view
+        before, self._is_usable = self.view, True
         wanted = frozenset(self._wanted)
         registry = tables.refresh()
         # A log that has replaced another one may have the same version, and the registry is the same object for both.
@@ -230,33 +229,24 @@ class Poller:
         shapes = {} if is_new else {name: found for name, found in before.shapes.items() if name in wanted}
         # Shapes skipped by the previous poll come first.
         missing = sorted(wanted - shapes.keys(), key=before.shapes.__contains__)
-        for start in range(0, len(missing), _AT_ONCE):
-            if start and self._now_s() - began_s > _POLL_S:
-                break
-            shapes |= self._found(tables, missing[start : start + _AT_ONCE])
-        tables.forget(wanted)
+        self._stalled_files.ask_again(tables, began_s)
+        answered = [name for name in missing if not self._stalled_files.may_have(name)]
+        version, table_id = tables.version, tables.table_id
+        if answered:
+            found, self._is_usable = self._look(tables, answered, began_s)
+            shapes |= found
+        if self._is_usable:
+            tables.forget(wanted)
         shape_ids = before.shape_ids if registry is before.registry else shape_ids_of(registry)
-        return TableView(registry, shape_ids, tables.version, shapes, began_s, tables.table_id)
+        return TableView(registry, shape_ids, version, shapes, began_s, table_id)
 
-    def _found(self, tables: OpenTables, names: list[str]) -> dict[str, Outcome]:
-        """The state of some shapes, as far as it can be read."""
-        # If one of them cannot be read, each is looked up separately.
-        with suppress(FlushtrackerError):
-            tables.look_up(names)
-        found = {name: self._find(tables, name) for name in names}
-        return {name: outcome for name, outcome in found.items() if outcome is not None}
-
-    @staticmethod
-    def _find(tables: OpenTables, shape_id: str) -> Outcome | None:
-        try:
-            found = tables.seen(shape_id)
-            found.found.require_started()
-        except SinkError as error:
-            _log(logging.WARNING, "shape cannot be looked at reason=%s", error)
-            return None
-        except FlushtrackerError as error:
-            return ShapeProblem(type(error), str(error))
-        return found
+    def _look(self, tables: OpenTables, names: Sequence[str], began_s: float) -> tuple[Mapping[str, Outcome], bool]:
+        """What is found of these shapes, and whether the tables can be used again."""
+        look = ShapeLook(tables, names, began_s, self._now_s)
+        while not look.wait(LOOK_S):
+            if self._stalled_files.find(tables, look.looked_up, self._now_s()):
+                return look.leave(), False
+        return look.found, True
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         if self._loop is not None and not self._stopped:

@@ -28,6 +28,7 @@ from flushtracker.serve.subset.subset_request import Subset
 from flushtracker.serve.subset.subset_rows import ReadSubset, SubsetRows, subset_body, subset_mark
 from flushtracker.shape_log.position import Position
 from flushtracker.shape_log.table.cut_finder import seen_cut
+from flushtracker.shape_log.table.files import LogFile, log_files, require_answer
 from flushtracker.shape_log.table.followed_log import FollowedLog
 from flushtracker.shape_log.table.found_shape import FoundShape
 from flushtracker.shape_log.table.reader import ShapeLogReader
@@ -60,7 +61,7 @@ class OpenTables:
         self.reader = ShapeLogReader(config.log, config.shapes, config.storage_options)
         self._finder = self.reader.finder
         self.table_id = self._finder.table_id
-        self._source = source
+        self._source, self._options = source, config.storage_options
         self._facts: dict[str, tuple[FoundShape, ShapeFacts]] = {}
         self._since: dict[str, tuple[datetime, int]] = {}
         self._shared: tuple[tuple[str, Position, int], LogAfter] | None = None
@@ -72,6 +73,14 @@ class OpenTables:
     @property
     def version(self) -> int:
         return self._finder.table.version()
+
+    def files(self) -> list[LogFile]:
+        """The files of the open version; reads nothing."""
+        return log_files(self._finder.table)
+
+    def ask_for(self, file: LogFile) -> None:
+        """See :func:`~flushtracker.shape_log.table.files.require_answer`."""
+        require_answer(self._finder.table, self._options, file)
 
     def look_up(self, shape_ids: Collection[str]) -> None:
         """Find several shapes at once, before each is :meth:`seen`; also raises for an error of a single one."""

@@ -20,15 +20,16 @@ from deltalake.transaction import AddAction
 
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import WrittenFile, read_blocks, write_blocks
-from flushtracker.delta.storage import StoreFiles, literal, refresh
+from flushtracker.delta.storage import StoreFiles, brief_files, literal, refresh
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.shape_snapshot import ShapeKey, ShapeSnapshot
 from flushtracker.shape_log.table.columns import SEARCHED
-from flushtracker.shape_log.table.log_table import unwritable
+from flushtracker.shape_log.table.log_table import unreadable, unwritable
 from flushtracker.shape_log.table.snapshots import REPLACED_APP_ID, end_rows, last_snapshots
 
 _PART_OF_RUN: Final = re.compile(r"run-(\d{20})-(\d{6})-.*\.parquet")
 _ATTEMPTS: Final = 5
+_FOOTER_BYTES: Final = 8
 
 _Following = Callable[[Mapping[ShapeKey, ShapeSnapshot]], Sequence[AddAction]]
 """Returns the files to commit, given these snapshots."""
@@ -68,6 +69,35 @@ class LogFile:
         return any(first is None or last is None or first <= shape_id <= last for shape_id in shape_ids)
 
 
+def log_files(table: DeltaTable) -> list[LogFile]:
+    """The files of the version in which the log is open; reads nothing."""
+    return [
+        LogFile(
+            path=row["path"],
+            bytes=row["size_bytes"],
+            rows=row["num_records"] or 0,
+            modified_ms=row["modification_time"],
+            first_id=row.get("min.shape_id"),
+            last_id=row.get("max.shape_id"),
+            first_tx=row.get("min.tx_offset"),
+        )
+        for row in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    ]
+
+
+def require_answer(table: DeltaTable, options: Mapping[str, str], file: LogFile) -> None:
+    """Raise ``SinkError`` unless the store answers for a file within 2 s, even if that it has none."""
+    sizes = {file.path: file.bytes}
+    try:
+        content = brief_files(table.table_uri, options, sizes=sizes).open_input_file(file.path)
+        content.seek(max(file.bytes - _FOOTER_BYTES, 0))
+        content.read(_FOOTER_BYTES)
+    except FileNotFoundError:
+        return
+    except (DeltaError, OSError) as error:
+        raise unreadable(table.table_uri, error) from error
+
+
 class LogFiles:
     """The files of one shape log. Raises ``DeltaError``, ``OSError`` or ``ArrowException``."""
 
@@ -79,18 +109,7 @@ class LogFiles:
 
     def current(self) -> list[LogFile]:
         refresh(self._table)
-        files = [
-            LogFile(
-                path=row["path"],
-                bytes=row["size_bytes"],
-                rows=row["num_records"] or 0,
-                modified_ms=row["modification_time"],
-                first_id=row.get("min.shape_id"),
-                last_id=row.get("max.shape_id"),
-                first_tx=row.get("min.tx_offset"),
-            )
-            for row in pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
-        ]
+        files = log_files(self._table)
         self._storage = StoreFiles(self._table.table_uri, self._options, {file.path: file.bytes for file in files})
         return files
 

@@ -155,7 +155,13 @@ class ShapeEnds:
             for each in asked:
                 del self._known[each]
         elif asked:
-            commits = self._last_commits(unquote(added["path"]))
+            try:
+                commits = self._last_commits(unquote(added["path"]))
+            except (DeltaError, OSError, pa.ArrowException, ValueError, LookupError):
+                # Only a query can tell what is in it, if its store answers. Other shapes need none.
+                for each in asked:
+                    del self._known[each]
+                return
             for shape_id, only_source in asked:
                 ends = self._known[shape_id, only_source]
                 for source, tx in commits.get(shape_id, {}).items():

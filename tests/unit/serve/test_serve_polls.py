@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Collection, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,14 @@ from deltalake import DeltaTable
 
 from flushtracker.config.write_config import LogConfig
 from flushtracker.delta.storage import query_rows
+from flushtracker.errors import SinkError
 from flushtracker.events.registry import Registry
+from flushtracker.serve import poller as poller_module
 from flushtracker.serve.poller import Poller
-from flushtracker.serve.reads import LogReads
+from flushtracker.serve.reads import LogReads, OpenTables
+from flushtracker.serve.stalled_files import StalledFiles
 from flushtracker.shape_log.table import shape_ends
+from flushtracker.shape_log.table.files import LogFile
 from tests.support.sample_registry import register, shape_entry, table_entry, users_log
 from tests.support.serve_client import serving
 from tests.support.shape_log_rows import SOURCE, append, append_transactions, commit, item
@@ -92,6 +97,58 @@ async def test_lost_file_of_a_shape_stops_no_other(tmp_path: Path, caplog: pytes
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert warnings
     assert all(text.startswith("shape cannot be looked at reason=shape log ") for text in warnings)
+
+
+async def test_look_that_takes_long_goes_on_while_all_files_answer(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was left behind with its tables, and the next one, which knew nothing, would have taken as long."""
+    monkeypatch.setattr(poller_module, "LOOK_S", 0.01)
+    ask_for, look_up, asked = OpenTables.ask_for, OpenTables.look_up, threading.Semaphore(0)
+
+    def answered(tables: OpenTables, file: LogFile) -> None:
+        ask_for(tables, file)
+        asked.release()
+
+    def slow(tables: OpenTables, shape_ids: Collection[str]) -> None:
+        for _ in range(2 * len(tables.files())):
+            asked.acquire()
+        look_up(tables, shape_ids)
+
+    monkeypatch.setattr(OpenTables, "ask_for", answered)
+    monkeypatch.setattr(OpenTables, "look_up", slow)
+    reads = LogReads(LogConfig(log, f"{log}_shapes"), None)
+    poller, tables = Poller(reads.open, 0.5, now_s=lambda: 0.0), reads.open()
+    poller.drop(_SHAPES[0], poller.changed(_SHAPES[0]))
+    assert poller._poll(tables, 0.0).shapes.keys() == {_SHAPES[0]}
+    assert poller._is_usable
+
+
+async def test_nothing_is_kept_of_stalled_files_that_answer_or_are_gone(
+    log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may stall for each file that comes, and upkeep merges them into others."""
+    stalled = set[str]()
+
+    def ask_for(_: OpenTables, file: LogFile) -> None:
+        if file.path in stalled:
+            raise SinkError("no answer")
+
+    monkeypatch.setattr(OpenTables, "ask_for", ask_for)
+    for number in range(3):
+        append_transactions(log, [f"other{number}"], number)
+    tables, files = LogReads(LogConfig(log, f"{log}_shapes"), None).open(), StalledFiles()
+    stalled |= {file.path for file in tables.files()}
+    assert files.find(tables, [_SHAPES[0], "other0"], 0.0)
+    assert (len(files), files.may_have("other0"), files.may_have("other2")) == (2, True, False)
+    assert not files.find(tables, ["other0"], 0.0)
+    stalled.clear()
+    for now_s in (5.0, 10.0, 20.0):
+        files.ask_again(tables, now_s)
+    assert len(files) == 0
+    stalled |= {file.path for file in tables.files()}
+    assert files.find(tables, _SHAPES, 30.0)
+    monkeypatch.setattr(OpenTables, "files", lambda _: [])
+    files.ask_again(tables, 40.0)
+    assert len(files) == 0
 
 
 class _Unread(dict[Any, Any]):

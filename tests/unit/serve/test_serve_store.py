@@ -1,5 +1,6 @@
 """What ``serve`` does while its object store answers late or not at all; ``tests/integration`` has a real store."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final
@@ -12,9 +13,10 @@ from tests.support.faulty_proxy import HELD, Fault, faulty_proxy
 from tests.support.object_store import running_store, storage_section, store_options
 from tests.support.sample_registry import shape_entry, table_entry
 from tests.support.serve_process import Process
-from tests.support.shape_log_rows import append, inserts
+from tests.support.shape_log_rows import append, inserts, item
 
 _LOG: Final = "s3://bucket/log"
+_MANY: Final = [f"many{number:02}" for number in range(60)]
 _NOW: Final = datetime(2026, 1, 2, tzinfo=timezone.utc)
 _TIMEOUT_S: Final = 25.0
 """Less than the 30 s after which the store's client gives up a request by default."""
@@ -47,5 +49,46 @@ def test_store_that_leaves_requests_unanswered_stops_no_client(tmp_path: Path) -
             registry.append([shape_entry("others").to_json()], _NOW + timedelta(seconds=1))
             assert server.get("/v1/shape?shape=others&offset=-1", _TIMEOUT_S)[0] == 200
             assert server.get("/readyz", _TIMEOUT_S)[0] == 200
+        finally:
+            server.process.kill()
+
+
+def test_file_that_never_answers_stops_only_clients_of_its_shapes(tmp_path: Path) -> None:
+    """A query for its shapes takes minutes, and the poller waited for it: after 30 s every client got a 503.
+
+    Clients ask for so many shapes of the file that no query has all of them, and once it answers, they are served.
+    """
+    with running_store() as (port, _), faulty_proxy(port) as proxy:
+        options = store_options(port)
+        log = create_shape_log(_LOG, options)
+        registry = RegistryTable(f"{_LOG}_shapes", options, create=True)
+        registry.append([table_entry().to_json(), *(shape_entry(each).to_json() for each in ["users", *_MANY])], _NOW)
+        append(log, inserts(10, "a"))
+        before = set(log.file_uris())
+        append(log, [item((15, 0), "insert", "a", {"id": "a"}, shape_id=each) for each in _MANY])
+        (stalled,) = set(DeltaTable(_LOG, storage_options=options).file_uris()) - before
+        config = tmp_path / "serve.yaml"
+        sink = f'sink: {{log: "{_LOG}", shapes: "{_LOG}_shapes"}}\n'
+        config.write_text(storage_section(proxy.port) + sink + 'http: {listen: "127.0.0.1:0"}\n')
+        server = Process(config)
+        try:
+            handle = server.get("/v1/shape?shape=users&offset=-1")[1]["electric-handle"]
+            fault = Fault(stalled.rpartition("/")[2], HELD, times=1_000)
+            proxy.add(fault)
+            with ThreadPoolExecutor(len(_MANY)) as clients:
+                asked = [clients.submit(server.get, f"/v1/shape?shape={each}&offset=-1") for each in _MANY]
+                for lsn in range(20, 50, 10):
+                    append(DeltaTable(_LOG, storage_options=options), inserts(lsn, "b"))
+                    live = f"/v1/shape?shape=users&offset={lsn - 10}_0&live=true&handle={handle}"
+                    status, headers, body = server.get(live)
+                    assert (status, headers.get("electric-offset")) == (200, f"{lsn}_0"), body
+                assert {answer.result()[0] for answer in asked} == {503}
+            assert proxy.held() > 0
+            assert server.get("/v1/shape?shape=users&offset=-1")[0] == 200
+            assert server.get("/readyz")[0] == 200
+            proxy.left()
+            proxy.release()
+            while server.get(f"/v1/shape?shape={_MANY[0]}&offset=-1")[0] != 200:
+                pass
         finally:
             server.process.kill()
