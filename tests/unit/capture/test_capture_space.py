@@ -1,12 +1,9 @@
 """What capture keeps of shapes and tables that have come and gone: nothing, but for what is listed with a reason."""
 
-import gc
 import logging
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from struct import pack
-from types import FunctionType, ModuleType
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -22,6 +19,7 @@ from flushtracker.shapes.type_binding import EnumLabel, TypeBinding
 from flushtracker.wal.fragment_converter import FragmentConverter
 from tests.support.fake_publisher import FakePublisher
 from tests.support.key_bindings import ID_KEY
+from tests.support.large_containers import containers
 from tests.support.quiet_server import QuietServer
 
 SHAPES: Final = 20_000
@@ -154,26 +152,6 @@ class Capture:
         self.collector.handle_keepalive(self.server.lsn)
 
 
-def containers(root: object) -> Iterator[tuple[str, int]]:
-    """Each container below ``root`` with more than ``MANY`` entries, by the class and the attribute that it is in."""
-    seen, waiting = {id(root)}, deque[tuple[str, Any]]([(type(root).__name__, root)])
-    while waiting:
-        name, found = waiting.popleft()
-        if isinstance(found, (dict, set, frozenset, list, tuple, deque)) and len(found) > MANY:
-            yield name, len(found)
-            continue
-        own = getattr(found, "__dict__", None)
-        slots = {slot for base in type(found).__mro__ for slot in getattr(base, "__slots__", ())}
-        attributes = {**(own if isinstance(own, dict) else {}), **{each: getattr(found, each, None) for each in slots}}
-        below = [(f"{type(found).__name__}.{key}", value) for key, value in attributes.items()]
-        if not below:
-            below = [(name, each) for each in gc.get_referents(found)]
-        for key, value in below:
-            if id(value) not in seen and not isinstance(value, (type, ModuleType, FunctionType, str, bytes, int)):
-                seen.add(id(value))
-                waiting.append((key, value))
-
-
 def test_nothing_is_kept_of_shapes_and_tables_that_have_come_and_gone(caplog: pytest.LogCaptureFixture) -> None:
     """All maps, whatever they are keyed by, are found by a walk through all objects of a capture."""
     caplog.set_level(logging.CRITICAL)
@@ -182,6 +160,6 @@ def test_nothing_is_kept_of_shapes_and_tables_that_have_come_and_gone(caplog: py
         capture.play(range(first, first + AT_ONCE))
     assert capture.subscriptions.router.shape_count == 0
     assert [each.at_ms for each in capture.subscriptions.evictions] == [*range(SHAPES - 399, SHAPES, 4)]
-    found = dict(containers(capture.collector))
+    found = dict(containers(capture.collector, MANY))
     assert {name: size for name, size in found.items() if name not in KEPT} == {}
     assert found.keys() == KEPT
