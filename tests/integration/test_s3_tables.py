@@ -30,7 +30,7 @@ from deltalake.exceptions import DeltaError
 from obstore.store import S3Store
 
 from flushtracker.cli import main
-from flushtracker.delta import compaction, owned_table
+from flushtracker.delta import compaction, new_file, owned_table
 from flushtracker.delta.data_file import WrittenFile
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.delta.storage import table_rows
@@ -135,11 +135,13 @@ def test_lost_answer_to_the_creation_of_a_table_ends_nothing(s3: S3Server, statu
 
 
 @pytest.mark.parametrize("seed", seeds(1, further=1))
-def test_random_faults_lose_no_ack_and_no_row(s3: S3Server, seed: int) -> None:
+def test_random_faults_lose_no_ack_and_no_row(s3: S3Server, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every kind, and late requests: what an append has said to be durable is there, and nothing twice.
 
     After an error, another driver and another writer go on, as after a restart.
     """
+    for name, seconds in (("BEGIN_S", 1), ("PAUSE_S", 0.1), ("_RETRIED_S", 2.0)):
+        monkeypatch.setattr(new_file, name, seconds)
     rng = random.Random(seed)  # noqa: S311  reproducible faults
     acks_uri, log_uri = f"s3://bucket/faults{seed}/acks", f"s3://bucket/faults{seed}/log"
     said_acks, said_rows, restarts = list[int](), list[int](), 0
