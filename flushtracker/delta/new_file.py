@@ -10,7 +10,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Final
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.storage import PAUSE_S, StoreFiles, storage_reason
 from flushtracker.delta.temporary_file import temporary_failed, temporary_file
+from flushtracker.errors import SinkError
 
 BEGIN_S: Final = 5
 _MORE_TIME: Final = 3
@@ -33,22 +34,37 @@ _REFUSED: Final = re.compile(r"status code\W+4(?!08|29)\d\d ")
 def new_file(storage: StoreFiles, path: str) -> Iterator[IO[bytes] | pa.NativeFile]:
     """What is written to this becomes the file ``path``, which is complete at the end of the ``with``.
 
-    Raises:
-        DeltaError, OSError: the storage fails.
-        SinkError: there is no temporary file, or it is full.
+    Raises ``DeltaError`` or ``OSError``, also if the disk of temporary files is full.
     """
     if local_folder(storage.uri) is not None:
         with _buffered(storage.open_output_stream(path)) as stream:
             yield stream
         return
-    with temporary_file() as content:
-        yield _Content(content)
-        content.flush()
+    with _named():
+        content = temporary_file()
+    try:
+        yield (written := _Content(content))
+        written.flush()
         _send(storage, path, content)
+    finally:
+        # It would write again what has failed.
+        with suppress(OSError):
+            content.close()
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Have errors of temporary files say so, as what all callers expect of a store."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(str(temporary_failed(error))) from error
+    except SinkError as error:
+        raise OSError(str(error)) from error
 
 
 class _Content:
-    """A temporary file, whose errors are not taken for those of the store."""
+    """A temporary file, whose errors say so."""
 
     closed = False
 
@@ -56,16 +72,15 @@ class _Content:
         self._file = file
 
     def write(self, data: bytes) -> int:
-        try:
+        with _named():
             return self._file.write(data)
-        except OSError as error:
-            raise temporary_failed(error) from error
+
+    def flush(self) -> None:
+        with _named():
+            self._file.flush()
 
     def tell(self) -> int:
         return self._file.tell()
-
-    def flush(self) -> None:
-        """Nothing: the whole file is sent at its end."""
 
 
 def _send(storage: StoreFiles, path: str, content: IO[bytes]) -> None:

@@ -1,10 +1,12 @@
 """Requests to a store that does not answer, during which the other threads of a program must run."""
 
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import read_blocks, write_blocks, write_file
 from flushtracker.delta.new_commits import commit_notes, committer
 from flushtracker.delta.storage import StoreFiles
+from flushtracker.errors import SinkError
 from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
@@ -181,6 +184,25 @@ def test_nothing_is_sent_of_a_file_whose_rows_cannot_be_made(proxy: FaultyProxy,
     with pytest.raises(ValueError, match="no more rows"):
         write_blocks(StoreFiles(_TABLE, options), "half.parquet", tables(), _LARGE.schema)
     assert proxy.requests() == []
+
+
+@pytest.mark.parametrize("buffering", [0, 1 << 20])
+def test_a_disk_of_temporary_files_that_is_full_is_named(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, buffering: int
+) -> None:
+    """It fails an append; but a compaction, which only saves time, does not end the job."""
+    acks = AckTable(f"s3://bucket/full{buffering}", options)
+    acks.fence_others()
+    for lsn in range(3):
+        acks.append(AckRow("source", lsn, 10 + lsn, None, 0, None, None, _NOW))
+    full = r"temporary files.* cannot be used: \[Errno 28\] No space left on device$"
+    with monkeypatch.context() as patch:
+        patch.setattr(new_file, "temporary_file", partial(open, "/dev/full", "w+b", buffering=buffering))
+        with pytest.raises(SinkError, match=rf"^ack table s3://bucket/full{buffering} cannot be written: {full}"):
+            acks.append(AckRow("source", 3, 13, None, 0, None, None, _NOW))
+        acks._owned.compact()
+    assert re.search(f"ack table not compacted uri=s3://bucket/full{buffering} reason={full}", caplog.text, re.M)
+    assert acks.append(AckRow("source", 3, 13, None, 0, None, None, _NOW)) == 1
 
 
 def test_threads_run_while_a_store_does_not_answer_for_notes_of_commits(
