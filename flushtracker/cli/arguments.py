@@ -218,13 +218,7 @@ def add_status(parser: Parser) -> None:
 def add_read(parser: Parser) -> None:
     add = parser.add_argument
     add("shape", type=_name, nargs="+", metavar="SHAPE", help="the shape's id; several are read as of one moment")
-    _add_config_file(parser, "the configuration of all programs")
-    add("--log", metavar="PATH", help="the shape log, instead of that of the configuration")
-    add(
-        "--shapes",
-        metavar="PATH",
-        help="the registry table: sink.shapes of the writer (default: PATH of --log + _shapes)",
-    )
+    _add_log(parser)
     add("--source", type=_name, metavar="NAME", help="the shape's source, if it has several")
     add("--log-rows", action="store_true", help="print the shape's log instead of its rows")
     add("--at", type=_offset, metavar="LSN+OP", help="print the rows as of this offset, such as 16/B374D848+inf")
@@ -235,6 +229,25 @@ def add_read(parser: Parser) -> None:
     add("--format", choices=("table", "jsonl", "csv"), default="table", help="default: %(default)s")
     add("--even-if-ended", action="store_true", help="read a shape that was removed or has ended, if it has a log")
     _add_verbose(parser)
+
+
+def add_shapes(parser: Parser) -> None:
+    add = parser.add_argument
+    _add_log(parser)
+    add("--all", action="store_true", help="also shapes that were removed")
+    add("--format", choices=("table", "jsonl"), default="table", help="default: %(default)s")
+    _add_verbose(parser)
+
+
+def _add_log(parser: Parser) -> None:
+    add = parser.add_argument
+    _add_config_file(parser, "the configuration of all programs")
+    add("--log", metavar="PATH", help="the shape log, instead of that of the configuration")
+    add(
+        "--shapes",
+        metavar="PATH",
+        help="the registry table: sink.shapes of the writer (default: PATH of --log + _shapes)",
+    )
 
 
 def check_read(arguments: argparse.Namespace) -> str | None:

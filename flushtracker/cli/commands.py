@@ -22,6 +22,7 @@ from flushtracker.cli.arguments import (
     add_report,
     add_resync,
     add_serve,
+    add_shapes,
     add_snapshot,
     add_status,
     add_topics,
@@ -341,6 +342,23 @@ the job does not answer, or has not seen the source; of several the first of 1,
 7, 8, 5
 """,
         add_status,
+    ),
+    Command(
+        "shapes",
+        "flushtracker.operate.list_program",
+        "read",
+        """\
+List the shapes of the shape log: their state, rows, last change and writer.
+
+Of each live shape, the rows that flushtracker read would print, the LSN and the
+time of its last transaction in the log, and how much later that was written
+(lag). Below, why some cannot be read. Counting reads every row. What the slot
+still holds for a shape, flushtracker status says. Needs no Java.
+""",
+        """0 done; 1 unexpected error; 2 the arguments or the configuration,
+or no registry table; 3 the log cannot be folded; 5 a Delta table
+""",
+        add_shapes,
     ),
     Command(
         "read",

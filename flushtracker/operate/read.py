@@ -18,14 +18,24 @@ from typing import Any, Final, TextIO
 import pyarrow as pa
 
 from flushtracker.config.write_config import load_log_sink
-from flushtracker.errors import ConfigError, ShapeEndedError, SnapshotMissingError, printable
+from flushtracker.errors import (
+    ConfigError,
+    FlushtrackerError,
+    ShapeEndedError,
+    SnapshotMissingError,
+    did_you_mean,
+    listed,
+    printable,
+)
 from flushtracker.process.program import StopRequest, print_status
+from flushtracker.shape_log.table.listed_shapes import known_ids
 from flushtracker.shape_log.table.reader import ShapeLogReader, ShapeRead
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import format_lsn
 
 _POLL_S: Final = 1.0
 _JSON_TEXTS: Final = ("value", "old_value")
+_MOST_NAMED: Final = 10
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,6 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             _Printer(arguments).run()
         sys.stdout.flush()
+    except ConfigError as error:
+        if (hint := _known_shapes(arguments)) is None:
+            raise
+        raise ConfigError(f"{error}{hint}") from error
     except KeyboardInterrupt:
         if not arguments.follow:
             raise
@@ -47,7 +61,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _reader(arguments: argparse.Namespace) -> ShapeLogReader:
+def _known_shapes(arguments: argparse.Namespace) -> str | None:
+    """If a shape is unknown, the end of the message about it: which ones there are."""
+    try:
+        reader = log_reader(arguments)
+        known = known_ids(reader)
+        unknown = [each for each in arguments.shape if not reader.finder.refresh().sources_of(each)]
+    except FlushtrackerError:
+        return None
+    if not known or not unknown:
+        return None
+    return did_you_mean(unknown[0], known) or f"; it has {listed(known, most=_MOST_NAMED)}"
+
+
+def log_reader(arguments: argparse.Namespace) -> ShapeLogReader:
+    """The shape log that ``--log`` names, or else the configuration."""
     if arguments.log is not None:
         return ShapeLogReader(arguments.log, arguments.shapes)
     sink = load_log_sink(arguments.config)
@@ -56,7 +84,7 @@ def _reader(arguments: argparse.Namespace) -> ShapeLogReader:
 
 def _print_cut(arguments: argparse.Namespace) -> None:
     """Print several shapes as of one moment: as tables with headings, or as JSON lines that name the shape."""
-    reader = _reader(arguments)
+    reader = log_reader(arguments)
     read = reader.read_cut(arguments.shape, arguments.source, typed=arguments.typed)
     for shape_id, found in read.shapes.items():
         rows = _Rows(found)
@@ -98,7 +126,7 @@ class _Printer:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
         (self._shape_id,) = arguments.shape
-        self._reader = _reader(arguments)
+        self._reader = log_reader(arguments)
         self._printed: ShapeRead | None = None
         self._is_waiting = False
 
