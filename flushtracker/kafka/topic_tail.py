@@ -21,6 +21,7 @@ TailRecord: TypeAlias = Message
 AT_ONCE: Final = 1_000
 """The most records that are returned at once."""
 
+_NO_TOPIC: Final = "; create it, or correct its name"
 _CHECK_S: Final = 10.0
 _ANSWER_S: Final = 5.0
 _SETTINGS: Final = {
@@ -133,5 +134,6 @@ class TopicTail:
         return sorted(found.partitions)
 
     def _unreadable(self, error: KafkaError) -> BrokerError:
-        reason = f"{self._errors.masked(error)}{missing_acl(error, 'READ', f'topic {self._topic}')}"
-        return BrokerError(f"{self._where} cannot be read: {reason}")
+        is_missing = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        remedy = _NO_TOPIC if is_missing else missing_acl(error, "READ", f"topic {self._topic}")
+        return BrokerError(f"{self._where} cannot be read: {self._errors.masked(error)}{remedy}")

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from flushtracker.events.records import record_of
+from flushtracker.events.topic_rules import Topics
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.status.program_status import parse_status
 from flushtracker.status.serve_status import ServeStatus, TailStatus
@@ -73,6 +74,30 @@ def server(broker: Broker, topic_name: Callable[[str], str], tmp_path: Path, log
     yield found
     found.process.process.kill()
     found.process.process.wait()
+
+
+def test_server_without_its_topic_says_so_and_serves(broker: Broker, tmp_path: Path, log: str) -> None:
+    """Its readiness does not depend on the tail."""
+    register(log, shape_entry(), table_entry())
+    append(log, [item((10, 0), "insert", '"public"."users"/"1"', {"id": "1"}), commit(10)])
+    path, port = configuration(tmp_path, log), free_port()
+    tail = {"bootstrap_servers": broker.bootstrap_servers, "shape_changes": "no-such-topic"}
+    status = {"listen": f"127.0.0.1:{port}"}
+    path.write_text(f"{path.read_text()}tail: {json.dumps(tail)}\nstatus: {json.dumps(status)}\n")
+    process = Process(path)
+    assert process.process.stderr is not None
+    while "tail cannot be read" not in (line := process.process.stderr.readline()):
+        assert line
+    assert f"reason=topic no-such-topic at {broker.bootstrap_servers} cannot be read: " in line
+    assert line.endswith("; create it, or correct its name\n")
+    found = TailServer(process, port, KafkaConfig(broker.bootstrap_servers, Topics("", "", "", "")), "")
+    assert "create it" in str(found.tail().problem)
+    assert len(found.get("-1")[0]) == 1
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/readyz")
+    assert connection.getresponse().status == 200
+    connection.close()
+    assert process.stop()[0] == 0
 
 
 def test_waiting_client_gets_what_the_log_does_not_have(server: TailServer) -> None:

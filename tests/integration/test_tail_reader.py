@@ -143,14 +143,21 @@ async def test_broker_lost_acknowledged_records(
 
 
 async def test_topic_missing_then_deleted_and_created_anew(
-    broker: Broker, topic_name: Callable[[str], str], read: Read, monkeypatch: pytest.MonkeyPatch
+    broker: Broker,
+    topic_name: Callable[[str], str],
+    read: Read,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each time, changes are read once the topic is there."""
+    """Each time, changes are read once the topic is there. At the start, the log says what to do."""
     monkeypatch.setattr(topic_tail, "_CHECK_S", 0.5)
     servers, topic = broker.bootstrap_servers, topic_name("shape_changes")
     admin, reading = AdminClient({"bootstrap.servers": servers}), read(servers, topic)
     reading.reader.start()
     await until(lambda: "Unknown topic" in (reading.reader.problem or ""), "there is no topic")
+    (line,) = [each for each in caplog.messages if each.startswith("tail cannot be read ")]
+    assert f"topic {topic} at {servers} cannot be read: " in line
+    assert line.endswith("; create it, or correct its name")
     for outages in (1, 2):
         await asyncio.to_thread(create_topic, servers, topic, {})
         await until(lambda: reading.reader.problem is None, "the topic is read")
@@ -203,7 +210,12 @@ async def test_reader_that_cannot_keep_up_goes_to_the_end(
     await reading.until_has(1_000_000)
 
 
-async def test_no_read_acl(secured_broker: SecuredBroker, topic_name: Callable[[str], str], read: Read) -> None:
+async def test_no_read_acl(
+    secured_broker: SecuredBroker,
+    topic_name: Callable[[str], str],
+    read: Read,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The server goes on without the tail, and says what to allow; with that, the tail is read."""
     topic = topic_name("shape_changes")
     create_topic(secured_broker.open_servers, topic, {})
@@ -216,10 +228,36 @@ async def test_no_read_acl(secured_broker: SecuredBroker, topic_name: Callable[[
     await asyncio.sleep(3)
     assert remedy in (reading.reader.problem or "")
     assert reading.reader.outages == 1
+    (line,) = [each for each in caplog.messages if each.startswith("tail cannot be read ")]
+    assert line.endswith(remedy)
     secured_broker.allow(access.principal, acls_of("serve", {"shape_changes": topic}))
     await until(lambda: reading.reader.problem is None, "the topic is read")
     produce(secured_broker.open_servers, topic, 1)
     await reading.until_has(1)
+
+
+async def test_user_with_no_acl_at_all(
+    secured_broker: SecuredBroker, topic_name: Callable[[str], str], read: Read
+) -> None:
+    """To whom the brokers do not say whether there is such a topic."""
+    topic = topic_name("shape_changes")
+    create_topic(secured_broker.open_servers, topic, {})
+    access = create_access(secured_broker, "PLAIN")
+    reading = read(access.servers, topic, access.options)
+    reading.reader.start()
+    remedy = f"; allow this user READ on topic {topic}"
+    await until(lambda: remedy in (reading.reader.problem or ""), "the reader is refused")
+
+
+async def test_brokers_out_of_reach(
+    topic_name: Callable[[str], str], read: Read, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names them, and the topic."""
+    topic = topic_name("shape_changes")
+    reading = read("127.0.0.1:9", topic)
+    reading.reader.start()
+    await until(lambda: reading.reader.outages, "there is no broker")
+    assert f"tail cannot be read reason=topic {topic} at 127.0.0.1:9 cannot be read: " in caplog.text
 
 
 async def test_wrong_password(secured_broker: SecuredBroker, topic_name: Callable[[str], str], read: Read) -> None:
