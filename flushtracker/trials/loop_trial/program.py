@@ -21,8 +21,9 @@ from flushtracker.wal.lsn import format_lsn
 
 logger = logging.getLogger(__name__)
 _UNSEEN: Final = (
-    "Not tested: a server, brokers or storage that are killed, full, slow or restored, promotions, schema changes, two "
-    "captures at once, upgrades, and anything between two looks that was over by the second."
+    "Not tested: PostgreSQL, brokers or storage that are killed, full, slow or restored, promotions, schema changes, "
+    "two captures at once, upgrades, events over HTTP, caches, and anything between two looks that was over by the "
+    "second."
 )
 _SEEDS: Final = 1_000_000
 _NAME: Final = "flushtracker conformance-loop"
