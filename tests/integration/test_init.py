@@ -11,10 +11,13 @@ import pytest
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.cli import main
-from flushtracker.postgres.connection import rows
+from flushtracker.postgres.connection import connect_for_snapshot, rows
+from flushtracker.postgres.slot import check_server, create_slot
+from flushtracker.shapes.item_key import sql_table
 from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.trials.local.postgres import LocalPostgres, free_port
-from tests.support.new_server import server_folder
+from tests.support.new_server import new_server, server_folder
+from tests.support.server_versions import binaries_of, runs_here
 from tests.support.shop_database import APPLICATION, SCHEMA
 
 _CATALOGS: Final = (
@@ -32,11 +35,12 @@ _REFUSED: Final = {
 }
 
 
-@pytest.fixture
-def shop() -> Iterator[LocalPostgres]:
+@pytest.fixture(params=[14, 18] if runs_here() else [None])
+def shop(request: pytest.FixtureRequest) -> Iterator[LocalPostgres]:
     """A server as it is installed, without logical decoding or room for a slot, with the shop's database."""
+    binaries = None if request.param is None else binaries_of(request.param)
     with server_folder() as folder, ExitStack() as stack:
-        server = LocalPostgres(folder)
+        server = new_server(folder / "server", binaries)
         for name in ("wal_level", "max_replication_slots"):
             del server.settings[name]
         server.settings["autovacuum"] = "off"
@@ -124,6 +128,12 @@ def test_what_init_advises_works_and_breaks_no_statement_of_the_application(
     assert {shape.table for shape in load_shapes(folder)} > {("Sales Dept", "Order Lines, old"), ("audit", "salaries")}
     checked = main(["check", "--shapes", str(folder), "--connection", url(shop), "--publication", "flushtracker"])
     assert (checked, "15 shapes, no problem" in capsys.readouterr().out) == (0, True)
+    # As capture and its snapshots do it, with the role that was asked about.
+    with closing(connect_for_snapshot({**shop.options, "user": "capture"})) as connection:
+        check_server(connection)
+        assert create_slot(connection, "flushtracker")
+        for shape in load_shapes(folder):
+            rows(connection, f"SELECT * FROM {sql_table(shape.table)}")  # noqa: S608  our own names
 
 
 def test_names_that_need_quoting_are_written_so_that_they_are_read_back(
@@ -159,6 +169,14 @@ def test_names_that_need_quoting_are_written_so_that_they_are_read_back(
     assert {shape.table for shape in shapes} == {("${Odd}: schema", name) for name in names}
     # The other column cannot be part of a shape, so the file names this one.
     assert all(shape.columns == (shape.table[1],) for shape in shapes)
+    keyless = 'tab\tback\\slash \u200b"\n🙂'
+    postgres.execute(f"CREATE TABLE {psycopg.sql.Identifier(keyless).as_string()} (id int)")
+    for folder, is_refused in (("before", True), ("after", False)):
+        exit_code, out, _ = initialized(
+            capsys, postgres, tmp_path / folder, "--tables", "all", "--yes", role="postgres"
+        )
+        assert (exit_code, "has no key" in out) == (0, is_refused)
+        run_all(postgres, statements(out))
     checked = main(["check", "--shapes", str(tmp_path / "shapes.d"), "--connection", url(postgres, "postgres")])
     assert (checked, f"{len(names)} shapes, no problem" in capsys.readouterr().out) == (0, True)
 

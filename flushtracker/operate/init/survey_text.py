@@ -1,5 +1,6 @@
 """What ``flushtracker init`` prints: the tables, what refuses some, and what the server lacks, as statements."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -10,6 +11,7 @@ from flushtracker.operate.init.chosen_tables import typed_name
 from flushtracker.postgres.server_lacks import ServerLack
 
 _UNKNOWN: Final = "?"
+_IDENTIFIER: Final = re.compile('"(?:[^"]|"")*"')
 
 
 def table_lines(candidates: Sequence[Candidate]) -> Iterator[str]:
@@ -40,7 +42,16 @@ def statement_lines(statements: Iterable[str], comment: str, indent: str) -> Ite
     if comment:
         yield f"{indent}-- {printable(comment)}"
     for statement in statements:
-        yield f"{indent}{printable(statement)};"
+        yield f"{indent}{printable(_IDENTIFIER.sub(_escaped, statement))};"
+
+
+def _escaped(identifier: re.Match[str]) -> str:
+    """An identifier with escapes of SQL for what a terminal does not show, or shows as a line break."""
+    name = identifier[0]
+    if name.isprintable():
+        return name
+    parts = (each if each.isprintable() else f"\\+{ord(each):06X}" for each in name.replace("\\", "\\\\"))
+    return f"U&{''.join(parts)}"
 
 
 def size_text(candidate: Candidate) -> str:
