@@ -158,10 +158,16 @@ class IdentityRemedies:
     def __init__(self, connection: Connection, publication: str | None) -> None:
         self._connection = connection
         self._publication = publication
+        self._leaves: dict[int, _Leaf] = {}
+
+    def read(self, leaves: Collection[int]) -> None:
+        """Read many leaves at once; :meth:`of` then takes them as they were."""
+        self._leaves |= {leaf.oid: leaf for leaf in self._read(leaves)}
 
     def of(self, root: TableName, leaves: Collection[int], needed: Collection[str]) -> Remedy:
         """The remedy that gives each of the ``leaves`` of ``root``, by OID, an identity with the ``needed`` columns."""
-        found = self._read(leaves)
+        known = [self._leaves[oid] for oid in leaves if oid in self._leaves]
+        found = sorted(known, key=lambda leaf: leaf.table) if len(known) == len(leaves) else self._read(leaves)
         for find in (self._existing, self._full, self._new_index, self._stored):
             ways = [way for leaf in found if (way := find(leaf, needed)) is not None]
             if ways and len(ways) == len(found):

@@ -91,8 +91,11 @@ def without_identity(
     statement = _BELOW_TABLES.format(unsent=_unsent(connection))
     for root, oid, schema, name in rows(connection, statement, {"oids": list(oids), "publication": publication}):
         found[root][oid] = (schema, name)
-    names = {oid: (schema, name) for oid, schema, name in rows(connection, _NAMES, (list(found),))} if found else {}
+    if not found:
+        return {}
+    names = {oid: (schema, name) for oid, schema, name in rows(connection, _NAMES, (list(found),))}
     remedies = IdentityRemedies(connection, publication)
+    remedies.read([oid for each in found.values() for oid in each])
     return {root: (list(each.values()), remedies.of(names[root], each, oids[root])) for root, each in found.items()}
 
 
