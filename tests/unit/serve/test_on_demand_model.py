@@ -144,7 +144,7 @@ def test_each_copy_is_a_state_of_the_query_and_has_no_row_that_is_hidden(
 
     Clients change between three servers at random with each request. At the end, each client has the newest state.
     """
-    for module in ("body", "reads", "state_rows"):
+    for module in ("body", "log_pages", "state_rows"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 400)
     monkeypatch.setattr("flushtracker.serve.body.SMALL_BYTES", 150)
     world = _World(log, identity)

@@ -13,7 +13,7 @@ import pytest
 
 from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import SinkError, SnapshotMissingError
-from flushtracker.serve import body, event_stream
+from flushtracker.serve import body, event_stream, log_pages
 from flushtracker.serve import reads as reads_module
 from flushtracker.serve.body import Body, Page, PageFile
 from flushtracker.serve.cache import PageCache, PageKey
@@ -135,7 +135,7 @@ async def test_waiting_client_gets_an_empty_answer_in_the_end(log: str) -> None:
 
 async def test_rows_and_log_come_in_pages_of_whole_transactions(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another server goes on in the rows where the first one has stopped, and so does one that kept nothing."""
-    for module in (body, reads_module):
+    for module in (body, log_pages):
         monkeypatch.setattr(module, "PAGE_BYTES", 1_000)
     monkeypatch.setattr("flushtracker.serve.state_rows.PAGE_BYTES", 1_000)
     monkeypatch.setattr("flushtracker.serve.body.SMALL_BYTES", 300)
@@ -171,7 +171,7 @@ async def test_rows_and_log_come_in_pages_of_whole_transactions(log: str, monkey
 
 async def test_rows_made_again_for_an_old_offset_are_not_the_newest(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second server has looked further already: neither the client nor a new one is told that it is up to date."""
-    for module in ("body", "reads", "state_rows"):
+    for module in ("body", "log_pages", "state_rows"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 1_000)
     append(log, inserts(10, *(f"k{n:03}" for n in range(20))))
     async with serving(log) as one, serving(log) as other:
@@ -569,7 +569,7 @@ async def test_event_stream_says_up_to_date_after_each_part(log: str, monkeypatc
 
 async def test_event_stream_says_up_to_date_only_at_the_end(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not after each of the pages of a log that the server has seen more of."""
-    for module in ("body", "reads"):
+    for module in ("body", "log_pages"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 200)
     monkeypatch.setattr(event_stream, "STREAM_S", 0.0)
     append(log, inserts(10, "a"))
@@ -586,7 +586,7 @@ async def test_event_stream_says_up_to_date_only_at_the_end(log: str, monkeypatc
 
 async def test_caches_keep_only_what_they_may_give_again(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour for a part that is followed by others, seconds for a live one, and nothing for who begins again."""
-    for module in ("body", "reads"):
+    for module in ("body", "log_pages"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 200)
     append(log, inserts(10, "a"))
     async with serving(log) as server:

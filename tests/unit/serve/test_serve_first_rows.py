@@ -29,7 +29,7 @@ _KEYS = [f"k{n:03}" for n in range(_ROWS)]
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("body", "reads", "state_rows"):
+    for module in ("body", "log_pages", "state_rows"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 1_000)
     monkeypatch.setattr("flushtracker.shape_log.table.external_sort.ROWS", 20)
 

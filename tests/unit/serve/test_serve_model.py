@@ -221,7 +221,7 @@ def test_each_copy_is_a_state_of_the_shape_and_never_goes_back(
     Clients change between three servers at random with each request, were shown what the log lacks, come back after any
     time, and go away; one server looks only when a request makes it. At the end, each client has the newest state.
     """
-    for module in ("body", "reads", "state_rows"):
+    for module in ("body", "log_pages", "state_rows"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 400)
     monkeypatch.setattr("flushtracker.serve.body.SMALL_BYTES", 150)
     monkeypatch.setattr("flushtracker.serve.cache.MAX_CACHED_FILES", 4)
