@@ -70,7 +70,8 @@ class History:
     @property
     def committed(self) -> int:
         """The number of transactions that are known to have committed."""
-        return sum(each.outcome == "committed" for each in self.transactions.values())
+        # A copy, which is made at once: others may begin transactions meanwhile.
+        return sum(each.outcome == "committed" for each in [*self.transactions.values()])
 
     def violate(self, rule: Rule, fact: str) -> None:
         """Record a violation, unless the rule already has one."""

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 import yaml
@@ -142,6 +143,22 @@ def test_a_shape_lacks_what_was_committed(outcome: Outcome, rules: set[Rule]) ->
     seen = history(outcome)
     seen.end()
     assert {*seen.violations} == rules
+
+
+def test_transactions_may_begin_while_they_are_counted() -> None:
+    """Progress is reported without the lock, while sessions write."""
+    seen = history()
+
+    class Beginning(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            seen.transactions[len(seen.transactions) + 1] = ClientTransaction({})
+            return str.__eq__(self, other)
+
+    seen.transactions[2].outcome = cast("Outcome", Beginning("committed"))
+    assert (seen.committed, len(seen.transactions)) == (2, 3)
 
 
 def test_the_first_fact_against_a_rule_stays() -> None:
