@@ -32,13 +32,18 @@ class KilledServer:
 
     def has(self, shape: str) -> bool:
         """Whether the shape can be read."""
-        try:
-            with urlopen(f"{self.url}?shape={shape}&offset=-1", timeout=60) as answer:  # noqa: S310  our own address
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        return is_served(self.url, shape)
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+
+def is_served(url: str, shape: str) -> bool:
+    """Whether the server at this address has the shape, and its rows."""
+    try:
+        with urlopen(f"{url}?shape={shape}&offset=-1", timeout=60) as answer:  # noqa: S310  our own address
+            return bool(answer.status == 200)
+    except OSError:
+        return False
