@@ -6,7 +6,7 @@ const byId = (id) => document.getElementById(id)
 const given = new URLSearchParams(location.search)
 const url = given.get('url') ?? 'http://127.0.0.1:9470/v1/shape'
 
-// Nothing is loaded until a query asks for it. The shape that answers has all orders, some 20,000 rows.
+// Of the rows that are there, only those are loaded that a query asks for. Changes come of the whole table.
 const table = (name) => createCollection(electricCollectionOptions({
   id: name,
   syncMode: 'on-demand',
