@@ -8,16 +8,16 @@ import pytest
 from flushtracker.config.serve_config import TailConfig
 from flushtracker.events.registry import Registry
 from flushtracker.serve.definition_cache import DefinitionCache
-from flushtracker.serve.on_demand.kept_selections import FORGET_S, KeptSelections
+from flushtracker.serve.on_demand.kept_selections import KeptSelections
 from flushtracker.serve.on_demand.on_demand import OnDemand
-from flushtracker.serve.poller import Poller
+from flushtracker.serve.poller import FORGET_S, Poller
 from flushtracker.serve.reads import OpenTables
 from flushtracker.serve.shape_request import RequestedDefinition
 from flushtracker.serve.single_flight import SingleFlight
 from flushtracker.serve.table_view import TableView
 from flushtracker.serve.tail import tail_reader
 from flushtracker.serve.tail.tail_reader import TailReader, _Batch
-from flushtracker.serve.tail.tails import FORGET_MS, Tails
+from flushtracker.serve.tail.tails import Tails
 from tests.support.large_containers import containers
 from tests.support.on_demand_log import ORDERS, WHOLE, order_entries
 from tests.support.shape_log_rows import SOURCE
@@ -35,14 +35,14 @@ def test_nothing_is_kept_of_tails_that_have_come_and_gone(monkeypatch: pytest.Mo
     tails = Tails(64 << 20)
     reader = TailReader(TailConfig("kafka:9092", "shape_changes"), tails, lambda *_: None)
     for first in range(0, _ALL, _AT_ONCE):
-        now_ms = first * FORGET_MS
+        now_s = first * FORGET_S
         names = [f"s{number}" for number in range(first, first + _AT_ONCE)]
         for name in names:
-            tails.ask((SOURCE, name), now_ms)
+            tails.ask((SOURCE, name), now_s)
         batch = _Batch()
         reader._add([PlayedRecord(whole_transaction(7, 6, name)) for name in names], batch)  # type: ignore[misc]
         assert [key for key, event in batch.events if event is not None and tails.add(key, event)] != []
-        tails.expire(now_ms + FORGET_MS + 1)
+        tails.expire(now_s + FORGET_S + 1)
         tails.check_invariants()
     assert tails.memory_bytes == 0
     assert dict(containers([tails, reader], MANY)) == {}
