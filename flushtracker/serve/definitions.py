@@ -18,7 +18,7 @@ from flushtracker.serve.on_demand.containment import AskedDefinition, selection_
 from flushtracker.serve.on_demand.selection import Selection
 from flushtracker.serve.refusals import BadRequestError, RefusalError
 from flushtracker.serve.shape_request import RequestedDefinition
-from flushtracker.serve.sql_names import NAME, sql_name
+from flushtracker.serve.sql_names import NAME, catalog_name
 from flushtracker.shapes.bound_relation import relation_of
 from flushtracker.shapes.shape_schema import shape_key
 from flushtracker.shapes.table_binding import TableBinding
@@ -167,8 +167,8 @@ def _table(text: str) -> TableName:
     found = _TABLE.fullmatch(text)
     if found is None:
         raise BadRequestError('table is not a name such as items, public.items or "Public"."Items"')
-    schema = sql_name(found[1], found[2]) if found[1] or found[2] else PUBLIC
-    return schema, sql_name(found[3], found[4])
+    schema = catalog_name(found[1], found[2]) if found[1] or found[2] else PUBLIC
+    return schema, catalog_name(found[3], found[4])
 
 
 def _columns(text: str | None) -> frozenset[str] | None:
@@ -184,6 +184,6 @@ def _columns(text: str | None) -> frozenset[str] | None:
         found = _COLUMN.match(text, end)
         if found is None or (found[3] and found.end() == len(text)):
             raise BadRequestError('columns is not a list of names such as id,"Name"')
-        names.add(sql_name(found[1], found[2]))
+        names.add(catalog_name(found[1], found[2]))
         end = found.end()
     return frozenset(names)

@@ -4,13 +4,13 @@ import re
 from typing import Final
 
 NAME: Final = r'"((?:[^"]|"")+)"|([A-Za-z_\u0080-\U0010ffff][\w$]*)'
-"""A pattern with two groups, the arguments of :func:`sql_name`."""
+"""A pattern with two groups, the arguments of :func:`catalog_name`."""
 
 
-def sql_name(quoted: str | None, plain: str | None) -> str:
+def catalog_name(quoted: str | None, plain: str | None) -> str:
     """The name in the catalog; PostgreSQL folds only ASCII letters of an unquoted name.
 
-    >>> sql_name(None, "Name"), sql_name('a""B', None)
+    >>> catalog_name(None, "Name"), catalog_name('a""B', None)
     ('name', 'a"B')
     """
     if quoted is not None:

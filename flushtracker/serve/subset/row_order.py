@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from flushtracker.errors import DecodeError
 from flushtracker.serve.refusals import BadRequestError
-from flushtracker.serve.sql_names import NAME, sql_name
+from flushtracker.serve.sql_names import NAME, catalog_name
 from flushtracker.shapes.where.column_types import type_description, type_of
 from flushtracker.shapes.where.sql_values import TEXTS
 from flushtracker.wal.changes import Column, Relation, Row
@@ -88,7 +88,7 @@ class RowOrder:
 
 
 def _term(found: re.Match[str], columns: dict[str, Column], *, text_by_bytes: bool) -> _Term:
-    name, is_descending = sql_name(found[1], found[2]), (found["way"] or "").upper() == "DESC"
+    name, is_descending = catalog_name(found[1], found[2]), (found["way"] or "").upper() == "DESC"
     if name not in columns:
         raise BadRequestError(f'subset__order_by names column "{name}", which the shape does not show')
     column, nulls = columns[name], (found["nulls"] or "").upper()
