@@ -115,13 +115,13 @@ class _World:
             for subset in client.wanted:
                 await client.ask(self.rng.choice(servers), subset)
             client.wanted = []
+        elif client.is_new and not client.arriving and self.rng.random() < 0.8:
+            # Changes come between the answers to what it asks for at once.
+            for _ in range(self.rng.randint(2, 3)):
+                await self.ask(client, self.rng.choice(servers))
+                self.write()
         elif self.rng.random() < 0.4:
-            subset = {"where": self.rng.choice(_CONDITIONS)}
-            subset |= self.rng.choice(_CUTS) if self.rng.random() < 0.2 else {}
-            self.checked["cold"] += client.is_new
-            response = await client.ask(server, subset)
-            assert response.status in {200, 503}, response.body
-            self.waited += response.status == 503
+            await self.ask(client, server)
         elif client.arriving:
             await client.take(self.rng.choice(client.arriving), server)
         else:
@@ -129,6 +129,14 @@ class _World:
             assert response.status in {200, 409, 503}, response.body
             self.checked["again"] += response.status == 409
             self.check(client)
+
+    async def ask(self, client: SubsetClient, server: Server) -> None:
+        subset = {"where": self.rng.choice(_CONDITIONS)}
+        subset |= self.rng.choice(_CUTS) if self.rng.random() < 0.2 else {}
+        self.checked["cold"] += client.is_new
+        response = await client.ask(server, subset)
+        assert response.status in {200, 503}, response.body
+        self.waited += response.status == 503
 
     def check(self, client: SubsetClient) -> None:
         """No row is hidden, older or newer than at the client's offset, or missing, once it is up to date."""
@@ -177,7 +185,7 @@ async def _play(world: _World) -> None:
             for client in world.rng.sample(world.clients, 3):
                 for _ in range(world.rng.randint(1, 4)):
                     await world.use(client, servers)
-            if world.rng.random() < 0.2:
+            if world.rng.random() < 0.4:
                 world.clients[world.rng.randrange(5)] = world.client()
         world.write_all()
         for server in servers:

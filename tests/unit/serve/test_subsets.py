@@ -17,9 +17,13 @@ from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.serve.subset import subset_rows
 from flushtracker.serve.subset.row_order import RowOrder
 from flushtracker.serve.subset.subset_request import Subset
+from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shapes.bound_relation import relation_of
-from tests.support.on_demand_log import BINDING, NAMES, ORDERS, WHOLE
+from flushtracker.wal.mvcc_snapshot import MvccSnapshot
+from tests.support.on_demand_log import BINDING, NAMES, ORDERS, WHOLE, order_entries
+from tests.support.sample_registry import register
 from tests.support.serve_client import Client, Response, Server, serving
+from tests.support.shape_log_rows import append, snapshot_rows
 from tests.unit.serve.test_on_demand import begin, change, key, order
 
 _SHAPE: Final = {"shape": "orders"}
@@ -352,3 +356,26 @@ async def test_many_subsets_are_in_nobodys_way(log: str, monkeypatch: pytest.Mon
         let.set()
         statuses = [(await each).status for each in asked]
         assert (statuses.count(200), statuses.count(503), flights.started) == (132, 8, 66)
+
+
+async def test_rows_of_a_snapshot_that_is_ahead_of_the_log_are_not_taken_for_older_ones(log: str) -> None:
+    """It lacks two transactions below its end. Of the state between these, only the newest rows are known: they come
+    again, and no cache may keep that answer.
+    """
+    register(log, *order_entries(WHOLE))
+    snapshot = ShapeSnapshot(1, MvccSnapshot.parse("10:10:"), lsn=100, next_xid=30)
+    append(log, snapshot_rows(snapshot, {key(1): order(1, b="t", t="one")}, shape_id="orders"))
+    change(log, 16, "update", 1, t="two")
+    async with serving(log) as server:
+        client = Client(_SHAPE)
+        await client.sync(server)
+        assert client.offset == "16_0"
+        change(log, 24, "update", 1, t="three")
+        await server.served.parts.poller.current(fresh=True)
+        found = await at(server, client, where="true")
+        assert found.json["data"][0]["value"]["t"] == "three"
+        assert (found.headers["electric-offset"], found.headers["cache-control"]) == ("16_0", "no-store")
+        change(log, 104, "update", 1, t="four")
+        await client.sync(server)
+        found = await at(server, client, where="true")
+        assert (found.json["data"][0]["value"]["t"], found.headers["cache-control"]) == ("four", "public, max-age=5")
