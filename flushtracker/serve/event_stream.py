@@ -27,6 +27,7 @@ from flushtracker.status.http.asgi import Send
 STREAM_S: Final = 60.0
 ALIVE_S: Final = 20.0
 """A comment is sent at least this often, so that no proxy considers the connection dead."""
+_ALIVE: Final = b": alive\n\n"
 
 
 async def send_events(
@@ -50,7 +51,7 @@ async def send_events(
         headers = {**begun(follower), "content-type": "text/event-stream", "cache-control": "no-store"}
         await start_stream(send, headers)
         lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
-    tx = page.tx
+    tx, told_s = page.tx, time.monotonic()
     # The status has been sent. A client whose log cannot be continued, or is not there, reconnects and gets the error
     # then.
     with suppress(RefetchError, RefusalError, FlushtrackerError):
@@ -61,13 +62,19 @@ async def send_events(
             follower = await answers.more(follower, disconnected, min(end_s, time.monotonic() + ALIVE_S))
             if follower.has_next:
                 page = await until_disconnected(answers.page(follower), disconnected)
-                with sending(page.body):
-                    lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
+                if lsn is None or not answers.shows_nothing(follower, page):
+                    with sending(page.body):
+                        lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))
+                elif time.monotonic() < told_s + ALIVE_S:
+                    tx = max(tx, page.tx)
+                    continue
+                else:
+                    await send_part(send, _ALIVE, more=True)
             elif lsn is None or follower.has_update:
                 lsn = await _send_page(send, Page(Body(), follower.tx), follower, is_end=True)
             else:
-                await send_part(send, b": alive\n\n", more=True)
-            tx = max(tx, page.tx)
+                await send_part(send, _ALIVE, more=True)
+            tx, told_s = max(tx, page.tx), time.monotonic()
     await send_part(send, b"", more=False)
 
 

@@ -91,7 +91,7 @@ class ShapeAnswers:
             if request.live:
                 follower = await self.more(follower, disconnected, end_s)
             page = await until_disconnected(self.page(follower), disconnected)
-            while request.live and self._shows_nothing(follower, page) and self._now_s() < end_s:
+            while request.live and self.shows_nothing(follower, page) and self._now_s() < end_s:
                 follower = await self.more(replace(follower, tx=page.tx, is_proven=True), disconnected, end_s)
                 page = await until_disconnected(self.page(follower), disconnected)
         return log_answer(request, follower, page, is_up_to_date=self.is_up_to_date(page, follower))
@@ -182,7 +182,7 @@ class ShapeAnswers:
         """The tail, unless it has what the client must not see: of a parent, only the log tells what is shown."""
         return self._parts.tail_pages if follower.seen.selection is None else None
 
-    def _shows_nothing(self, follower: Follower, page: Page) -> bool:
+    def shows_nothing(self, follower: Follower, page: Page) -> bool:
         """Whether a page has nothing of its parent's changes that the client waits for."""
         is_empty = page.is_end and not page.body.length
         return is_empty and follower.seen.selection is not None and not follower.cuts and not self.is_closing

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import pytest
 
@@ -15,7 +16,7 @@ from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.on_demand_log import NAMES, ORDERS, WHOLE, order_entries, order_entry
 from tests.support.sample_registry import again, register
-from tests.support.serve_client import Client, serving
+from tests.support.serve_client import Client, Response, serving
 from tests.support.shape_log_rows import Row, append, commit, item, snapshot_rows
 from tests.support.tail_servers import PublishedRows, publish, schema_of, with_tail
 
@@ -60,6 +61,31 @@ async def test_a_row_enters_and_leaves_as_an_update_crosses_the_condition(log: s
         found = await client.step(server, live=True)
         assert (found.json[0]["headers"]["operation"], found.json[0]["headers"]["txids"]) == ("delete", [32])
         assert client.rows == {key(2): {"id": "2", "t": "two"}}
+
+
+async def test_events_tell_nothing_while_nothing_passes_the_condition(log: str) -> None:
+    """A change of the parent that the client does not see is no event, nor an up-to-date."""
+    begin(log, WHOLE)
+    async with serving(log, on_demand=_TABLES) as server:
+        client, parts = Client(PAID), server.served.parts
+        await client.sync(server)
+        found, gone = Response(), asyncio.Event()
+        query = urlencode({**client.query(live=True), "live_sse": "true"}).encode()
+        events = asyncio.create_task(server.request(query, gone=gone, into=found))
+        assert parts.on_demand is not None
+        while b"up-to-date" not in found.body:
+            await asyncio.sleep(0.01)
+        for number, tx in enumerate((24, 32, 40), 3):
+            reads = parts.on_demand.log_flights.started
+            change(log, tx, "insert", number, b="t" if tx == 40 else "f")
+            while parts.on_demand.log_flights.started == reads:
+                await asyncio.sleep(0.01)
+        while key(5).replace('"', '\\"').encode() not in found.body:
+            await asyncio.sleep(0.01)
+        gone.set()
+        await events
+        assert found.body.count(b'"operation"') == 1
+        assert found.body.count(b"up-to-date") == 2
 
 
 async def test_a_live_request_waits_on_while_nothing_passes_the_condition(log: str) -> None:

@@ -22,13 +22,14 @@ from flushtracker.wal.changes import Row
 from tests.support.folded_log import EPOCH, dated
 from tests.support.on_demand_log import ORDERS, WHOLE, OrdersLog, order_entries, shown
 from tests.support.sample_registry import register
+from tests.support.seeds import in_turn
 from tests.support.serve_client import Server, serving
 from tests.support.shape_log_rows import Row as LogRow
 from tests.support.shape_log_rows import append
 from tests.support.subset_client import SnapshotTracker, SubsetClient
 from tests.support.tail_servers import PublishedRows, publish, schema_of, with_tail
 
-_STEPS: Final = 25
+_STEPS: Final = 15
 _SETTINGS: Final = MergeSettings(merge_files=4, files_per_run=3, least_file_bytes=1, sealed_bytes=20_000)
 _SOME: Final = replace(WHOLE, id="some", where="b IS NOT TRUE", replica="full")
 _CONDITIONS: Final = ("true", "b", "i4 > 1", "NOT b OR b IS NULL", "n < 2 AND i4 <> 3", "t IS NULL", "id < 6", "id > 8")
@@ -180,6 +181,9 @@ async def _play(world: _World) -> None:
         await servers[2].served.parts.poller.current(fresh=True)
         servers[2].served.parts.poller._poll_s = 1_000
         world.clients = [world.client() for _ in range(5)]
+        for client in world.clients[:3]:
+            client.params, client.takes_complete = dict(world.rng.choice(_ASKED)), True
+            await client.step(servers[0])
         for _ in range(_STEPS):
             world.rng.choice([world.write, world.write, world.write, world.keep])()
             for client in world.rng.sample(world.clients, 3):
