@@ -96,6 +96,10 @@ class SubsetClient:
     wanted: list[dict[str, str]] = field(default_factory=list)
     """Subsets to be asked for again after the client has begun again."""
     conflicts: int = 0
+    newest: int = 0
+    """Its rows are of no later transaction than this, or than its offset."""
+    is_cold: bool = False
+    """Whether it asks for subsets before its stream begins."""
 
     @property
     def tx(self) -> int:

@@ -68,7 +68,17 @@ class _World:
         params = self.rng.choice([{"shape": "orders"}, {"shape": "some"}, *_ASKED])
         tracker = SnapshotTracker(is_old=self.rng.random() < 0.4)
         offset = self.rng.choice(["now", "-1"])
-        return SubsetClient(dict(params), "table" in params, tracker, offset=offset)
+        is_cold = self.rng.random() < 0.5
+        return SubsetClient(dict(params), "table" in params, tracker, offset=offset, is_cold=is_cold)
+
+    async def begin(self, server: Server) -> None:
+        """Some clients whose streams begin first, and some others."""
+        self.clients = [self.client() for _ in range(5)]
+        for client in self.clients[:3]:
+            client.params, client.takes_complete = dict(self.rng.choice(_ASKED)), True
+            await client.step(server)
+        for client in self.clients[3:]:
+            client.is_cold = True
 
     def write(self) -> None:
         """Some transactions commit, and the log gets some of what it lacks, in parts."""
@@ -114,9 +124,9 @@ class _World:
         self.read_topic(server)
         if client.wanted and client.is_up_to_date and not client.arriving:
             for subset in client.wanted:
-                await client.ask(self.rng.choice(servers), subset)
+                await self.ask(client, self.rng.choice(servers), subset)
             client.wanted = []
-        elif client.is_new and not client.arriving and self.rng.random() < 0.3:
+        elif client.is_new and client.is_cold and not client.arriving:
             # Changes come between the answers to what it asks for at once.
             for _ in range(self.rng.randint(2, 3)):
                 await self.ask(client, self.rng.choice(servers))
@@ -126,25 +136,38 @@ class _World:
         elif client.arriving:
             await client.take(self.rng.choice(client.arriving), server)
         else:
+            await self.follow(client, server)
+
+    async def follow(self, client: SubsetClient, server: Server) -> None:
+        """The stream goes on, mostly until it is up to date."""
+        for _ in range(self.rng.randint(1, 5)):
             response = await client.step(server, live=self.rng.random() < 0.3)
             assert response.status in {200, 409, 503}, response.body
             self.checked["again"] += response.status == 409
             self.check(client)
+            if client.is_up_to_date:
+                return
 
-    async def ask(self, client: SubsetClient, server: Server) -> None:
-        subset = {"where": self.rng.choice(_CONDITIONS)}
-        subset |= self.rng.choice(_CUTS) if self.rng.random() < 0.2 else {}
+    async def ask(self, client: SubsetClient, server: Server, again: dict[str, str] | None = None) -> None:
+        subset = again or {"where": self.rng.choice(_CONDITIONS)}
+        if again is None and self.rng.random() < 0.2:
+            subset |= self.rng.choice(_CUTS)
         self.checked["cold"] += client.is_new
         response = await client.ask(server, subset)
         assert response.status in {200, 503}, response.body
+        if response.headers["cache-control"] == "no-store":
+            client.newest = self.orders.tx
         self.waited += response.status == 503
 
     def check(self, client: SubsetClient) -> None:
-        """No row is hidden, older or newer than at the client's offset, or missing, once it is up to date."""
+        """No row is hidden, older or newer than at the client's offset, or missing, once it is up to date.
+
+        Rows without an offset may be newer, until the stream has passed them.
+        """
         states = {tx: self._state(client.params, tx, rows) for tx, rows in self.orders.at}
         for key, row in client.rows.items():
             assert any(state.get(key) == row for state in states.values()) or not client.is_up_to_date, "never was so"
-        if not client.is_up_to_date:
+        if not client.is_up_to_date or client.tx < client.newest:
             return
         now = [state for tx, state in states.items() if tx <= client.tx][-1]
         for key, row in client.rows.items():
@@ -180,10 +203,7 @@ async def _play(world: _World) -> None:
             server.served.answers.subsets.now = world.by
         await servers[2].served.parts.poller.current(fresh=True)
         servers[2].served.parts.poller._poll_s = 1_000
-        world.clients = [world.client() for _ in range(5)]
-        for client in world.clients[:3]:
-            client.params, client.takes_complete = dict(world.rng.choice(_ASKED)), True
-            await client.step(servers[0])
+        await world.begin(servers[0])
         for _ in range(_STEPS):
             world.rng.choice([world.write, world.write, world.write, world.keep])()
             for client in world.rng.sample(world.clients, 3):
@@ -192,6 +212,9 @@ async def _play(world: _World) -> None:
             if world.rng.random() < 0.3:
                 world.clients[world.rng.randrange(5)] = world.client()
         world.write_all()
+        # All that is written now is later than what any client has, or in the log.
+        for client in world.clients:
+            client.newest = 0
         for server in servers:
             await server.served.parts.poller.current(fresh=True)
             for client in world.clients:
