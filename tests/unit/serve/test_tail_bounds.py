@@ -201,7 +201,7 @@ def test_a_contradiction_in_the_tails_is_found() -> None:
     tails.memory_bytes += 1
     with pytest.raises(AssertionError, match=r"^memory_bytes is [0-9]+, but the tails have [0-9]+$"):
         tails.check_invariants()
-    for asked, asked_s in ((frozenset(), {}), (frozenset({KEY, (SOURCE, "orders")}), {KEY: 0})):
+    for asked, asked_s in ((frozenset(), {}), (frozenset({KEY, (SOURCE, "orders")}), {KEY: 0.0})):
         tails = Tail(FIRST).tails
         tails.asked, tails._asked_s = asked, asked_s
         with pytest.raises(AssertionError, match=r"^there is a tail that nobody has asked for$"):
