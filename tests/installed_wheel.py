@@ -24,6 +24,8 @@ _ALL_AT_ONCE: Final = {
 }
 """Of the configurations of ``make run``, which last a minute and more."""
 _DEADLINE_S: Final = 600
+_READY: Final = "batch acknowledged: "
+_RIGHT: Final = rf"{_READY}(?s:.*)\d+ shapes: folding each log gives its query"
 
 
 class InstalledWheel:
@@ -59,13 +61,17 @@ class InstalledWheel:
             )
         try:
             end = time.monotonic() + _DEADLINE_S
-            while "first ack: " not in output.read_text() and process.poll() is None and time.monotonic() < end:
+            while (
+                "batch acknowledged: " not in output.read_text() and process.poll() is None and time.monotonic() < end
+            ):
                 time.sleep(0.2)
             process.send_signal(signal.SIGINT)
             code = process.wait(_DEADLINE_S)
         finally:
             process.kill()
-        if code or not re.search(r"first ack: (?s:.*)\d+ shapes: folding each log gives its query", output.read_text()):
+        if code or not re.search(
+            r"batch acknowledged: (?s:.*)\d+ shapes: folding each log gives its query", output.read_text()
+        ):
             raise SystemExit(f"{output.read_text()}\nflushtracker demo ended with exit code {code}")
 
     def run_recording(self) -> None:

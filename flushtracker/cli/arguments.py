@@ -140,6 +140,11 @@ def check_snapshot(arguments: argparse.Namespace) -> str | None:
     return "--again needs the ids of the shapes" if arguments.again and not arguments.shapes else None
 
 
+def add_up(parser: Parser) -> None:
+    _add_config(parser, "flushtracker.yaml")
+    _add_verbose(parser, "of all programs: log in more detail, and print tracebacks of errors")
+
+
 def add_config(parser: Parser) -> None:
     _add_config(parser, "flushtracker.yaml")
     parser.add_argument("--schema", action="store_true", help="print a JSON Schema of this file for editors, and stop")

@@ -27,6 +27,7 @@ from flushtracker.cli.arguments import (
     add_status,
     add_topics,
     add_track,
+    add_up,
     add_verify,
     add_write,
     check_check,
@@ -95,6 +96,25 @@ that is refused, or a file that is there already: nothing was written; 7
 PostgreSQL: nothing was written
 """,
         add_init,
+    ),
+    Command(
+        "up",
+        "flushtracker.operate.up.program",
+        "snapshot",
+        """\
+Run all programs of the configuration on this machine, until Ctrl-C.
+
+Starts capture, with --create, then the jobs, and the server once there are
+tables. Once a first batch was written and acknowledged, it says that everything
+runs. A program that is killed is started again; so is one that ends because of
+Kafka, PostgreSQL or the storage, once everything has run. Any other exit stops
+all. The output of all programs is on stderr, with the name of each.
+""",
+        """0 stopped by SIGTERM or Ctrl-C; 1 unexpected error; 2 the
+configuration, an address that is taken, or another one runs with it; otherwise
+the exit code of the program that has ended
+""",
+        add_up,
     ),
     Command(
         "config",

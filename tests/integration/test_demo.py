@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +19,8 @@ from flushtracker.config.serve_config import load_serve_config
 from flushtracker.shape_log.table.reader import read_shape
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
-from tests.support.capture_rig import ROOT
 from tests.support.processes import run_to_end
+from tests.support.running_command import RunningCommand
 from tests.support.serve_client import Client, RemoteServer
 from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
@@ -29,31 +28,16 @@ from tests.support.waiting import wait_until
 _DEADLINE_S = 240
 
 
-class RunningDemo:
-    """``flushtracker demo`` as a process; an environment variable identifies its descendants."""
+class RunningDemo(RunningCommand):
+    """``flushtracker demo`` as a process."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder / "demo"
-        self._mark = f"FLUSHTRACKER_TEST_MARK={uuid.uuid4()}"
-        name, _, value = self._mark.partition("=")
-        self._output = folder / "output"
-        with self._output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "flushtracker", "demo", "--data", str(self.folder), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=ROOT,
-                env=os.environ | {name: value},
-                start_new_session=True,
-            )
-
-    def output(self) -> str:
-        return self._output.read_text()
+        super().__init__(folder, self.folder, "demo", "--data", str(self.folder), *arguments)
 
     def capture(self) -> dict[str, Any]:
         """What capture reports; nothing before it has read its slot."""
-        status = load_capture_config(self.folder / "capture.yaml").status
+        status = load_capture_config(self.folder / "flushtracker.yaml").status
         assert status is not None
         with suppress(OSError):
             found = get_json(f"http://{status.listen}/status.json")
@@ -71,41 +55,10 @@ class RunningDemo:
         """The shapes that have held the slot back so far."""
         return set(re.findall(r"^SHAPE +SINCE +HOLDS .*\n(\S+) ", self.output(), re.MULTILINE))
 
-    def wait_for(self, text: str) -> None:
-        """Wait until the demo has printed ``text``."""
-        wait_until(lambda: text in self.output() or self.process.poll() is not None, text, _DEADLINE_S)
-        assert text in self.output(), self.output()
-
     def shapes_over_http(self) -> RemoteServer:
-        return RemoteServer(f"http://{load_serve_config(self.folder / 'serve.yaml').http.listen}/v1/shape", _DEADLINE_S)
-
-    def processes(self) -> dict[int, str]:
-        """The command lines of its running processes. PostgreSQL hides its environment, but runs in its data folder."""
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            # A process may end at any moment, or may not be readable.
-            with suppress(OSError):
-                marked = self._mark.encode() in (folder / "environ").read_bytes().split(b"\0")
-                if marked or (folder / "cwd").readlink().is_relative_to(self.folder):
-                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
-        return found
-
-    def pid_of(self, part: str) -> int:
-        (pid,) = (pid for pid, command in self.processes().items() if part in command)
-        return pid
-
-    def wait_until_gone(self) -> None:
-        """Wait until none of its processes runs."""
-        wait_until(lambda: not self.processes(), "the end of all its processes", 60)
-
-    def kill(self) -> None:
-        """Kill everything that still runs, whatever has failed."""
-        self.process.kill()
-        self.process.wait(30)
-        for pid in self.processes():
-            # The guards end them, too.
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        return RemoteServer(
+            f"http://{load_serve_config(self.folder / 'flushtracker.yaml').http.listen}/v1/shape", _DEADLINE_S
+        )
 
 
 async def follow_gold_customers(demo: RunningDemo) -> None:
@@ -161,9 +114,9 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     demo.wait_for("s] everything runs")
     said = re.findall(r"^flushtracker demo: \[\d+ s\] (.*)$", demo.output(), re.MULTILINE)
     assert [line.split()[1] for line in said[:7]] == [
-        *("PostgreSQL", "Kafka", "the", "tracker,", "capture,", "writers,", "workload,"),
+        *("PostgreSQL", "Kafka", "the", "track,", "capture,", "write,", "workload,"),
     ]
-    assert {"capture reads the slot", "first ack: from here on, the slot is confirmed"} <= set(said)
+    assert {"capture is ready", "first batch acknowledged: from here on, the slot is confirmed"} <= set(said)
     demo.wait_for("added the shape orders-us")
     wait_until(lambda: "audit-archive" in demo.blocking(), "the slow shape to hold the slot back", _DEADLINE_S)
     assert "the workload writes " in demo.output()
@@ -179,7 +132,7 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     assert demo.process.wait(_DEADLINE_S) == 0, demo.output()
     assert demo.processes() == {}
     stopped = re.findall(r"^flushtracker demo: stopping (.*)$", demo.output(), re.MULTILINE)
-    assert stopped == ["workload", "http", "writers", "capture", "tracker", "Kafka", "PostgreSQL"]
+    assert stopped == ["workload", "serve", "write", "capture", "track", "Kafka", "PostgreSQL"]
     # Two of them were added while it ran, and begin with snapshots, as the others do.
     assert "8 shapes: folding each log gives its query over the table" in demo.output()
     assert demo.output().splitlines()[-1].startswith("flushtracker demo: everything has stopped. Next: read a shape: ")

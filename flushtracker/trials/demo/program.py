@@ -73,7 +73,7 @@ def _watch(demo: Demo, slot: SlotView, stop: StopRequest, console: Console, seco
                 demo.add_shape()
                 is_added = True
             overview = slot.query()
-            if demo.check_startup(has_ack=overview.ack_lsn is not None):
+            if demo.check_startup():
                 if end is None:
                     end = time.monotonic() + seconds
                     _explain(demo)

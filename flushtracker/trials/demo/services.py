@@ -1,14 +1,14 @@
-"""``Demo``: server, broker, tracker, capture, writers and workload, started in this order and stopped in reverse.
+"""``Demo``: server, broker, track, capture, write and workload, started in this order and stopped in reverse.
 
 The HTTP server starts once there are tables for it to serve.
 """
 
 import fcntl
 import json
-import os
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,30 +16,28 @@ from string import Template
 from typing import IO, Final
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
+from flushtracker.config.config_keys import PROGRAMS
+from flushtracker.config.file_kinds import read_one_file
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.events.topic_rules import ROLES
 from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
 from flushtracker.kafka.topic_admin import TopicAdmin
-from flushtracker.process.guarded_process import GuardedProcess
+from flushtracker.operate.up.readiness import Readiness
+from flushtracker.process.guarded_process import GuardedProcess, child_environment
 from flushtracker.process.log_format import LogFormat
-from flushtracker.trials.demo.view import Startup
 from flushtracker.trials.demo.workload import TABLES
 from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import LocalPostgres, free_port
+from flushtracker.trials.local.postgres import LocalPostgres, free_port, free_ports
 
 LOG: Final = "log"
 """The shape log's folder in the demo's folder."""
-_REGISTRY: Final = "log_shapes"
 _CONF: Final = Path(__file__).with_name("conf")
-_CAPTURE: Final = "capture.yaml"
-_TRACKER: Final = "tracker.yaml"
-_WRITERS: Final = "writers.yaml"
+_CONFIG: Final = "flushtracker.yaml"
 _SHAPES: Final = "shapes.d"
 """The folder with one file per shape."""
 _OWN_SHAPE: Final = "new_shape.yaml"
-_SERVE: Final = "serve.yaml"
 _WORKLOAD: Final = "workload"
-_HTTP: Final = "http"
+_SERVE: Final = "serve"
 _NEW_SHAPE: Final = """\
 # Added by the demo while it ran.
 id: orders-us
@@ -49,22 +47,12 @@ where: region = 'us'
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _LOCK: Final = "demo.lock"
 """Marks a demo's folder; locked while the demo runs."""
-_CHILDREN: Final = (  # name, module and arguments, configuration
-    ("tracker", ("flushtracker", "track"), _TRACKER),
-    ("capture", ("flushtracker", "capture", "--create"), _CAPTURE),
-    ("writers", ("flushtracker", "write"), _WRITERS),
-    (_WORKLOAD, ("flushtracker.trials.demo.workload",), _CAPTURE),
+_CHILDREN: Final = (  # name, module and arguments
+    ("track", ("flushtracker", "track")),
+    ("capture", ("flushtracker", "capture", "--create")),
+    ("write", ("flushtracker", "write")),
+    (_WORKLOAD, ("flushtracker.trials.demo.workload",)),
 )
-
-
-def child_environment() -> dict[str, str]:
-    """Return an environment in which child processes import this flushtracker, not another one in the folder.
-
-    ``python -m`` searches the current folder first, such as a checkout whose wheel was installed; Python 3.11 and later
-    can turn that off.
-    """
-    is_from_here = Path.cwd() in Path(__file__).parents
-    return {**os.environ} if is_from_here else os.environ | {"PYTHONSAFEPATH": "1"}
 
 
 class Demo:
@@ -77,21 +65,18 @@ class Demo:
     def __init__(self, folder: Path, say: Callable[[str], None], log_format: LogFormat = "text") -> None:
         self._folder = folder.absolute()
         self._say = say
-        self._startup = Startup(self._folder, say)
+        self._started_s = time.monotonic()
+        self._readiness: Readiness | None = None
         self._log_format = log_format
         self._children: list[GuardedProcess] = []
         self._parts = ExitStack()
         self._workload = ExitStack()
-        self.status_url = f"http://127.0.0.1:{free_port()}"
+        self.status_url = f"http://127.0.0.1:{free_ports(len(PROGRAMS))}"
         """The tracker's status, metrics and page."""
-        self.capture_url = f"http://127.0.0.1:{free_port()}"
-        """Capture's status, metrics and page."""
-        self.writers_url = f"http://127.0.0.1:{free_port()}"
-        """The writers' status, metrics and page."""
         self.shapes_url = f"http://127.0.0.1:{free_port()}/v1/shape"
         """The shapes over HTTP."""
-        self.config_file = self._folder / _CAPTURE
-        """Capture's configuration, from which other commands find the slot."""
+        self.config_file = self._folder / _CONFIG
+        """The configuration, from which other commands find everything."""
         self.new_shape_file = self._folder / _OWN_SHAPE
         """A shape to add with ``flushtracker add-shape``."""
 
@@ -110,11 +95,10 @@ class Demo:
             self._say("it takes about a minute until everything runs, mostly for starting Spark twice")
             self._start_server(parts, server)
             self._start_broker(parts, broker)
-            self._startup.say("creating the topics")
+            self._say_when("creating the topics")
             TopicAdmin(self.config.kafka).create(ROLES)
-            for name, command, config in _CHILDREN:
-                stack = self._workload if name == _WORKLOAD else parts
-                self._start_child(stack, name, self._command(command, config))
+            for name, command in _CHILDREN:
+                self._start_child(self._workload if name == _WORKLOAD else parts, name, command)
             parts.push(self._workload)  # Stopped first.
             self._parts = parts.pop_all()
         return self
@@ -124,7 +108,7 @@ class Demo:
 
     @property
     def config(self) -> CaptureConfig:
-        """Capture's configuration (server, slot, topics, ack table); readable once the server and the broker run."""
+        """Capture's part (server, slot, topics, ack table); readable once the server and the broker run."""
         return load_capture_config(self.config_file)
 
     @property
@@ -139,12 +123,21 @@ class Demo:
         new.rename(path)
         self._say(f"added the shape orders-us as {path}; a snapshot gives it the rows that orders has")
 
-    def check_startup(self, *, has_ack: bool) -> bool:
+    def check_startup(self) -> bool:
         """Report what has started since the last call, or is still missing; returns whether everything has started."""
-        has_tables = all((path / "_delta_log").exists() for path in (self.log, self._folder / _REGISTRY))
-        if has_tables and all(child.name != _HTTP for child in self._children):
-            self._start_child(self._parts, _HTTP, self._command(("flushtracker", "serve"), _SERVE))
-        return self._startup.check(has_ack=has_ack)
+        if self._readiness is None:
+            file = read_one_file(self.config_file)
+            self._readiness = Readiness({program: file.status_url(program) for program in file.programs})
+        if self._readiness.is_complete:
+            return True
+        self._readiness.look()
+        if self._readiness.may_start(_SERVE) and all(child.name != _SERVE for child in self._children):
+            self._start_child(self._parts, _SERVE, ("flushtracker", "serve"))
+        for line in self._readiness.news():
+            self._say_when(line)
+        if self._readiness.is_complete:
+            self._say_when("everything runs")
+        return self._readiness.is_complete
 
     def stop_workload(self) -> None:
         self._children = [child for child in self._children if child.name != _WORKLOAD]
@@ -169,41 +162,41 @@ class Demo:
             ) from error
 
     def _write_configuration(self, server: LocalPostgres, broker: LocalBroker) -> None:
-        """Write the configuration files without variables, so that commands in another terminal can use them."""
+        """Write the configuration without variables, so that commands in another terminal can use them."""
         variables = {
             "FLUSHTRACKER_DEMO": str(self._folder),
             "FLUSHTRACKER_DEMO_POSTGRES_PORT": str(server.port),
             "FLUSHTRACKER_DEMO_KAFKA": broker.bootstrap_servers,
             "FLUSHTRACKER_DEMO_STATUS_PORT": self.status_url.rpartition(":")[2],
-            "FLUSHTRACKER_DEMO_CAPTURE_PORT": self.capture_url.rpartition(":")[2],
-            "FLUSHTRACKER_DEMO_WRITERS_PORT": self.writers_url.rpartition(":")[2],
             "FLUSHTRACKER_DEMO_HTTP_PORT": self.shapes_url.removesuffix("/v1/shape").rpartition(":")[2],
         }
         shutil.copytree(_CONF / _SHAPES, self._folder / _SHAPES)
-        for name in (_CAPTURE, _TRACKER, _WRITERS, _SERVE, _OWN_SHAPE):
+        for name in (_CONFIG, _OWN_SHAPE):
             (self._folder / name).write_text(filled((_CONF / name).read_text(), variables))
 
     def _start_server(self, parts: ExitStack, server: LocalPostgres) -> None:
-        self._startup.say(f"starting PostgreSQL on 127.0.0.1:{server.port}")
+        self._say_when(f"starting PostgreSQL on 127.0.0.1:{server.port}")
         # Registered before the server starts, so that an interrupted start leaves nothing behind.
         parts.callback(self._stop, "PostgreSQL", server.stop)
         server.start()
         server.execute(*TABLES)
 
     def _start_broker(self, parts: ExitStack, broker: LocalBroker) -> None:
-        self._startup.say(f"starting Kafka on {broker.bootstrap_servers}")
+        self._say_when(f"starting Kafka on {broker.bootstrap_servers}")
         parts.callback(self._stop, "Kafka", broker.stop)
         broker.start()
 
-    def _command(self, command: Iterable[str], config: str) -> list[str]:
-        return [*command, "--config", str(self._folder / config), "--log-format", self._log_format]
-
-    def _start_child(self, parts: ExitStack, name: str, command: list[str]) -> None:
+    def _start_child(self, parts: ExitStack, name: str, command: Iterable[str]) -> None:
         log = self._folder / f"{name}.log"
-        self._startup.say(f"starting {name}, log {log.name}")
-        child = GuardedProcess(name, [sys.executable, "-m", *command], log=log, env=child_environment())
+        options = ["--config", str(self.config_file), "--log-format", self._log_format]
+        self._say_when(f"starting {name}, log {log.name}")
+        child = GuardedProcess(name, [sys.executable, "-m", *command, *options], log=log, env=child_environment())
         parts.callback(self._stop, name, child.stop)
         self._children.append(child)
+
+    def _say_when(self, line: str) -> None:
+        """Print the line with the seconds since the start."""
+        self._say(f"[{time.monotonic() - self._started_s:.0f} s] {line}")
 
     def _stop(self, name: str, stop: Callable[[], object]) -> None:
         self._say(f"stopping {name}")

@@ -1,6 +1,5 @@
-"""What the demo prints: its start, then the output of ``flushtracker status`` with the last minute. Needs ``rich``."""
+"""What the demo shows: the output of ``flushtracker status`` with the last minute. Needs ``rich``."""
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,55 +18,9 @@ from flushtracker.status.capture_status import SlotStatus
 
 Show: TypeAlias = Callable[[Overview], None]
 
-_STEPS: Final = {  # part, what its log has once it has started, and the line for that
-    "capture": ("capturing source=", "capture reads the slot"),
-    "tracker": ("query started", "the tracker's Spark has started, and reads from Kafka"),
-    "writers": ("query started", "the writers' Spark has started, and reads from Kafka"),
-}
-_FIRST_ACK: Final = "the first ack"
-_REPEATED_AFTER_S: Final = 10.0
 _LOOKS: Final = 60
 _MS_BETWEEN_BLOCKS: Final = 5_000
 _BARS: Final = "▁▂▃▄▅▆▇█"
-
-
-class Startup:
-    """Reports the start of the demo in ``folder``, from the logs of its parts there; calls ``say`` with each line."""
-
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self._folder = folder
-        self._say = say
-        self._started_s = self._said_s = time.monotonic()
-        self._waits_for = [*_STEPS, _FIRST_ACK]
-
-    def say(self, line: str) -> None:
-        """Print the line with the seconds since the start."""
-        self._said_s = time.monotonic()
-        self._say(f"[{self._said_s - self._started_s:.0f} s] {line}")
-
-    def check(self, *, has_ack: bool) -> bool:
-        """Report which parts have started since the last call, and every ten seconds which have not.
-
-        Returns whether all have started.
-        """
-        if not self._waits_for:
-            return True
-        for part, (mark, line) in _STEPS.items():
-            if part in self._waits_for and mark in self._log(part):
-                self._waits_for.remove(part)
-                self.say(line)
-        if has_ack and _FIRST_ACK in self._waits_for:
-            self._waits_for.remove(_FIRST_ACK)
-            self.say("first ack: from here on, the slot is confirmed")
-        if not self._waits_for:
-            self.say("everything runs")
-        elif time.monotonic() - self._said_s >= _REPEATED_AFTER_S:
-            self.say(f"waiting for {', '.join(self._waits_for)}")
-        return not self._waits_for
-
-    def _log(self, part: str) -> str:
-        path = self._folder / f"{part}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
 
 
 @contextmanager

@@ -259,3 +259,13 @@ def free_port() -> int:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def free_ports(count: int) -> int:
+    """The first of ``count`` ports in a row that nothing listens on; others may take them meanwhile."""
+    while True:
+        first = free_port()
+        with suppress(OSError, OverflowError):
+            for port in range(first, first + count):
+                socket.create_server(("127.0.0.1", port)).close()
+            return first

@@ -16,6 +16,7 @@ from tests.support.processes import run_to_end
 ROOT: Final = Path(flushtracker.__file__).parents[1]
 COMMANDS: Final = (
     "init",
+    "up",
     "config",
     "track",
     "capture",
@@ -56,6 +57,7 @@ EXTRAS: Final = {
     "flushtracker.operate.status.program": _CAPTURE,
     "flushtracker.operate.read": {"deltalake", "pyarrow"},
     "flushtracker.operate.list_program": {"deltalake", "pyarrow"},
+    "flushtracker.operate.up.program": {"uvicorn"},
     "flushtracker.operate.config_report": {"psycopg"},
     "flushtracker.serve.program": {"deltalake", "pyarrow", "uvicorn"},
     "flushtracker.trials.conformance.program": _KAFKA,
@@ -94,6 +96,7 @@ def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
     ("command", "file"),
     [
         ("config", "flushtracker"),
+        ("up", "flushtracker"),
         ("track", "track_flushes"),
         ("write", "write_shapes"),
         ("capture", "capture"),

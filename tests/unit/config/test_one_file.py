@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ from flushtracker.config.write_config import load_log_sink, load_write_config
 from flushtracker.errors import ConfigError
 from flushtracker.kafka.kafka_config import load_kafka_config
 from flushtracker.shape_log.snapshot.publish_config import load_publish_config
+from tests.support.processes import run_to_end
 
 ROOT: Final = Path(__file__).parents[3]
 FOUR_LINES: Final = """\
@@ -377,3 +379,10 @@ def test_file_is_found_by_option_variable_or_name(
     monkeypatch.delenv("FLUSHTRACKER_CONFIG")
     assert main(["config", "--schema"]) == 0
     assert json.loads(capsys.readouterr().out.partition("\n{")[2].join(["{", ""]))["title"] == "flushtracker.yaml"
+
+
+def test_entry_scripts_for_spark_submit_read_it_as_well(tmp_path: Path) -> None:
+    path = written(tmp_path, "track:\n  trigger: soon\n")
+    done = run_to_end([sys.executable, str(ROOT / "jobs" / "track_flushes.py"), "--config", str(path)], timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"flushtracker track: {path} line 6: track.trigger is 'soon', not available_now")

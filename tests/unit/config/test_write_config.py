@@ -89,7 +89,7 @@ def test_omitted_keys_have_their_defaults(tmp_path: Path) -> None:
         (CONF / "write_replay.yaml", 2_000),
         (CONF / "write_shapes.yaml", 1_000),
         (CONF / "cluster_write.yaml", 1_000),
-        (DEMO_CONF / "writers.yaml", 1_000),
+        (DEMO_CONF / "flushtracker.yaml", 1_000),
     ],
     ids=lambda value: value.name if isinstance(value, Path) else "",
 )
@@ -97,7 +97,7 @@ def test_shipped_examples_can_be_used(monkeypatch: pytest.MonkeyPatch, path: Pat
     """Each runs until it is stopped."""
     monkeypatch.setenv("FLUSHTRACKER_DEMO", "data/demo")
     monkeypatch.setenv("FLUSHTRACKER_DEMO_KAFKA", "one:9092")
-    for number, name in enumerate(("POSTGRES", "STATUS", "CAPTURE", "WRITERS")):
+    for number, name in enumerate(("POSTGRES", "STATUS", "HTTP")):
         monkeypatch.setenv(f"FLUSHTRACKER_DEMO_{name}_PORT", str(5432 + number))
     config = load_write_config(path)
     assert config.trigger_ms == trigger_ms

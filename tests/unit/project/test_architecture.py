@@ -74,6 +74,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
         {*PURE, "capture", "capture.shapes", "capture.source", "disk_sync", "kafka", "postgres"}
     ),
     "operate.init": frozenset({*PURE, "operate.shapes", "postgres"}),
+    "operate.up": frozenset({"config", "errors", "jvm", "process", "shapes", "status", "status.http", "wal"}),
     "operate.status": frozenset(
         {*PURE, "capture", "capture.source", "kafka", "postgres", "process", "status.http", "tracking.acks"}
     ),
@@ -93,7 +94,9 @@ TRIALS: Final[Mapping[str, frozenset[str]]] = {
             *("trials.local", "trials.recordings"),
         }
     ),
-    "trials.demo": frozenset({*PURE, *ADAPTERS, "capture", "operate.status", "trials.local", "trials.recordings"}),
+    "trials.demo": frozenset(
+        {*PURE, *ADAPTERS, "capture", "operate.status", "operate.up", "trials.local", "trials.recordings"}
+    ),
 }
 """What tries the product. Nothing of the product imports it."""
 

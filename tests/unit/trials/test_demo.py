@@ -16,8 +16,8 @@ from flushtracker.config.status_config import StatusConfig
 from flushtracker.config.write_config import load_write_config
 from flushtracker.errors import ConfigError
 from flushtracker.operate.status.overview import Overview
-from flushtracker.process.guarded_process import GuardedProcess
-from flushtracker.trials.demo.services import child_environment, demo_folder, filled
+from flushtracker.process.guarded_process import GuardedProcess, child_environment
+from flushtracker.trials.demo.services import demo_folder, filled
 from tests.support.processes import has_ended, run_to_end
 from tests.support.slot_overviews import overview, slot, source
 from tests.support.status_pages import HELD, NOW_MS, SEEN
@@ -41,20 +41,19 @@ def looks(count: int, **fields: Any) -> list[Overview]:
 def test_files_of_the_demo_work_in_another_terminal(tmp_path: Path) -> None:
     """Its copies contain no variables, whatever the folder is called."""
     folder = 'my "demo": #1'
-    ports = {"STATUS_PORT": "9464", "CAPTURE_PORT": "9465", "WRITERS_PORT": "9466", "POSTGRES_PORT": "5432"}
-    ports["HTTP_PORT"] = "9470"
+    ports = {"STATUS_PORT": "9464", "POSTGRES_PORT": "5432", "HTTP_PORT": "9470"}
     variables = {"": folder, "_KAFKA": "one:9092", **{f"_{name}": port for name, port in ports.items()}}
-    for path in (ROOT / "flushtracker/trials/demo/conf").glob("*.yaml"):
-        text = filled(path.read_text(), {f"FLUSHTRACKER_DEMO{name}": value for name, value in variables.items()})
-        (tmp_path / path.name).write_text(text)
-    capture = load_capture_config(tmp_path / "capture.yaml")
+    path = tmp_path / "flushtracker.yaml"
+    text = (ROOT / "flushtracker/trials/demo/conf/flushtracker.yaml").read_text()
+    path.write_text(filled(text, {f"FLUSHTRACKER_DEMO{name}": value for name, value in variables.items()}))
+    capture = load_capture_config(path)
     assert (capture.acks, capture.shapes) == (f"{folder}/acks", Path(folder) / "shapes.d")
     assert capture.kafka.bootstrap_servers == "one:9092"
-    status = load_config(tmp_path / "tracker.yaml").status
-    assert status == StatusConfig("127.0.0.1", 9464, ("http://127.0.0.1:9465", "http://127.0.0.1:9466"))
-    writers = load_write_config(tmp_path / "writers.yaml")
+    peers = tuple(f"http://127.0.0.1:{port}" for port in (9465, 9466, 9468))
+    assert load_config(path).status == StatusConfig("127.0.0.1", 9464, peers)
+    writers = load_write_config(path)
     assert writers.trigger_ms == 1_000
-    served = load_serve_config(tmp_path / "serve.yaml")
+    served = load_serve_config(path)
     assert (served.http.listen, served.sink.log) == ("127.0.0.1:9470", writers.sink.log)
     assert served.sink.shapes == writers.sink.shapes
 

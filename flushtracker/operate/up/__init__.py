@@ -1,0 +1,1 @@
+"""``flushtracker up``: all programs of the configuration on this machine, supervised."""

@@ -1,0 +1,166 @@
+"""``flushtracker up``: runs all programs of the configuration on this machine until SIGTERM or Ctrl-C.
+
+The order of the start: capture, which creates topics, publication and slot; then the jobs; then the server, once there
+are tables. At the end the writers stop first, and capture last, so that what was written is still confirmed.
+"""
+
+import argparse
+import fcntl
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+from flushtracker.config.file_kinds import read_one_file
+from flushtracker.config.one_file import DEFAULT_CONFIG, OneFile
+from flushtracker.config.serve_config import load_serve_config
+from flushtracker.config.status_config import StatusConfig, read_listen
+from flushtracker.errors import ConfigError, FlushtrackerError
+from flushtracker.jvm.jars import SPARK_JARS
+from flushtracker.operate.up.program_log import ProgramLog
+from flushtracker.operate.up.readiness import Readiness
+from flushtracker.process.program import StopFlag, print_status, set_on_signals
+from flushtracker.process.supervisor import Supervisor
+from flushtracker.shapes.shapes_file import read_shapes_file
+from flushtracker.status.http.listener import open_listener
+from flushtracker.wal.lsn import format_lsn
+
+_PERIOD_S: Final = 1.0
+_STOP_ORDER: Final = ("serve", "write", "snapshot", "track", "capture")
+_NAME: Final = "flushtracker up"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run everything; the exit code is 0 after a stop, else that of the program that ended all."""
+    stop = StopFlag()
+    set_on_signals(stop)
+    config: Path = arguments.config
+
+    def say(line: str) -> None:
+        print_status(_NAME, line, arguments.log_format)
+
+    file = read_one_file(config)
+    with _only_one(config):
+        _check(file, config)
+        if "track" in file.programs or "write" in file.programs:
+            # Before both jobs would fetch them.
+            SPARK_JARS.fetch()
+        log = ProgramLog(arguments.log_format)
+        commands = {program: _command(program, arguments) for program in file.programs}
+        with closing(Supervisor(commands, log.show, say)) as children:
+            _Pipeline(file, config, children, say).run(stop)
+    return 0
+
+
+class _Pipeline:
+    """All programs of the file, from the start of the first to the end of the last."""
+
+    def __init__(self, file: OneFile, config: Path, children: Supervisor, say: Callable[[str], None]) -> None:
+        self._file = file
+        self._config = config
+        self._children = children
+        self._say = say
+        self._is_explained = False
+        self._readiness = Readiness({program: file.status_url(program) for program in file.programs})
+
+    def run(self, stop: StopFlag) -> None:
+        """Until ``stop`` is set; raises the failure of a program that must not be started again."""
+        self._say(f"starting {', '.join(self._file.programs)}; it takes about a minute until everything runs")
+        try:
+            while not stop.is_set():
+                self._step()
+                stop.wait(_PERIOD_S)
+        except FlushtrackerError as error:
+            self._say(f"{error}; stopping all")
+            raise
+        finally:
+            self._stop()
+
+    def _step(self) -> None:
+        self._children.check()
+        for program in self._file.programs:
+            if not self._children.is_started(program) and self._readiness.may_start(program):
+                self._say(f"starting {program}")
+                self._children.start(program)
+        if self._is_explained:
+            return
+        self._readiness.look()
+        for line in self._readiness.news():
+            self._say(line)
+        if not self._children.has_run and self._readiness.is_complete:
+            self._children.has_run = True
+            for line in _commands(self._file, self._config):
+                self._say(line)
+        if self._children.has_run and self._readiness.has_rows:
+            self._is_explained = True
+            if "serve" in self._file.programs:
+                self._say(f"every shape has its rows: {_shape_url(self._file, self._config)}")
+
+    def _stop(self) -> None:
+        for program in _STOP_ORDER:
+            if program == "capture":
+                self._readiness.look()
+            self._children.stop(program)
+        slot, lsn = self._file.text("capture.slot"), self._readiness.confirmed_lsn
+        confirmed = "nothing was confirmed" if lsn is None else f"slot {slot} was confirmed up to {format_lsn(lsn)}"
+        self._say(f"everything has stopped; {confirmed}")
+
+
+def _commands(file: OneFile, config: Path) -> Iterator[str]:
+    yield "everything runs: a first batch was written and acknowledged"
+    option = [] if str(config) == DEFAULT_CONFIG else ["--config", str(config)]
+    if "capture" in file.programs:
+        yield f"what holds the slot: {shlex.join(['flushtracker', 'status', *option])}"
+    if "track" in file.programs:
+        yield f"the same on a page: {file.status_url('track')}/"
+
+
+def _shape_url(file: OneFile, config: Path) -> str:
+    """Where one of the shapes is served."""
+    served = load_serve_config(config).http
+    url = f"{StatusConfig(served.listen_host, served.listen_port).own_url}/v1/shape"
+    shapes = read_shapes_file(Path(file.text("shapes"))).definitions
+    return f"{url}?{urlencode({'shape': shapes[0].id, 'offset': -1})}" if shapes else url
+
+
+def _command(program: str, arguments: argparse.Namespace) -> list[str]:
+    more = ["--create"] if program == "capture" else []
+    options = ["--config", str(arguments.config), "--log-format", arguments.log_format]
+    verbose = ["--verbose"] if arguments.verbose else []
+    return [sys.executable, "-m", "flushtracker", program, *more, *options, *verbose]
+
+
+def _check(file: OneFile, config: Path) -> None:
+    """Refuse what would end a program only once it has started; raises ``ConfigError``."""
+    if "status" in file.off:
+        raise file.root.error("status", "is false, but `flushtracker up` asks the programs for their status")
+    if not file.programs:
+        raise ConfigError(f"{config} has no program to run: all are false")
+    for job in ("track", "write"):
+        if job in file.programs and file.text(f"{job}.trigger") == "available_now":
+            raise ConfigError(f"{config}: {job}.trigger is available_now; `flushtracker up` needs an interval")
+    addresses = {f"the status of {program}": file.listen(program) for program in file.programs}
+    listening = {key: StatusConfig(*read_listen(file.mapping({"listen": each}))) for key, each in addresses.items()}
+    if any(status.listen_port == 0 for status in listening.values()):
+        raise ConfigError(f"{config}: status.listen has port 0; `flushtracker up` needs one that it can ask")
+    if "serve" in file.programs:
+        served = load_serve_config(config).http
+        listening["serve.listen"] = StatusConfig(served.listen_host, served.listen_port)
+    for key, status in listening.items():
+        open_listener(status, key, backlog=1, stalled_s=1.0).close()
+
+
+@contextmanager
+def _only_one(config: Path) -> Iterator[None]:
+    """Lock the file against another one on this machine inside the block; raises ``ConfigError``."""
+    with config.open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another `flushtracker up` runs with {config}; stop it, or give this one another file"
+            ) from None
+        yield

@@ -1,0 +1,180 @@
+"""``flushtracker up`` on a server and a broker: four lines start everything, and kills of its programs lose nothing."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from flushtracker.config.config_keys import PROGRAMS
+from flushtracker.trials.local.postgres import LocalPostgres, free_port, free_ports
+from flushtracker.wal.lsn import parse_lsn
+from tests.support.brokers import Broker
+from tests.support.processes import run_to_end
+from tests.support.running_command import RunningCommand
+from tests.support.seeds import seeds
+from tests.support.waiting import wait_until
+
+_DEADLINE_S: Final = 240
+_KILLED: Final = ("capture", "track", "write", "serve")
+
+
+class Pipeline:
+    """A table with rows, a shape on it, and the configuration of everything; ``start`` starts it."""
+
+    def __init__(self, postgres: LocalPostgres, broker: Broker, folder: Path, prefix: str) -> None:
+        self.folder, self.postgres, self.started = folder, postgres, list[RunningCommand]()
+        postgres.execute(
+            "CREATE TABLE orders (id int PRIMARY KEY, state text)",
+            "INSERT INTO orders SELECT i, 'old' FROM generate_series(1, 500) i",
+        )
+        (folder / "shapes.d").mkdir()
+        (folder / "shapes.d" / "orders.yaml").write_text("id: orders\ntable: public.orders\n")
+        self.port = free_ports(len(PROGRAMS))
+        self.config = folder / "flushtracker.yaml"
+        settings = {
+            "postgres": " ".join(f"{name}={value}" for name, value in postgres.options.items()),
+            "kafka": {
+                "bootstrap_servers": broker.bootstrap_servers,
+                "topic_prefix": prefix,
+                "replication_factor": 1,
+                "partitions": 2,
+            },
+            "storage": str(folder / "data"),
+            "shapes": str(folder / "shapes.d"),
+            "capture": {"intervals": {"shapes": "500 ms"}},
+            "track": {"shuffle_partitions": 1, "shape_groups": 2},
+            "write": {"shuffle_partitions": 1, "shape_groups": 2},
+            "serve": {"listen": f"127.0.0.1:{free_port()}"},
+            "status": {"listen": f"127.0.0.1:{self.port}"},
+        }
+        self.settings = settings
+        self.write()
+
+    def write(self, **more: object) -> None:
+        self.config.write_text(json.dumps(self.settings | more))
+
+    def start(self, *arguments: str) -> RunningCommand:
+        """``flushtracker up``."""
+        command = RunningCommand(
+            self.folder, self.folder, "up", "--config", str(self.config), *arguments, deadline_s=_DEADLINE_S
+        )
+        self.started.append(command)
+        return command
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "flushtracker", *arguments, "--config", str(self.config)]
+        return run_to_end(command, timeout=_DEADLINE_S)
+
+    def rows(self) -> set[tuple[str, str]]:
+        """The rows that readers of the shape see."""
+        read = self.run("read", "orders", "--format", "jsonl")
+        assert read.returncode == 0, read.stderr
+        return {(row["id"], row["state"]) for row in map(json.loads, read.stdout.splitlines())}
+
+    def table(self) -> set[tuple[str, str]]:
+        return {(str(row[0]), row[1]) for row in self.postgres.execute("SELECT id, state FROM orders")}
+
+    def confirmed_lsn(self) -> int:
+        return parse_lsn(str(self.postgres.execute("SELECT confirmed_flush_lsn FROM pg_replication_slots")[0][0]))
+
+
+def _wait_for_restarts(up: RunningCommand, count: int) -> None:
+    wait_until(lambda: up.output().count("it is started again") >= count, f"restart {count}", _DEADLINE_S)
+
+
+@pytest.fixture
+def pipeline(
+    postgres: LocalPostgres, broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> Iterator[Pipeline]:
+    made = Pipeline(postgres, broker, tmp_path, topic_name("up"))
+    yield made
+    for command in made.started:
+        command.kill()
+
+
+@pytest.mark.parametrize("seed", seeds(1))
+def test_kills_of_its_programs_lose_nothing_and_ctrl_c_ends_all_in_order(pipeline: Pipeline, seed: int) -> None:
+    """Readers see what the table has, and nothing is confirmed that they do not see. What it prints works."""
+    random, up = Random(seed), pipeline.start()  # noqa: S311  a seed
+    up.wait_for("everything runs: ")
+    printed = re.findall(r"flushtracker up: what holds the slot: flushtracker (.*)", up.output())
+    status = run_to_end([sys.executable, "-m", "flushtracker", *shlex.split(printed[0])], timeout=_DEADLINE_S)
+    assert status.returncode == 0, status.stdout + status.stderr
+    up.wait_for("every shape has its rows: ")
+    url = re.findall(r"every shape has its rows: (\S+)", up.output())[0]
+    served = run_to_end(["curl", "--silent", "--fail", url], timeout=60)
+    assert served.stdout.count('"old"') == 500, served.stdout[:500]
+    second = pipeline.run("up")
+    assert second.returncode == 2
+    assert second.stderr.endswith(
+        f"flushtracker up: another `flushtracker up` runs with {pipeline.config}; stop it, or give this one a file of "
+        "its own\n"
+    )
+    for number in range(6):
+        program = random.choice(_KILLED)
+        pipeline.postgres.execute(
+            f"UPDATE orders SET state = 'new {number}' WHERE id % 7 = {random.randrange(7)}",  # noqa: S608  our own
+            f"INSERT INTO orders VALUES ({1_000 + number}, 'added')",  # noqa: S608
+            f"DELETE FROM orders WHERE id = {random.randrange(1, 500)}",  # noqa: S608
+        )
+        restarts = up.output().count("it is started again") + 1
+        for pid, command in up.processes().items():
+            if f"flushtracker {program} " in command:
+                os.kill(pid, signal.SIGKILL)
+        _wait_for_restarts(up, restarts)
+        time.sleep(random.random() * 5)
+        assert up.process.poll() is None, up.output()[-3_000:]
+    written = parse_lsn(str(pipeline.postgres.execute("SELECT pg_current_wal_lsn()")[0][0]))
+    wait_until(lambda: pipeline.confirmed_lsn() >= written, "the slot past all that was written", _DEADLINE_S)
+    assert pipeline.rows() == pipeline.table()
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(_DEADLINE_S) == 0, up.output()[-3_000:]
+    up.wait_until_gone()
+    stopped = re.findall(r"^flushtracker up: stopping (\w+)$", up.output(), re.MULTILINE)
+    assert stopped == ["serve", "write", "track", "capture"]
+    said = re.findall(r"everything has stopped; slot (\w+) was confirmed up to (\S+)$", up.output(), re.MULTILINE)
+    assert said[0][0] == "flushtracker"
+    assert written <= parse_lsn(said[0][1]) <= pipeline.confirmed_lsn()
+
+
+def test_program_that_cannot_start_ends_all_with_its_reason_and_its_exit_code(pipeline: Pipeline) -> None:
+    """Here the server does not answer. In JSON, each line has the program's name."""
+    pipeline.write(postgres=f"host=127.0.0.1 port={free_port()} dbname=postgres user=postgres")
+    up = pipeline.start("--log-format", "json")
+    assert up.process.wait(_DEADLINE_S) == 7, up.output()
+    lines = [json.loads(line) for line in up.output().splitlines()]
+    assert any(line.get("program") == "capture" and "cannot be reached" in line["message"] for line in lines)
+    assert lines[-2]["message"] == "everything has stopped; nothing was confirmed"
+    assert lines[-1]["message"].startswith("capture exited with 7: ")
+    assert lines[-1]["exit_code"] == 7
+    up.wait_until_gone()
+
+
+def test_storage_that_is_away_ends_the_start_with_that(pipeline: Pipeline) -> None:
+    """A job says so before it starts Spark; all others are stopped."""
+    (pipeline.folder / "data").write_text("a file where the folder should be")
+    up = pipeline.start()
+    assert up.process.wait(_DEADLINE_S) == 2, up.output()
+    assert re.search(r"flushtracker up: (track|write) exited with 2: .*/data", up.output().splitlines()[-1])
+    up.wait_until_gone()
+
+
+def test_port_that_is_taken_is_named_before_anything_starts(pipeline: Pipeline) -> None:
+    with socket.create_server(("127.0.0.1", pipeline.port + 2)):
+        done = pipeline.run("up")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        f"flushtracker up: the status of write is 127.0.0.1:{pipeline.port + 2}, where nothing can be served: "
+    )
+    assert pipeline.postgres.execute("SELECT 1 FROM pg_replication_slots") == []
