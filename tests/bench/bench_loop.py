@@ -149,9 +149,7 @@ def wait_for_start(demo: Demo, shape: str, timeout_s: float = _START_S) -> None:
     """Until all parts run, and the HTTP server knows ``shape``; the demo starts it once the tables are there."""
     deadline_s = time.monotonic() + timeout_s
     while not (
-        demo.check_startup(has_ack=True)
-        and Path(demo.log).is_dir()
-        and answers(f"{demo.shapes_url}?shape={shape}&offset=now")
+        demo.check_startup() and Path(demo.log).is_dir() and answers(f"{demo.shapes_url}?shape={shape}&offset=now")
     ):
         demo.raise_failure()
         if time.monotonic() > deadline_s:

@@ -56,12 +56,6 @@ UPDATE pgbench_branches SET bbalance = bbalance + 7 WHERE bid = {bid};
 INSERT INTO pgbench_history (id, tid, bid, aid, delta, mtime) VALUES ({id}, {tid}, {bid}, {aid}, 7, now());
 COMMIT
 """
-_TAIL: Final = """
-tail:
-  bootstrap_servers: "${FLUSHTRACKER_DEMO_KAFKA}"
-  shape_changes: flushtracker.shape_changes
-"""
-
 Times = dict[int, float]
 """When something happened to the transaction whose row of ``history`` has this id."""
 
@@ -131,9 +125,6 @@ def _running(folder: Path) -> Iterator[_Parts]:
     conf = folder / "conf"
     conf.mkdir()
     bench_loop.configure(conf, bench_loop.SHAPES, bench_loop.SQL)
-    serve = conf / "serve.yaml"
-    if "tail:" not in serve.read_text():
-        serve.write_text(serve.read_text() + _TAIL)
     with Demo(folder / "demo", say) as demo:
         demo.stop_workload()
         bench_loop.wait_for_start(demo, _SHAPE)
@@ -141,7 +132,7 @@ def _running(folder: Path) -> Iterator[_Parts]:
         with _plain_server(folder / "demo", port) as process:
             _wait_for(f"http://127.0.0.1:{port}/v1/shape?shape={_SHAPE}&offset=now")
             pids = {each.name: each._process.pid for each in demo._children} | {"plain": process._process.pid}
-            pids["tail"] = pids.pop("http")
+            pids["tail"] = pids.pop("serve")
             tail = int(demo.shapes_url.rpartition(":")[2].partition("/")[0])
             yield _Parts(demo, {"plain": port, "tail": tail}, pids)
 
@@ -149,9 +140,8 @@ def _running(folder: Path) -> Iterator[_Parts]:
 @contextmanager
 def _plain_server(folder: Path, port: int) -> Iterator[GuardedProcess]:
     """The demo's server once more, without a tail."""
-    config: dict[str, Any] = yaml.safe_load((folder / "serve.yaml").read_text())
-    del config["tail"]
-    config["http"]["listen"] = f"127.0.0.1:{port}"
+    config: dict[str, Any] = yaml.safe_load((folder / "flushtracker.yaml").read_text())
+    config |= {"status": False, "serve": {"listen": f"127.0.0.1:{port}", "poll": "200 ms"}}
     plain = folder / "plain.yaml"
     plain.write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "flushtracker", "serve", "--config", str(plain)]

@@ -148,7 +148,7 @@ def test_clients_follow_the_pipeline_while_servers_are_killed(postgres_folder: P
 
         def runs() -> bool:
             demo.raise_failure()
-            return demo.check_startup(has_ack=True) and any("http" in line for line in said)
+            return demo.check_startup()
 
         wait_until(runs, "the demo runs", _DEADLINE_S, pause_s=1)
         add = [sys.executable, "-m", "flushtracker", "add-shape", "-", "--config", str(demo.config_file)]
