@@ -25,7 +25,7 @@ from tests.support.running_command import RunningCommand
 from tests.support.seeds import seeds
 from tests.support.waiting import wait_until
 
-_DEADLINE_S: Final = 240
+_DEADLINE_S: Final = 400
 _KILLED: Final = ("capture", "track", "write", "serve")
 
 
@@ -144,6 +144,17 @@ def test_kills_of_its_programs_lose_nothing_and_ctrl_c_ends_all_in_order(pipelin
     said = re.findall(r"everything has stopped; slot (\w+) was confirmed up to (\S+)$", up.output(), re.MULTILINE)
     assert said[0][0] == "flushtracker"
     assert written <= parse_lsn(said[0][1]) <= pipeline.confirmed_lsn()
+
+
+def test_second_start_on_a_quiet_server_runs_as_well(pipeline: Pipeline) -> None:
+    """Nothing has changed since the first one: there may be no change to write. SIGTERM stops it as Ctrl-C does."""
+    for _ in range(2):
+        up = pipeline.start()
+        up.wait_for("every shape has its rows: ")
+        up.process.send_signal(signal.SIGTERM)
+        assert up.process.wait(_DEADLINE_S) == 0, up.output()[-3_000:]
+        assert "everything runs: " in up.output()
+        up.wait_until_gone()
 
 
 def test_program_that_cannot_start_ends_all_with_its_reason_and_its_exit_code(pipeline: Pipeline) -> None:

@@ -12,7 +12,7 @@ from flushtracker.status.capture_status import CaptureStatus
 from flushtracker.status.http.peers import read_program_status
 from flushtracker.status.program_status import ProgramStatus
 from flushtracker.status.query_status import QueryStatus
-from flushtracker.status.write_status import WriteStatus
+from flushtracker.status.write_status import SourceShapes, WriteStatus
 
 _STEP_S: Final = 2.0
 _FIRST_ACK: Final = "the first ack"
@@ -40,9 +40,9 @@ class Readiness:
     def has_rows(self) -> bool:
         """Whether every shape has the rows that its table had before; true if another machine writes them."""
         write = self._found.get("write")
-        shapes = [each.shapes for each in write.sources] if isinstance(write, WriteStatus) else []
-        done = bool(shapes) and all(each is not None and not each.without_snapshot_count for each in shapes)
-        return "write" not in self._urls or done
+        shapes = [each.shapes or SourceShapes() for each in write.sources] if isinstance(write, WriteStatus) else []
+        is_done = any(each.live for each in shapes) and not any(each.without_snapshot_count for each in shapes)
+        return "write" not in self._urls or is_done
 
     def look(self) -> None:
         """Ask every program."""
@@ -72,7 +72,10 @@ class Readiness:
         if program != "serve" or "write" not in self._urls:
             return "capture" not in self._urls or "capture" in self._found
         write = self._found.get("write")
-        return isinstance(write, WriteStatus) and any(source.shapes is not None for source in write.sources)
+        if not isinstance(write, WriteStatus):
+            return False
+        # A job that has nothing to read, because nothing has changed since its last start, does not look at its tables.
+        return write.is_ready or any(source.shapes is not None for source in write.sources)
 
     def _is_there(self, each: str) -> bool:
         if each != _FIRST_ACK:
