@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 class RunningCommand:
     """``flushtracker`` with these arguments; its output is in ``folder``, and what runs in ``place`` belongs to it."""
 
-    def __init__(self, folder: Path, place: Path, *arguments: str, deadline_s: float = 240) -> None:
+    def __init__(self, folder: Path, place: Path, *arguments: str, deadline_s: float = 400) -> None:
         self._mark = f"FLUSHTRACKER_TEST_MARK={uuid.uuid4()}"
         self._place = place
         self._deadline_s = deadline_s
