@@ -124,6 +124,7 @@ def test_what_init_advises_works_and_breaks_no_statement_of_the_application(
 
     exit_code, out, _ = initialized(capsys, shop, tmp_path / "third", "--tables", "all", "--yes")
     assert (exit_code, statements(out)) == (0, [])
+    assert out.endswith(f"next: flushtracker up --config {tmp_path}/third/flushtracker.yaml\n")
     folder = tmp_path / "third" / "shapes.d"
     assert {shape.table for shape in load_shapes(folder)} > {("Sales Dept", "Order Lines, old"), ("audit", "salaries")}
     checked = main(["check", "--shapes", str(folder), "--connection", url(shop), "--publication", "flushtracker"])

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _NOTHING_WRITTEN
     text = config_text(connection_uri(options), arguments.kafka, arguments.storage, folder / SHAPES)
     write_files(folder, text, chosen)
-    _print_next(folder, chosen, options)
+    _print_next(folder, chosen, options, has_lacks=any(each.is_needed for each in lacks))
     return 0
 
 
@@ -103,8 +103,9 @@ def _print_lacks(lacks: Sequence[ServerLack]) -> None:
         print("Better also:", *lack_lines(others), sep="\n")
 
 
-def _print_next(folder: Path, chosen: Sequence[Candidate], options: Mapping[str, str]) -> None:
+def _print_next(folder: Path, chosen: Sequence[Candidate], options: Mapping[str, str], *, has_lacks: bool) -> None:
     print(f"wrote {folder / CONFIG}, and {len(chosen)} shapes in {folder / SHAPES}")
     if variables := [variable for name, variable in SECRETS.items() if options.get(name)]:
         print(f"no secret is in it: set {' and '.join(variables)} where the programs run, or use a passfile")
-    print(f"next: flushtracker config --config {shell_word(str(folder / CONFIG))}")
+    first = "run the statements, then: " if has_lacks else ""
+    print(f"next: {first}flushtracker up --config {shell_word(str(folder / CONFIG))}")
