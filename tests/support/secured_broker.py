@@ -179,6 +179,16 @@ class SecuredBroker:
             future.result(_TIMEOUT_S)
         wait_until(lambda: bindings <= {*self._acls(name)}, f"the ACLs of {name}", _TIMEOUT_S)
 
+    def take(self, name: str, acl: Acl) -> None:
+        """Take an ACL from a user again, and wait until the broker knows that."""
+        binding = _binding(name, acl)
+        this = AclBindingFilter(
+            *(binding.restype, binding.name, binding.resource_pattern_type, binding.principal),
+            *(binding.host, binding.operation, binding.permission_type),
+        )
+        self._admin.delete_acls([this])[this].result(_TIMEOUT_S)
+        wait_until(lambda: binding not in self._acls(name), f"an ACL less of {name}", _TIMEOUT_S)
+
     def _acls(self, name: str) -> list[AclBinding]:
         any_of_user = AclBindingFilter(
             *(ResourceType.TOPIC, None, ResourcePatternType.ANY, f"User:{name}"),  # type: ignore[arg-type]  # its stubs are wrong

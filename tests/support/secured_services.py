@@ -95,7 +95,7 @@ def settings_of(secured_rig: CaptureRig, secured_broker: SecuredBroker, monkeypa
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a program that must end by itself, within seconds; returns its exit code and its last line."""
+    """Runs a program that must end by itself, within seconds; returns its exit code and its last line, if any."""
 
     def run_program(*arguments: str) -> tuple[int, str]:
         capsys.readouterr()
@@ -109,7 +109,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         assert time.monotonic() - begin < LIMIT_S
         output = capsys.readouterr().err
         assert "secret-" not in output
-        return code, output.splitlines()[-1]
+        return code, (output.splitlines() or [""])[-1]
 
     return run_program
 
