@@ -46,8 +46,9 @@ _SHOWN: Final = frozenset(
 """Options whose values are not secret once a client has accepted them."""
 
 _CHECK_CA: Final = "check that kafka.ssl.truststore.location has the authority that signed the broker's certificate"
+_READ: Final = "allow this user READ on that topic"
 _REMEDIES: Final = {
-    "TopicAuthorizationException": "allow this user READ on that topic",
+    "TopicAuthorizationException": _READ,
     "CertificateExpiredException": "the broker's certificate has expired: renew it",
     "CertificateNotYetValidException": "the broker's certificate is not valid yet: set the clocks",
     "SunCertPathBuilderException": _CHECK_CA,
@@ -153,10 +154,11 @@ def _refused_request(text: str, transport: KafkaTransport, request: str = "a req
     if found is None:
         return None
     reason = masked(found["reason"].strip().rstrip("."), transport)
-    return ConfigError(
-        f"Kafka at {transport.bootstrap_servers} refuses {request}: {found['name']}: {reason}; "
-        f"{_REMEDIES[found['name']]}"
-    )
+    remedy = _REMEDIES[found["name"]]
+    if remedy == _READ and "[" not in reason:
+        # Java's client names the topics in brackets, or not at all.
+        remedy = f"allow this user READ on each of the topics {', '.join(transport.streams.values())}"
+    return ConfigError(f"Kafka at {transport.bootstrap_servers} refuses {request}: {found['name']}: {reason}; {remedy}")
 
 
 def masked(text: str, transport: KafkaTransport) -> str:

@@ -164,6 +164,15 @@ def test_retriable_errors_of_kafka_are_told_from_permanent_ones(text: str, remed
         assert str(failure) == f"Kafka at host:1 refuses a request: {text}; {remedy}"
 
 
+def test_a_refusal_that_names_no_topic_says_which_the_job_reads() -> None:
+    """As of a job whose ACL is taken while it runs."""
+    refused = "org.apache.kafka.common.errors.TopicAuthorizationException: Topic authorization failed."
+    assert str(kafka_failure(refused, TRANSPORT)) == (
+        "Kafka at host:1 refuses a request: TopicAuthorizationException: Topic authorization failed; allow this user "
+        "READ on each of the topics fragments, flushes"
+    )
+
+
 @pytest.mark.parametrize("is_down", [True, False])
 def test_a_token_endpoint_that_is_down_is_retried_and_a_refusal_is_not(*, is_down: bool) -> None:
     """Java has the same exception for both; the secret of the client may be in the endpoint's answer."""
