@@ -157,6 +157,15 @@ def test_second_start_on_a_quiet_server_runs_as_well(pipeline: Pipeline) -> None
         up.wait_until_gone()
 
 
+def test_killed_up_leaves_no_program(pipeline: Pipeline) -> None:
+    """Their guards end them, with what they have started."""
+    up = pipeline.start()
+    up.wait_for("starting write")
+    up.process.kill()
+    up.process.wait(30)
+    up.wait_until_gone()
+
+
 def test_program_that_cannot_start_ends_all_with_its_reason_and_its_exit_code(pipeline: Pipeline) -> None:
     """Here the server does not answer. In JSON, each line has the program's name."""
     pipeline.write(postgres=f"host=127.0.0.1 port={free_port()} dbname=postgres user=postgres")
