@@ -25,7 +25,7 @@ class OnDemand:
     def of(cls, tables: frozenset[TableName], most_definitions: int) -> "OnDemand":
         """For at most so many definitions at once, each of which may wait for a read of its log."""
         # Definitions share what this one thread has read last.
-        logs = SingleFlight("on-demand-logs", 1, most_definitions, spare=1)
+        logs = SingleFlight("on-demand-logs", 1, most_definitions)
         return cls(tables, KeptSelections(most_definitions), logs, SingleFlight("on-demand-rows", 1, spare=1))
 
     @property
