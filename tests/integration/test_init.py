@@ -1,8 +1,8 @@
 """``flushtracker init`` on databases as applications have them: what it says is right, and what it advises works."""
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,9 +16,8 @@ from flushtracker.postgres.slot import check_server, create_slot
 from flushtracker.shapes.item_key import sql_table
 from flushtracker.shapes.shapes_file import load_shapes
 from flushtracker.trials.local.postgres import LocalPostgres, free_port
-from tests.support.new_server import new_server, server_folder
-from tests.support.server_versions import binaries_of, runs_here
-from tests.support.shop_database import APPLICATION, SCHEMA
+from tests.support.server_versions import runs_here
+from tests.support.shop_database import APPLICATION, printed_statements, run_all, shop_server
 
 _CATALOGS: Final = (
     *("pg_class", "pg_attribute", "pg_index", "pg_constraint", "pg_namespace", "pg_publication", "pg_publication_rel"),
@@ -37,26 +36,8 @@ _REFUSED: Final = {
 
 @pytest.fixture(params=[14, 18] if runs_here() else [None])
 def shop(request: pytest.FixtureRequest) -> Iterator[LocalPostgres]:
-    """A server as it is installed, without logical decoding or room for a slot, with the shop's database."""
-    binaries = None if request.param is None else binaries_of(request.param)
-    with server_folder() as folder, ExitStack() as stack:
-        server = new_server(folder / "server", binaries)
-        for name in ("wal_level", "max_replication_slots"):
-            del server.settings[name]
-        server.settings["autovacuum"] = "off"
-        stack.enter_context(server)
-        server.execute("ALTER SYSTEM SET max_replication_slots = 0")
-        server.restart()
-        run_all(server, SCHEMA)
-        run_all(server, APPLICATION)
+    with shop_server(request.param) as server:
         yield server
-
-
-def run_all(server: LocalPostgres, statements: Sequence[str]) -> None:
-    """Run statements in one session of a superuser; each must work."""
-    with closing(server.connect()) as connection:
-        for statement in statements:
-            rows(connection, statement)
 
 
 def catalogs(server: LocalPostgres) -> list[Any]:
@@ -74,11 +55,6 @@ def refusals(text: str) -> dict[str, str]:
     """The refused tables, with the reasons."""
     lines = text.partition("\nRefused:\n")[2].splitlines()
     return dict(re.findall(r"^  (\S+) \(.*?\): (.*)$", "\n".join(lines), re.MULTILINE))
-
-
-def statements(text: str) -> list[str]:
-    """Everything that is to be pasted into psql: the lines that begin deeper than those of the tables."""
-    return re.findall(r"^  +((?:ALTER|CREATE|GRANT|SELECT|DO) .*);$", text, re.MULTILINE)
 
 
 def initialized(
@@ -108,7 +84,7 @@ def test_what_init_advises_works_and_breaks_no_statement_of_the_application(
     assert len(first) == 9
     assert {shape.id: shape.columns for shape in first if shape.columns} == {"crm.orders": ("id", "label")}
 
-    run_all(shop, statements(out))
+    run_all(shop, printed_statements(out))
     shop.restart()
     run_all(shop, APPLICATION)
     exit_code, out, _ = initialized(capsys, shop, tmp_path / "second", "--tables", "all", "--yes")
@@ -116,14 +92,14 @@ def test_what_init_advises_works_and_breaks_no_statement_of_the_application(
     assert "wal_level" not in out
     assert "max_replication_slots" not in out
     # What was not ready at first is not in the publication that was created for the others.
-    later = statements(out)
+    later = printed_statements(out)
     assert len(later) == len(_REFUSED) - 1
     assert all(each.startswith('ALTER PUBLICATION "flushtracker" ADD TABLE ') for each in later)
     run_all(shop, later)
     run_all(shop, APPLICATION)
 
     exit_code, out, _ = initialized(capsys, shop, tmp_path / "third", "--tables", "all", "--yes")
-    assert (exit_code, statements(out)) == (0, [])
+    assert (exit_code, printed_statements(out)) == (0, [])
     assert out.endswith(f"next: flushtracker up --config {tmp_path}/third/flushtracker.yaml\n")
     folder = tmp_path / "third" / "shapes.d"
     assert {shape.table for shape in load_shapes(folder)} > {("Sales Dept", "Order Lines, old"), ("audit", "salaries")}
@@ -177,7 +153,7 @@ def test_names_that_need_quoting_are_written_so_that_they_are_read_back(
             capsys, postgres, tmp_path / folder, "--tables", "all", "--yes", role="postgres"
         )
         assert (exit_code, "has no key" in out) == (0, is_refused)
-        run_all(postgres, statements(out))
+        run_all(postgres, printed_statements(out))
     checked = main(["check", "--shapes", str(tmp_path / "shapes.d"), "--connection", url(postgres, "postgres")])
     assert (checked, f"{len(names)} shapes, no problem" in capsys.readouterr().out) == (0, True)
 
@@ -295,10 +271,10 @@ def test_a_role_that_may_little_is_told_what_it_needs(
     run_all(postgres, ["SET ROLE app", "CREATE TABLE app.a (id int PRIMARY KEY)"])
     exit_code, out, _ = initialized(capsys, postgres, tmp_path / "1", "--tables", "all", "--yes", role="app")
     needed = ['ALTER ROLE "app" REPLICATION', 'GRANT CREATE ON DATABASE "postgres" TO "app"']
-    assert (exit_code, statements(out)[:2]) == (0, needed)
-    run_all(postgres, statements(out))
+    assert (exit_code, printed_statements(out)[:2]) == (0, needed)
+    run_all(postgres, printed_statements(out))
     exit_code, out, _ = initialized(capsys, postgres, tmp_path / "2", "--tables", "all", "--yes", role="app")
-    assert (exit_code, statements(out)) == (0, [])
+    assert (exit_code, printed_statements(out)) == (0, [])
 
 
 def test_a_password_is_written_and_printed_nowhere(
@@ -396,7 +372,7 @@ def test_keys_are_added_where_that_certainly_works(
     assert exit_code == 1
     assert "no table can have a shape; run the statements above, and then init again" in out
     assert "-- shapes can be on its children, which are tables of their own" in out
-    run_all(postgres, statements(out))
+    run_all(postgres, printed_statements(out))
     run_all(postgres, application)
     exit_code, out, _ = initialized(capsys, postgres, tmp_path / "2", "--tables", "all", "--yes", role="postgres")
     refused = {f"public.{name}" for name in ("computed", "defaulted", "listed", "parent", "typed")}

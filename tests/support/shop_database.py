@@ -1,6 +1,14 @@
 """A database as applications have them: sixteen tables, most of which an expert would not have made so."""
 
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Final
+
+from flushtracker.postgres.connection import rows
+from flushtracker.trials.local.postgres import LocalPostgres
+from tests.support.new_server import new_server, server_folder
+from tests.support.server_versions import binaries_of
 
 _SCHEMA: Final = r"""
 CREATE ROLE app_owner LOGIN;
@@ -99,3 +107,34 @@ DELETE FROM products;
 """
 APPLICATION: Final = tuple(_APPLICATION.strip().rstrip(";").split(";\n"))
 """What the applications of the database run, and may run again."""
+
+
+@contextmanager
+def shop_server(version: int | None) -> Iterator[LocalPostgres]:
+    """A server as it is installed, without logical decoding or room for a slot, with this database.
+
+    ``version``: of PostgreSQL; that of the other tests by default.
+    """
+    with server_folder() as folder:
+        server = new_server(folder / "server", None if version is None else binaries_of(version))
+        for name in ("wal_level", "max_replication_slots"):
+            del server.settings[name]
+        server.settings["autovacuum"] = "off"
+        with server:
+            server.execute("ALTER SYSTEM SET max_replication_slots = 0")
+            server.restart()
+            run_all(server, SCHEMA)
+            run_all(server, APPLICATION)
+            yield server
+
+
+def run_all(server: LocalPostgres, statements: Sequence[str]) -> None:
+    """Run statements in one session of a superuser; each must work."""
+    with closing(server.connect()) as connection:
+        for statement in statements:
+            rows(connection, statement)
+
+
+def printed_statements(text: str) -> list[str]:
+    """What is to be pasted into psql, of what ``init`` prints: the lines that begin deeper than those of the tables."""
+    return re.findall(r"^  +((?:ALTER|CREATE|GRANT|SELECT|DO) .*);$", text, re.MULTILINE)

@@ -63,7 +63,7 @@ class Readiness:
                 self._waits_for.remove(each)
                 yield _ACKNOWLEDGED if each == _FIRST_ACK else f"{each} is ready"
         if len(self._waits_for) == before and self._looks % _LOOKS_BETWEEN_NEWS == 0:
-            yield f"waiting for {', '.join(map(self._with_reason, self._waits_for))}"
+            yield f"waiting for {', '.join(map(self._with_reason, self._waits_for)) or 'the rows of new shapes'}"
 
     def may_start(self, program: str) -> bool:
         """Whether what a program needs at its start is there: topics for the jobs, tables for the server."""

@@ -86,6 +86,14 @@ def test_what_is_waited_for_is_said_every_ten_looks_with_the_reason(monkeypatch:
         ready.look()
         said += ready.news()
     assert said == ["waiting for track, serve (the storage does not answer), write"] * 2
+    for name in ("track", "write"):
+        answers[name] = JobStatus(0, 0, is_ready=True)
+    answers["serve"] = ServeStatus(0, 0, not_ready_because=None)
+    said.clear()
+    for _ in range(10):
+        ready.look()
+        said += ready.news()
+    assert said == ["track is ready", "serve is ready", "write is ready", "waiting for the rows of new shapes"]
 
 
 @pytest.mark.parametrize(
