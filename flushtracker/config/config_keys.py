@@ -139,7 +139,7 @@ _ALL: Final = (
     _key("serve.reads", "integer", "2", "threads that read logs, and as many that make rows for new clients"),
     _key("serve.on_demand", "texts", "-none", "tables of which clients may define parts of shapes"),
     _key("serve.on_demand_definitions", "integer", "1000", "how many such definitions are served at once"),
-    _key("serve.subsets.rows", "integer", "10000", "how many rows a subset may have"),
+    _key("serve.subsets.rows", "integer", "100000", "how many rows a subset may have"),
     _key("serve.subsets.text_order", "text", "refused", "or `bytes`: subsets order texts so, whatever their collation"),
     _key("serve.tail", "boolean", "false", "changes before the log has them; needs `flushtracker[serve,writer]`"),
     _key("serve.tail_memory", "size", '"64 MB"', "changes of the tail that are kept in memory"),

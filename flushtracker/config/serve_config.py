@@ -23,7 +23,7 @@ _SHORTEST_SECRET: Final = 8
 _MOST_CONNECTIONS: Final = 1_000_000
 _MOST_READS: Final = 64
 _MOST_DEFINITIONS: Final = 10_000
-_MOST_SUBSET_ROWS: Final = 100_000
+_MOST_SUBSET_ROWS: Final = 1_000_000
 _BYTES: Final = "bytes"
 _TEXT_ORDERS: Final = ("refused", _BYTES)
 _LEAST_POLL_MS: Final = 50
@@ -78,7 +78,7 @@ class TailConfig:
 class SubsetRules:
     """``most_rows`` are for one answer. ``has_text_in_bytes``: texts are ordered by bytes, whatever their collation."""
 
-    most_rows: int = 10_000
+    most_rows: int = 100_000
     has_text_in_bytes: bool = False
 
 

@@ -47,7 +47,10 @@ def test_spark_has_the_query_of_random_shapes(spark: SparkSession, tmp_path: Pat
             break
     register(log, *entries(definitions))
     for definition in definitions:
-        assert _rows(spark, log, definition.id, middle) == told[definition.id], f"{definition} at {middle}"
+        # No log is read past its end, and a shape's last transaction may be before this one.
+        found = ShapeLogReader(log).finder.find_rows(definition.id, None, None, typed=False, even_if_ended=False)
+        at = min(middle, found.last_commit or middle)
+        assert _rows(spark, log, definition.id, at) == told[definition.id], f"{definition} at {middle}"
     assert folded(log, 0, (first + world.lsn) // 2)
     last = answers[-1][1]
     for definition in definitions:
