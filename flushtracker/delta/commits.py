@@ -37,8 +37,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from flushtracker.config.storage_path import local_folder
 from flushtracker.delta.data_file import now_ms
-from flushtracker.delta.new_commits import commit_notes
-from flushtracker.delta.storage import read_with_retry, refresh, storage_reason, write_with_retry
+from flushtracker.delta.storage import commit_notes, read_with_retry, refresh, storage_reason, write_with_retry
 from flushtracker.delta.table_features import NOTE, require_writable
 from flushtracker.disk_sync import sync, sync_files
 

@@ -12,8 +12,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
-from flushtracker.delta.new_commits import committer
-from flushtracker.delta.storage import storage_reason
+from flushtracker.delta.storage import committer, storage_reason
 from flushtracker.errors import SinkError
 
 FENCING_APP_ID: Final = "flushtracker: owner of this table"

@@ -5,12 +5,14 @@ Python from its own threads, and a program that exits at that moment aborts. On 
 read three rows and exited aborted; with the query engine none did.
 """
 
+import json
 import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
@@ -208,6 +210,42 @@ def literal(text: str) -> str:
     "'it''s'"
     """
     return "'" + text.replace("'", "''") + "'"
+
+
+def actions_of(files: DeltaStorageHandler, version: int) -> list[Mapping[str, Any]]:
+    """The actions of a version, as Delta's protocol has them, which deltalake does not expose.
+
+    Raises:
+        OSError: it cannot be read in time, perhaps because a checkpoint has replaced it.
+        ValueError: it is malformed.
+    """
+    text = bytes(files.open_input_file(f"_delta_log/{version:020}.json").read())
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def commit_notes(table: DeltaTable, after: int = -1) -> Iterator[Mapping[str, Any]]:
+    """The notes of each version after ``after`` up to the open one, the newest first, as far as the log has them.
+
+    deltalake's ``history()`` holds the GIL until the store answers. Raises ``OSError``.
+    """
+    files = brief_files(table.table_uri, table._storage_options)
+    for version in range(table.version(), after, -1):
+        try:
+            actions = read_with_retry(table.table_uri, partial(actions_of, files, version), BRIEF_RETRIES)
+        except FileNotFoundError:
+            return
+        except ValueError as error:
+            raise OSError(f"version {version} of {table.table_uri} is malformed") from error
+        yield next((action["commitInfo"] for action in actions if "commitInfo" in action), {}) | {"version": version}
+
+
+def committer(table: DeltaTable, app_id: str) -> str:
+    """The process that made the last claim, in parentheses; empty if its name has expired from the log, or the store
+    does not answer.
+    """
+    with suppress(OSError):
+        return next((f" ({notes[app_id]})" for notes in commit_notes(table) if app_id in notes), "")
+    return ""
 
 
 def storage_reason(error: Exception) -> str:

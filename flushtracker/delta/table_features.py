@@ -9,7 +9,7 @@ from typing import Final
 
 from deltalake import DeltaTable
 
-from flushtracker.delta.new_commits import commit_notes
+from flushtracker.delta.storage import commit_notes
 from flushtracker.errors import SinkError
 
 NOTE: Final = "flushtracker: "

@@ -31,6 +31,7 @@ from flushtracker.shape_log.table.cut_finder import seen_cut
 from flushtracker.shape_log.table.files import LogFile, log_files, require_answer
 from flushtracker.shape_log.table.followed_log import FollowedLog
 from flushtracker.shape_log.table.found_shape import FoundShape
+from flushtracker.shape_log.table.log_past import has_changes, last_committed
 from flushtracker.shape_log.table.reader import ShapeLogReader
 from flushtracker.wal.log_offset import LogOffset
 
@@ -132,7 +133,7 @@ class OpenTables:
         begins = _known_from(found)
         if tx < begins:
             # Between the two are only transactions that the snapshot has: a client there has them, too.
-            if self._finder.has_changes(found, tx, begins):
+            if has_changes(self._finder.table, found, tx, begins):
                 return now, found, False
             tx = begins
             if tx >= now.tx:
@@ -150,7 +151,7 @@ class OpenTables:
         """An offset that the shape's log had at a time, or up to ``_SINCE_FOR`` before, and can be continued from."""
         at, tx = self._since.get(found.shape_id, (datetime.min.replace(tzinfo=timezone.utc), 0))
         if not timedelta(0) <= by - at < _SINCE_FOR:
-            tx = self._finder.last_committed(found, by) or 0
+            tx = last_committed(self._finder.uri, self._options, found, by) or 0
             self._since[found.shape_id] = by, tx
         return max(tx, found.begins_at)
 

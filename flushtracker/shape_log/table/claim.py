@@ -19,8 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from flushtracker.delta.app_versions import AppVersions
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import WrittenFile
-from flushtracker.delta.new_commits import committer
-from flushtracker.delta.storage import literal, query_rows, refresh
+from flushtracker.delta.storage import committer, literal, query_rows, refresh
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.table.log_table import unreadable, unwritable
 from flushtracker.wal.log_offset import LogOffset

@@ -34,14 +34,13 @@ from flushtracker.wal.log_offset import OP_INFINITY, LogOffset
 _TX, _OP = LogOffset.last_before_real_offsets()
 _SNAPSHOT_END: Final = f"tx_offset = {_TX:d} AND op_offset = {_OP:d} AND operation = {literal(SNAPSHOT)}"
 _IS_COMMIT: Final = f"operation = {literal(COMMIT)}"
-_LAST: Final = "MAX(tx_offset) AS last"
 
 
 class ShapeFinder:
     """An open shape log with its registry table, if there is one. For one thread at a time."""
 
     def __init__(self, log: str, shapes: str | None = None, storage_options: Mapping[str, str] | None = None) -> None:
-        self.uri, self._storage_options = log, storage_options
+        self.uri = log
         self.table: DeltaTable = open_shape_log(log, storage_options)
         """Open at the version of the last lookup."""
         commits = NewCommits(self.table.table_uri, storage_options)
@@ -303,29 +302,9 @@ class ShapeFinder:
         """Whether the log has the end of the shape's transaction ``tx``."""
         return self._last(f"{shape.condition} AND {_IS_COMMIT} AND tx_offset = {tx:d}") is not None
 
-    def has_changes(self, shape: FoundShape, after_tx: int, upto_tx: int) -> bool:
-        """Whether a transaction between the two is not in the shape's snapshot."""
-        condition = f"{shape.condition} AND {_IS_COMMIT} AND {shape.counted(after_tx)} AND tx_offset <= {upto_tx:d}"
-        return self._last(condition) is not None
-
-    def last_committed(self, shape: FoundShape, by: datetime) -> int | None:
-        """The shape's last transaction that the log had at a time, by the storage's clock; ``None`` if it had none.
-
-        Raises ``SinkError``.
-        """
-        table = open_shape_log(self.uri, self._storage_options)
-        try:
-            table.load_as_version(by)
-            condition = f"{shape.condition} AND {_IS_COMMIT} AND {shape.counted()}"
-            found = query_rows(table, f"SELECT {_LAST} FROM rows WHERE {condition}")  # noqa: S608  literals alone
-        except (DeltaError, OSError) as error:
-            raise unreadable(self.uri, error) from error
-        last: int | None = found["last"][0].as_py()
-        return last
-
     def _last(self, condition: str) -> int | None:
         """The greatest ``tx_offset`` of the rows; ``None`` if there are none."""
-        found: int | None = self._query(_LAST, condition)["last"][0].as_py()
+        found: int | None = self._query("MAX(tx_offset) AS last", condition)["last"][0].as_py()
         return found
 
     def _query(self, selected: str, condition: str) -> pa.Table:

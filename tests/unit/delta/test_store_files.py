@@ -17,8 +17,7 @@ from pyarrow.fs import FileSelector
 from flushtracker.delta import new_file
 from flushtracker.delta.commits import Commits
 from flushtracker.delta.data_file import read_blocks, write_blocks, write_file
-from flushtracker.delta.new_commits import commit_notes, committer
-from flushtracker.delta.storage import StoreFiles
+from flushtracker.delta.storage import StoreFiles, commit_notes, committer
 from flushtracker.errors import SinkError
 from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.log_table import create_shape_log

@@ -35,7 +35,7 @@ _MUTANTS: Final[dict[str, tuple[Callable[..., Any], str, str, Callable[[str], Co
         _AS_OF_THE_OFFSET,
     ),
     "the rows of a snapshot are taken for older ones": (
-        *(OpenTables.rows_at, "if self._finder.has_changes(found, tx, begins):", "if False:"),
+        *(OpenTables.rows_at, "if has_changes(self._finder.table, found, tx, begins):", "if False:"),
         test_subsets.test_rows_of_a_snapshot_that_is_ahead_of_the_log_are_not_taken_for_older_ones,
     ),
     "a client is moved to the newest rows": (
