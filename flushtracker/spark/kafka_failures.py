@@ -155,9 +155,10 @@ def _refused_request(text: str, transport: KafkaTransport, request: str = "a req
         return None
     reason = masked(found["reason"].strip().rstrip("."), transport)
     remedy = _REMEDIES[found["name"]]
-    if remedy == _READ and "[" not in reason:
-        # Java's client names the topics in brackets, or not at all.
-        remedy = f"allow this user READ on each of the topics {', '.join(transport.streams.values())}"
+    topics = transport.streams.values()
+    if remedy == _READ and not any(topic in f"{request} {reason}" for topic in topics):
+        # Java's client does not always name them.
+        remedy = f"allow this user READ on each of the topics {', '.join(topics)}"
     return ConfigError(f"Kafka at {transport.bootstrap_servers} refuses {request}: {found['name']}: {reason}; {remedy}")
 
 
