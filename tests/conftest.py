@@ -59,13 +59,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Longest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """A program that a test runs in this process leaves its handlers, which would ignore what another test sends."""
+    """A program that a test runs in this process leaves its handlers, which would ignore what another test sends.
+
+    It leaves a thread, too, which ends the process a minute after such a signal.
+    """
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         return (yield)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(-1)
 
 
 @pytest.hookimpl(tryfirst=True)
