@@ -22,7 +22,7 @@ from flushtracker.wal.lsn import parse_lsn
 from tests.support.brokers import Broker
 from tests.support.processes import run_to_end
 from tests.support.running_command import RunningCommand
-from tests.support.seeds import seeds
+from tests.support.seeds import every, seeds
 from tests.support.waiting import wait_until
 
 _DEADLINE_S: Final = 400
@@ -146,6 +146,7 @@ def test_kills_of_its_programs_lose_nothing_and_ctrl_c_ends_all_in_order(pipelin
     assert written <= parse_lsn(said[0][1]) <= pipeline.confirmed_lsn()
 
 
+@every(2, 0)
 def test_second_start_on_a_quiet_server_runs_as_well(pipeline: Pipeline) -> None:
     """Nothing has changed since the first one: there may be no change to write. SIGTERM stops it as Ctrl-C does."""
     for _ in range(2):
