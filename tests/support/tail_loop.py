@@ -39,6 +39,8 @@ class TailLoop:
 
     async def begin(self) -> None:
         """Both clients have the first rows and a transaction, which the tails have as well."""
+        polls = [server.served.parts.poller for server in self.fleet.servers]
+        await self.fleet.until(lambda: all("users" in each.view.shape_ids for each in polls), "all servers have users")
         for client, server in ((self.wanderer, self.fleet.plain), (self.plain, self.fleet.plain)):
             await client.sync(server)
         for server in self.fleet.tails:
