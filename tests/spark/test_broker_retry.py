@@ -23,6 +23,7 @@ from flushtracker.tracking.job.query import track_flushes
 from tests.support.job_folder import JobFolder
 
 TRANSPORT = KafkaTransport("host:1", {"fragments": "fragments", "flushes": "flushes"})
+_READ_THAT = "allow this user READ on that topic"
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +148,7 @@ def test_topic_that_is_deleted_while_the_job_runs_is_named_and_not_waited_for(na
         ("LeaderNotAvailableException: There is no leader", None),
         ("TimeoutException: Timed out waiting for a node assignment", None),
         ("BrokerNotAvailableException: The broker is not available.", None),
-        ("TopicAuthorizationException: Not authorized to access topics: [t]", "allow this user READ on that topic"),
+        ("TopicAuthorizationException: Not authorized to access topics: [flushes]", _READ_THAT),
         ("SaslAuthenticationException: Failed", "correct user and password in kafka.sasl.jaas.config"),
         ("UnsupportedVersionException: The broker does not", "correct source.options, or what its user may do"),
     ],
