@@ -32,6 +32,7 @@ ENV FLUSHTRACKER_JARS=$SPARK_HOME/jars
 
 COPY README.md LICENSE ./
 COPY conf conf
+COPY jobs jobs
 COPY docs/runbook.md docs/
 COPY flushtracker flushtracker
 RUN pip install --no-cache-dir --root-user-action ignore --no-deps --force-reinstall -c constraints.txt .

@@ -29,7 +29,7 @@ FROM      ?=
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check ci prepared oldestspark format jars brokerjars serverjars s3jars s3server classes dist pins sums release warmup clean distclean python java verifytools
+.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check ci prepared oldestspark format jars brokerjars serverjars s3jars s3server classes pins sums release warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -161,9 +161,6 @@ classes: java $(READY) jars brokerjars ## archive Spark's and the broker's class
 # Without the archive everything works, too.
 warmup: java $(READY) jars brokerjars
 	-@$(BIN)/python -m flushtracker.trials.warmup.program
-
-dist: java $(READY) jars ## build what spark-submit needs on a cluster: dist/flushtracker.zip and dist/jars
-	$(BIN)/python -m flushtracker.spark.dist dist
 
 pins: $(READY) ## pin in constraints.txt all that pyproject.toml needs, for every Python; a version stays where it can
 	$(BIN)/python -m tests.pins

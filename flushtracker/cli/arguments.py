@@ -184,6 +184,11 @@ def add_replay(parser: Parser) -> None:
     _add_verbose(parser)
 
 
+def add_dist(parser: Parser) -> None:
+    parser.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
+    _add_verbose(parser)
+
+
 def add_report(parser: Parser) -> None:
     add = parser.add_argument
     _add_config_file(parser, "the configuration of all programs, or of `flushtracker track`")

@@ -15,6 +15,7 @@ from flushtracker.cli.arguments import (
     add_conformance,
     add_conformance_loop,
     add_demo,
+    add_dist,
     add_init,
     add_read,
     add_remove_shape,
@@ -362,6 +363,26 @@ the job does not answer, or has not seen the source; of several the first of 1,
 7, 8, 5
 """,
         add_status,
+    ),
+    Command(
+        "dist",
+        "flushtracker.spark.dist",
+        "spark",
+        """\
+Write what spark-submit needs on a cluster to a new folder: the package as a
+zip, Spark's extra jars, and the scripts of the jobs.
+
+Fetches the jars for the installed pyspark if they are missing. The folder gets
+flushtracker.zip for --py-files, jars for --jars, jobs/track_flushes.py,
+jobs/write_shapes.py and jobs/snapshot_shapes.py, and a log4j2.properties for
+executors.
+
+    flushtracker dist dist
+""",
+        """0 written; 1 unexpected error; 2 the arguments, a folder that is
+not empty or cannot be written, or jars that cannot be fetched
+""",
+        add_dist,
     ),
     Command(
         "shapes",

@@ -56,7 +56,7 @@ def require_client_mode(deploy_mode: str | None) -> None:
 
 def require_delta(minor: str, jar: str | None) -> None:
     """Check the jar that has Delta. A jar with another name is a vendor's own, and may be compatible."""
-    remedy = f"pass the jars that `make dist SPARK={minor}` writes with --jars"
+    remedy = f"pass the jars that `flushtracker dist` writes with pyspark {minor}, with --jars"
     if jar is None:
         raise ConfigError(f"Spark {minor} has started without Delta: {remedy}")
     found = _DELTA_JAR.search(jar)

@@ -1,25 +1,39 @@
 """The job on a cluster whose processes share only the paths in the configuration."""
 
+import os
 import re
+import shlex
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from flushtracker.cli import main
+from tests.support.brokers import Broker
 from tests.support.job_folder import JobFolder
-from tests.support.recorded_workload import SOURCE, write_recorded_workload
+from tests.support.recorded_workload import RECORDING_OPTIONS, SOURCE, write_recorded_workload
 from tests.support.seeds import every
-from tests.support.spark_cluster import DEADLINE_S
+from tests.support.spark_cluster import DEADLINE_S, SPARK_HOME
 from tests.support.standalone_cluster import StandaloneCluster
 from tests.support.waiting import wait_until
+from tests.support.wheel_environment import WheelEnvironment
 
 _ROOT: Final = Path(__file__).parents[2]
 _TIMEOUT_S: Final = 240
-_DOCUMENTED_LINE: Final = r"""spark-submit --master spark://HOST:7077 \
+_DOCUMENTED_LINES: Final = r"""flushtracker dist dist
+spark-submit --master spark://HOST:7077 \
   --jars "$(echo dist/jars/*.jar | tr ' ' ,)" --py-files dist/flushtracker.zip \
-  jobs/track_flushes.py --config conf/track_flushes.yaml
+  dist/jobs/track_flushes.py --config flushtracker.yaml
+"""
+_FLUSHTRACKER_YAML: Final = """\
+postgres: unused
+kafka: {{bootstrap_servers: "{bootstrap_servers}", topic_prefix: {prefix}, replication_factor: 1}}
+storage: {folder}/data
+shapes: {shapes}
+track: {{trigger: available_now, shape_groups: 4, shuffle_partitions: 2}}
+write: {{trigger: available_now, snapshot: manual, shape_groups: 4, shuffle_partitions: 2}}
+status: false
 """
 
 
@@ -34,45 +48,40 @@ def _ack_lsns(job: JobFolder) -> list[int]:
 
 
 @every(4, 3)
-def test_the_documented_spark_submit_gives_the_cores_acks(cluster: StandaloneCluster, tmp_path: Path) -> None:
-    """In a folder like the checkout, with the example configuration and its relative paths, but another trigger."""
-    assert _DOCUMENTED_LINE in (_ROOT / "docs" / "deploying.md").read_text()
-    for name, target in (("dist", cluster.dist), ("jobs", _ROOT / "jobs")):
-        (tmp_path / name).symlink_to(target)
-    (tmp_path / "conf").mkdir()
-    example = (_ROOT / "conf" / "track_flushes.yaml").read_text()
-    (tmp_path / "conf" / "track_flushes.yaml").write_text(
-        example.replace('trigger: "1 second"', "trigger: available_now")
+def test_the_documented_lines_write_and_acknowledge_the_recording(
+    cluster: StandaloneCluster, broker: Broker, tmp_path: Path
+) -> None:
+    """In an empty folder, with the package as a wheel and one configuration for both jobs."""
+    assert _DOCUMENTED_LINES in (_ROOT / "docs" / "deploying.md").read_text()
+    dist, submit = _DOCUMENTED_LINES.replace("spark://HOST:7077", cluster.master_url).split("\n", 1)
+    installed = WheelEnvironment(tmp_path / "venv")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "flushtracker.yaml").write_text(
+        _FLUSHTRACKER_YAML.format(
+            bootstrap_servers=broker.bootstrap_servers,
+            prefix=f"cluster-{uuid.uuid4().hex[:8]}",
+            folder=folder,
+            shapes=_ROOT / "conf" / "shapes.yaml",
+        )
     )
-    job = JobFolder(tmp_path / "data")
-    expected = write_recorded_workload(job, ticks_per_batch=100)
-    line = _DOCUMENTED_LINE.replace("spark://HOST:7077", cluster.master_url)
-    driver = cluster.start_driver("sh", "-c", line, cwd=tmp_path)
-    assert driver.wait(_TIMEOUT_S) == 0, cluster.log_of(driver)
-    assert _ack_lsns(job) == expected
-
-
-@every(4, 1)
-def test_the_documented_spark_submit_writes_shapes(cluster: StandaloneCluster, tmp_path: Path) -> None:
-    """The writers' job with the configuration of `make run`, but to its end at once; executors append to the log."""
-    for name, target in (("dist", cluster.dist), ("jobs", _ROOT / "jobs")):
-        (tmp_path / name).symlink_to(target)
-    recording = ("--recording", str(_ROOT / "tests" / "recording"), "--shapes", str(_ROOT / "conf" / "shapes.yaml"))
-    assert main(["replay", *recording, "--out", str(tmp_path / "data")]) == 0
-    (tmp_path / "conf").mkdir()
-    example = (_ROOT / "conf" / "write_replay.yaml").read_text()
-    for own, other in (
-        ("max_files_per_trigger: 1 ", "max_files_per_trigger: 10 "),
-        ("flush: hold ", "flush: batch "),
-        ('trigger: "2 seconds"', "trigger: available_now"),
+    environ = {
+        "PATH": f"{installed.bin}:{SPARK_HOME / 'bin'}:{os.environ['PATH']}",
+        "PYSPARK_DRIVER_PYTHON": str(installed.python),
+        "FLUSHTRACKER_JARS": os.environ.get("FLUSHTRACKER_JARS") or str(_ROOT / ".jars"),
+    }
+    recording = shlex.join(RECORDING_OPTIONS)
+    for line in (
+        dist,
+        "flushtracker topics --create",
+        f"flushtracker replay {recording} --kafka flushtracker.yaml",
+        submit.replace("track_flushes", "write_shapes"),
+        submit,
+        f"flushtracker verify --log data/log {recording}",
+        "flushtracker report",
     ):
-        assert own in example
-        example = example.replace(own, other)
-    (tmp_path / "conf" / "write_shapes.yaml").write_text(example)
-    line = _DOCUMENTED_LINE.replace("spark://HOST:7077", cluster.master_url).replace("track_flushes", "write_shapes")
-    driver = cluster.start_driver("sh", "-c", line, cwd=tmp_path)
-    assert driver.wait(_TIMEOUT_S) == 0, cluster.log_of(driver)
-    assert main(["verify", "--log", str(tmp_path / "data" / "log"), *recording]) == 0
+        driver = cluster.start_driver("sh", "-c", line, cwd=folder, **environ)
+        assert driver.wait(DEADLINE_S) == 0, cluster.log_of(driver)
 
 
 @every(4, 3)

@@ -1,4 +1,4 @@
-"""The log4j2 configuration that ``make dist`` has for executors, read by the log4j of Spark."""
+"""The log4j2 configuration that ``flushtracker dist`` writes for executors, read by the log4j of Spark."""
 
 import os
 import subprocess

@@ -44,8 +44,8 @@ _Cluster = TypeVar("_Cluster", bound="SparkCluster")
 class SparkCluster:
     """A context manager that starts the cluster, and leaves none of its processes running.
 
-    ``folder`` gets its logs and files and, in ``dist``, the output of ``make dist``. ``java_options`` apply to every
-    JVM; pass ``""`` for a long run.
+    ``folder`` gets its logs and files and, in ``dist``, what ``flushtracker dist`` writes. ``java_options`` apply to
+    every JVM; pass ``""`` for a long run.
     """
 
     def __init__(self, folder: Path, *, java_options: str = FAST_START) -> None:

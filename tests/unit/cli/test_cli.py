@@ -30,6 +30,7 @@ COMMANDS: Final = (
     "replay",
     "report",
     "status",
+    "dist",
     "shapes",
     "read",
     "serve",
@@ -55,6 +56,7 @@ EXTRAS: Final = {
     "flushtracker.operate.shapes.check_program": _CAPTURE - _KAFKA,
     "flushtracker.trials.recordings.replay_program": _KAFKA,
     "flushtracker.operate.status.program": _CAPTURE,
+    "flushtracker.spark.dist": set(),
     "flushtracker.operate.read": {"deltalake", "pyarrow"},
     "flushtracker.operate.list_program": {"deltalake", "pyarrow"},
     "flushtracker.operate.up.program": {"uvicorn"},
@@ -169,7 +171,7 @@ def test_abandon_without_recover_is_a_wrong_command_line(capsys: pytest.CaptureF
 def test_module_and_jobs_run_the_command() -> None:
     """``python -m flushtracker`` and each file in ``jobs/`` are the same command."""
     assert run_python("-m", "flushtracker", "track", "--help").stdout.startswith("usage: flushtracker track ")
-    jobs = {"track_flushes": "track", "capture_wal": "capture", "write_shapes": "write", "snapshot_shapes": "snapshot"}
+    jobs = {"track_flushes": "track", "write_shapes": "write", "snapshot_shapes": "snapshot"}
     for job, command in jobs.items():
         done = run_python(f"jobs/{job}.py", "--help")
         assert (done.returncode, done.stdout.split()[:3]) == (0, ["usage:", "flushtracker", command]), done.stderr

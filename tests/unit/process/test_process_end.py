@@ -62,7 +62,7 @@ def test_output_that_cannot_be_written_is_an_exit_code() -> None:
         assert ended(program, stdout=full).returncode == 120
 
 
-@pytest.mark.parametrize("entry", ["__main__", "capture_wal", "snapshot_shapes", "track_flushes", "write_shapes"])
+@pytest.mark.parametrize("entry", ["__main__", "snapshot_shapes", "track_flushes", "write_shapes"])
 def test_every_process_of_ours_ends_so(entry: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     codes = list[int]()
     monkeypatch.setattr("flushtracker.cli.end_process", codes.append)

@@ -1,4 +1,4 @@
-"""What `make dist` builds: the same bytes from the same sources, and everything an executor needs."""
+"""What `flushtracker dist` writes: the same bytes from the same sources, and everything an executor needs."""
 
 import os
 import subprocess
@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from flushtracker.cli import main
 from flushtracker.errors import ConfigError
 from flushtracker.jvm.jars import SPARK_JARS
-from flushtracker.spark.dist import main, write_dist, write_zip
+from flushtracker.spark.dist import write_zip
 
 
 @pytest.fixture
@@ -52,28 +53,57 @@ def test_core_imports_from_the_zip_in_a_python_without_packages(archive: Path) -
     assert done.stdout == f"{archive}/flushtracker/tracking/source_tracker.py\n"
 
 
-def test_jars_of_an_earlier_build_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise two versions of one jar would go to the executors."""
-    (tmp_path / "jars").mkdir()
+@pytest.fixture
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a jar of each name."""
+    folder = tmp_path / "jars"
+    folder.mkdir()
     for name in SPARK_JARS.names():
-        with zipfile.ZipFile(tmp_path / "jars" / name, "w") as jar:
+        with zipfile.ZipFile(folder / name, "w") as jar:
             jar.writestr("x", "x")
-    monkeypatch.setenv("FLUSHTRACKER_JARS", str(tmp_path / "jars"))
-    (tmp_path / "dist/jars").mkdir(parents=True)
-    (tmp_path / "dist/jars/delta-spark_4.2_2.13-0.0.1.jar").touch()
-    write_dist(tmp_path / "dist")
-    assert sorted(path.name for path in (tmp_path / "dist/jars").iterdir()) == sorted(SPARK_JARS.names())
-    assert (tmp_path / "dist/flushtracker.zip").exists()
-    assert "RollingFile" in (tmp_path / "dist/log4j2.properties").read_text()
+    monkeypatch.setenv("FLUSHTRACKER_JARS", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_command_writes_all_that_spark_submit_takes(jars: Path, tmp_path: Path, is_there: bool) -> None:  # noqa: FBT001
+    """Into a folder that is new or empty."""
+    dist = tmp_path / "dist"
+    if is_there:
+        dist.mkdir()
+    assert main(["dist", str(dist)]) == 0
+    assert {path.relative_to(dist).as_posix() for path in dist.rglob("*") if path.is_file()} == {
+        *("flushtracker.zip", "log4j2.properties"),
+        *(f"jars/{path.name}" for path in jars.iterdir()),
+        *(f"jobs/{name}.py" for name in ("track_flushes", "write_shapes", "snapshot_shapes")),
+    }
+    assert "RollingFile" in (dist / "log4j2.properties").read_text()
+
+
+@pytest.mark.usefixtures("jars")
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [("full", "full is not empty: name a new folder"), ("full/x/y", "full/x/y cannot be written: Not a directory")],
+)
+def test_folder_that_cannot_be_used_is_refused_and_left_alone(
+    folder: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside other jars, two versions of one could go to the executors."""
+    monkeypatch.chdir(tmp_path)
+    Path("full").mkdir()
+    Path("full/x").write_text("kept")
+    assert main(["dist", folder]) == ConfigError.exit_code
+    assert problem in capsys.readouterr().err
+    assert [(path.name, path.read_text()) for path in Path("full").iterdir()] == [("x", "kept")]
 
 
 def test_program_reports_in_one_line_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`make dist` stops there."""
+    """It writes nothing then."""
     monkeypatch.setenv("FLUSHTRACKER_JARS", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["dist", str(tmp_path / "dist")])
-    assert main() == ConfigError.exit_code
+    assert main(["dist", str(tmp_path / "dist")]) == ConfigError.exit_code
     error = capsys.readouterr().err
-    assert error.startswith(f"flushtracker: FLUSHTRACKER_JARS is {tmp_path}: ")
+    assert f"FLUSHTRACKER_JARS is {tmp_path}: " in error
     assert error.count("\n") == 1
+    assert not (tmp_path / "dist").exists()

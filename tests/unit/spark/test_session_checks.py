@@ -65,7 +65,7 @@ def test_a_clusters_spark_of_another_version_is_refused(version: str) -> None:
 
 def test_delta_of_another_spark_is_refused() -> None:
     """It would fail later, in the middle of a batch, with a method that is not found."""
-    remedy = "pass the jars that `make dist SPARK=4.2` writes with --jars"
+    remedy = "pass the jars that `flushtracker dist` writes with pyspark 4.2, with --jars"
     with pytest.raises(ConfigError) as caught:
         require_delta("4.2", "file:/opt/jars/delta-spark_4.0_2.13-4.4.0.jar")
     assert str(caught.value) == (f"delta-spark_4.0_2.13-4.4.0.jar is for Spark 4.0, and this is Spark 4.2: {remedy}")
