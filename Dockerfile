@@ -39,7 +39,6 @@ RUN pip install --no-cache-dir --root-user-action ignore --no-deps --force-reins
 
 WORKDIR /opt/flushtracker
 COPY docker/entrypoint.sh ./
-COPY conf conf
 COPY jobs jobs
 
 # The user is a number, because only then can Kubernetes verify that it is not root; 185 is the user of Spark's images.
@@ -50,4 +49,4 @@ ENV PYSPARK_PYTHON=/usr/local/bin/python3 \
     SPARK_WORKER_DIR=/home/spark/work
 
 ENTRYPOINT ["tini", "--", "/opt/flushtracker/entrypoint.sh"]
-CMD ["jobs/track_flushes.py", "--config", "conf/cluster.yaml"]
+CMD ["jobs/track_flushes.py"]

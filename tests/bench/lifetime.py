@@ -3,7 +3,7 @@
 The program is started as a user does, ``flushtracker track``, on Kafka. Start: from the process's start until the ack
 table has an ack, with one transaction of one shape to read. Restart: the same on a checkpoint with 100,000 shapes
 pending, until the ack of what was published while it was down. Idle: the CPU time of the program and all its processes
-in a minute without events, after ten seconds; the trigger is that of conf/cluster.yaml.
+in a minute without events, after ten seconds; the trigger is that of deploy/compose/flushtracker.yaml.
 """
 
 import os
@@ -72,7 +72,7 @@ def running(job: KafkaJob) -> Iterator[int]:
 
 
 def _trigger_ms() -> int:
-    found = re.search(r'^trigger: "(\d+) ms"', Path("conf/cluster.yaml").read_text(), re.MULTILINE)
+    found = re.search(r'^  trigger: "(\d+) ms"', Path("deploy/compose/flushtracker.yaml").read_text(), re.MULTILINE)
     assert found
     return int(found[1])
 

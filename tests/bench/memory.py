@@ -1,6 +1,6 @@
 """The memory of the program over half an hour of steady load, with 100,000 and 1,000,000 shapes pending.
 
-``flushtracker track`` on Kafka, as a user starts it, with the trigger of conf/cluster.yaml. Events of
+``flushtracker track`` on Kafka, as a user starts it, with the trigger of deploy/compose/flushtracker.yaml. Events of
 :class:`tests.bench.load.Load`, 1,000 a second; each transaction's flushes follow so many transactions later that the
 shapes between are always pending, and the ack moves all the time. The memory is the resident set of the driver (Python
 and JVM) and of Spark's Python workers, every ten seconds.

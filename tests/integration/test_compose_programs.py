@@ -1,10 +1,11 @@
-"""What docker-compose.yml starts, with its own configurations and tables, on this machine instead of in containers.
+"""What docker-compose.yml starts, with its own configuration and tables, on this machine instead of in containers.
 
 Server and broker are the tests' own; what is changed are addresses, and the folder of the volume.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import urllib.error
@@ -17,11 +18,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from flushtracker import read_shape
+from flushtracker.config.config_keys import PROGRAMS
 from flushtracker.errors import FlushtrackerError
 from flushtracker.process.guarded_process import GuardedProcess
 from flushtracker.tracking.acks.ack_reader import AckReader
 from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import LocalPostgres, free_port
+from flushtracker.trials.local.postgres import LocalPostgres, free_port, free_ports
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.capture_rig import ROOT
 from tests.support.processes import run_to_end
@@ -29,12 +31,14 @@ from tests.support.status_program import get_json
 from tests.support.waiting import wait_until
 
 _DEADLINE_S: Final = 300.0
-_PROGRAMS: Final = {  # service → command, configuration
-    "capture_wal": (("capture", "--create"), "compose_capture.yaml"),
-    "track_flushes": (("track",), "cluster.yaml"),
-    "write_shapes": (("write",), "cluster_write.yaml"),
-    "serve_shapes": (("serve",), "compose_serve.yaml"),
+_CONFIG: Final = ROOT / "deploy" / "compose" / "flushtracker.yaml"
+_PROGRAMS: Final = {
+    "capture_wal": ("capture", "--create"),
+    "track_flushes": ("track",),
+    "write_shapes": ("write",),
+    "serve_shapes": ("serve",),
 }
+"""Service → command."""
 _AT_ONCE: Final = ("capture_wal", "track_flushes", "write_shapes")
 """The server of shapes starts once the writers are healthy."""
 
@@ -44,37 +48,34 @@ _SCHEMAS: Final = {
 
 
 class _Composed:
-    """The configurations in ``folder``, with the addresses of this machine, and the processes."""
+    """The configuration in ``folder``, with the addresses of this machine, and the processes."""
 
     def __init__(self, folder: Path, server: LocalPostgres, bootstrap_servers: str) -> None:
         self.folder = folder
-        self.ports = {service: free_port() for service in _PROGRAMS}
-        self.shapes_port = free_port()
+        port, self.shapes_port = free_ports(len(PROGRAMS)), free_port()
+        self.ports = {service: port + PROGRAMS.index(command[0]) for service, command in _PROGRAMS.items()}
+        address = f"host: {server.options['host']}, port: {server.options['port']}, user: {server.options['user']}"
+        text = _CONFIG.read_text()
+        for own, other in (
+            ("host: postgres, user: postgres", address),
+            ("file:///data ", f"file://{folder}/data "),
+            ("0.0.0.0:9464", f"127.0.0.1:{port}"),
+            ("0.0.0.0:9470", f"127.0.0.1:{self.shapes_port}"),
+        ):
+            assert own in text
+            text = text.replace(own, other)
+        text = re.sub(r"http://\w+:(\d+)", lambda found: f"http://127.0.0.1:{port + int(found[1]) - 9464}", text)
+        config = folder / "flushtracker.yaml"
+        config.write_text(text)
         self.environ = os.environ | {
+            "FLUSHTRACKER_CONFIG": str(config),
             "KAFKA_BOOTSTRAP": bootstrap_servers,
-            "PGHOST": server.options["host"],
-            "PGPORT": server.options["port"],
-            "PGUSER": server.options["user"],
             "PGPASSWORD": "unused",
         }
         self._processes: dict[str, GuardedProcess] = {}
 
-    def config(self, service: str) -> Path:
-        """The service's configuration, with this machine's addresses and the folder in place of the volume."""
-        name = _PROGRAMS[service][1]
-        text = (ROOT / "conf" / name).read_text()
-        for other, port in self.ports.items():
-            text = text.replace(f"http://{other}:9464", f"http://127.0.0.1:{port}")
-        text = text.replace("0.0.0.0:9464", f"127.0.0.1:{self.ports.get(service, 0)}")
-        text = text.replace("0.0.0.0:9470", f"127.0.0.1:{self.shapes_port}")
-        text = text.replace("file:///data/", f"file://{self.folder}/data/")
-        path = self.folder / name
-        path.write_text(text)
-        return path
-
     def start(self, service: str) -> None:
-        command, _ = _PROGRAMS[service]
-        whole = [sys.executable, "-m", "flushtracker", *command, "--config", str(self.config(service))]
+        whole = [sys.executable, "-m", "flushtracker", *_PROGRAMS[service]]
         log = self.folder / f"{service}.log"
         self._processes[service] = GuardedProcess(service, whole, log=log, env=self.environ)
 
@@ -106,15 +107,7 @@ class _Composed:
 
     def problems(self) -> dict[str, str]:
         """The kinds and texts of what ``flushtracker status`` finds wrong."""
-        command = [
-            sys.executable,
-            "-m",
-            "flushtracker",
-            "status",
-            "--config",
-            str(self.config("capture_wal")),
-            "--json",
-        ]
+        command = [sys.executable, "-m", "flushtracker", "status", "--json"]
         done = run_to_end(command, cwd=ROOT, env=self.environ, timeout=120)
         assert not done.stderr, done.stderr
         return {problem["kind"]: problem["text"] for problem in json.loads(done.stdout)["verdict"]["findings"]}
@@ -138,8 +131,8 @@ def composed(tmp_path: Path, postgres: LocalPostgres) -> Iterator[_Composed]:
 
 def test_everything_that_compose_starts_does_the_whole_job(composed: _Composed, postgres: LocalPostgres) -> None:
     """Tables with rows, topics, capture, both jobs and the snapshots; then a change, until it is acknowledged."""
-    postgres.execute(*(ROOT / "conf/compose_tables.sql").read_text().split(";\n")[:-1])
-    topics = [sys.executable, "-m", "flushtracker", "topics", "--config", "conf/compose_kafka.yaml", "--create"]
+    postgres.execute(*(ROOT / "deploy/compose/tables.sql").read_text().split(";\n")[:-1])
+    topics = [sys.executable, "-m", "flushtracker", "topics", "--create"]
     subprocess.run(topics, cwd=ROOT, env=composed.environ, check=True, timeout=120)
     for service in _AT_ONCE:
         composed.start(service)
@@ -152,7 +145,7 @@ def test_everything_that_compose_starts_does_the_whole_job(composed: _Composed, 
     ((written,),) = postgres.execute("SELECT pg_current_wal_lsn() - '0/0'")
     wait_until(lambda: composed.rows_of("orders") == 1_001, "the change of orders", _DEADLINE_S)
     acks = AckReader(f"file://{composed.folder}/data/acks")
-    ((source,),) = postgres.execute("SELECT system_identifier::text || '/1/shapes' FROM pg_control_system()")
+    ((source,),) = postgres.execute("SELECT system_identifier::text || '/1/flushtracker' FROM pg_control_system()")
     wait_until(lambda: (acks.last_ack(source) or 0) >= int(written) - 1_000, "the ack", _DEADLINE_S)
 
     url = f"http://127.0.0.1:{composed.ports['write_shapes']}"
@@ -172,7 +165,7 @@ def test_everything_that_compose_starts_does_the_whole_job(composed: _Composed, 
     with urlopen(f"{url}/metrics", timeout=30) as response:  # noqa: S310  of this machine
         lines = response.read().decode().splitlines()
     series = [line for line in lines if line and not line.startswith("#")]
-    assert [line for line in series if f'source="{source}"' not in line or 'slot="shapes"' not in line] == []
+    assert [line for line in series if f'source="{source}"' not in line or 'slot="flushtracker"' not in line] == []
     composed.start("serve_shapes")
     wait_until(lambda: composed.is_ready("serve_shapes"), "the server of shapes is ready", _DEADLINE_S)
     wait_until(lambda: composed.problems() == {}, "no problem", _DEADLINE_S)

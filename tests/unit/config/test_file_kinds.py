@@ -12,9 +12,6 @@ from flushtracker.errors import ConfigError
 CONF: Final = Path(__file__).parents[3] / "conf"
 KIND_OF: Final = {
     "capture.yaml": CAPTURE,
-    "cluster.yaml": TRACK,
-    "cluster_write.yaml": WRITE,
-    "compose_kafka.yaml": KAFKA,
     "kafka.yaml": KAFKA,
     "replay.yaml": TRACK,
     "shapes.yaml": SHAPES,

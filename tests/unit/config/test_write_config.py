@@ -88,7 +88,6 @@ def test_omitted_keys_have_their_defaults(tmp_path: Path) -> None:
     [
         (CONF / "write_replay.yaml", 2_000),
         (CONF / "write_shapes.yaml", 1_000),
-        (CONF / "cluster_write.yaml", 1_000),
         (DEMO_CONF / "flushtracker.yaml", 1_000),
     ],
     ids=lambda value: value.name if isinstance(value, Path) else "",

@@ -10,13 +10,24 @@ from typing import Final
 import pytest
 import yaml
 
-from flushtracker.config.status_config import StatusConfig, read_status
+from flushtracker.config.file_kinds import read_one_file
+from flushtracker.config.one_file import CONFIG_VARIABLE, OneFile
+from flushtracker.config.status_config import read_listen
 from flushtracker.config.strict_yaml import read_yaml
+from flushtracker.shapes.shapes_file import load_shapes
+from tests.support.manifests import READERS
 from tests.support.processes import run_to_end
 
 _ROOT: Final = Path(__file__).parents[3]
 _COMPOSE: Final = _ROOT / "docker-compose.yml"
 _DOCKERFILE: Final = _ROOT / "Dockerfile"
+_SERVICES: Final = {
+    "track": "track_flushes",
+    "capture": "capture_wal",
+    "write": "write_shapes",
+    "serve": "serve_shapes",
+}
+"""Program → its service."""
 
 
 def _check_schema(path: Path) -> subprocess.CompletedProcess[str]:
@@ -35,7 +46,7 @@ def test_compose_file_follows_the_schema_of_the_compose_specification() -> None:
 def test_every_file_named_exists(path: Path) -> None:
     """In the checkout: configurations, jobs, and everything that goes into the image."""
     text = path.read_text()
-    named = set(re.findall(r"(?<!/opt/flushtracker/)\b(?:conf|jobs|docker)/[\w./-]*\w", text))
+    named = set(re.findall(r"(?<!/opt/flushtracker/)\b(?:conf|deploy|jobs|docker)/[\w./-]*\w", text))
     for sources in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE):
         named |= set(sources.split())
     assert len(named) >= 3
@@ -74,48 +85,37 @@ def test_jobs_share_the_cluster() -> None:
     assert sum(of_all.values()) <= sum(cores) * workers
 
 
-def _status_ports() -> dict[str, int]:
-    """Service → the port on which its program serves its status, by its configuration."""
-    services = read_yaml(_COMPOSE).mapping("services")
-    ports = {}
-    for name in services:
-        command = [text.value for text in services.mapping(name).optional_texts("command") or ()]
-        path = next((part for part in command if part.endswith(".yaml") and part.startswith("conf/")), None)
-        if path is not None and (status := _status(path)) is not None:
-            assert status.listen_host == "0.0.0.0", "in a container, 127.0.0.1 is reached by nobody else"  # noqa: S104
-            ports[name] = status.listen_port
-    return ports
+def test_every_program_reads_the_one_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the variables of its own service alone. Each sees the folder that it names."""
+    services = yaml.safe_load(_COMPOSE.read_text())["services"]
+    for program, service in _SERVICES.items():
+        with monkeypatch.context() as patched:
+            for name, value in services[service]["environment"].items():
+                patched.setenv(name, value)
+            path = _ROOT / os.environ[CONFIG_VARIABLE]
+            config = READERS[program](path)
+            assert set(read_one_file(path).programs) == _SERVICES.keys()
+        assert f"./{path.parent.relative_to(_ROOT)}:/opt/flushtracker/deploy/compose:ro" in services[service]["volumes"]
+        if program == "capture":
+            assert len(load_shapes(_ROOT / config.shapes)) == 4
+    assert services["topics"]["environment"] == services["track_flushes"]["environment"]
 
 
-def _status(path: str) -> StatusConfig | None:
-    root = read_yaml(_ROOT / path)
-    return read_status(root) if "status" in root else None
-
-
-def test_status_of_each_program_is_checked_scraped_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_of_each_program_is_checked_scraped_and_shared() -> None:
     """Health checks, peers and Prometheus' targets name the port on which the program listens."""
-    for name, value in {"KAFKA_BOOTSTRAP": "kafka:9092", "PGHOST": "postgres", "PGPASSWORD": "x"}.items():
-        monkeypatch.setenv(name, value)
-    services, ports = read_yaml(_COMPOSE).mapping("services"), _status_ports()
-    configurations = {
-        "track_flushes": "conf/cluster.yaml",
-        "write_shapes": "conf/cluster_write.yaml",
-        "capture_wal": "conf/compose_capture.yaml",
-        "serve_shapes": "conf/compose_serve.yaml",
-    }
-    assert ports.keys() == configurations.keys()
-    for name, port in ports.items():
-        check = services.mapping(name).mapping("healthcheck").optional_texts("test") or ()
-        assert f"http://localhost:{port}/readyz" in check[-1].value
-        published = [text.value for text in services.mapping(name).optional_texts("ports") or ()]
-        assert any(text.endswith(f":{port}") for text in published)
-    targets = {f"{name}:{port}" for name, port in ports.items()}
+    services = yaml.safe_load(_COMPOSE.read_text())["services"]
+    path = _ROOT / services["topics"]["environment"][CONFIG_VARIABLE]
+    file = OneFile(read_yaml(path))
+    targets = set()
+    for program, service in _SERVICES.items():
+        host, port = read_listen(file.mapping({"listen": file.listen(program)}))
+        assert host == "0.0.0.0", "in a container, 127.0.0.1 is reached by nobody else"  # noqa: S104
+        assert f"http://localhost:{port}/readyz" in services[service]["healthcheck"]["test"][-1]
+        assert f"127.0.0.1:{port}:{port}" in services[service]["ports"]
+        assert file.status_url(program) == f"http://{service}:{port}"
+        targets.add(f"{service}:{port}")
     scrapes = yaml.safe_load((_ROOT / "conf/monitoring/prometheus.yaml").read_text())["scrape_configs"]
     assert {target for scrape in scrapes for each in scrape["static_configs"] for target in each["targets"]} == targets
-    for own, path in configurations.items():
-        status = _status(path)
-        assert status is not None
-        assert set(status.peers) == {f"http://{name}:{ports[name]}" for name in configurations if name != own}
 
 
 def test_nothing_is_published_beyond_this_machine() -> None:

@@ -1,4 +1,4 @@
--- The tables of conf/compose_shapes.d, with rows. The image of PostgreSQL runs this when it creates the database.
+-- The tables of deploy/compose/shapes.d, with rows. The image of PostgreSQL runs this when it creates the database.
 CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL);
 CREATE TABLE orders (id serial PRIMARY KEY, customer int NOT NULL, region text, status text NOT NULL);
 -- Shapes filter by columns outside the key, so updates must include the old row.
