@@ -29,7 +29,7 @@ FROM      ?=
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check ci prepared oldestspark format jars brokerjars serverjars s3jars s3server classes pins sums release warmup clean distclean python java verifytools
+.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check ci prepared oldestspark format jars brokerjars serverjars s3jars s3server helm classes pins sums release warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -67,7 +67,7 @@ fixtures: ## at a release: write what its jobs leave amid their work, which late
 	.venv-4.0/bin/python -m tests.support.release_fixture \
 	  tests/fixtures/$$(.venv/bin/python -c 'import flushtracker; print(flushtracker.__version__)')-spark-4.0.zip
 
-verify: verifytools java $(READY) jars brokerjars s3jars warmup oldestspark ## try alerts, pages and clients in a real Prometheus, Chromium and Node, which Debian has, tables on Azurite, and the oldest Spark
+verify: verifytools java $(READY) jars brokerjars s3jars helm warmup oldestspark ## try alerts, pages, clients and the chart in a real Prometheus, Chromium, Node and Helm, tables on Azurite, and the oldest Spark
 	$(BIN)/python -m pytest -m "not soak" tests/verify
 
 # Its Spark has other jars, and a process has one Spark.
@@ -84,7 +84,7 @@ ci: ## all that a change must pass: the checks, every test but the soak, and the
 	@echo "passed: $$(cat data/ci-passed)"
 
 prepared: $(READY)
-	@$(MAKE) -j 1 java jars brokerjars serverjars s3jars s3server warmup oldestspark
+	@$(MAKE) -j 1 java jars brokerjars serverjars s3jars s3server helm warmup oldestspark
 
 oldestspark: $(READY)
 	@$(MAKE) SPARK=4.0 java .venv-4.0/.ready jars s3jars
@@ -153,7 +153,10 @@ serverjars: java $(READY) ## fetch a PostgreSQL server of each version, an old K
 	@$(BIN)/python -m tests.support.hadoop_cluster
 
 s3server: $(READY) ## build a server with the API of S3 for the tests into .jars/store, with Go; other targets do this when needed
-	@$(BIN)/python -m tests.support.s3_build
+	@$(BIN)/python -m tests.support.go_programs s3
+
+helm: $(READY) ## build Helm for the tests of the chart into .jars/helm, with Go; other targets do this when needed
+	@$(BIN)/python -m tests.support.go_programs helm
 
 classes: java $(READY) jars brokerjars ## archive Spark's and the broker's classes, for a faster start, into .jars; other targets do this when needed
 	@$(BIN)/python -m flushtracker.trials.warmup.program

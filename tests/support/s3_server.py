@@ -1,4 +1,4 @@
-"""A real server with the API of S3, which :mod:`tests.support.s3_build` has built.
+"""A real server with the API of S3, which :mod:`tests.support.go_programs` has built.
 
 It has the bucket and the keys of the stand-in, which are in :mod:`tests.support.object_store`.
 """
@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from flushtracker.trials.local.postgres import free_port
+from tests.support.go_programs import S3_SERVER
 from tests.support.object_store import store_config
-from tests.support.s3_build import SERVER
 from tests.support.waiting import wait_until
 
 
@@ -40,7 +40,7 @@ class S3Server:
         keys = {"ADMIN_ACCESS_KEY_ID": s3.access_key_id, "ADMIN_SECRET_ACCESS_KEY": s3.secret_access_key}
         place = {"ADMIN_ENDPOINT_URL": s3.endpoint, "ADMIN_REGION": s3.region}
         env = {**os.environ, **{name: str(value) for name, value in (keys | place).items()}}
-        subprocess.run([str(SERVER), "admin", *command], env=env, check=True, capture_output=True)
+        subprocess.run([str(S3_SERVER.path), "admin", *command], env=env, check=True, capture_output=True)
 
     def age(self, key: str, seconds: float) -> None:
         """Make an object, or all below a key that ends in a slash, that much older."""
@@ -64,7 +64,7 @@ def running_s3(place: Path | None = None, *, address: str = "127.0.0.1") -> Iter
         # A key is refused from when it was deleted.
         options += ["--iam-dir", str(users), "--iam-cache-disable"]
         # Not every file system has the attributes that it would use otherwise.
-        command = [str(SERVER), *options, "posix", "--sidecar", str(metadata), str(root)]
+        command = [str(S3_SERVER.path), *options, "posix", "--sidecar", str(metadata), str(root)]
         keys = {"ROOT_ACCESS_KEY_ID": config["access_key_id"], "ROOT_SECRET_ACCESS_KEY": config["secret_access_key"]}
         output = subprocess.DEVNULL
         with subprocess.Popen(command, env={**os.environ, **keys}, stdout=output, stderr=output) as server:

