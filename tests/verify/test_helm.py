@@ -1,5 +1,6 @@
 """The chart in deploy/helm, rendered by Helm: what a cluster gets, and what the programs read of it."""
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +46,20 @@ def test_plain_manifests_are_what_the_chart_renders() -> None:
     (line,) = (line for line in _VALUES.read_text().splitlines() if "helm template" in line)
     command, _, target = line.removeprefix("#").partition(" > ")
     assert _helm(*command.split()[1:]).stdout == (_DEPLOY.parent / target).read_text()
+
+
+def test_documented_values_and_secret_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of docs/deploying.md, and the Secret has each variable that a program gets."""
+    text = (_DEPLOY.parent / "docs" / "deploying.md").read_text()
+    before, _, after = text.partition("helm install flushtracker deploy/helm/flushtracker ")
+    assert after
+    (values,) = re.findall(r"```yaml\n(.*?)```", before[before.rindex("deploy/helm/flushtracker](") :], re.DOTALL)
+    (tmp_path / "values.yaml").write_text(values)
+    found = Manifests(_rendered("--values", str(tmp_path / "values.yaml")))
+    assert found.check(tmp_path, monkeypatch)["capture"].postgres.slot == "app"
+    given = set(re.findall(r"--from-literal=(\w+)=", before))
+    variables = [found.variables(program).values() for program in found.programs]
+    assert {each["key"] for all_of in variables for each in all_of if isinstance(each, dict)} == given
 
 
 def test_other_values_reach_the_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
