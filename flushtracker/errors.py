@@ -5,6 +5,7 @@
     FlushtrackerError                    exit 1
     ├── ConfigError                      exit 2   conf/*.yaml, the command line or the environment
     │   ├── ShapeError                            a shape's definition is refused
+    │   │   └── IdentityError                     because of its table's replica identity alone
     │   ├── ShapeEndedError                       a shape was removed or has ended
     │   ├── SnapshotMissingError                  a shape's snapshot has not been taken yet
     │   ├── CutMissingError                       shapes cannot be read as of one LSN yet
@@ -63,6 +64,12 @@ class ConfigError(FlushtrackerError):
 
 class ShapeError(ConfigError):
     """A shape's definition is refused, when it is defined or when its table becomes known."""
+
+
+class IdentityError(ShapeError):
+    """A shape needs more of old rows than the replica identity has of the tables with the OIDs ``leaves``."""
+
+    leaves: frozenset[int] = frozenset()
 
 
 class ShapeEndedError(ConfigError):

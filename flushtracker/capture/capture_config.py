@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from flushtracker.capture.eviction.config import EvictionRule, read_eviction_rule
 from flushtracker.capture.wire.event_limit import EventLimit
@@ -14,18 +15,22 @@ from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.kafka.kafka_config import KafkaConfig, kafka_config
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 
+_FULL: Final = "full"
+
 
 @dataclass(frozen=True, slots=True)
 class SlotConfig:
     """The server, the slot and the publication to read. ``connection`` has libpq's keywords.
 
-    ``failover``: whether a new slot is synchronized to standbys (PostgreSQL 17 and later).
+    ``failover``: whether a new slot is synchronized to standbys (PostgreSQL 17 and later). ``sets_identities``: capture
+    sets REPLICA IDENTITY FULL on tables of shapes that need it.
     """
 
     connection: SecretOptions
     slot: str
     publication: str
     failover: bool = True
+    sets_identities: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +93,16 @@ def load_capture_config(path: Path) -> CaptureConfig:
 
 
 def _slot(postgres: YamlMapping) -> SlotConfig:
-    postgres.allow("connection", "slot", "publication", "failover")
+    postgres.allow("connection", "slot", "publication", "failover", "replica_identity")
+    identity = postgres.optional_text("replica_identity")
+    if identity is not None and identity.value != _FULL:
+        raise postgres.wrong("replica_identity", _FULL)
     return SlotConfig(
         read_connection(postgres),
         postgres.text("slot").value,
         postgres.text("publication").value,
         failover=postgres.optional_boolean("failover") is not False,
+        sets_identities=identity is not None,
     )
 
 

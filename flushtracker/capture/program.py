@@ -8,15 +8,16 @@ its WAL until a capture confirms it.
 
 import argparse
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 
 from flushtracker.capture.capture_config import CaptureConfig, SlotConfig, load_capture_config
 from flushtracker.capture.capture_loop import CaptureLoop
+from flushtracker.capture.shapes.refused_shapes import Resolved, resolve_allowed
 from flushtracker.capture.source.prior_state import Succession, check_new_slot, last_entries
 from flushtracker.config.streams import SHAPES
-from flushtracker.errors import ConfigError
+from flushtracker.errors import ConfigError, first_of
 from flushtracker.events.topic_rules import ROLES
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin, all_topic_faults, require_topics
@@ -105,7 +106,7 @@ def _missing_roles(config: KafkaConfig, admin: TopicAdmin) -> list[str]:
 
 
 def _create_publication(
-    connection: Connection, postgres: SlotConfig, definitions: Collection[ShapeDefinition], *, is_first: bool
+    connection: Connection, postgres: SlotConfig, definitions: Sequence[ShapeDefinition], *, is_first: bool
 ) -> bool:
     """Create the publication if it is missing; return whether it was.
 
@@ -116,11 +117,18 @@ def _create_publication(
     """
     # One snapshot for all catalog queries, as with one_snapshot, but it must be able to write.
     rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ")
-    tables = ServerTables(connection, postgres.publication, postgres.slot)
+    tables = ServerTables(connection, postgres.publication, postgres.slot, sets_identities=postgres.sets_identities)
     is_new = tables.create_publication({table for definition in definitions for table in tables_of(definition)})
     tables.check_publication()
-    resolved = tables.resolve(definitions) if is_first else ()
+    resolved: Resolved = ()
+    if is_first and not postgres.sets_identities:
+        resolved = tables.resolve(definitions)
     rows(connection, "COMMIT")
+    if is_first and postgres.sets_identities:
+        # Each table is altered by itself: this transaction would keep the locks of all of them.
+        resolved, errors = resolve_allowed(definitions, tables.resolve)
+        if refused := {shape_id: each for shape_id, each in errors.items() if not tables.awaits_identity(each)}:
+            raise first_of(refused)
     if resolved:
         tables.publish_tables(old_columns(each for each in resolved if not each[1].published_by))
     return is_new

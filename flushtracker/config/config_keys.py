@@ -84,6 +84,7 @@ _ALL: Final = (
     _key("capture.slot", "text", "flushtracker", "the replication slot"),
     _key("capture.publication", "text", "flushtracker", "the [publication](#the-publication)"),
     _key("capture.failover", "boolean", "true", "whether a new slot is a failover slot"),
+    _key("capture.replica_identity", "text", "-never altered", "or `full`: see [REPLICA IDENTITY](#replica-identity)"),
     _key("capture.max_batch_size", "integer", "100", "changes in a fragment"),
     _key("capture.max_batch_bytes", "integer", "2097152", "bytes of rows in a fragment"),
     _key("capture.max_tx_size", "integer", "-no limit", "bytes in a transaction; a larger one stops capture"),

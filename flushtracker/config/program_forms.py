@@ -17,7 +17,8 @@ _STREAMS: Final = (FRAGMENTS, FLUSHES, SHAPES, SHAPE_CHANGES)
 
 def capture_form(file: OneFile) -> Form:
     """What ``flushtracker capture`` and the commands on its slot read."""
-    postgres: Form = {"connection": file.connection(), **_entries(file, "capture", "slot", "publication", "failover")}
+    slot = _entries(file, "capture", "slot", "publication", "failover", "replica_identity")
+    postgres: Form = {"connection": file.connection(), **slot}
     evict = _entries(file, "capture.evict", *("remove_after", "or_when_retained", "at_most_per_hour", "at_least"))
     evict = {**evict, **_entries(file, "capture.evict", "grace", "if_writer_is_down")}
     return {

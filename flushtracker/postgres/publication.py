@@ -26,9 +26,15 @@ from psycopg import pq
 
 from flushtracker.errors import PostgresError, PostgresUnavailableError, listed
 from flushtracker.postgres.connection import Connection, quote_ident, rows
+from flushtracker.postgres.full_identity import FullIdentity
 from flushtracker.postgres.left_out import PUBLISHES_SINCE
 from flushtracker.postgres.raw_names import readable_rows
-from flushtracker.postgres.replica_identity import identity_reason, tables_without_identity, without_identity
+from flushtracker.postgres.replica_identity import (
+    identity_reason,
+    leaves_without_identity,
+    tables_without_identity,
+    without_identity,
+)
 from flushtracker.shapes.item_key import sql_table
 from flushtracker.shapes.table_binding import dotted
 from flushtracker.shapes.unpublished import Unpublished
@@ -92,11 +98,12 @@ class _Facts:
 class Publication:
     """The publication of one slot, over an ordinary connection; raises ``PostgresUnavailableError`` if that is lost."""
 
-    def __init__(self, connection: Connection, name: str, slot: str) -> None:
+    def __init__(self, connection: Connection, name: str, slot: str, *, sets_identities: bool = False) -> None:
         self._connection = connection
         self._name = name
         self._slot = slot
         self._stream_pid: int | None = None
+        self._full = FullIdentity(connection, name) if sets_identities else None
         self._lock_ms = _LOCK_MS
         # The tables whose last attempt failed: when to retry, and why it failed.
         self._retry_at_s: dict[int, tuple[float, str]] = {}
@@ -189,6 +196,7 @@ class Publication:
         ``oids`` maps to the columns that shapes must know of old rows.
         """
         tables, self._lock_ms = self._tables(oids), _LOCK_MS
+        self.give_identities(self._without_identity(tables))
         obstacles = self._obstacles(oids, tables)
         for oid in sorted(tables.keys() - obstacles.keys()):
             name, _ = tables[oid]
@@ -202,7 +210,32 @@ class Publication:
     def can_publish(self, oids: Collection[int]) -> bool:
         """Whether :meth:`publish` would try to add one of the tables."""
         due = {oid for oid in oids if self._postponed(oid) is None}
-        return bool(due - self._obstacles(dict.fromkeys(due, ()), self._tables(due)).keys())
+        tables = self._tables(due)
+        is_any_free = bool(due - self._obstacles(dict.fromkeys(due, ()), tables).keys())
+        return is_any_free or (self._full is not None and self._full.can_give(self._without_identity(tables)))
+
+    def give_identities(self, leaves: Collection[int]) -> bool:
+        """Set REPLICA IDENTITY FULL on tables that store rows, if this capture does that; return whether any was set.
+
+        Only for a managed publication, or one that is to be created. Not inside a transaction, which would keep the
+        locks.
+        """
+        if self._full is None or not leaves or self._connection.info.transaction_status != pq.TransactionStatus.IDLE:
+            return False
+        facts = self._facts()
+        return (facts is None or (self._is_managed(facts) and not facts.is_standby)) and self._full.give(leaves)
+
+    def awaits_identity(self, leaves: Collection[int]) -> bool:
+        """Whether :meth:`give_identities` can set it on all of the tables, but not yet."""
+        return self._full is not None and self._full.waiting.issuperset(leaves)
+
+    def _without_identity(self, tables: Collection[int]) -> list[int]:
+        """The tables and partitions without a replica identity, by OID; empty if they are to be left alone."""
+        if self._full is None:
+            return []
+        return [
+            leaf for each in leaves_without_identity(self._connection, self._name, tables).values() for leaf in each
+        ]
 
     def retract(self, used: Collection[int]) -> None:
         """Remove tables from a managed publication that none of the ``used`` ones needs."""

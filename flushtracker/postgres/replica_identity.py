@@ -78,6 +78,18 @@ def tables_without_identity(connection: Connection, publication: str) -> list[Ta
     return [(raw_name(connection, schema) or "", raw_name(connection, name) or "") for schema, name in found]
 
 
+def leaves_without_identity(
+    connection: Connection, publication: str | None, oids: Collection[int]
+) -> dict[int, dict[int, TableName]]:
+    """By the OID of a table: itself, or its partitions, by OID, that store rows and have no replica identity."""
+    found = defaultdict[int, dict[int, TableName]](dict)
+    if oids:
+        statement = _BELOW_TABLES.format(unsent=_unsent(connection))
+        for root, oid, schema, name in rows(connection, statement, {"oids": list(oids), "publication": publication}):
+            found[root][oid] = (schema, name)
+    return found
+
+
 def without_identity(
     connection: Connection, publication: str | None, oids: Mapping[int, Collection[str]]
 ) -> dict[int, tuple[list[TableName], Remedy]]:
@@ -85,12 +97,7 @@ def without_identity(
 
     ``oids`` maps to the columns that shapes must know of old rows.
     """
-    if not oids:
-        return {}
-    found = defaultdict[int, dict[int, TableName]](dict)
-    statement = _BELOW_TABLES.format(unsent=_unsent(connection))
-    for root, oid, schema, name in rows(connection, statement, {"oids": list(oids), "publication": publication}):
-        found[root][oid] = (schema, name)
+    found = leaves_without_identity(connection, publication, oids)
     if not found:
         return {}
     names = {oid: (schema, name) for oid, schema, name in rows(connection, _NAMES, (list(found),))}

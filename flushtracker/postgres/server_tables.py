@@ -7,7 +7,7 @@ from typing import Final
 
 from psycopg.errors import LockNotAvailable
 
-from flushtracker.errors import PostgresError, PostgresUnavailableError
+from flushtracker.errors import FlushtrackerError, PostgresError, PostgresUnavailableError, ShapeError
 from flushtracker.postgres.catalog import Catalog
 from flushtracker.postgres.connection import (
     Connection,
@@ -17,6 +17,7 @@ from flushtracker.postgres.connection import (
     rows,
     server_encoding,
 )
+from flushtracker.postgres.full_identity import lacking_leaves
 from flushtracker.postgres.left_out import LeftOutLog
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.publication_rows import (
@@ -116,7 +117,9 @@ ELSE pg_logical_emit_message(false, 'flushtracker', '') IS NOT NULL END
 class ServerTables:
     """Every method raises ``PostgresUnavailableError`` if the connection is lost or a query takes too long."""
 
-    def __init__(self, connection: Connection, publication: str, slot: str = "") -> None:
+    def __init__(
+        self, connection: Connection, publication: str, slot: str = "", *, sets_identities: bool = False
+    ) -> None:
         limit_statements(connection, statement_timeout_s=STATEMENT_TIMEOUT_S, lock_timeout_s=LOCK_TIMEOUT_S)
         self._connection = connection
         self._catalog = Catalog(connection, publication)
@@ -125,7 +128,7 @@ class ServerTables:
         self._held_xmin: int | None = None
         self.standby_timeline: int | None = None
         """The server's timeline when the stream began, if it was a standby then."""
-        self._publication = Publication(connection, publication, slot)
+        self._publication = Publication(connection, publication, slot, sets_identities=sets_identities)
         self._left_out = LeftOutLog(connection, publication)
 
     def wal_end(self) -> int:
@@ -250,6 +253,10 @@ class ServerTables:
         """Add tables to a managed publication; return the reasons for those that were not added, by OID."""
         return self._publication.publish(oids)
 
+    def awaits_identity(self, error: FlushtrackerError) -> bool:
+        """Whether :meth:`resolve` refuses a shape only until a table can be locked, to set its replica identity."""
+        return bool(leaves := lacking_leaves(error)) and self._publication.awaits_identity(leaves)
+
     def can_publish(self, oids: Collection[int]) -> bool:
         return self._publication.can_publish(oids)
 
@@ -342,13 +349,20 @@ class ServerTables:
         """Fill in the keys, so that they do not depend on the table later; check that shapes can be kept.
 
         Returns each definition with its table, both as of one moment. A definition with subqueries is repeated with
-        each of its other tables.
+        each of its other tables. Replica identities that do not allow a shape are set, if this capture does that.
 
         Raises:
             ShapeError: there is no such table, or its columns or replica identity do not allow the shape.
             PostgresError: the publication omits rows or columns of the table.
         """
-        resolved = resolve_readable(self._connection, self._name, tuple(definitions))
+        wanted = tuple(definitions)
+        try:
+            resolved = resolve_readable(self._connection, self._name, wanted)
+        except (ShapeError, PostgresError) as error:
+            lacking = (lacking_leaves(each) for each in error.shape_errors.values())
+            if not self._publication.give_identities(frozenset().union(*lacking)):
+                raise
+            resolved = resolve_readable(self._connection, self._name, wanted)
         self._left_out.note(
             {
                 table.table

@@ -247,7 +247,9 @@ class _Table:
         oids = frozenset(relation.relation_id for alike in lacking.values() for relation in alike)
         for lack, found in lacking.items():
             remedy = self._find_remedy(oids, shape.old_columns)
-            yield lack.error(shape.definition, [relation.table for relation in found], str(remedy))
+            error = lack.error(shape.definition, [relation.table for relation in found], str(remedy))
+            error.leaves = oids
+            yield error
 
     def _is_like_another(self, shape: Shape) -> bool:
         """Whether a shape of the same form can be kept, and the literals fit their columns' types."""

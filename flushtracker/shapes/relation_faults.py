@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from flushtracker.errors import ShapeError, did_you_mean, listed
+from flushtracker.errors import IdentityError, ShapeError, did_you_mean, listed
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.where import Where
 from flushtracker.shapes.where.column_types import type_of
@@ -33,7 +33,7 @@ class IdentityLack:
     columns: tuple[str, ...]
     identity: tuple[str, ...]
 
-    def error(self, definition: ShapeDefinition, tables: Sequence[TableName], remedy: str = _STATED) -> ShapeError:
+    def error(self, definition: ShapeDefinition, tables: Sequence[TableName], remedy: str = _STATED) -> IdentityError:
         """The error about a shape on ``tables``: its own, or its partitions."""
         verb, otherwise = _READS[self.key]
         names = [".".join(table) for table in tables]
@@ -41,7 +41,7 @@ class IdentityLack:
         if len(names) > 1:
             subject, rows = ".".join(definition.table), f"old rows of {listed(names)}"
         fact = f"{verb} {', '.join(self.columns)}, but {rows} contain only {', '.join(self.identity)}"
-        return ShapeError(f"{definition.subject(self.key)} on {subject}: {fact}; {remedy}, or {otherwise}")
+        return IdentityError(f"{definition.subject(self.key)} on {subject}: {fact}; {remedy}, or {otherwise}")
 
 
 def identity_lacks(
