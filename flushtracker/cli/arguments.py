@@ -59,6 +59,11 @@ def add_write(parser: Parser) -> None:
     _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
 
 
+def add_jobs(parser: Parser) -> None:
+    _add_config(parser, "flushtracker.yaml")
+    _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
+
+
 def add_capture(parser: Parser) -> None:
     _add_config(parser, "capture.yaml")
     parser.add_argument("--create", action="store_true", help="create missing topics, publication and slot")

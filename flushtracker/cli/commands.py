@@ -17,6 +17,7 @@ from flushtracker.cli.arguments import (
     add_demo,
     add_dist,
     add_init,
+    add_jobs,
     add_read,
     add_remove_shape,
     add_replay,
@@ -188,6 +189,23 @@ cluster, run jobs/write_shapes.py with spark-submit.
 unavailable
 """,
         add_write,
+    ),
+    Command(
+        "jobs",
+        "flushtracker.operate.jobs.program",
+        "spark",
+        """\
+Run write and track as two queries of one Spark application, which needs one JVM
+instead of two.
+
+Both take their settings of Spark from the section spark alone. If one of them
+ends with an error, so does the other. On SIGTERM or Ctrl-C the writers stop
+first, so that what they have written is still acknowledged.
+""",
+        """0 done, or stopped by SIGTERM or Ctrl-C after the running batches;
+otherwise those of write and track
+""",
+        add_jobs,
     ),
     Command(
         "snapshot",

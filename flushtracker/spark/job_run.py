@@ -40,18 +40,20 @@ class JobSession(NamedTuple):
     paths: Sequence[str] = ()
 
 
-def run_job(
-    name: str,
-    session: JobSession,
-    job: Callable[[SparkSession, Event], None],
-    check: Callable[[], None],
-    *,
-    verbose: bool,
-    log_format: LogFormat = "text",
-) -> int:
-    """Run ``flushtracker NAME`` until the job ends by itself, or on SIGTERM or Ctrl-C.
+class Job(NamedTuple):
+    """A job before its Spark starts.
 
-    ``check`` is called before Spark starts, and may raise.
+    ``check`` is called before that, and may raise. ``run`` returns once the job has ended by itself, or the event is
+    set.
+    """
+
+    session: JobSession
+    check: Callable[[], None]
+    run: Callable[[SparkSession, Event], None]
+
+
+def run_job(name: str, job: Job, *, verbose: bool, log_format: LogFormat = "text") -> int:
+    """Run ``flushtracker NAME`` until the job ends by itself, or on SIGTERM or Ctrl-C.
 
     Raises:
         FlushtrackerError: the job's own, or Spark cannot start, or its JVM has exited.
@@ -62,9 +64,9 @@ def run_job(
     stop = StopFlag()
     set_on_signals(stop)
     exit_if_hung(f"flushtracker {name}", stop.is_set, STOP_TIMEOUT_S, log_format)
-    check()
+    job.check()
     try:
-        spark = start_session(f"flushtracker {name}", *session, verbose=verbose, log_format=log_format)
+        spark = start_session(f"flushtracker {name}", *job.session, verbose=verbose, log_format=log_format)
     except FlushtrackerError:
         if stop.is_set():  # The signal ended the JVM too, before its handler was set.
             return 0
@@ -72,7 +74,7 @@ def run_job(
     try:
         set_on_jvm_signals(stop, spark)
         if not stop.is_set():
-            job(spark, stop)
+            job.run(spark, stop)
     except (Py4JNetworkError, ConnectionError) as error:
         raise FlushtrackerError("Spark's JVM exited while the job was running; start again, nothing is lost") from error
     finally:

@@ -52,6 +52,8 @@ _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",
+    # Jobs that share a session share its cores; jobs alone are not affected.
+    "spark.scheduler.mode": "FAIR",
 }
 
 

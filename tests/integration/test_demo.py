@@ -113,8 +113,8 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     # The start says earlier how long it takes "until everything runs".
     demo.wait_for("s] everything runs")
     said = re.findall(r"^flushtracker demo: \[\d+ s\] (.*)$", demo.output(), re.MULTILINE)
-    assert [line.split()[1] for line in said[:7]] == [
-        *("PostgreSQL", "Kafka", "the", "track,", "capture,", "write,", "workload,"),
+    assert [line.split()[1] for line in said[:6]] == [
+        *("PostgreSQL", "Kafka", "the", "capture,", "jobs,", "workload,"),
     ]
     assert {"capture is ready", "first batch acknowledged: from here on, the slot is confirmed"} <= set(said)
     demo.wait_for("added the shape orders-us")
@@ -132,7 +132,7 @@ def test_acks_and_the_slot_follow_the_workload_until_ctrl_c_stops_everything(dem
     assert demo.process.wait(_DEADLINE_S) == 0, demo.output()
     assert demo.processes() == {}
     stopped = re.findall(r"^flushtracker demo: stopping (.*)$", demo.output(), re.MULTILINE)
-    assert stopped == ["workload", "serve", "write", "capture", "track", "Kafka", "PostgreSQL"]
+    assert stopped == ["workload", "serve", "jobs", "capture", "Kafka", "PostgreSQL"]
     # Two of them were added while it ran, and begin with snapshots, as the others do.
     assert "8 shapes: folding each log gives its query over the table" in demo.output()
     assert demo.output().splitlines()[-1].startswith("flushtracker demo: everything has stopped. Next: read a shape: ")

@@ -42,7 +42,7 @@ class TailFleet:
         """Let the clients ask until the condition holds."""
         deadline = time.monotonic() + _DEADLINE_S
         while not condition():
-            assert time.monotonic() < deadline, what
+            assert time.monotonic() < deadline, f"{what}, but the servers are at {[*map(_described, self.servers)]}"
             statuses = await asyncio.gather(*(self.step(client, *on) for client in clients))
             assert {*statuses} <= {200, 409, 503}, statuses
             await asyncio.sleep(0.01)
@@ -59,6 +59,14 @@ class TailFleet:
     def close(self) -> None:
         for server in self.servers:
             server.served.close()
+
+
+def _described(server: Server) -> str:
+    """What its last look has found, for the message of a failure."""
+    poller = server.served.parts.poller
+    shapes = ", ".join(sorted(poller.view.shape_ids)) or "no shape"
+    looks = f"{poller.polls} looks, the last {poller.age_s:.1f} s ago, {poller.failed_polls} failed"
+    return f"version {poller.view.version} with {shapes} ({looks}: {poller.problem})"
 
 
 def _started(config: ServeConfig) -> Server:

@@ -18,7 +18,7 @@ from flushtracker.config.file_kinds import read_one_file
 from flushtracker.config.one_file import DEFAULT_CONFIG, OneFile
 from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.status_config import StatusConfig, read_listen
-from flushtracker.errors import ConfigError, FlushtrackerError
+from flushtracker.errors import ConfigError, FlushtrackerError, listed
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.operate.up.program_log import ProgramLog
 from flushtracker.operate.up.readiness import Readiness
@@ -29,7 +29,8 @@ from flushtracker.status.http.listener import open_listener
 from flushtracker.wal.lsn import format_lsn
 
 _PERIOD_S: Final = 1.0
-_STOP_ORDER: Final = ("serve", "write", "snapshot", "track", "capture")
+_STOP_ORDER: Final = ("serve", "jobs", "write", "snapshot", "track", "capture")
+_JOBS: Final = ("track", "write")
 _NAME: Final = "flushtracker up"
 
 
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
             # Before both jobs would fetch them.
             SPARK_JARS.fetch()
         log = ProgramLog(arguments.log_format)
-        commands = {program: _command(program, arguments) for program in file.programs}
+        commands = {process: _command(process, arguments) for process in _processes(file)}
         with closing(Supervisor(commands, log.show, say)) as children:
             _Pipeline(file, config, children, say).run(stop)
     return 0
@@ -81,10 +82,10 @@ class _Pipeline:
 
     def _step(self) -> None:
         self._children.check()
-        for program in self._file.programs:
-            if not self._children.is_started(program) and self._readiness.may_start(program):
-                self._say(f"starting {program}")
-                self._children.start(program)
+        for process, programs in _processes(self._file).items():
+            if not self._children.is_started(process) and all(map(self._readiness.may_start, programs)):
+                self._say(f"starting {process}{f' ({listed(programs)})' if len(programs) > 1 else ''}")
+                self._children.start(process)
         if self._is_explained:
             return
         self._readiness.look()
@@ -107,6 +108,14 @@ class _Pipeline:
         slot, lsn = self._file.text("capture.slot"), self._readiness.confirmed_lsn
         confirmed = "nothing was confirmed" if lsn is None else f"slot {slot} was confirmed up to {format_lsn(lsn)}"
         self._say(f"everything has stopped; {confirmed}")
+
+
+def _processes(file: OneFile) -> dict[str, tuple[str, ...]]:
+    """The processes by command, with the programs of each: both jobs share one if their settings of Spark are one."""
+    found: dict[str, tuple[str, ...]] = {program: (program,) for program in file.programs}
+    if not set(_JOBS) <= found.keys() or any(file.options(f"{job}.spark") for job in _JOBS):
+        return found
+    return {"jobs": _JOBS} | {name: programs for name, programs in found.items() if name not in _JOBS}
 
 
 def _commands(file: OneFile, config: Path) -> Iterator[str]:

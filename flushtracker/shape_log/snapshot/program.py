@@ -26,19 +26,17 @@ def run(arguments: argparse.Namespace) -> int:
 def _write_to_log(arguments: argparse.Namespace) -> int:
     # Spark is imported where it is used: publishing works without it.
     from flushtracker.shape_log.snapshot.delta_snapshots import log_snapshots  # noqa: PLC0415
-    from flushtracker.spark.job_run import JobSession, check_start, run_job  # noqa: PLC0415
+    from flushtracker.spark.job_run import Job, JobSession, check_start, run_job  # noqa: PLC0415
 
     config = load_snapshot_config(arguments.config)
-    return run_job(
-        "snapshot",
+    job = Job(
         JobSession(config.postgres.connections, config.spark),
+        lambda: check_start(None, {"sink.log": config.sink.log}, config.sink.storage_options),
         lambda spark, stop: _take(
             log_snapshots(spark, config, stop, arguments.shapes, again=arguments.again), config.status
         ),
-        lambda: check_start(None, {"sink.log": config.sink.log}, config.sink.storage_options),
-        verbose=arguments.verbose,
-        log_format=arguments.log_format,
     )
+    return run_job("snapshot", job, verbose=arguments.verbose, log_format=arguments.log_format)
 
 
 def _take(loop: SnapshotLoop, status: StatusConfig | None) -> None:

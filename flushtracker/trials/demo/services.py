@@ -1,4 +1,4 @@
-"""``Demo``: server, broker, track, capture, write and workload, started in this order and stopped in reverse.
+"""``Demo``: server, broker, capture, the jobs and workload, started in this order and stopped in reverse.
 
 The HTTP server starts once there are tables for it to serve.
 """
@@ -48,9 +48,8 @@ _CONNECT_TIMEOUT_SECONDS: Final = 10
 _LOCK: Final = "demo.lock"
 """Marks a demo's folder; locked while the demo runs."""
 _CHILDREN: Final = (  # name, module and arguments
-    ("track", ("flushtracker", "track")),
     ("capture", ("flushtracker", "capture", "--create")),
-    ("write", ("flushtracker", "write")),
+    ("jobs", ("flushtracker", "jobs")),
     (_WORKLOAD, ("flushtracker.trials.demo.workload",)),
 )
 
@@ -92,7 +91,7 @@ class Demo:
             self._say(f"data, configuration and logs are in {self._folder}")
             self._say(f"edit the files in {self._folder / _SHAPES} to add and remove shapes while it runs")
             self._say(f"the status page will be on {self.status_url}")
-            self._say("it takes about a minute until everything runs, mostly for starting Spark twice")
+            self._say("it takes about a minute until everything runs, mostly for starting Spark")
             self._start_server(parts, server)
             self._start_broker(parts, broker)
             self._say_when("creating the topics")

@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "track",
     "capture",
     "write",
+    "jobs",
     "snapshot",
     "add-shape",
     "remove-shape",
@@ -47,6 +48,7 @@ _CAPTURE: Final = {"psycopg", "deltalake", "pyarrow", *_KAFKA}
 EXTRAS: Final = {
     "flushtracker.tracking.job.program": _SPARK,
     "flushtracker.shape_log.write.program": _SPARK,
+    "flushtracker.operate.jobs.program": _SPARK,
     "flushtracker.shape_log.snapshot.program": {*_SPARK, "psycopg"},
     "flushtracker.capture.program": {*_CAPTURE, "uvicorn"},
     "flushtracker.operate.topics": _KAFKA,
@@ -99,6 +101,7 @@ def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
     [
         ("config", "flushtracker"),
         ("up", "flushtracker"),
+        ("jobs", "flushtracker"),
         ("track", "track_flushes"),
         ("write", "write_shapes"),
         ("capture", "capture"),

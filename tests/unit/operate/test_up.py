@@ -7,6 +7,8 @@ import pytest
 from msgspec import structs
 
 from flushtracker.cli import main
+from flushtracker.config.file_kinds import read_one_file
+from flushtracker.operate.up import program
 from flushtracker.operate.up import readiness as module
 from flushtracker.operate.up.program_log import ProgramLog
 from flushtracker.operate.up.readiness import Readiness
@@ -117,3 +119,16 @@ def test_what_cannot_run_is_refused_before_it_starts(
     said = capsys.readouterr().err
     assert said.startswith(f"flushtracker up: {path}")
     assert fact in said
+
+
+def test_jobs_share_a_process_unless_one_has_its_own_settings_of_spark(tmp_path: Path) -> None:
+    """Or there is only one of them here."""
+    path = tmp_path / "flushtracker.yaml"
+
+    def processes(more: str) -> list[str]:
+        path.write_text(FOUR + more)
+        return list(program._processes(read_one_file(path)))
+
+    assert processes("spark: {spark.driver.memory: 2g}\n") == ["jobs", "capture", "serve"]
+    assert processes("write: {spark: {spark.driver.memory: 2g}}\n") == ["track", "capture", "write", "serve"]
+    assert processes("track: false\n") == ["capture", "write", "serve"]

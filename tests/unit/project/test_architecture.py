@@ -74,6 +74,7 @@ PROGRAMS: Final[Mapping[str, frozenset[str]]] = {
         {*PURE, "capture", "capture.shapes", "capture.source", "disk_sync", "kafka", "postgres"}
     ),
     "operate.init": frozenset({*PURE, "operate.shapes", "postgres"}),
+    "operate.jobs": frozenset({"shape_log.write", "spark", "tracking.job"}),
     "operate.up": frozenset({"config", "errors", "jvm", "process", "shapes", "status", "status.http", "wal"}),
     "operate.status": frozenset(
         {*PURE, "capture", "capture.source", "kafka", "postgres", "process", "status.http", "tracking.acks"}

@@ -1,0 +1,1 @@
+"""``flushtracker jobs``: tracker and writers in one Spark application."""
