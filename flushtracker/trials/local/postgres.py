@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from random import SystemRandom
 from types import TracebackType
 from typing import Any, Final
 
@@ -30,6 +31,10 @@ _START_TIMEOUT_SECONDS: Final = 60
 _STOP_TIMEOUT_SECONDS: Final = 60
 _LOG_LINES_SHOWN: Final = 5
 _ROOT: Final = Path("/")
+_PORTS: Final = range(20_000, 32_000)
+"""Below those that the kernel gives to connections, so that none takes one before a server does."""
+_RANDOM: Final = SystemRandom()
+"""Two processes must not choose the same ports, even if a test has seeded the other generator."""
 
 # fsync matters only if the machine crashes, not if the server is killed.
 _SETTINGS: Final = {
@@ -255,17 +260,14 @@ def _user() -> dict[str, Any]:
 
 def free_port() -> int:
     """Return a port of this machine that is free at the moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)
 
 
 def free_ports(count: int) -> int:
     """The first of ``count`` ports in a row that nothing listens on; others may take them meanwhile."""
     while True:
-        first = free_port()
-        with suppress(OSError, OverflowError):
+        first = _RANDOM.choice(_PORTS)
+        with suppress(OSError):
             for port in range(first, first + count):
-                socket.create_server(("127.0.0.1", port)).close()
+                socket.create_server((HOST, port)).close()
             return first
