@@ -13,6 +13,7 @@ from flushtracker.config.status_config import StatusConfig, read_status
 from flushtracker.config.storage_config import deltalake_options, read_storage
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.kafka.kafka_config import KafkaConfig, kafka_config
+from flushtracker.postgres.publication_name import PublicationName
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 
 _FULL: Final = "full"
@@ -22,15 +23,13 @@ _FULL: Final = "full"
 class SlotConfig:
     """The server, the slot and the publication to read. ``connection`` has libpq's keywords.
 
-    ``failover``: whether a new slot is synchronized to standbys (PostgreSQL 17 and later). ``sets_identities``: capture
-    sets REPLICA IDENTITY FULL on tables of shapes that need it.
+    ``failover``: whether a new slot is synchronized to standbys (PostgreSQL 17 and later).
     """
 
     connection: SecretOptions
     slot: str
-    publication: str
+    publication: PublicationName
     failover: bool = True
-    sets_identities: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +99,8 @@ def _slot(postgres: YamlMapping) -> SlotConfig:
     return SlotConfig(
         read_connection(postgres),
         postgres.text("slot").value,
-        postgres.text("publication").value,
+        PublicationName.of(postgres.text("publication").value, sets_identities=identity is not None),
         failover=postgres.optional_boolean("failover") is not False,
-        sets_identities=identity is not None,
     )
 
 
