@@ -82,7 +82,11 @@ class Exchange:
         return connection is not None and connection.is_over_limit
 
     async def send(self, message: Message) -> None:
-        """Send a part of an answer that is already counted; raises ``StalledError``."""
+        """Send a part of an answer that is already counted; raises ``StalledError``, or ``DisconnectedError``."""
+        connection = self.scope.get("state", {}).get("connection")
+        # Sending may never wait, and nobody else tells that the client has gone until it does.
+        if connection is not None and connection.is_closing:
+            raise DisconnectedError
         self._is_begun = True
         self._app.sent_bytes += len(message.get("body", b""))
         # A timer costs far less than the task of a timeout, for each part of each answer.
@@ -107,7 +111,7 @@ class Exchange:
                 _log(logging.WARNING, "answer cut off status=%s reason=%s", status, body.decode())
             self.abort()
             return
-        with suppress(StalledError):
+        with suppress(DisconnectedError, StalledError):
             await send_whole(self.send, status, self._ending(headers), body)
 
     async def answer(self, headers: Headers, answer: Answer) -> None:

@@ -160,7 +160,7 @@ async def start_stream(send: Send, headers: Headers) -> None:
 
 
 async def send_part(send: Send, data: bytes, *, more: bool) -> None:
-    """Send a part of a body; raises ``StalledError``, as ``send`` does."""
+    """Send a part of a body; raises ``StalledError`` and ``DisconnectedError``, as ``send`` does."""
     await send({"type": "http.response.body", "body": data, "more_body": more})
 
 

@@ -33,6 +33,11 @@ class Client:
         self.is_over_limit = is_over_limit
         """Whether the limit of connections was exceeded when this one was opened."""
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is closed, or is about to be: asyncio logs a line for each write to one that has failed."""
+        return self._transport.is_closing()
+
     def abort(self) -> None:
         """Close it at once, discarding unsent data."""
         self._transport.abort()

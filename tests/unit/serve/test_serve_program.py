@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -228,3 +229,19 @@ def test_server_that_has_no_room_for_temporary_files_says_so_at_its_start(tmp_pa
     assert done.stderr.splitlines()[-1] == (
         "flushtracker serve: temporary files cannot be used: [Errno 2] No usable temporary directory found"
     )
+
+
+def test_a_client_that_leaves_within_a_large_answer_is_no_line_of_the_log(server: Process, log: str) -> None:
+    """As a browser does that is closed: nothing more is written to it, or asyncio would log each part of the rest."""
+    rows = [item((20, n), "insert", f"k{n}", {"id": str(n), "name": "x" * 200_000}) for n in range(0, 300, 2)]
+    append(log, [*rows, commit(20)])
+    secret = "&secret=correct-horse"  # noqa: S105
+    wait_until(lambda: len(server.get(f"{_QUERY}&offset=-1{secret}")[2]) > 1_000_000, "the rows", timeout_s=60)
+    for _ in range(3):
+        with server.open() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(f"GET {_QUERY}&offset=-1{secret} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+            assert client.recv(65_536)
+    assert server.get(f"{_QUERY}&offset=-1{secret}")[0] == 200
+    code, rest = server.stop()
+    assert (code, [line for line in rest if " INFO " not in line]) == (0, [])

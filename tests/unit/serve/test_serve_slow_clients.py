@@ -18,7 +18,7 @@ from tests.support.shape_log_rows import append, commit, item
 class _SlowClient:
     """Takes the first part of an answer, and the next one once it is cut off."""
 
-    is_over_limit = False
+    is_over_limit = is_closing = False
 
     def __init__(self) -> None:
         self.has_begun, self.is_cut_off = asyncio.Event(), asyncio.Event()
