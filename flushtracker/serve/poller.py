@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from flushtracker.errors import FlushtrackerError, ShapeEndedError
-from flushtracker.serve.reads import OpenTables
+from flushtracker.serve.open_tables import OpenTables
 from flushtracker.serve.refusals import RefusalError, UnavailableError
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.shape_look import LOOK_S, ShapeLook

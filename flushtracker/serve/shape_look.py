@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Final
 
 from flushtracker.errors import FlushtrackerError, SinkError
+from flushtracker.serve.open_tables import OpenTables
 from flushtracker.serve.rate_limited_log import RateLimitedLog
-from flushtracker.serve.reads import OpenTables
 from flushtracker.serve.table_view import Outcome, ShapeProblem
 
 _log = RateLimitedLog(logging.getLogger(__name__))

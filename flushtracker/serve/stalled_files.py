@@ -10,8 +10,8 @@ from collections.abc import Collection
 from typing import Final
 
 from flushtracker.errors import SinkError
+from flushtracker.serve.open_tables import OpenTables
 from flushtracker.serve.rate_limited_log import RateLimitedLog
-from flushtracker.serve.reads import OpenTables
 from flushtracker.shape_log.table.files import LogFile
 
 _log = RateLimitedLog(logging.getLogger(__name__))

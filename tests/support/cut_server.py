@@ -16,9 +16,10 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.serve.body import Body, Page, PageFile, join
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.messages import item_messages, row_messages
+from flushtracker.serve.open_tables import OpenTables
 from flushtracker.serve.parts import Parts
 from flushtracker.serve.poller import Poller
-from flushtracker.serve.reads import Check, LogReads, OpenTables
+from flushtracker.serve.reads import Check, LogReads
 from flushtracker.serve.refusals import RefetchError
 from flushtracker.serve.seen_shape import SeenShape, ShapeFacts
 from flushtracker.serve.single_flight import Flight, SingleFlight

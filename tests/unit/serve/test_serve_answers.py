@@ -18,7 +18,8 @@ from flushtracker.serve import reads as reads_module
 from flushtracker.serve.body import Body, Page, PageFile
 from flushtracker.serve.cache import PageCache, PageKey
 from flushtracker.serve.live_serve_status import LiveServeStatus
-from flushtracker.serve.reads import LogReads, OpenTables
+from flushtracker.serve.open_tables import OpenTables
+from flushtracker.serve.reads import LogReads
 from flushtracker.serve.refusals import UnavailableError
 from flushtracker.serve.single_flight import AbandonedError
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot

@@ -20,8 +20,9 @@ import pytest
 from flushtracker.config.write_config import LogConfig
 from flushtracker.errors import DecodeError
 from flushtracker.serve.disconnect import DisconnectedError, until_disconnected
+from flushtracker.serve.open_tables import OpenTables
 from flushtracker.serve.rate_limited_log import RateLimitedLog
-from flushtracker.serve.reads import LogReads, OpenTables
+from flushtracker.serve.reads import LogReads
 from flushtracker.serve.single_flight import AbandonedError
 from flushtracker.serve.state_rows import StateRows
 from flushtracker.shape_log.position import Position

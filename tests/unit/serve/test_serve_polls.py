@@ -17,8 +17,9 @@ from flushtracker.delta.storage import query_rows
 from flushtracker.errors import SinkError
 from flushtracker.events.registry import Registry
 from flushtracker.serve import poller as poller_module
+from flushtracker.serve.open_tables import OpenTables
 from flushtracker.serve.poller import Poller
-from flushtracker.serve.reads import LogReads, OpenTables
+from flushtracker.serve.reads import LogReads
 from flushtracker.serve.stalled_files import StalledFiles
 from flushtracker.shape_log.table import shape_ends
 from flushtracker.shape_log.table.files import LogFile

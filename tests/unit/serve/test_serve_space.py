@@ -10,8 +10,8 @@ from flushtracker.events.registry import Registry
 from flushtracker.serve.definition_cache import DefinitionCache
 from flushtracker.serve.on_demand.kept_selections import KeptSelections
 from flushtracker.serve.on_demand.on_demand import OnDemand
+from flushtracker.serve.open_tables import OpenTables
 from flushtracker.serve.poller import FORGET_S, Poller
-from flushtracker.serve.reads import OpenTables
 from flushtracker.serve.shape_request import RequestedDefinition
 from flushtracker.serve.single_flight import SingleFlight
 from flushtracker.serve.table_view import TableView

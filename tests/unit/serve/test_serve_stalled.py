@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from flushtracker.serve.reads import OpenTables
+from flushtracker.serve.open_tables import OpenTables
 from flushtracker.serve.single_flight import SingleFlight
 from flushtracker.shape_log.table.reader import ShapeLogReader
 from tests.support.sample_registry import again, register, shape_entry, table_entry

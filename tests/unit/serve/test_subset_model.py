@@ -236,7 +236,7 @@ async def _finish(client: SubsetClient, server: Server) -> None:
 def _run(log: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> _World:
     for module in ("body", "log_pages"):
         monkeypatch.setattr(f"flushtracker.serve.{module}.PAGE_BYTES", 2_000)
-    monkeypatch.setattr("flushtracker.serve.reads._SINCE_FOR", timedelta(0))
+    monkeypatch.setattr("flushtracker.serve.open_tables._SINCE_FOR", timedelta(0))
     world = _World(log, seed)
     asyncio.run(asyncio.wait_for(_play(world), 600))
     return world

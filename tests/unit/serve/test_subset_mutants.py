@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from flushtracker.errors import FlushtrackerError
-from flushtracker.serve.reads import OpenTables
+from flushtracker.serve.open_tables import OpenTables
 from flushtracker.serve.subset.subset_answers import SubsetAnswers
 from flushtracker.serve.subset.subset_rows import _bound, subset_body
 from tests.support.mutated import mutated
