@@ -49,6 +49,10 @@ class LiveServeStatus:
             refused_definitions=0 if on_demand is None else on_demand.kept.refused,
             running_on_demand_reads=0 if on_demand is None else sum(each.running for each in on_demand.flights),
             on_demand_reads=0 if on_demand is None else sum(each.started for each in on_demand.flights),
+            running_subset_reads=parts.subset_flights.running,
+            subset_reads=parts.subset_counts.reads,
+            subset_read_ms=int(parts.subset_counts.read_s * 1_000),
+            subset_rows=parts.subset_counts.rows,
             tail=self._tail(),
         )
 

@@ -9,6 +9,7 @@ from flushtracker.serve.poller import Poller
 from flushtracker.serve.reads import LogReads
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.single_flight import SingleFlight
+from flushtracker.serve.subset.subset_counts import SubsetCounts
 from flushtracker.serve.tail.tail_pages import TailPages
 
 
@@ -27,6 +28,7 @@ class Parts:
     tail_pages: TailPages | None = None
     on_demand: OnDemand | None = None
     subset_rules: SubsetRules = field(default_factory=SubsetRules)
+    subset_counts: SubsetCounts = field(default_factory=SubsetCounts)
 
     @property
     def flights(self) -> tuple[SingleFlight, ...]:

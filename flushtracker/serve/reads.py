@@ -131,7 +131,7 @@ class LogReads:
             rows = chosen.chosen(whole if now.selection is None else selected_rows(whole, now.selection), check)
             mark = subset_mark(subset, now.handle, since)
             messages = row_messages(rows, now.facts.rendering, mark)
-            return ReadSubset(now, since, stored(subset_body(messages, since, mark)), is_exact)
+            return ReadSubset(now, since, stored(subset_body(messages, since, mark)), is_exact, len(messages))
 
     @contextmanager
     def _tables(self, seen: SeenShape) -> Iterator[OpenTables]:

@@ -75,8 +75,13 @@ def gauge(
 
 
 def counter(name: str, text: str, metric_text: str = "", **labels: str) -> Meta:
-    """A sum since the program's start; its sample is called ``<name>_total``."""
-    return _with_metric(FieldMetric(name, "counter", metric_text or text, lambda value, _: value, labels), text)
+    """A sum since the program's start, in seconds if its name says so; its sample is called ``<name>_total``."""
+    divisor = 1_000 if name.endswith("_seconds") else 1
+
+    def sample(value: Any, _: int) -> Sample:
+        return value / divisor if divisor > 1 else value  # type: ignore[no-any-return]
+
+    return _with_metric(FieldMetric(name, "counter", metric_text or text, sample, labels), text)
 
 
 def age(name: str, text: str, metric_text: str = "") -> Meta:

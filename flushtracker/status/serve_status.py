@@ -125,4 +125,12 @@ class ServeStatus(Document, frozen=True, tag="serve"):
         Natural, gauge("serve_running_on_demand_reads", "reads for definitions on demand that run or wait")
     ] = 0
     on_demand_reads: Annotated[Natural, counter("serve_on_demand_reads", "reads for definitions on demand")] = 0
+    running_subset_reads: Annotated[
+        Natural, gauge("serve_running_subset_reads", "reads of subsets that run or wait")
+    ] = 0
+    subset_reads: Annotated[Natural, counter("serve_subset_reads", "reads of subsets that have ended")] = 0
+    subset_read_ms: Annotated[
+        Natural, counter("serve_subset_read_seconds", "how long those reads took together in their threads")
+    ] = 0
+    subset_rows: Annotated[Natural, counter("serve_subset_rows", "rows that were found by reads of subsets")] = 0
     tail: Annotated[TailStatus | None, about("the tail; `null` if none is configured")] = None

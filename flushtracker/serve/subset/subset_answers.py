@@ -12,6 +12,7 @@ and it may ask for several at once. So that it misses no change:
 3. A client that was shown more than the log has yet waits for it.
 """
 
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Final
@@ -91,7 +92,13 @@ class SubsetAnswers:
         by = self.now() - timedelta(seconds=SINCE_S)
 
         def read(flight: Flight[ReadSubset]) -> ReadSubset:
-            return parts.reads.subset(seen, subset, parts.subset_rules, at, by, flight.check)
+            began_s, rows = time.monotonic(), 0
+            try:
+                found = parts.reads.subset(seen, subset, parts.subset_rules, at, by, flight.check)
+                rows = found.rows
+            finally:
+                parts.subset_counts.add(rows, time.monotonic() - began_s)
+            return found
 
         # A read that began after an earlier look might lack what this client was shown.
         key = seen.handle, seen.found.version, at, subset

@@ -141,13 +141,14 @@ def _too_many(reason: str) -> BadRequestError:
 class ReadSubset:
     """The ``body`` of an answer with rows of ``shape``, none of which is older than after the transaction ``since``.
 
-    ``is_exact``: they are those after it, whoever asks and whenever.
+    ``is_exact``: they are those after it, whoever asks and whenever. ``rows`` is their number.
     """
 
     shape: SeenShape
     since: int
     body: Body
     is_exact: bool
+    rows: int
 
 
 def subset_mark(subset: Subset, handle: Handle, since: int) -> int:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from flushtracker.config.serve_config import SubsetRules
+from flushtracker.serve.live_serve_status import LiveServeStatus
 from flushtracker.serve.refusals import BadRequestError
 from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.serve.subset import subset_rows
@@ -233,6 +234,20 @@ async def test_a_subset_that_is_too_large_is_refused(log: str, monkeypatch: pyte
         assert "MiB" in (await server.get({**asked, "subset__limit": "1"})).json["message"]
         monkeypatch.setattr(subset_rows, "_MOST_HELD", 20)
         assert "MiB" in (await server.get({**asked, "subset__where": "id = 1"})).json["message"]
+
+
+async def test_the_status_has_what_reads_of_subsets_cost(log: str) -> None:
+    """Also of those that failed, which have read as much; those of other requests are not among them."""
+    begin(log, WHOLE)
+    async with serving(log) as server:
+        await Client(_SHAPE).sync(server)
+        asked = {"shape": "orders", "offset": "-1"}
+        assert len(ids(await server.get({**asked, "subset__where": "true"}))) == 2
+        assert (await server.get({**asked, "subset__where": "no_column = 1"})).status == 400
+        status = LiveServeStatus(server.served, 0).read()
+        assert (status.subset_reads, status.subset_rows, status.running_subset_reads) == (2, 2, 0)
+        assert server.served.parts.subset_counts.read_s > 0
+        assert 0 <= status.subset_read_ms < 60_000
 
 
 async def test_text_is_ordered_by_bytes_where_the_operator_says_so(log: str) -> None:

@@ -317,6 +317,10 @@ SERVE: Final = ServeStatus(
     refused_definitions=14,
     running_on_demand_reads=15,
     on_demand_reads=16,
+    running_subset_reads=17,
+    subset_reads=18,
+    subset_read_ms=1_500,
+    subset_rows=20,
     tail=TailStatus("no broker answers", 45, 100, 60, 5, 4, 3, 70, 2, 512),
 )
 ALL: Final = (JOB, WRITE, SNAPSHOT, SERVE, CAPTURE)
@@ -353,6 +357,10 @@ def by_of(log: int, rows: int, names: tuple[str, str] = ("log", "rows")) -> dict
         ("serve_refused_definitions_total", {(): 14}),
         ("serve_running_on_demand_reads", {(): 15}),
         ("serve_on_demand_reads_total", {(): 16}),
+        ("serve_running_subset_reads", {(): 17}),
+        ("serve_subset_reads_total", {(): 18}),
+        ("serve_subset_read_seconds_total", {(): 1.5}),
+        ("serve_subset_rows_total", {(): 20}),
         ("serve_tail_is_read", {(): 0}),
         ("serve_tail_lag_seconds", {(): 0.045}),
         ("serve_tail_records_total", {(): 100}),
