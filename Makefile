@@ -36,13 +36,14 @@ help: ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: java $(READY) jars ## replay the recorded WAL, write and track its shapes side by side, one of them slow, verify and report; writes to data/
-	@rm -rf data/fragments data/flushes data/shape_changes data/shapes data/checkpoint data/acks data/dead_letters
-	@rm -rf data/write_checkpoint data/log data/log_shapes
+	@rm -rf data/fragments data/flushes data/shape_changes data/shapes data/checkpoints data/acks data/dead_letters
+	@rm -rf data/log data/log_shapes
 	@mkdir -p data/flushes
 	$(BIN)/flushtracker replay --recording tests/recording --shapes conf/shapes.yaml --out data
 	@jobs=; trap 'kill $$jobs 2> /dev/null; wait' EXIT; trap 'exit 130' INT TERM; \
-	for job in "write --config conf/write_replay.yaml" "track --config conf/replay.yaml"; do \
-	  echo "$(BIN)/flushtracker $$job &"; $(BIN)/flushtracker $$job & jobs="$$jobs $$!"; \
+	for job in write track; do \
+	  echo "$(BIN)/flushtracker $$job --config conf/replay.yaml &"; \
+	  $(BIN)/flushtracker $$job --config conf/replay.yaml & jobs="$$jobs $$!"; \
 	done; \
 	looks=0; until $(BIN)/flushtracker report --config conf/replay.yaml > data/report.log 2>&1; do \
 	  for job in $$jobs; do kill -0 $$job || exit 1; done; \

@@ -1,4 +1,4 @@
-"""A writer of shape logs in SQLite: ``python examples/sqlite_writer.py conf/kafka.yaml shapes.db [NAME]``."""
+"""A writer of shape logs in SQLite: ``python examples/sqlite_writer.py flushtracker.yaml shapes.db [NAME]``."""
 
 import json
 import sqlite3

@@ -19,10 +19,10 @@ ROOT: Final = Path(__file__).parents[1]
 _RECORDING: Final = ("--recording", str(ROOT / "tests/recording"), "--shapes", str(ROOT / "conf/shapes.yaml"))
 _ALL_AT_ONCE: Final = {
     'trigger: "2 seconds"': "trigger: available_now",
-    "max_files_per_trigger: 1 ": "max_files_per_trigger: 1000 ",
+    "max_files_per_trigger: 1": "max_files_per_trigger: 1000",
     "flush: hold": "flush: batch",
 }
-"""Of the configurations of ``make run``, which last a minute and more."""
+"""Of the configuration of ``make run``, which last a minute and more."""
 _DEADLINE_S: Final = 600
 _READY: Final = "batch acknowledged: "
 _RIGHT: Final = rf"{_READY}(?s:.*)\d+ shapes: folding each log gives its query"
@@ -76,15 +76,14 @@ class InstalledWheel:
 
     def run_recording(self) -> None:
         """Replay, write, track and verify; raises ``SystemExit`` with the output of a program that fails."""
-        for name in ("replay.yaml", "write_replay.yaml"):
-            text = (ROOT / "conf" / name).read_text()
-            for here, there in _ALL_AT_ONCE.items():
-                text = text.replace(here, there)
-            (self.folder / name).write_text(text)
+        text = (ROOT / "conf" / "replay.yaml").read_text()
+        for here, there in _ALL_AT_ONCE.items():
+            text = text.replace(here, there)
+        (self.folder / "replay.yaml").write_text(text)
         (self.folder / "data" / "flushes").mkdir(parents=True)
         for arguments in (
             ["replay", *_RECORDING, "--out", "data"],
-            ["write", "--config", "write_replay.yaml"],
+            ["write", "--config", "replay.yaml"],
             ["track", "--config", "replay.yaml"],
             ["verify", "--log", "data/log", *_RECORDING],
             ["report", "--config", "replay.yaml"],

@@ -1,4 +1,4 @@
-"""Capture's configuration: ``conf/capture.yaml`` as frozen dataclasses."""
+"""Capture's configuration as frozen dataclasses."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,13 +6,13 @@ from typing import Final
 
 from flushtracker.capture.eviction.config import EvictionRule, read_eviction_rule
 from flushtracker.capture.wire.event_limit import EventLimit
-from flushtracker.config.file_kinds import CAPTURE, read_kind
+from flushtracker.config.one_file import read_program
 from flushtracker.config.postgres_config import read_connection
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.status_config import StatusConfig, read_status
-from flushtracker.config.storage_config import deltalake_options, read_storage
+from flushtracker.config.status_config import StatusConfig
+from flushtracker.config.storage_config import deltalake_options
 from flushtracker.config.strict_yaml import YamlMapping
-from flushtracker.kafka.kafka_config import KafkaConfig, kafka_config
+from flushtracker.kafka.kafka_config import KafkaConfig, read_kafka
 from flushtracker.postgres.publication_name import PublicationName
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 
@@ -65,54 +65,40 @@ class CaptureConfig:
 
 
 def load_capture_config(path: Path) -> CaptureConfig:
-    """Read a configuration file of ``flushtracker capture``.
+    """Read the configuration for ``flushtracker capture`` and the commands on its slot.
 
     Raises:
         ConfigError: the file is not usable; the message names the file, the line and the key.
     """
-    root = read_kind(path, CAPTURE)
-    limits = ("max_batch_size", "max_batch_bytes", "max_tx_size")
-    root.allow(
-        "postgres", "kafka", "shapes", "acks", "storage", "storage_options", "intervals", "status", "evict", *limits
-    )
-    status = read_status(root)
+    file = read_program(path, "capture")
+    capture = file.section("capture")
+    if "replica_identity" in capture:
+        capture.choice("replica_identity", _FULL)
     return CaptureConfig(
-        postgres=_slot(root.mapping("postgres")),
-        kafka=kafka_config(root.mapping("kafka")),
-        shapes=Path(root.text("shapes").value),
-        acks=root.text("acks").value,
-        storage_options=deltalake_options(read_storage(root), root),
-        intervals=_intervals(root.optional_mapping("intervals")),
-        max_batch_size=root.integer("max_batch_size", default=100, at_least=1),
-        max_batch_bytes=root.integer("max_batch_bytes", default=DEFAULT_MAX_BATCH_BYTES, at_least=1),
-        max_tx_size=root.optional_integer("max_tx_size", at_least=1),
-        status=status,
-        eviction=read_eviction_rule(root, status),
+        postgres=SlotConfig(
+            read_connection(file),
+            capture.text("slot").value,
+            PublicationName.of(capture.text("publication").value, sets_identities="replica_identity" in capture),
+            failover=capture.optional_boolean("failover") is not False,
+        ),
+        kafka=read_kafka(file),
+        shapes=Path(file.root.text("shapes").value),
+        acks=file.place("acks"),
+        storage_options=deltalake_options(file.section("storage")),
+        intervals=_intervals(file.section("capture.intervals")),
+        max_batch_size=capture.integer("max_batch_size", at_least=1),
+        max_batch_bytes=capture.integer("max_batch_bytes", at_least=1),
+        max_tx_size=capture.optional_integer("max_tx_size", at_least=1),
+        status=file.status("capture"),
+        eviction=read_eviction_rule(file),
     )
 
 
-def _slot(postgres: YamlMapping) -> SlotConfig:
-    postgres.allow("connection", "slot", "publication", "failover", "replica_identity")
-    identity = postgres.optional_text("replica_identity")
-    if identity is not None and identity.value != _FULL:
-        raise postgres.wrong("replica_identity", _FULL)
-    return SlotConfig(
-        read_connection(postgres),
-        postgres.text("slot").value,
-        PublicationName.of(postgres.text("publication").value, sets_identities=identity is not None),
-        failover=postgres.optional_boolean("failover") is not False,
-    )
-
-
-def _intervals(intervals: YamlMapping | None) -> Intervals:
-    defaults = Intervals()
-    if intervals is None:
-        return defaults
-    intervals.allow("status", "acks", "keepalive", "shapes", "heartbeat")
+def _intervals(intervals: YamlMapping) -> Intervals:
     return Intervals(
-        intervals.optional_duration_ms("status") or defaults.status_ms,
-        intervals.optional_duration_ms("acks") or defaults.acks_ms,
-        intervals.optional_duration_ms("keepalive") or defaults.keepalive_ms,
-        intervals.optional_duration_ms("shapes") or defaults.shapes_ms,
+        intervals.duration_ms("status"),
+        intervals.duration_ms("acks"),
+        intervals.duration_ms("keepalive"),
+        intervals.duration_ms("shapes"),
         intervals.optional_duration_ms("heartbeat"),
     )

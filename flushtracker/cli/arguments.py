@@ -33,7 +33,7 @@ def add_init(parser: Parser) -> None:
 
 
 def add_track(parser: Parser) -> None:
-    _add_config(parser, "track_flushes.yaml")
+    _add_config(parser)
     parser.add_argument(
         "--recover",
         action="store_true",
@@ -55,17 +55,17 @@ def check_track(arguments: argparse.Namespace) -> str | None:
 
 
 def add_write(parser: Parser) -> None:
-    _add_config(parser, "write_shapes.yaml")
+    _add_config(parser)
     _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
 
 
 def add_jobs(parser: Parser) -> None:
-    _add_config(parser, "flushtracker.yaml")
+    _add_config(parser)
     _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
 
 
 def add_capture(parser: Parser) -> None:
-    _add_config(parser, "capture.yaml")
+    _add_config(parser)
     parser.add_argument("--create", action="store_true", help="create missing topics, publication and slot")
     parser.add_argument(
         "--new-epoch", action="store_true", help="continue as a new source, after the server was restored"
@@ -125,7 +125,7 @@ def check_check(arguments: argparse.Namespace) -> str | None:
 
 
 def _add_edit(parser: Parser) -> None:
-    _add_capture_config(parser)
+    _add_config_file(parser)
     wait = parser.add_mutually_exclusive_group()
     wait.add_argument(
         "--timeout", type=_limit, default=30, metavar="S", help="seconds to wait for capture (default: %(default)s)"
@@ -135,7 +135,7 @@ def _add_edit(parser: Parser) -> None:
 
 
 def add_snapshot(parser: Parser) -> None:
-    _add_config(parser, "snapshot_shapes.yaml")
+    _add_config(parser)
     parser.add_argument("shapes", nargs="*", type=_name, metavar="SHAPE", help="only these; default: all without one")
     parser.add_argument("--again", action="store_true", help="replace the snapshots that these shapes have")
     _add_verbose(parser, "print Spark's own log, and tracebacks of errors")
@@ -146,18 +146,18 @@ def check_snapshot(arguments: argparse.Namespace) -> str | None:
 
 
 def add_up(parser: Parser) -> None:
-    _add_config(parser, "flushtracker.yaml")
+    _add_config(parser)
     _add_verbose(parser, "of all programs: log in more detail, and print tracebacks of errors")
 
 
 def add_config(parser: Parser) -> None:
-    _add_config(parser, "flushtracker.yaml")
+    _add_config(parser)
     parser.add_argument("--schema", action="store_true", help="print a JSON Schema of this file for editors, and stop")
     _add_verbose(parser)
 
 
 def add_topics(parser: Parser) -> None:
-    _add_config(parser, "kafka.yaml")
+    _add_config(parser)
     parser.add_argument("--create", action="store_true", help="create missing topics")
     _add_verbose(parser)
 
@@ -174,7 +174,9 @@ def add_replay(parser: Parser) -> None:
     add("--shapes", type=Path, required=True, metavar="FILE", help="such as conf/shapes.yaml")
     output = parser.add_mutually_exclusive_group(required=True)
     output.add_argument("--out", type=Path, metavar="DIR", help="write the streams as files")
-    output.add_argument("--kafka", type=Path, metavar="FILE", help="such as conf/kafka.yaml: publish to its topics")
+    output.add_argument(
+        "--kafka", type=Path, metavar="FILE", help="such as conf/flushtracker.yaml: publish to its topics"
+    )
     add("--source", type=_name, default="recording/1/shapes", metavar="NAME", help="default: %(default)s")
     add("--max-batch-size", type=_limit, default=100, metavar="N", help="changes per fragment (default: %(default)s)")
     add("--max-tx-size", type=_limit, metavar="BYTES", help="per transaction; more is an error (default: no limit)")
@@ -196,7 +198,7 @@ def add_dist(parser: Parser) -> None:
 
 def add_report(parser: Parser) -> None:
     add = parser.add_argument
-    _add_config_file(parser, "the configuration of all programs, or of `flushtracker track`")
+    _add_config_file(parser)
     add("--source", metavar="NAME", help="the source to report on, if the table has several")
     add("--plot", type=Path, default=Path("data/report.png"), metavar="FILE", help="default: %(default)s")
     _add_verbose(parser)
@@ -204,8 +206,12 @@ def add_report(parser: Parser) -> None:
 
 def add_status(parser: Parser) -> None:
     add = parser.add_argument
-    _add_capture_config(parser)
-    add("--job", metavar="URL", help="the job's status, such as http://127.0.0.1:9464; default: status.peers")
+    _add_config_file(parser)
+    add(
+        "--job",
+        metavar="URL",
+        help="the job's status, such as http://127.0.0.1:9464; default: that of the configuration",
+    )
     add("--json", action="store_true", help="print one JSON object, on one line")
     add(
         "--watch",
@@ -256,12 +262,12 @@ def add_shapes(parser: Parser) -> None:
 
 def _add_log(parser: Parser) -> None:
     add = parser.add_argument
-    _add_config_file(parser, "the configuration of all programs")
+    _add_config_file(parser)
     add("--log", metavar="PATH", help="the shape log, instead of that of the configuration")
     add(
         "--shapes",
         metavar="PATH",
-        help="the registry table: sink.shapes of the writer (default: PATH of --log + _shapes)",
+        help="the registry table (default: PATH of --log + _shapes)",
     )
 
 
@@ -280,13 +286,13 @@ def check_read(arguments: argparse.Namespace) -> str | None:
 
 
 def add_serve(parser: Parser) -> None:
-    _add_config(parser, "serve.yaml")
+    _add_config(parser)
     _add_verbose(parser, "log in more detail, and print tracebacks of errors")
 
 
 def add_verify(parser: Parser) -> None:
     add = parser.add_argument
-    add("--log", required=True, metavar="PATH", help="the shape log: sink.log of the writer")
+    add("--log", required=True, metavar="PATH", help="the shape log: the folder log below storage")
     add("--recording", type=Path, required=True, metavar="DIR", help="the recording that was replayed")
     add("--shapes", type=Path, required=True, metavar="FILE", help="such as conf/shapes.yaml")
     _add_verbose(parser)
@@ -310,7 +316,7 @@ def add_conformance(parser: Parser) -> None:
         action="store_true",
         help="two of three kills are power failures, which take what the writer has not synced in {data}; on Linux",
     )
-    add("--kafka", type=Path, metavar="FILE", help="such as conf/kafka.yaml (default: a broker on this machine)")
+    add("--kafka", type=Path, metavar="FILE", help="such as conf/flushtracker.yaml (default: a broker on this machine)")
     add("--kills", type=_limit, default=100, metavar="N", help="kills at aimed moments, in all (default: %(default)s)")
     add(
         "--seeds",
@@ -338,7 +344,7 @@ def add_conformance(parser: Parser) -> None:
 
 
 def add_conformance_loop(parser: Parser) -> None:
-    _add_config(parser, "conformance_loop.yaml")
+    _add_config(parser)
     add = parser.add_argument
     add("--kills", type=_limit, default=50, metavar="N", help="kills at random moments (default: %(default)s)")
     add("--timeout", type=_limit, default=300, metavar="S", help="seconds without progress (default: %(default)s)")
@@ -365,24 +371,19 @@ def add_demo(parser: Parser) -> None:
     _add_verbose(parser)
 
 
-def _add_config(parser: Parser, file: str) -> None:
-    _add_config_file(parser, f"such as conf/{file}")
-    _add_example(parser, file, "this file")
+def _add_config(parser: Parser) -> None:
+    _add_config_file(parser)
+    _add_example(parser, DEFAULT_CONFIG, "this file")
 
 
 def _add_example(parser: Parser, file: str, what: str) -> None:
     parser.add_argument("--example", action=PrintExample, file=file, help=f"print an example of {what}, and stop")
 
 
-def _add_capture_config(parser: Parser) -> None:
-    """All commands on a slot take the same file, so that a remedy can be pasted as printed."""
-    _add_config_file(parser, "the configuration of all programs, or of `flushtracker capture`")
-
-
-def _add_config_file(parser: Parser, what: str) -> None:
+def _add_config_file(parser: Parser) -> None:
     """The default is looked for when the command runs."""
     where = f"(default: ${CONFIG_VARIABLE}, else {DEFAULT_CONFIG})"
-    parser.add_argument("--config", type=Path, metavar="FILE", help=f"{what} {where}")
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"the configuration of all programs {where}")
 
 
 def _add_verbose(parser: Parser, effect: str = "print tracebacks of errors") -> None:

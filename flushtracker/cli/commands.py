@@ -218,7 +218,7 @@ or publish them for writers of other storages.
 Takes the missing snapshots of all shapes; with an interval as trigger, keeps
 looking for new shapes. A snapshot is one commit of the shape log: readers see
 none or all of it. Starts Spark itself; on a cluster, run
-jobs/snapshot_shapes.py with spark-submit. With kafka in the configuration it
+jobs/snapshot_shapes.py with spark-submit. With snapshot.into: kafka it
 publishes to Kafka instead, without Spark; see docs/writers.md.
 """,
         """0 done, or stopped by SIGTERM or Ctrl-C; 1 unexpected error;
@@ -433,7 +433,7 @@ changed. The log of a shape with a snapshot begins with the snapshot; --changes
 prints only the changes. If another snapshot has replaced the one that was read,
 it prints the difference first, and without --follow nothing else, as one
 transaction. Several shapes are printed as of one moment, the last up to which
-the log has all shapes of their source: this needs acks in the configuration of
+the log has all shapes of their source: this needs flush: batch in
 flushtracker write. Needs no Java.
 """,
         """0 done, or stopped by Ctrl-C while following; 1 unexpected error;

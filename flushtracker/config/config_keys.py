@@ -74,6 +74,8 @@ _ALL: Final = (
         "-60 seconds; the jobs 10 minutes",
         "for how long unavailable brokers are retried",
     ),
+    _key("files.path", "text", None, "a folder of streams as files, instead of `kafka`; `files: PATH` says the same"),
+    _key("files.max_files_per_trigger", "integer", "100", "files of each stream in a micro-batch"),
     _key("storage.path", "text", None, "a folder or URI for all tables and checkpoints; `storage: PATH` says the same"),
     _key("storage.s3", "options", "-the environment", "see [Object stores](#object-stores-storage)"),
     _key("storage.azure", "options", "-the environment", "see [Object stores](#object-stores-storage)"),
@@ -167,7 +169,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     for section in dict.fromkeys(["", *(key.section for key in _ALL)])
 }
 """The keys of each mapping in the file, by its path."""
-SHORT: Final = {"kafka": "bootstrap_servers", "storage": "path"}
+SHORT: Final = {"kafka": "bootstrap_servers", "files": "path", "storage": "path"}
 """A section that may be a single text → the key that this is."""
 MAY_BE_OFF: Final = frozenset({*PROGRAMS, "status"})
 """Sections that may be ``false``: no such program, or no status."""
@@ -190,7 +192,7 @@ def json_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "flushtracker.yaml",
         **_section_schema(""),
-        "required": ["postgres", "kafka", "storage", "shapes"],
+        "anyOf": [{"required": ["postgres", "kafka", "storage", "shapes"]}, {"required": ["files", "storage"]}],
     }
 
 

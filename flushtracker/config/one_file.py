@@ -1,245 +1,184 @@
-"""``flushtracker.yaml``, the configuration of all programs: what is in force, and from where.
+"""``flushtracker.yaml``, the configuration of all programs: its sections with their defaults, and what is derived."""
 
-Each value is an :class:`Entry`: from the file, a default, or derived from another. ``config/program_forms.py`` makes of
-them what each program reads, with the nodes of the file, so that its messages have the file's lines and names.
-"""
-
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from pathlib import Path
+from typing import Final
 
 import yaml
 
 from flushtracker.config.config_keys import KEYS, MAY_BE_OFF, PROGRAMS, SECTIONS, SHORT
-from flushtracker.config.libpq_text import parse_options
-from flushtracker.config.spark_kafka_options import spark_kafka_options
-from flushtracker.config.status_config import StatusConfig, read_listen
-from flushtracker.config.strict_yaml import YamlMapping
-from flushtracker.config.yaml_tree import ConfigOrigin, LabelledNode, compose
+from flushtracker.config.status_config import StatusConfig, is_status_url, read_listen
+from flushtracker.config.storage_path import nested_path
+from flushtracker.config.streams import FLUSHES, FRAGMENTS, SHAPE_CHANGES, SHAPES
+from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+from flushtracker.config.yaml_tree import compose
 from flushtracker.errors import ConfigError, did_you_mean
 
 DEFAULT_CONFIG: Final = "flushtracker.yaml"
 CONFIG_VARIABLE: Final = "FLUSHTRACKER_CONFIG"
-_ONLY_BEFORE: Final = frozenset(
-    {"acks", "bootstrap_servers", "http", "intervals", "place", "sink", "source", "state", "topics", "trigger"}
-)
-"""Keys that only the configurations of single programs have."""
-_TEXT: Final = "tag:yaml.org,2002:str"
+TABLES: Final = ("acks", "dead_letters", "log", "log_shapes")
+"""The folders of tables below ``storage``."""
+JOBS: Final = ("track", "write")
+"""The programs with a checkpoint."""
+AVAILABLE_NOW: Final = "available_now"
+_STREAMS: Final = (FRAGMENTS, FLUSHES, SHAPES, SHAPE_CHANGES)
+_MAP: Final = "tag:yaml.org,2002:map"
 _FALSE: Final = "false"
-_VARIABLE: Final = re.compile(r"\$?\$\{\w+\}")
-_SAME_SERVER: Final = ("host", "hostaddr", "port", "dbname", "service")
-Form: TypeAlias = "Mapping[str, Entry | Form | None]"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A value in force: its name for messages, its node, its line in the file, and where it is from."""
-
-    label: str
-    node: yaml.Node
-    line: int
-    source: str
-
-    @property
-    def is_list(self) -> bool:
-        return isinstance(self.node, yaml.SequenceNode)
-
-    @property
-    def shown(self) -> str:
-        """A value, or a list of values, as in the file, with variables as ``${NAME}``."""
-        return ", ".join(str(each.value) for each in (self.node.value if self.is_list else [self.node]))
-
-
-def is_one_file(root: YamlMapping) -> bool:
-    """Whether a file is the configuration of all programs, by its top-level keys."""
-    if any(key in root for key in _ONLY_BEFORE):
-        return False
-    scalars = (key for key in ("postgres", "kafka", "storage") if key in root)
-    return (
-        any(isinstance(root.node(key)[1], yaml.ScalarNode) for key in scalars)
-        or any(key in root for key in ("capture", "track", "write", "serve"))
-        or root.has_path("storage.path")
-        or ("postgres" in root and not root.has_path("postgres.connection"))
-    )
+_MOST_PORT: Final = 65_535 - len(PROGRAMS) + 1
 
 
 class OneFile:
-    """The file, with all its keys checked; raises :class:`ConfigError` naming the file, the line and the key."""
+    """The file, with all its keys checked; raises :class:`ConfigError` naming the file, the line and the key.
+
+    A program requires only the keys that it reads. ``lines`` has those that the file itself has, by path.
+    """
 
     def __init__(self, root: YamlMapping) -> None:
+        if root.has_path("shapes[]"):
+            raise ConfigError(f"{root.file} is a list of shapes, not a configuration")
         self.root = root
-        self._variables: dict[str, str] = {}
-        self._sections: dict[str, YamlMapping | None] = {"": root}
         self.off: set[str] = set()
         """The programs that the file has not, and ``status`` if it is off."""
-        for path in sorted(SECTIONS, key=lambda path: path.count(".") if path else -1):
-            if path:
-                self._sections[path] = self._section(path)
+        self.lines: dict[str, int] = {}
+        self._sections = {"": root}
+        for path in sorted(filter(None, SECTIONS), key=lambda path: path.count(".")):
+            self._sections[path] = self._section(path)
         for path, section in self._sections.items():
-            if section is not None:
-                _check_keys(path, section)
+            _check_keys(path, section)
+            self.lines |= {f"{path}.{name}".lstrip("."): line for name, line in section.lines.items()}
         for key in KEYS.values():
-            parent = self._sections[key.section]
-            if key.is_required and (parent is None or key.name not in parent):
-                if parent is None:
-                    raise root.error(key.section, "is missing")
-                raise parent.error(key.name, "is missing")
+            if key.default is not None and key.path not in self.lines:
+                self._sections[key.section].fill(key.name, compose(key.default, root.origin))
+        self.has_files = "files" in root
+        """Whether the streams are files, which capture does not write, and snapshots do not have."""
+        if self.has_files:
+            if "kafka" in root:
+                raise root.error("files", f"is used instead of kafka, which is on line {self.lines['kafka']}")
+            self.off |= {"capture", "snapshot"}
 
-    def entry(self, path: str) -> Entry | None:
-        """The value of a key, or its default; ``None`` if it has neither."""
-        key = KEYS[path]
-        section = self._sections[key.section]
-        if section is not None and key.name in section:
-            line, node = section.node(key.name)
-            return Entry(section.label(key.name), node, line, f"line {line}")
-        if key.default is None:
-            return None
-        return Entry(path, compose(key.default, self.origin), section.line if section else 1, "default")
+    def section(self, path: str) -> YamlMapping:
+        """A section with its defaults, also if the file lacks it; raises ``ConfigError`` if it is required."""
+        if self.lacks(path):
+            raise self.root.error(path, "is missing")
+        return self._sections[path]
 
-    def text(self, path: str) -> str:
-        """The value of a key that has a default or is required, with its variables filled in."""
-        return self.value(self.entry(path))
+    def lacks(self, path: str) -> bool:
+        """Whether the file does not have this section, and it has a required key."""
+        needs = any(key.section == path and key.is_required for key in KEYS.values())
+        return needs and path != "" and path not in self.lines
 
-    def value(self, entry: Entry | None) -> str:
-        """A text, number or boolean, with its variables filled in; empty without an entry."""
-        return "" if entry is None else self.mapping({"value": entry}).scalars()["value"]
+    def source(self, path: str) -> str:
+        """Where the value of a key is from."""
+        return f"line {self.lines[path]}" if path in self.lines else "default"
 
-    @property
-    def origin(self) -> ConfigOrigin:
-        """The file with the variables that hold what is derived from others."""
-        origin = self.root.origin
-        return ConfigOrigin(origin.file, {**origin.environ, **self._variables})
-
-    def mapping(self, form: Form) -> YamlMapping:
-        """What a program reads, of entries by its own keys."""
-        return YamlMapping(form_node(form), self.origin, "", 1)
-
-    def options(self, *paths: str) -> Form:
-        """The mappings at these keys as one; a later one replaces what an earlier one has."""
-        found: dict[str, Entry] = {}
+    def options(self, *paths: str) -> dict[str, str]:
+        """The options at these keys together; a later one replaces what an earlier one has."""
+        found: dict[str, str] = {}
         for path in paths:
-            key = KEYS[path]
-            section = self._sections[key.section]
-            options = None if section is None else section.optional_mapping(key.name)
-            if options is not None:
-                for name in options:
-                    line, node = options.node(name)
-                    found[name] = Entry(options.label(name), node, line, f"line {line}")
+            options = self.section(KEYS[path].section).optional_mapping(KEYS[path].name)
+            found |= {} if options is None else options.scalars()
         return found
 
-    def connection(self, path: str = "postgres") -> Form:
-        """libpq's keywords for the server; those of ``snapshot.postgres`` are added for ``snapshot``."""
-        line, node = self.root.node("postgres")
-        if isinstance(node, yaml.ScalarNode):
-            found = self._parsed(line)
-        else:
-            found = dict(self.options("postgres"))
-            for name in found.keys() & SECTIONS["capture"]:
-                raise self.root.mapping("postgres").error(name, f"is not a keyword of libpq; set capture.{name}")
-        own = self.options(path) if path != "postgres" else {}
-        for name in _SAME_SERVER:
-            mine, theirs = own.get(name), found.get(name)
-            if isinstance(mine, Entry) and isinstance(theirs, Entry) and self.value(mine) != self.value(theirs):
-                self.root.origin.refuse(
-                    mine.line, f"{mine.label} contradicts {theirs.label} on line {theirs.line}: all read one database"
-                )
-        return {**found, **own}
+    def topic(self, stream: str) -> str:
+        """The name of a stream's topic."""
+        return f"{self.section('kafka').topic_name('topic_prefix')}.{stream}"
 
-    def _parsed(self, line: int) -> Form:
-        text = self.root.text("postgres")
-        is_literal = any(mark in _VARIABLE.sub("", text.shown) for mark in ("://", "="))
-        try:
-            # A variable's value in a URI needs no escapes: the URI is parsed before it is filled in.
-            options = parse_options(text.shown if is_literal else text.value)
-        except ConfigError as error:
-            raise self.root.error("postgres", f"cannot be used: {error}") from None
-        if not is_literal:
-            # It all came from the environment, so no part of it is in plain text.
-            self._variables |= {f"postgres_{name}": value for name, value in options.items()}
-            options = {name: f"${{postgres_{name}}}" for name in options}
-        return {
-            name: Entry(f"postgres.{name}", text_node(value), line, f"line {line}") for name, value in options.items()
-        }
+    def stream_folder(self, stream: str) -> str:
+        """A folder below ``files``."""
+        return _below(self.section("files").text("path").value, stream)
 
-    def spark_options(self, program: str) -> Form:
-        """Options of Spark's Kafka source for a job: derived from librdkafka's, unless the file has its own."""
-        own = self.options("kafka.spark_options")
-        derived = {}
-        if not any(name.startswith(("kafka.sasl.", "kafka.ssl.", "kafka.security.")) for name in own):
-            kafka = self._sections["kafka"]
-            options = None if kafka is None else kafka.optional_mapping("options")
-            if options is not None:
-                texts, variables = spark_kafka_options(options)
-                self._variables |= variables
-                derived = {
-                    name: Entry(
-                        f"{program} {name}", text_node(text), options.line, f"kafka.options, line {options.line}"
-                    )
-                    for name, text in texts.items()
-                }
-        return {**derived, **own, **self.options(f"{program}.options")}
-
-    def topic(self, stream: str) -> Entry:
-        prefix = self.entry("kafka.topic_prefix")
-        return self._derived(f"topic {stream}", prefix, f"{self._raw(prefix)}.{stream}", "kafka.topic_prefix")
-
-    def place(self, name: str, label: str | None = None) -> Entry:
+    def place(self, name: str) -> str:
         """A folder below ``storage``."""
-        storage = self.entry("storage.path")
-        slash = "" if self.value(storage).endswith("/") else "/"
-        return self._derived(label or name, storage, f"{self._raw(storage)}{slash}{name}", "storage")
+        return _below(self.section("storage").text("path").value, name)
 
-    def checkpoint(self, program: str) -> Entry:
-        return self.entry(f"{program}.checkpoint") or self.place(f"checkpoints/{program}", f"{program}.checkpoint")
+    def checkpoint(self, job: str) -> str:
+        """The checkpoint of one of :data:`JOBS`."""
+        own = self.section(job).optional_text("checkpoint")
+        return self.place(f"checkpoints/{job}") if own is None else own.value
+
+    def require_distinct_places(self) -> None:
+        """Refuse tables, checkpoints and streams in each other's folders; raises ``ConfigError``."""
+        places = {name: self.place(name) for name in TABLES}
+        places |= {f"{job}.checkpoint": self.checkpoint(job) for job in JOBS}
+        if self.has_files:
+            places |= {f"files.path/{stream}": self.stream_folder(stream) for stream in _STREAMS}
+        if (found := nested_path(places)) is not None:
+            label, fact = found
+            line = self.lines.get(label) or self.lines["files" if label.startswith("files") else "storage"]
+            raise self.root.origin.error(line, f"{label} {fact}")
+
+    @property
+    def takes_snapshots(self) -> bool:
+        """Whether ``write`` takes the snapshots."""
+        return self.section("write").choice("snapshot", "auto", "manual") == "auto" and not self.has_files
+
+    @property
+    def publishes_snapshots(self) -> bool:
+        """Whether ``snapshot`` publishes rows for writers of other storages."""
+        return self.section("snapshot").choice("into", "log", "kafka") == "kafka"
 
     @property
     def programs(self) -> tuple[str, ...]:
         """The programs that run all the time, in the order of their ports."""
-        runs = self.text("snapshot.trigger") != "available_now" and (
-            self.text("write.snapshot") == "manual" or self.text("snapshot.into") == "kafka" or "write" in self.off
+        runs = self.section("snapshot").text("trigger").value != AVAILABLE_NOW and (
+            not self.takes_snapshots or self.publishes_snapshots or "write" in self.off
         )
         return tuple(name for name in PROGRAMS if name not in self.off and (name != "snapshot" or runs))
 
-    def listen(self, program: str) -> Entry:
-        """Where a program serves its status."""
-        listen = self.entry("status.listen")
-        host, port = read_listen(self.mapping({"listen": listen}))
-        own = StatusConfig(host, port + PROGRAMS.index(program) if port else 0).listen
-        return self._derived(f"status of {program}", listen, own.replace("${", "$${"), "status.listen")
+    def status(self, program: str) -> StatusConfig | None:
+        """Where a program serves its status, and those of the others; ``None`` if it serves none."""
+        if "status" in self.off:
+            return None
+        peers = tuple(self.status_url(name) for name in self.programs if name != program)
+        return StatusConfig(*self._listen(program), peers)
 
     def status_url(self, program: str) -> str:
-        """The base URL of a program's status."""
-        if (url := self.entry(f"status.urls.{program}")) is not None:
-            return self.value(url)
-        return StatusConfig(*read_listen(self.mapping({"listen": self.listen(program)}))).own_url
+        """The base URL of a program's status, without a last slash."""
+        urls = self.section("status.urls")
+        if program not in urls:
+            return StatusConfig(*self._listen(program)).own_url
+        url = urls.text(program)
+        if "@" in url.value:  # It may contain a password, so it is not shown.
+            raise urls.error(program, "has credentials, which a status does not need")
+        if not is_status_url(url.value):
+            raise urls.error(program, f"is {url}, which is not a URL such as http://127.0.0.1:9465")
+        return url.value.rstrip("/")
 
-    def _derived(self, label: str, of: Entry | None, text: str, key: str) -> Entry:
-        if of is None:
-            raise ValueError(f"{label} is derived from {key}, which is neither in the file nor has a default")
-        return Entry(label, text_node(text), of.line, f"{key}, {of.source}")
+    def _listen(self, program: str) -> tuple[str, int]:
+        status = self.section("status")
+        host, port = read_listen(status)
+        if port > _MOST_PORT:
+            raise status.wrong("listen", f"a port of at most {_MOST_PORT}: the programs have the next four, too")
+        return host, port + PROGRAMS.index(program) if port else 0
 
-    def _raw(self, entry: Entry | None) -> str:
-        self.value(entry)  # Refuses what is not a text.
-        return str(entry.node.value) if entry is not None else ""
-
-    def _section(self, path: str) -> YamlMapping | None:
+    def _section(self, path: str) -> YamlMapping:
         above, _, name = path.rpartition(".")
         parent = self._sections[above]
-        if parent is None or name not in parent:
-            return None
+        if name not in parent:
+            return YamlMapping(yaml.MappingNode(_MAP, []), self.root.origin, path, 1)
         line, node = parent.node(name)
         if isinstance(node, yaml.ScalarNode) and path in MAY_BE_OFF and node.value == _FALSE:
             self.off.add(path)
-            return None
+            return YamlMapping(yaml.MappingNode(_MAP, []), self.root.origin, path, line)
         if isinstance(node, yaml.ScalarNode) and path in SHORT:
-            return self.mapping_at(path, line, node)
+            key = yaml.ScalarNode(node.tag, SHORT[path], node.start_mark)
+            return YamlMapping(yaml.MappingNode(_MAP, [(key, node)]), self.root.origin, path, line)
         return parent.mapping(name)
 
-    def mapping_at(self, path: str, line: int, node: yaml.Node) -> YamlMapping:
-        """The section that a single text stands for."""
-        only = form_node({SHORT[path]: Entry(path, node, line, f"line {line}")})
-        return YamlMapping(only, self.root.origin, path, line)
+
+def read_config(path: Path) -> OneFile:
+    """Read the configuration of all programs; raises ``ConfigError``."""
+    return OneFile(read_yaml(path))
+
+
+def read_program(path: Path, program: str) -> OneFile:
+    """Read it for one of the programs; raises ``ConfigError``, also if the file says that there is no such program."""
+    file = read_config(path)
+    if program in file.off and file.has_files:
+        raise file.root.error("files", f"is used instead of kafka, which `flushtracker {program}` needs")
+    if program in file.off:
+        raise file.root.error(program, "is false: this configuration has no such program")
+    file.require_distinct_places()
+    return file
 
 
 def _check_keys(path: str, section: YamlMapping) -> None:
@@ -252,23 +191,5 @@ def _check_keys(path: str, section: YamlMapping) -> None:
             raise section.error(name, f"is not a known key{near or advice}")
 
 
-def form_node(form: Form) -> LabelledNode:
-    """The form as a mapping; what is ``None`` is left out."""
-    labels, pairs = dict[str, str](), list[tuple[yaml.Node, yaml.Node]]()
-    for name, entry in form.items():
-        if isinstance(entry, Entry):
-            labels[name] = entry.label
-            pairs.append((text_node(name, entry.line), entry.node))
-        elif entry is not None:
-            node = form_node(entry)
-            pairs.append((text_node(name, min((line + 1 for line in _lines(node)), default=1)), node))
-    return LabelledNode(labels, pairs)
-
-
-def _lines(node: LabelledNode) -> Iterator[int]:
-    return (key.start_mark.line for key, _ in node.value)
-
-
-def text_node(text: str, line: int = 1) -> yaml.ScalarNode:
-    mark = yaml.Mark("", 0, line - 1, 0, None, 0)
-    return yaml.ScalarNode(_TEXT, text, mark, mark)
+def _below(folder: str, name: str) -> str:
+    return f"{folder}{'' if folder.endswith('/') else '/'}{name}"

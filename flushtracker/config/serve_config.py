@@ -1,21 +1,17 @@
-"""The configuration of the server: ``conf/serve.yaml`` as frozen dataclasses."""
+"""The configuration of the server as frozen dataclasses."""
 
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from flushtracker.config.file_kinds import SERVE, read_kind
+from flushtracker.config.one_file import OneFile, read_program
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.status_config import StatusConfig, read_listen, read_status
-from flushtracker.config.storage_config import read_storage
-from flushtracker.config.storage_path import require_distinct_paths
+from flushtracker.config.status_config import StatusConfig, read_listen
 from flushtracker.config.streams import SHAPE_CHANGES
 from flushtracker.config.strict_yaml import YamlMapping, YamlText
 from flushtracker.config.table_names import TABLE_FORM, parse_table
-from flushtracker.config.transport import read_topic
-from flushtracker.config.units import BYTES_FORM, parse_bytes
-from flushtracker.config.write_config import LogConfig, read_log_sink
+from flushtracker.config.write_config import LogConfig, read_log
 
 _ORIGIN: Final = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
@@ -24,8 +20,6 @@ _MOST_CONNECTIONS: Final = 1_000_000
 _MOST_READS: Final = 64
 _MOST_DEFINITIONS: Final = 10_000
 _MOST_SUBSET_ROWS: Final = 1_000_000
-_BYTES: Final = "bytes"
-_TEXT_ORDERS: Final = ("refused", _BYTES)
 _LEAST_POLL_MS: Final = 50
 _MOST_POLL_MS: Final = 10_000
 ANY_ORIGIN: Final = "*"
@@ -84,7 +78,7 @@ class SubsetRules:
 
 @dataclass(frozen=True, slots=True)
 class ServeConfig:
-    """The whole file. ``source``: whose shapes are served, if several sources have the same ones; ``None`` for any.
+    """All of it. ``source``: whose shapes are served, if several sources have the same ones; ``None`` for any.
 
     ``on_demand``: the tables of which any definition is served that a shape contains, as (schema, name), of at most
     ``on_demand_definitions`` at once.
@@ -105,150 +99,91 @@ class ServeConfig:
 
 
 def load_serve_config(path: Path) -> ServeConfig:
-    """Read a configuration file of ``flushtracker serve``.
+    """Read the configuration for ``flushtracker serve``.
 
     Raises:
         ConfigError: naming the file, the line and the key.
     """
-    root = read_kind(path, SERVE)
-    root.allow(
-        "storage",
-        "sink",
-        "http",
-        "cache",
-        "source",
-        "poll",
-        "reads",
-        "on_demand",
-        "on_demand_definitions",
-        "subsets",
-        "status",
-        "tail",
-    )
-    default = ServeConfig(LogConfig("", ""), HttpConfig("", 0))
-    source = root.optional_text("source")
-    poll_ms = root.optional_duration_ms("poll")
-    if poll_ms is not None and not _LEAST_POLL_MS <= poll_ms <= _MOST_POLL_MS:
-        raise root.wrong("poll", f"a time from {_LEAST_POLL_MS} ms to {_MOST_POLL_MS} ms")
-    require_distinct_paths(root, [("sink", "log"), ("sink", "shapes")])
+    file = read_program(path, "serve")
+    serve, cache, subsets = (file.section(each) for each in ("serve", "serve.cache", "serve.subsets"))
+    source, poll_ms = serve.optional_text("source"), serve.duration_ms("poll")
+    if not _LEAST_POLL_MS <= poll_ms <= _MOST_POLL_MS:
+        raise serve.wrong("poll", f"a time from {_LEAST_POLL_MS} ms to {_MOST_POLL_MS} ms")
     return ServeConfig(
-        sink=read_log_sink(root.mapping("sink"), read_storage(root)),
-        http=_http(root.mapping("http")),
-        cache=_cache(root.optional_mapping("cache")),
+        sink=read_log(file),
+        http=_http(serve),
+        cache=CacheConfig(cache.optional_bytes("memory") or 0, cache.optional_bytes("disk") or 0),
         source=None if source is None else source.value,
-        poll_ms=poll_ms or default.poll_ms,
-        reads=root.optional_integer("reads", at_least=1, at_most=_MOST_READS) or default.reads,
-        on_demand=_on_demand(root),
-        on_demand_definitions=root.optional_integer("on_demand_definitions", at_least=1, at_most=_MOST_DEFINITIONS)
-        or default.on_demand_definitions,
-        subsets=_subsets(root.optional_mapping("subsets")),
-        status=read_status(root),
-        tail=_tail(root.optional_mapping("tail")),
+        poll_ms=poll_ms,
+        reads=serve.integer("reads", at_least=1, at_most=_MOST_READS),
+        on_demand=frozenset(_table(serve, text) for text in serve.optional_texts("on_demand") or ()),
+        on_demand_definitions=serve.integer("on_demand_definitions", at_least=1, at_most=_MOST_DEFINITIONS),
+        subsets=SubsetRules(
+            subsets.integer("rows", at_least=1, at_most=_MOST_SUBSET_ROWS),
+            has_text_in_bytes=subsets.choice("text_order", "refused", "bytes") == "bytes",
+        ),
+        status=file.status("serve"),
+        tail=_tail(file) if serve.optional_boolean("tail") else None,
     )
 
 
-def _on_demand(root: YamlMapping) -> frozenset[tuple[str, str]]:
-    return frozenset(_table(root, text) for text in root.optional_texts("on_demand") or ())
-
-
-def _table(root: YamlMapping, text: YamlText) -> tuple[str, str]:
+def _table(serve: YamlMapping, text: YamlText) -> tuple[str, str]:
     try:
         return parse_table(text.value)
     except ValueError:
         # The cause is dropped because it could show a variable's value.
-        raise root.error("on_demand", f"lists {text}, not a table {TABLE_FORM}") from None
+        raise serve.error("on_demand", f"lists {text}, not a table {TABLE_FORM}") from None
 
 
-def _http(http: YamlMapping) -> HttpConfig:
-    http.allow("listen", "secret", "allow_origins", "allow_headers", "hosts", "connections")
-    secret = http.optional_text("secret")
+def _http(serve: YamlMapping) -> HttpConfig:
+    secret = serve.optional_text("secret")
     # The value is not shown: it is a secret, however short.
     if secret is not None and len(secret.value) < _SHORTEST_SECRET:
-        raise http.error("secret", f"has fewer than {_SHORTEST_SECRET} characters; take a longer one, at random")
+        raise serve.error("secret", f"has fewer than {_SHORTEST_SECRET} characters; take a longer one, at random")
     if secret is not None and not secret.value.isprintable():
-        raise http.error("secret", "has characters that cannot be printed, such as a line break")
-    connections = http.optional_integer("connections", at_least=1, at_most=_MOST_CONNECTIONS)
+        raise serve.error("secret", "has characters that cannot be printed, such as a line break")
     return HttpConfig(
-        *read_listen(http),
+        *read_listen(serve),
         secret=None if secret is None else secret.value,
-        allow_origins=_origins(http),
-        hosts=_hosts(http),
-        connections=connections or HttpConfig("", 0).connections,
-        allow_headers=_headers(http),
+        allow_origins=_origins(serve),
+        hosts=_hosts(serve),
+        connections=serve.integer("connections", at_least=1, at_most=_MOST_CONNECTIONS),
+        allow_headers=_headers(serve),
     )
 
 
-def _origins(http: YamlMapping) -> tuple[str, ...]:
-    texts = http.optional_texts("allow_origins") or ()
+def _origins(serve: YamlMapping) -> tuple[str, ...]:
+    texts = serve.optional_texts("allow_origins") or ()
     for text in texts:
         is_alone = text.value == ANY_ORIGIN and len(texts) == 1
         if not is_alone and not _ORIGIN.fullmatch(text.value):
-            raise http.error("allow_origins", f'lists {text}, not an origin such as https://app.example, or "*" alone')
+            raise serve.error("allow_origins", f'lists {text}, not an origin such as https://app.example, or "*" alone')
     return tuple(text.value.lower() for text in texts)
 
 
-def _headers(http: YamlMapping) -> tuple[str, ...]:
-    texts = http.optional_texts("allow_headers")
+def _headers(serve: YamlMapping) -> tuple[str, ...]:
+    texts = serve.optional_texts("allow_headers")
     if texts is None:
         return _ALLOWED_HEADERS
     for text in texts:
         is_alone = text.value == ANY_HEADER and len(texts) == 1
         if not is_alone and not _HEADER.fullmatch(text.value):
-            raise http.error("allow_headers", f'lists {text}, not the name of a header, or "*" alone')
+            raise serve.error("allow_headers", f'lists {text}, not the name of a header, or "*" alone')
     return tuple(dict.fromkeys((*_ALLOWED_HEADERS, *(text.value.lower() for text in texts))))
 
 
-def _hosts(http: YamlMapping) -> tuple[str, ...]:
-    texts = http.optional_texts("hosts") or ()
+def _hosts(serve: YamlMapping) -> tuple[str, ...]:
+    texts = serve.optional_texts("hosts") or ()
     for text in texts:
         if not _HOST.fullmatch(text.value):
-            raise http.error("hosts", f"lists {text}, not a host's name without a port")
+            raise serve.error("hosts", f"lists {text}, not a host's name without a port")
     return tuple(text.value.lower() for text in texts)
 
 
-def _cache(cache: YamlMapping | None) -> CacheConfig:
-    default = CacheConfig()
-    if cache is None:
-        return default
-    cache.allow("memory", "disk")
-    return CacheConfig(
-        _bytes(cache, "memory") or default.memory_bytes,
-        _bytes(cache, "disk") or default.disk_bytes,
-    )
-
-
-def _subsets(subsets: YamlMapping | None) -> SubsetRules:
-    default = SubsetRules()
-    if subsets is None:
-        return default
-    subsets.allow("rows", "text_order")
-    text_order = subsets.optional_text("text_order")
-    if text_order is not None and text_order.value not in _TEXT_ORDERS:
-        raise subsets.wrong("text_order", " or ".join(_TEXT_ORDERS))
-    return SubsetRules(
-        subsets.optional_integer("rows", at_least=1, at_most=_MOST_SUBSET_ROWS) or default.most_rows,
-        has_text_in_bytes=text_order is not None and text_order.value == _BYTES,
-    )
-
-
-def _tail(tail: YamlMapping | None) -> TailConfig | None:
-    if tail is None:
-        return None
-    tail.allow("bootstrap_servers", SHAPE_CHANGES, "options", "memory")
-    options, default = tail.optional_mapping("options"), TailConfig("", "")
+def _tail(file: OneFile) -> TailConfig:
     return TailConfig(
-        bootstrap_servers=tail.text("bootstrap_servers").value,
-        shape_changes=read_topic(tail, SHAPE_CHANGES),
-        options=SecretOptions(options.scalars() if options is not None else None),
-        memory_bytes=_bytes(tail, "memory") or default.memory_bytes,
+        bootstrap_servers=file.section("kafka").text("bootstrap_servers").value,
+        shape_changes=file.topic(SHAPE_CHANGES),
+        options=SecretOptions(file.options("kafka.options")),
+        memory_bytes=file.section("serve").optional_bytes("tail_memory") or 0,
     )
-
-
-def _bytes(section: YamlMapping, key: str) -> int | None:
-    if key not in section:
-        return None
-    try:
-        return parse_bytes(section.text(key).value)
-    except ValueError:
-        # The cause is dropped because it could show a variable's value.
-        raise section.wrong(key, BYTES_FORM) from None

@@ -1,8 +1,9 @@
-"""``spark`` of a job's configuration: further settings of its Spark session, by their full names."""
+"""Settings of a job's Spark session: its object stores, and further ones by their full names."""
 
 from dataclasses import dataclass, field
 from typing import Final
 
+from flushtracker.config.one_file import OneFile
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.storage_config import StorageConfig, read_storage
 from flushtracker.config.strict_yaml import YamlMapping
@@ -18,7 +19,7 @@ _OWN: Final = {
     "spark.driver.extraJavaOptions": "the class archive and the log",
     "spark.sql.catalog.spark_catalog": "Delta",
     "spark.sql.extensions": "Delta",
-    "spark.sql.shuffle.partitions": "state.shuffle_partitions",
+    "spark.sql.shuffle.partitions": "shuffle_partitions",
     "spark.sql.streaming.noDataMicroBatches.enabled": "flush: hold",
 }
 """Settings of the programs themselves, and their purpose."""
@@ -32,19 +33,22 @@ class SparkConfig:
     settings: SecretOptions = field(default_factory=SecretOptions)
 
 
-def read_spark(root: YamlMapping) -> SparkConfig:
-    """``storage`` and ``spark`` of a job's file; raises ``ConfigError``."""
-    storage, section = read_storage(root), root.optional_mapping("spark")
-    if section is None:
-        return SparkConfig(storage)
-    for name in section:
+def read_spark(file: OneFile, program: str) -> SparkConfig:
+    """What a job's session has of ``storage``, ``spark``, and the ``spark`` of its own section; or ``ConfigError``."""
+    for section in (file.root, file.section(program)):
+        if (settings := section.optional_mapping("spark")) is not None:
+            _check(settings)
+    return SparkConfig(read_storage(file.section("storage")), SecretOptions(file.options("spark", f"{program}.spark")))
+
+
+def _check(settings: YamlMapping) -> None:
+    for name in settings:
         if not name.startswith("spark."):
-            raise section.error(name, "is not the full name of a Spark setting, which begins with spark.")
+            raise settings.error(name, "is not the full name of a Spark setting, which begins with spark.")
         if name in _OWN:
-            raise section.error(name, f"is set by this program, for {_OWN[name]}; leave it out")
+            raise settings.error(name, f"is set by this program, for {_OWN[name]}; leave it out")
         if not name.startswith(HADOOP) and any(word in name.lower() for word in _SECRET_WORDS):
-            raise section.error(
+            raise settings.error(
                 name,
                 "may be a secret, and would be in the command line of Spark's JVM; set it in spark-defaults.conf",
             )
-    return SparkConfig(storage, SecretOptions(section.scalars()))

@@ -17,38 +17,30 @@ _MODULES: Final = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 _LOGIN: Final = ("sasl.username", "sasl.password")
-_JAAS: Final = "kafka_jaas"
 _REMEDY: Final = "say what the jobs need in kafka.spark_options (docs/security.md)"
 
 
-def spark_kafka_options(options: YamlMapping) -> tuple[dict[str, str], dict[str, str]]:
-    """The options as texts of a file, and the variables that these refer to.
+def spark_kafka_options(options: YamlMapping) -> dict[str, str]:
+    """The options of Spark's client.
 
     Raises:
         ConfigError: one of them concerns security, and has no counterpart that is known here.
     """
-    values, found, variables = options.scalars(), dict[str, str](), dict[str, str]()
+    values, found = options.scalars(), dict[str, str]()
     for name in options:
         if name in _SAME:
-            found[_SAME[name]] = options.text(name).shown
+            found[_SAME[name]] = values[name]
         elif name not in _LOGIN and re.match(r"(?:sasl|ssl|enable\.ssl|https)\.", name):
-            raise options.error(
-                name,
-                f"is not known for Spark's client: {_REMEDY}",
-            )
+            raise options.error(name, f"is not known for Spark's client: {_REMEDY}")
     if "ssl.ca.location" in options:
         found["kafka.ssl.truststore.type"] = "PEM"
     if "sasl.username" in options or "sasl.password" in options:
         mechanism = values.get("sasl.mechanism", values.get("sasl.mechanisms", ""))
         if mechanism not in _MODULES:
-            raise options.error(
-                "sasl.mechanism",
-                f"is none of {', '.join(_MODULES)}: {_REMEDY}",
-            )
+            raise options.error("sasl.mechanism", f"is none of {', '.join(_MODULES)}: {_REMEDY}")
         login = " ".join(f'{name[5:]}="{_escaped(values.get(name, ""))}"' for name in _LOGIN)
-        variables[_JAAS] = f"{_MODULES[mechanism]} required {login};"
-        found["kafka.sasl.jaas.config"] = f"${{{_JAAS}}}"
-    return found, variables
+        found["kafka.sasl.jaas.config"] = f"{_MODULES[mechanism]} required {login};"
+    return found
 
 
 def _escaped(text: str) -> str:

@@ -1,6 +1,6 @@
-"""``status`` in a program's configuration: where it serves its status over HTTP, and its peers.
+"""Where a program serves its status over HTTP, and its peers.
 
-Off without the key. Nothing is authenticated or encrypted, so choose an address that only operators can reach.
+Nothing is authenticated or encrypted, so choose an address that only operators can reach.
 """
 
 import re
@@ -14,7 +14,6 @@ _LISTEN: Final = re.compile(
 )
 _PEER: Final = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?(?:/[!-~]*)?", re.ASCII)
 _MAX_PORT: Final = 65_535
-_MAX_PEERS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +45,6 @@ class StatusConfig:
         return f"http://{StatusConfig(host, self.listen_port).listen}"
 
 
-def read_status(root: YamlMapping) -> StatusConfig | None:
-    """Read the mapping ``status``, ``None`` if the key is absent; raises ``ConfigError``."""
-    status = root.optional_mapping("status")
-    if status is None:
-        return None
-    status.allow("listen", "peers")
-    return StatusConfig(*read_listen(status), _peers(status))
-
-
 def read_listen(section: YamlMapping) -> tuple[str, int]:
     """The host and the port at the key ``listen``; raises ``ConfigError``."""
     found = _LISTEN.fullmatch(section.text("listen").value)
@@ -70,16 +60,3 @@ def is_status_url(text: str) -> bool:
     (True, False, False)
     """
     return _PEER.fullmatch(text) is not None and not set("@?#") & set(text)
-
-
-def _peers(status: YamlMapping) -> tuple[str, ...]:
-    texts = status.optional_texts("peers") or ()
-    if len(texts) > _MAX_PEERS:
-        raise status.error("peers", f"has {len(texts)} entries; at most {_MAX_PEERS} are allowed")
-    for number, text in enumerate(texts, start=1):
-        if "@" in text.value:  # The URL may contain a password, so it is not shown.
-            raise status.error("peers", f"has credentials in its entry {number}, which a status does not need")
-        if not is_status_url(text.value):
-            fact = f"lists {text}, which is not a URL such as http://127.0.0.1:9465"
-            raise status.error("peers", fact)
-    return tuple(text.value.rstrip("/") for text in texts)

@@ -1,11 +1,10 @@
-"""``storage`` of a configuration: the object stores of all its paths, once for deltalake and for Spark.
+"""The object stores of all paths, once for deltalake and for Spark.
 
-Without the section, or without a key of it, both use the environment (``AWS_REGION``, ``AWS_ENDPOINT_URL``, a profile,
+Without a key, both use the environment (``AWS_REGION``, ``AWS_ENDPOINT_URL``, a profile,
 a web identity, the machine's role, …), each by its own chain of the same sources.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flushtracker.config.secret_options import SecretOptions
@@ -72,12 +71,8 @@ class StorageConfig:
     gcs: GcsConfig = field(default_factory=GcsConfig)
 
 
-def read_storage(root: YamlMapping) -> StorageConfig:
-    """``storage`` of a file; raises ``ConfigError``."""
-    storage = root.optional_mapping("storage")
-    if storage is None:
-        return StorageConfig()
-    storage.allow("s3", "azure", "gcs")
+def read_storage(storage: YamlMapping) -> StorageConfig:
+    """The stores of ``storage``; raises ``ConfigError``."""
     return StorageConfig(
         S3Config() if (section := storage.optional_mapping("s3")) is None else _read_s3(section),
         AzureConfig() if (section := storage.optional_mapping("azure")) is None else _read_azure(section),
@@ -109,11 +104,9 @@ def _read_s3(section: YamlMapping) -> S3Config:
     return S3Config(**found, path_style=section.optional_boolean("path_style"))
 
 
-def deltalake_options(storage: StorageConfig, section: YamlMapping) -> SecretOptions:
-    """deltalake's options for the stores, overridden by ``storage_options`` in ``section``."""
-    further: Mapping[str, str] = {}
-    if (options := section.optional_mapping("storage_options")) is not None:
-        further = options.scalars()
-    stores = (storage.s3, storage.azure, storage.gcs)
+def deltalake_options(storage: YamlMapping) -> SecretOptions:
+    """deltalake's options for the stores of ``storage``, overridden by its ``options``; raises ``ConfigError``."""
+    found, options = read_storage(storage), storage.optional_mapping("options")
+    stores = (found.s3, found.azure, found.gcs)
     ours = {name: value for store in stores for name, value in store.deltalake_options().items()}
-    return SecretOptions({**ours, **further})
+    return SecretOptions({**ours, **({} if options is None else options.scalars())})

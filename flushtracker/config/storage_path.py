@@ -6,13 +6,9 @@ links are resolved.
 
 import os
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 from urllib.parse import unquote
-
-if TYPE_CHECKING:
-    # Executors import this module and do not have YAML.
-    from flushtracker.config.strict_yaml import YamlMapping
 
 Place: TypeAlias = tuple[str, ...]
 """The kind of storage, its bucket or host, and the names of the folders from its root down."""
@@ -66,34 +62,29 @@ def is_inside(inner: Place, outer: Place) -> bool:
     return inner[: len(outer)] == outer
 
 
-def require_distinct_paths(root: "YamlMapping", keys: Iterable[tuple[str, str]]) -> None:
-    """Check that no two paths at these keys, each ``(section, key)``, are equal or nested.
+def nested_path(paths: Mapping[str, str]) -> tuple[str, str] | None:
+    """The name of the first path that is equal to one before, inside it, or around it, and which; or that is none.
 
     Two streams in one folder would read each other's events, compaction deletes files in a table's folder that are not
     part of it, and ``--recover`` moves the checkpoint's folder with everything in it.
 
-    Raises:
-        ConfigError: naming both keys.
+    >>> nested_path({"acks": "data/acks", "log": "data/log", "checkpoint": "data/acks/x"})
+    ('checkpoint', 'is inside acks; each needs a folder of its own')
     """
     taken: dict[str, Place] = {}
-    for section, key in keys:
-        mapping = root.mapping(section)
-        place = _place_at(mapping, key)
+    for name, path in paths.items():
+        try:
+            place = place_of(path)
+        except ValueError:  # a file: URI can spell a NUL, which no path may contain
+            return name, "is not a path or a URI that leads to a folder"
         for other, other_place in taken.items():
             if place == other_place:
-                raise mapping.error(key, f"is the same as {other}; each needs its own")
-            if is_inside(place, other_place):
-                raise mapping.error(key, f"is inside {other}; each needs a folder of its own")
-            if is_inside(other_place, place):
-                raise mapping.error(key, f"contains {other}; each needs a folder of its own")
-        taken[mapping.label(key)] = place
-
-
-def _place_at(mapping: "YamlMapping", key: str) -> Place:
-    try:
-        return place_of(mapping.text(key).value)
-    except ValueError:  # a file: URI can spell a NUL, which no path may contain
-        raise mapping.wrong(key, "a path or a URI that leads to a folder") from None
+                return name, f"is the same as {other}; each needs its own"
+            if is_inside(place, other_place) or is_inside(other_place, place):
+                relation = "is inside" if is_inside(place, other_place) else "contains"
+                return name, f"{relation} {other}; each needs a folder of its own"
+        taken[name] = place
+    return None
 
 
 def _local(path: str) -> Place:

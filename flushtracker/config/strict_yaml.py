@@ -15,11 +15,12 @@ from typing import Final
 
 import yaml
 
-from flushtracker.config.units import DURATION_FORM, parse_duration_ms
-from flushtracker.config.yaml_tree import ConfigOrigin, LabelledNode, line_of, read_tree, shortened
+from flushtracker.config.units import BYTES_FORM, DURATION_FORM, parse_bytes, parse_duration_ms
+from flushtracker.config.yaml_tree import ConfigOrigin, line_of, read_tree, shortened
 from flushtracker.errors import ConfigError, ShapeError, did_you_mean
 
 _WHOLE_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,230}")
 _VARIABLE: Final = re.compile(r"(?P<escaped>\$\$\{)|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|(?P<broken>\$\{)")
 
 _YAML: Final = "tag:yaml.org,2002:"
@@ -71,7 +72,6 @@ class YamlMapping:
         self._origin = origin
         self._name = name
         self._separator = "."
-        self._labels: Mapping[str, str] = node.labels if isinstance(node, LabelledNode) else {}
         self._values: dict[str, tuple[int, yaml.Node]] = {}
         for key_node, value in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
@@ -87,9 +87,26 @@ class YamlMapping:
     def renamed(self, name: str) -> "YamlMapping":
         """The same mapping with another name in messages: ``shape users-eu`` is clearer than ``shapes[3]``."""
         twin = YamlMapping.__new__(YamlMapping)
-        twin.line, twin._origin, twin._values, twin._labels = self.line, self._origin, self._values, self._labels
+        twin.line, twin._origin, twin._values = self.line, self._origin, self._values
         twin._name, twin._separator = name, ": "
         return twin
+
+    def fill(self, key: str, value: yaml.Node) -> None:
+        """Give a key that is absent its default."""
+        self._values.setdefault(key, (self.line, value))
+
+    def in_a_line(self, key: str) -> str:
+        """A value with its variables filled in, or a list of values as in the file."""
+        line, node = self._required(key)
+        if isinstance(node, yaml.SequenceNode):
+            return ", ".join(str(each.value) for each in node.value)
+        return self._scalar(self.label(key), line, node).value
+
+    def texts(self, name: str, texts: Mapping[str, str], line: int) -> "YamlMapping":
+        """A mapping of these texts, which are on this line under another form."""
+        mark = yaml.Mark("", 0, line - 1, 0, None, 0)
+        pairs = [tuple(yaml.ScalarNode(_TEXT, text, mark, mark) for text in pair) for pair in texts.items()]
+        return YamlMapping(yaml.MappingNode(_YAML + "map", pairs), self._origin, name, line)
 
     def allow(self, *known: str) -> None:
         """Refuse all other keys."""
@@ -121,6 +138,20 @@ class YamlMapping:
         """A required string, which may be empty only with ``empty``."""
         return self._text(self.label(key), *self._required(key), empty=empty)
 
+    def choice(self, key: str, *choices: str) -> str:
+        """A required string that is one of these."""
+        chosen = self.text(key).value
+        if chosen not in choices:
+            raise self.wrong(key, " or ".join(choices))
+        return chosen
+
+    def topic_name(self, key: str) -> str:
+        """A required string of which topics can be named; Spark would read one with a comma as several."""
+        name = self.text(key).value
+        if not _TOPIC.fullmatch(name):
+            raise self.wrong(key, "a topic name: letters, digits, '.', '_' and '-'")
+        return name
+
     def optional_text(self, key: str) -> YamlText | None:
         return self.text(key) if key in self else None
 
@@ -137,10 +168,10 @@ class YamlMapping:
             raise self.wrong(key, limit)
         return number
 
-    def integer(self, key: str, *, default: int, at_least: int) -> int:
-        """A whole number within its limits, or ``default`` if the key is absent."""
-        number = self.optional_integer(key, at_least=at_least)
-        return default if number is None else number
+    def integer(self, key: str, *, at_least: int, at_most: int = 2**31 - 1) -> int:
+        """A required whole number within its limits."""
+        self._required(key)
+        return self.optional_integer(key, at_least=at_least, at_most=at_most) or 0
 
     def optional_boolean(self, key: str) -> bool | None:
         """``true`` or ``false``, or ``None`` if the key is absent."""
@@ -160,6 +191,21 @@ class YamlMapping:
         except ValueError:
             # The cause is dropped because it could show a variable's value.
             raise self.wrong(key, DURATION_FORM) from None
+
+    def duration_ms(self, key: str) -> int:
+        """A required duration such as ``60 seconds`` in milliseconds."""
+        self._required(key)
+        return self.optional_duration_ms(key) or 0
+
+    def optional_bytes(self, key: str, or_else: str = "") -> int | None:
+        """A size such as ``5 GB``, or ``None`` if the key is absent; ``or_else``: what else messages name."""
+        if key not in self:
+            return None
+        try:
+            return parse_bytes(self.text(key).value)
+        except ValueError:
+            # The cause is dropped because it could show a variable's value.
+            raise self.wrong(key, BYTES_FORM + or_else) from None
 
     def mapping(self, key: str) -> "YamlMapping":
         line, node = self._required(key)
@@ -230,8 +276,6 @@ class YamlMapping:
 
     def label(self, key: str) -> str:
         """The key's name in messages, with the sections that it is in."""
-        if key in self._labels:
-            return self._labels[key]
         shown = shortened(key)
         return f"{self._name}{self._separator}{shown}" if self._name else shown
 

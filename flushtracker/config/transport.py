@@ -1,22 +1,19 @@
-"""How a job receives its streams: the transport, from the ``source`` section of a job's configuration.
+"""How a job receives its streams. Each job reads some of them (``roles``), each from a topic or a directory."""
 
-Each job reads some of the streams (``roles``). The section has a key for each: a topic or a directory.
-"""
-
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, TypeAlias
 
+from flushtracker.config.one_file import OneFile
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.strict_yaml import YamlMapping
+from flushtracker.config.spark_kafka_options import spark_kafka_options
 
 _DAY_MS: Final = 86_400_000
 _OWN_KAFKA_OPTIONS: Final = {
-    "subscribe": "the keys of source name the topics",
-    "subscribepattern": "the keys of source name the topics",
-    "assign": "the keys of source name the topics",
-    "kafka.bootstrap.servers": "use source.bootstrap_servers",
+    "subscribe": "kafka.topic_prefix names the topics",
+    "subscribepattern": "kafka.topic_prefix names the topics",
+    "assign": "kafka.topic_prefix names the topics",
+    "kafka.bootstrap.servers": "use kafka.bootstrap_servers",
     "failondataloss": "a lost record must stop the job",
     "startingoffsets": "the checkpoint determines where the job resumes, and --recover where it starts over",
     "startingoffsetsbytimestamp": "the checkpoint determines where the job resumes, and --recover where it starts over",
@@ -57,51 +54,37 @@ class KafkaTransport:
 
 
 Transport: TypeAlias = FilesTransport | KafkaTransport
-"""The transport, one type for each ``source.format``."""
+"""The transport: of ``files``, or of ``kafka``."""
 
 
-def read_transport(source: YamlMapping, roles: Sequence[str]) -> Transport:
-    """Read a ``source`` section for a job that reads the streams ``roles``; raises ``ConfigError``."""
-    kind = source.text("format").value
-    if kind == FilesTransport.format:
-        return _files_transport(source, roles)
-    if kind == KafkaTransport.format:
-        return _kafka_transport(source, roles)
-    raise source.wrong("format", "files or kafka")
-
-
-def _files_transport(source: YamlMapping, roles: Sequence[str]) -> FilesTransport:
-    source.allow("format", *roles, "max_files_per_trigger")
-    return FilesTransport(
-        {role: source.text(role).value for role in roles},
-        max_files_per_trigger=source.integer("max_files_per_trigger", default=100, at_least=1),
+def read_transport(file: OneFile, job: str, roles: Sequence[str]) -> Transport:
+    """The transport of a job that reads the streams ``roles``; raises ``ConfigError``."""
+    if file.has_files:
+        streams = {role: file.stream_folder(role) for role in roles}
+        return FilesTransport(streams, file.section("files").integer("max_files_per_trigger", at_least=1))
+    kafka, default = file.section("kafka"), KafkaTransport("", {})
+    return KafkaTransport(
+        kafka.text("bootstrap_servers").value,
+        {role: file.topic(role) for role in roles},
+        SecretOptions(_options(file, job)),
+        kafka.duration_ms("retention"),
+        kafka.optional_duration_ms("retry_timeout") or default.retry_timeout_ms,
     )
 
 
-def _kafka_transport(source: YamlMapping, roles: Sequence[str]) -> KafkaTransport:
-    source.allow("format", "bootstrap_servers", *roles, "options", "retention", "retry_timeout")
-    options = source.optional_mapping("options")
-    for name in options or ():
-        if reason := _OWN_KAFKA_OPTIONS.get(name.lower()):
-            raise source.mapping("options").error(name, f"cannot be set: {reason}")
-    defaults = KafkaTransport("", {})
-    transport = KafkaTransport(
-        bootstrap_servers=source.text("bootstrap_servers").value,
-        streams={role: read_topic(source, role) for role in roles},
-        options=SecretOptions(options.scalars() if options is not None else None),
-        retention_ms=source.optional_duration_ms("retention") or defaults.retention_ms,
-        retry_timeout_ms=source.optional_duration_ms("retry_timeout") or defaults.retry_timeout_ms,
-    )
-    for number, role in enumerate(roles):
-        for other in roles[:number]:
-            if transport.streams[role] == transport.streams[other]:
-                raise source.error(role, f"is the same as source.{other}; each needs its own")
-    return transport
+def derived_options(file: OneFile) -> dict[str, str]:
+    """Options of Spark's Kafka source from librdkafka's; none if the file has its own."""
+    kafka = file.section("kafka")
+    own, clients = file.options("kafka.spark_options"), kafka.optional_mapping("options")
+    if clients is None or any(name.startswith(("kafka.sasl.", "kafka.ssl.", "kafka.security.")) for name in own):
+        return {}
+    return spark_kafka_options(clients)
 
 
-def read_topic(section: YamlMapping, key: str) -> str:
-    """The name of one topic; Spark would read a name with a comma as several."""
-    name = section.text(key).value
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
-        raise section.wrong(key, "a topic name: letters, digits, '.', '_' and '-'")
-    return name
+def _options(file: OneFile, job: str) -> dict[str, str]:
+    kafka = file.section("kafka")
+    for options in (kafka.optional_mapping("spark_options"), file.section(job).optional_mapping("options")):
+        for name in options or ():
+            if options is not None and (reason := _OWN_KAFKA_OPTIONS.get(name.lower())):
+                raise options.error(name, f"cannot be set: {reason}")
+    return {**derived_options(file), **file.options("kafka.spark_options", f"{job}.options")}

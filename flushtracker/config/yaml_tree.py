@@ -36,14 +36,6 @@ class ConfigOrigin:
         raise self.error(line, fact) from cause
 
 
-class LabelledNode(yaml.MappingNode):
-    """A mapping that is not in the file like this: ``labels`` has the name of each key there, for messages."""
-
-    def __init__(self, labels: Mapping[str, str], pairs: list[tuple[yaml.Node, yaml.Node]]) -> None:
-        super().__init__("tag:yaml.org,2002:map", pairs)
-        self.labels = labels
-
-
 def read_files(path: Path) -> dict[Path, bytes]:
     """The content of a file, or of each ``*.yaml`` in a folder, sorted by name.
 

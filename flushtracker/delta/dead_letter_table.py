@@ -33,7 +33,7 @@ CONFIGURATION: Final = {
 }
 """Properties of a new table; by default, Delta would keep the log of each batch for a month."""
 
-_KEY: Final = "sink.dead_letters"
+_KEY: Final = "storage"
 _COMPACTED_BYTES: Final = 64 << 20
 
 
@@ -57,8 +57,8 @@ class DeadLetterTable:
             self._folder.try_write()
         except (DeltaError, OSError) as error:
             raise SinkError(
-                f"sink.dead_letters: {self._uri} cannot be written: {storage_reason(error)}; name a folder that can "
-                "be, and give the options of its storage in sink.storage_options"
+                f"dead letters: {self._uri} cannot be written: {storage_reason(error)}; name a folder that can "
+                "be, and give the options of its storage in storage.options"
             ) from error
         if foreign and table is None:
             raise SinkError(not_empty(KIND, _KEY, self._uri, foreign))

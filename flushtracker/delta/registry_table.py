@@ -48,7 +48,7 @@ _NEW_FILES: Final = 10
 LEAST_FOLDED: Final = 1_000
 """The minimum number of replaced rows to delete at once; or half the number of entries, if that is more."""
 
-_KIND: Final = TableKind("registry table", "writer", "sink.shapes", SCHEMA, merged_bytes=64 << 20)
+_KIND: Final = TableKind("registry table", "writer", "storage", SCHEMA, merged_bytes=64 << 20)
 
 
 @dataclass(frozen=True)

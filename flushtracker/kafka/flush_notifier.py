@@ -17,7 +17,7 @@ class FlushNotifier:
 
     ::
 
-        with FlushNotifier(Path("conf/kafka.yaml"), writer="own") as notifier:
+        with FlushNotifier(Path("flushtracker.yaml"), writer="own") as notifier:
             notifier.start(durable)                            # what storage holds: (source, shape_id) -> LogOffset
             ...
             commit_to_storage()                                # first durable,

@@ -1,10 +1,10 @@
-"""Brokers and topics: ``conf/kafka.yaml`` as frozen dataclasses. Imports no Kafka client."""
+"""Brokers and topics as frozen dataclasses. Imports no Kafka client."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from flushtracker.config.file_kinds import KAFKA, read_kind
+from flushtracker.config.one_file import OneFile, read_config
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.events.topic_rules import MAX_EVENT_BYTES, ROLES, SNAPSHOT_ROLES, Topics
@@ -18,11 +18,11 @@ _LEAST_EVENT_BYTES: Final = 128 << 10
 
 _ORDER: Final = "flushtracker sets it, because the order and completeness of the streams depend on it"
 _RESERVED: Final = {
-    "bootstrap.servers": "use bootstrap_servers instead",
-    "metadata.broker.list": "use bootstrap_servers instead",
-    "delivery.timeout.ms": "use retry_timeout instead",
-    "message.timeout.ms": "use retry_timeout instead",
-    "message.max.bytes": "use max_event_bytes instead",
+    "bootstrap.servers": "use kafka.bootstrap_servers instead",
+    "metadata.broker.list": "use kafka.bootstrap_servers instead",
+    "delivery.timeout.ms": "use kafka.retry_timeout instead",
+    "message.timeout.ms": "use kafka.retry_timeout instead",
+    "message.max.bytes": "use kafka.max_event_bytes instead",
     "isolation.level": "flushtracker sets it, read_committed wherever records of other programs count",
 } | dict.fromkeys(
     (
@@ -65,48 +65,35 @@ class KafkaConfig:
 
 
 def load_kafka_config(path: Path) -> KafkaConfig:
-    """Read a file such as ``conf/kafka.yaml``.
+    """Read brokers and topics from a file such as ``conf/flushtracker.yaml``.
 
     Raises:
         ConfigError: naming the file, the line and the key.
     """
-    return kafka_config(read_kind(path, KAFKA))
+    return read_kafka(read_config(path))
 
 
-def kafka_config(section: YamlMapping) -> KafkaConfig:
-    """Read the same settings from a section of another file.
+def read_kafka(file: OneFile) -> KafkaConfig:
+    """Read ``kafka``; the topics of snapshots only if these are published.
 
     Raises:
         ConfigError: naming the file, the line and the key.
     """
-    topic_keys = ("retention", "partitions", "replication_factor", "max_event_bytes")
-    section.allow("bootstrap_servers", "topics", "options", "retry_timeout", *topic_keys)
-    max_event_bytes = section.optional_integer("max_event_bytes", at_least=_LEAST_EVENT_BYTES, at_most=MAX_EVENT_BYTES)
+    kafka = file.section("kafka")
+    roles = (*ROLES, *SNAPSHOT_ROLES) if file.publishes_snapshots else ROLES
     return KafkaConfig(
-        bootstrap_servers=section.text("bootstrap_servers").value,
-        topics=_topics(section.mapping("topics")),
-        options=read_options(section.optional_mapping("options")),
-        retry_timeout_ms=section.optional_duration_ms("retry_timeout") or _DEFAULT_RETRY_TIMEOUT_MS,
-        retention_ms=section.optional_duration_ms("retention") or _DEFAULT_RETENTION_MS,
-        partitions=section.integer("partitions", default=_DEFAULT_PARTITIONS, at_least=1),
-        replication_factor=section.integer("replication_factor", default=_DEFAULT_REPLICATION_FACTOR, at_least=1),
-        max_event_bytes=MAX_EVENT_BYTES if max_event_bytes is None else max_event_bytes,
+        bootstrap_servers=kafka.text("bootstrap_servers").value,
+        topics=Topics(**{role: file.topic(role) for role in roles}),
+        options=_options(kafka.optional_mapping("options")),
+        retry_timeout_ms=kafka.optional_duration_ms("retry_timeout") or _DEFAULT_RETRY_TIMEOUT_MS,
+        retention_ms=kafka.duration_ms("retention"),
+        partitions=kafka.integer("partitions", at_least=1),
+        replication_factor=kafka.integer("replication_factor", at_least=1),
+        max_event_bytes=kafka.integer("max_event_bytes", at_least=_LEAST_EVENT_BYTES, at_most=MAX_EVENT_BYTES),
     )
 
 
-def _topics(topics: YamlMapping) -> Topics:
-    topics.allow(*ROLES, *SNAPSHOT_ROLES)
-    has_snapshots = any(role in topics for role in SNAPSHOT_ROLES)
-    roles: dict[str, str] = {}
-    for role in (*ROLES, *SNAPSHOT_ROLES) if has_snapshots else ROLES:
-        name = topics.text(role).value
-        if name in roles:
-            raise topics.error(role, f"is the same topic as {roles[name]}; each stream needs its own")
-        roles[name] = role
-    return Topics(**{role: name for name, role in roles.items()})
-
-
-def read_options(options: YamlMapping | None) -> SecretOptions:
+def _options(options: YamlMapping | None) -> SecretOptions:
     """Options for librdkafka; raises ``ConfigError`` for one that the user cannot set."""
     if options is None:
         return SecretOptions()

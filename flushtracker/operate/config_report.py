@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Final
 
 from flushtracker.capture.capture_config import load_capture_config
-from flushtracker.config.config_keys import KEYS, json_schema
-from flushtracker.config.file_kinds import read_one_file
+from flushtracker.config.config_keys import KEYS, PROGRAMS, ConfigKey, json_schema
 from flushtracker.config.job_config import load_config
-from flushtracker.config.one_file import Entry, Form, OneFile
-from flushtracker.config.program_forms import FORMS
+from flushtracker.config.one_file import JOBS, TABLES, OneFile, read_config
+from flushtracker.config.postgres_config import read_connection, read_tables
 from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.snapshot_config import load_snapshot_config
+from flushtracker.config.transport import derived_options
 from flushtracker.config.write_config import load_write_config
-from flushtracker.kafka.kafka_config import load_kafka_config
+from flushtracker.kafka.kafka_config import read_kafka
 
 _SECRET: Final = re.compile(r"password|passwd|secret|token|credential|jaas|sas\b|key(?!store|tab|word)", re.IGNORECASE)
 _READERS: Final[Mapping[str, Callable[[Path], object]]] = {
@@ -34,51 +34,62 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.schema:
         sys.stdout.write(f"{json.dumps(json_schema(), indent=2)}\n")
         return 0
-    file = read_one_file(arguments.config)
-    for program in FORMS.keys() - file.off:
-        load = load_kafka_config if program == "snapshot" and file.text("snapshot.into") == "kafka" else None
-        (load or _READERS[program])(arguments.config)
+    file = read_config(arguments.config)
+    for program in PROGRAMS:
+        if program == "snapshot" and program not in file.off and file.publishes_snapshots:
+            read_tables(file, connections=2)
+        elif program not in file.off:
+            _READERS[program](arguments.config)
     sys.stdout.write(f"{arguments.config}: {', '.join(file.programs)}\n")
-    lines = list(dict.fromkeys(_lines(file)))
+    lines = [
+        (label, "…" if _SECRET.search(label) else value, source)
+        for label, value, source in (*_values(file), *_derived(file))
+    ]
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
     for label, value, source in lines:
         sys.stdout.write(f"{label:{widths[0]}}  {value:{widths[1]}}  {source}\n")
     return 0
 
 
-def _lines(file: OneFile) -> Iterator[tuple[str, str, str]]:
-    """Each key of the file with its value and where it is from; then what the programs derive from these."""
+def _values(file: OneFile) -> Iterator[tuple[str, str, str]]:
+    """Each key of the file with its value and where it is from."""
     for key in KEYS.values():
+        if file.lacks(key.section) or (key.is_required and key.path not in file.lines):
+            continue
+        section = file.section(key.section)
         if key.kind in {"options", "durations"}:
-            form = file.connection() if key.path == "postgres" else file.options(key.path)
-            yield from _entry_lines(file, form, is_filled=key.path in {"postgres", "snapshot.postgres"})
-        elif (entry := file.entry(key.path)) is not None:
-            yield from _entry_lines(file, {key.name: entry}, is_filled=True)
+            yield from _options(file, key)
+        elif key.name in section:
+            yield key.path, section.in_a_line(key.name), file.source(key.path)
         elif key.name != "checkpoint":
             yield key.path, key.default_text.replace("`", ""), "default"
-    labels = {key.path for key in KEYS.values()}
-    for program, form_of in FORMS.items():
-        if program not in file.off:
-            derived = _leaves(form_of(file))
-            form = {str(number): each for number, each in enumerate(derived) if _is_derived(each, labels)}
-            yield from _entry_lines(file, form, is_filled=True)
 
 
-def _is_derived(entry: Entry, labels: set[str]) -> bool:
-    is_said = entry.label in labels and not entry.label.endswith(".checkpoint")
-    return not is_said and entry.label != "status.urls" and not entry.source.startswith("line ")
+def _options(file: OneFile, key: ConfigKey) -> Iterator[tuple[str, str, str]]:
+    """Variables are only filled in for the server, which is not known otherwise."""
+    if key.path == "postgres":
+        for name, value in read_connection(file).items():
+            yield f"postgres.{name}", value, file.source("postgres")
+    elif (options := file.section(key.section).optional_mapping(key.name)) is not None:
+        for name, line in options.lines.items():
+            shown = options.in_a_line(name) if key.name == "postgres" else str(options.node(name)[1].value)
+            yield options.label(name), shown, f"line {line}"
 
 
-def _leaves(form: Form) -> Iterator[Entry]:
-    for each in form.values():
-        if isinstance(each, Entry):
-            yield each
-        elif each is not None:
-            yield from _leaves(each)
-
-
-def _entry_lines(file: OneFile, form: Form, *, is_filled: bool) -> Iterator[tuple[str, str, str]]:
-    """``is_filled``: whether the values of variables are shown, unless the name is that of a secret."""
-    for entry in _leaves(form):
-        shown = file.value(entry) if is_filled and not entry.is_list else entry.shown
-        yield entry.label, "…" if _SECRET.search(entry.label) else shown, entry.source
+def _derived(file: OneFile) -> Iterator[tuple[str, str, str]]:
+    """What the programs derive from the keys."""
+    if not file.has_files:
+        for stream, topic in read_kafka(file).topics.by_role().items():
+            yield f"topic {stream}", topic, f"kafka.topic_prefix, {file.source('kafka.topic_prefix')}"
+    storage = f"storage, {file.source('storage.path')}"
+    for name in TABLES:
+        yield name, file.place(name), storage
+    for job in JOBS:
+        if job not in file.off and f"{job}.checkpoint" not in file.lines:
+            yield f"{job}.checkpoint", file.checkpoint(job), storage
+        if job not in file.off and not file.has_files:
+            for name, value in derived_options(file).items():
+                yield f"{job} {name}", value, f"kafka.options, {file.source('kafka.options')}"
+    for program in file.programs:
+        if (status := file.status(program)) is not None:
+            yield f"status of {program}", status.listen, f"status.listen, {file.source('status.listen')}"

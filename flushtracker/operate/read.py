@@ -17,7 +17,7 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
-from flushtracker.config.write_config import load_log_sink
+from flushtracker.config.write_config import load_log
 from flushtracker.errors import (
     ConfigError,
     FlushtrackerError,
@@ -78,7 +78,7 @@ def log_reader(arguments: argparse.Namespace) -> ShapeLogReader:
     """The shape log that ``--log`` names, or else the configuration."""
     if arguments.log is not None:
         return ShapeLogReader(arguments.log, arguments.shapes)
-    sink = load_log_sink(arguments.config)
+    sink = load_log(arguments.config)
     return ShapeLogReader(sink.log, arguments.shapes or sink.shapes, sink.storage_options)
 
 

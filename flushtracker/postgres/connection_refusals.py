@@ -136,7 +136,7 @@ def service_name(options: Mapping[str, str]) -> str | None:
 
 def _password_origin(message: str, options: Mapping[str, str]) -> str:
     if options.get("password"):
-        return "postgres.connection.password"
+        return "postgres.password"
     # libpq names the origin only for a passfile.
     if "password retrieved from file" in message:
         return f"the passfile {_passfile(options)}"
@@ -148,7 +148,7 @@ def _password_origin(message: str, options: Mapping[str, str]) -> str:
 def _order(options: Mapping[str, str]) -> str:
     passfile, service = _passfile(options), service_name(options)
     of_service = f"else that of service {service}, " if service is not None else ""
-    order = f"libpq takes postgres.connection.password, {of_service}else PGPASSWORD, else the passfile {passfile}"
+    order = f"libpq takes postgres.password, {of_service}else PGPASSWORD, else the passfile {passfile}"
     return f"{order}, which it ignores: chmod 600 it" if _is_open_to_others(passfile) else order
 
 

@@ -82,7 +82,7 @@ def _standbys_lack(
 ) -> list[str]:
     """Other primaries, and what each standby lacks, unless one has a copy of the slot that survives its promotion."""
     if not hosts:
-        return ["no standby was asked: name all hosts in postgres.connection"]
+        return ["no standby was asked: name all hosts in postgres"]
     primaries, lacks, is_one_ready = [], [], False
     for host in hosts:
         name = f"{host['host']} port {host.get('port', '5432')}"

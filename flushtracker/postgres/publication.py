@@ -133,7 +133,7 @@ class Publication:
             raise PostgresError(
                 f"publication {self._name} is managed by flushtracker capture for slot "
                 f"{facts.comment.removeprefix(_MANAGED)}, which takes tables out of it; name another one in "
-                f"postgres.publication, or if that slot is gone: {self._mark()}"
+                f"capture.publication, or if that slot is gone: {self._mark()}"
             )
         return facts.version
 

@@ -129,7 +129,7 @@ class ServeApp:
         """The host-checked path and the method of a well-formed request."""
         host, path, method = *exchange.target, exchange.scope["method"]
         if not self._is_allowed(host):
-            raise RefusalError(421, "this host's name is not served here; see http.hosts")
+            raise RefusalError(421, "this host's name is not served here; see serve.hosts")
         if exchange.size > HEADER_BYTES:
             raise RefusalError(431, f"the address and headers have more than {HEADER_BYTES} bytes")
         if path not in {SHAPE_PATH, _HEALTH, _READY}:

@@ -130,12 +130,12 @@ def run_server(config: ServeConfig, served: Served, started: Callable[[str], Non
     """Serve until SIGTERM or SIGINT; ``started`` is called with the address once requests are answered.
 
     Raises:
-        ConfigError: nothing can listen at ``http.listen``.
+        ConfigError: nothing can listen at ``serve.listen``.
     """
     # Its warnings are about clients, and the application logs its errors.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     address = StatusConfig(config.http.listen_host, config.http.listen_port)
-    listener = open_listener(address, "http.listen", backlog=_BACKLOG, stalled_s=STALLED_S)
+    listener = open_listener(address, "serve.listen", backlog=_BACKLOG, stalled_s=STALLED_S)
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         # Accepted connections inherit it.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)

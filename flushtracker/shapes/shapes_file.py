@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from flushtracker.config.file_kinds import SHAPES, read_kind
-from flushtracker.config.strict_yaml import YamlMapping, YamlText
+from flushtracker.config.strict_yaml import YamlMapping, YamlText, read_yaml
 from flushtracker.config.table_names import TABLE_FORM, parse_table
 from flushtracker.config.yaml_tree import read_files
 from flushtracker.errors import ConfigError
@@ -74,11 +73,13 @@ def parse_shapes(files: Mapping[Path, bytes]) -> ShapesFile:
     places: list[DefinitionPlace] = []
     allow_removing = 0
     for path, content in files.items():
-        root = read_kind(path, SHAPES, content)
+        root = read_yaml(path, content=content)
+        if "storage" in root or "kafka" in root:
+            raise ConfigError(f"{path} is a configuration, not a list of shapes")
         items: Sequence[YamlMapping | ConfigError] = [root]
         if "id" not in root:
             root.allow("shapes", "allow_removing")
-            allow_removing = max(allow_removing, root.integer("allow_removing", default=0, at_least=0))
+            allow_removing = max(allow_removing, root.optional_integer("allow_removing", at_least=0) or 0)
             items = root.mappings("shapes")
         entries += [_identified(item, faults) for item in items]
         places += [_place(item if isinstance(item, YamlMapping) else root) for item in items]
@@ -175,7 +176,7 @@ def _allow_keys(entry: YamlMapping) -> None:
 
 
 def _incarnation(entry: YamlMapping) -> int:
-    incarnation = entry.integer("incarnation", default=1, at_least=1)
+    incarnation = entry.optional_integer("incarnation", at_least=1) or 1
     if incarnation > 1 and entry.optional_boolean("snapshot") is False:
         raise entry.shape_error(
             "incarnation", f"incarnation {incarnation} begins with a snapshot; leave snapshot out, or use a new id"

@@ -49,7 +49,7 @@ class CheckpointOrigin:
                 if others := sorted(set(self._files.names()) & {"metadata", "offsets", "commits", "state", "sources"}):
                     raise StateError(
                         f"checkpoint {self._checkpoint} has {', '.join(others)}, but no {_FILE}, so it was made by "
-                        f"another job or is incomplete; set state.checkpoint to this job's own, or to a new path"
+                        f"another job or is incomplete; set this job's checkpoint to its own, or to a new path"
                     )
                 self._write(identity, RecoveryPlan())
                 return RecoveryPlan()
@@ -74,7 +74,7 @@ class CheckpointOrigin:
                 if not is_moved:
                     raise StateError(
                         f"checkpoint {self._checkpoint} cannot be renamed to {backup}; move it away, or set "
-                        f"state.checkpoint to a new path"
+                        f"this job's checkpoint to a new path"
                     )
                 logger.info("old checkpoint renamed checkpoint=%s now=%s", self._checkpoint, backup)
             self._write(identity, starts)
@@ -102,7 +102,7 @@ class CheckpointOrigin:
             # Without it, the next start would read the streams from their beginning and skip nothing.
             raise StateError(
                 f"the storage of checkpoint {self._checkpoint} refuses to rename a file to {_FILE}; correct that, or "
-                f"set state.checkpoint to another path, and start in the same way again"
+                f"set this job's checkpoint to another path, and start in the same way again"
             )
 
     def _storage_error(self, error: Exception) -> StateError:
@@ -110,7 +110,7 @@ class CheckpointOrigin:
 
 
 def _key(name: str) -> str:
-    return {"log": "sink.log", "flush": "flush"}.get(name, f"source.{name}")
+    return "the log" if name == "log" else name
 
 
 def parse_origin(content: bytes) -> tuple[dict[str, str], RecoveryPlan]:

@@ -62,7 +62,7 @@ def _refuse_other_shape_groups(rows: list[Row], checkpoint: str, shape_groups: i
     """With another number, shapes would be looked up in other groups, and their pending flushes lost."""
     for written in {row["shape_groups"] for row in rows} - {shape_groups}:
         raise StateError(
-            f"checkpoint {checkpoint} was written with shape_groups {written}, and state.shape_groups is "
+            f"checkpoint {checkpoint} was written with shape_groups {written}, and the job's shape_groups is "
             f"{shape_groups}; set it back to {written}, or {remedies.start_over}"
         )
 

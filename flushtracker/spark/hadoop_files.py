@@ -88,7 +88,7 @@ def checkpoint_path(path: str) -> str:
     absolute = spark_path(path)
     if strange := sorted({character for character in absolute if quote(character, safe=":/@+,=~") != character}):
         raise ConfigError(
-            f"state.checkpoint {absolute} contains {' '.join(map(repr, strange))}, and Spark cannot read its state "
+            f"the checkpoint {absolute} contains {' '.join(map(repr, strange))}, and Spark cannot read its state "
             f"back from such a path; choose another"
         )
     return absolute

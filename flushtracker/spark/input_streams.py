@@ -77,11 +77,11 @@ class FilesEventStreams:
         except JAVA_ERRORS as error:
             if isinstance(error, AnalysisException) and error.getCondition() == "PATH_NOT_FOUND":
                 raise ConfigError(
-                    f"source.{stream}: there is no directory {directory}; create it, or first start the program that "
-                    f"writes to it"
+                    f"files.path/{stream}: there is no directory {directory}; create it, or first start the program "
+                    f"that writes to it"
                 ) from error
             raise ConfigError(
-                f"source.{stream}: {directory} cannot be read as a directory: {java_reason(error)}"
+                f"files.path/{stream}: {directory} cannot be read as a directory: {java_reason(error)}"
             ) from error
         # Spark's text may hold any bytes; where Spark interprets it, it replaces invalid UTF-8.
         value = F.col("value").cast("binary").alias("value")

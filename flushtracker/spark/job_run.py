@@ -89,7 +89,7 @@ def check_start(
 ) -> None:
     """Check that the ``folders``, by configuration key, can be written; warn if no broker responds.
 
-    A write to a local folder is tried. For tables in an object store (section ``sink``), only conditional writes are
+    A write to a local folder is tried. For tables in an object store (below ``storage``), only conditional writes are
     checked.
 
     On a cluster, a path without a scheme is in Spark's default file system, which may not be the local one. Only Spark
@@ -99,7 +99,7 @@ def check_start(
         ConfigError: a folder can neither be created nor written, or its object store replaces commits.
     """
     for key, path in folders.items():
-        if key.startswith("sink."):
+        if key.startswith("storage"):
             require_conditional_writes(key, path, storage_options or {})
         refusal = _refusal(key, path)
         if refusal is not None and (is_uri(path) or not _CLUSTER & os.environ.keys()):

@@ -49,7 +49,7 @@ class KafkaAdmin:
         except Py4JJavaError as error:
             found = java_reason(error)
             raise kafka_failure(java_text(error), source) or ConfigError(
-                f"source.options: Kafka's client refuses them: {source.options.masked(found)}{option_remedy(found)}"
+                f"kafka.options: Kafka's client refuses them: {source.options.masked(found)}{option_remedy(found)}"
             ) from error
 
     def __enter__(self) -> "KafkaAdmin":

@@ -98,7 +98,7 @@ def kafka_failure(text: str, transport: KafkaTransport, request: str = "a reques
     if refused := _REFUSED.search(text):
         reason = _reason(refused, transport)
         return ConfigError(
-            f"Kafka at {servers} refuses {request}: {reason}; correct source.options, or what its user may do"
+            f"Kafka at {servers} refuses {request}: {reason}; correct kafka.options, or what its user may do"
         )
     if unavailable := _UNAVAILABLE.search(text):
         return BrokerError(f"Kafka at {servers} does not answer: {_reason(unavailable, transport)}")
@@ -137,7 +137,9 @@ def _no_token(text: str, transport: KafkaTransport) -> BrokerError | ConfigError
     if _NO_TOKEN not in text:
         return None
     if _TOKEN_HANDLER not in transport.options:
-        return ConfigError(f"{begin}: source.options has no {_TOKEN_HANDLER}; set it to the handler of token endpoints")
+        return ConfigError(
+            f"{begin}: kafka.spark_options has no {_TOKEN_HANDLER}; set it to the handler of token endpoints"
+        )
     return BrokerError(
         f"{begin}: the token endpoint does not answer, or its certificate is not trusted; check "
         "kafka.sasl.oauthbearer.token.endpoint.url, and ssl.truststore.location in kafka.sasl.jaas.config"

@@ -111,7 +111,7 @@ class KafkaEventStreams:
             records = reader.load()
         except JAVA_ERRORS as error:
             reason = masked(java_reason(error), self._config)
-            raise ConfigError(f"source.options: Spark's Kafka source refuses them: {reason}") from error
+            raise ConfigError(f"kafka.options: Spark's Kafka source refuses them: {reason}") from error
         role = F.create_map(*(F.lit(name) for pair in self._config.streams.items() for name in reversed(pair)))
         place = F.concat("topic", F.lit(" partition "), "partition", F.lit(" Kafka offset "), "offset")
         events = records.withColumn("stream", F.element_at(role, F.col("topic")))

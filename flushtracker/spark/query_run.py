@@ -64,7 +64,7 @@ class BrokerRetry:
             self._failing_since_s, self._logged_s = now_s, now_s - _LOG_EVERY_S
         elapsed_s = now_s - self._failing_since_s
         if elapsed_s >= self._retry_timeout_s:
-            raise BrokerError(f"{error}; gave up after {elapsed_s:.0f} s (source.retry_timeout)") from error
+            raise BrokerError(f"{error}; gave up after {elapsed_s:.0f} s (kafka.retry_timeout)") from error
         if now_s - self._logged_s >= _LOG_EVERY_S:
             logger.warning("%s; retrying for up to %.0f s more", error, self._retry_timeout_s - elapsed_s)
             self._logged_s = now_s

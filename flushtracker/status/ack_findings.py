@@ -128,6 +128,6 @@ def idle_cause(slot: SlotStatus, source: SourceStatus, limit_bytes: int | None =
         "nothing_to_confirm",
         f"no shape holds it: the job has seen {seen} as the last commit, and the server has written "
         f"{bytes_text(unconfirmed)} since what is confirmed",
-        "if other databases write it, set intervals.heartbeat in capture's configuration; else capture or the job is "
+        "if other databases write it, set capture.intervals.heartbeat; else capture or the job is "
         "behind: see their logs",
     )

@@ -60,7 +60,7 @@ class SourceStatus(StatusObject, frozen=True):
         Natural,
         gauge(
             "stalled_shapes",
-            "pending shapes without progress for `stall.grace`; of each shape group at most ten are counted",
+            "pending shapes without progress for `track.stall_grace`; of each shape group at most ten are counted",
         ),
     ]
     waiting_since_ms: Annotated[

@@ -119,7 +119,7 @@ def _serving(status: ServeStatus) -> Iterator[Finding]:
     reason = status.not_ready_because
     if reason is not None:
         text = f"the HTTP server answers no request for a shape: {reason}"
-        remedy = "see that reason: the storage, or sink.log and sink.shapes of its configuration; it goes on by itself"
+        remedy = "see that reason: the storage, or storage in its configuration; it goes on by itself"
         code = StatusError.exit_code
         yield Finding("others", "serve_not_ready", text, remedy, is_failure=True, exit_code=code)
     elif status.recent_errors > MOST_ERRORS * status.recent_answers:
@@ -129,7 +129,7 @@ def _serving(status: ServeStatus) -> Iterator[Finding]:
         yield Finding("others", "serve_errors", f"the HTTP server refused {errors}{problem}", remedy)
     if status.tail is not None and status.tail.problem is not None:
         text = f"clients of the HTTP server get changes from the log alone: {status.tail.problem}"
-        remedy = "see that reason: the brokers, or tail of its configuration; it goes on by itself"
+        remedy = "see that reason: the brokers, or kafka in its configuration; it goes on by itself"
         yield Finding("others", "serve_tail", text, remedy)
 
 

@@ -40,7 +40,7 @@ def upgrade_findings(facts: UpgradeFacts, slot: SlotStatus) -> Iterator[Finding]
     """What keeps pg_upgrade from being safe, in the order in which to resolve it."""
     if facts.is_standby or facts.written_lsn is None:
         text = "the server is a standby, and pg_upgrade is run on its primary"
-        yield _finding("upgrade_on_standby", text, "name the primary in postgres.connection", PostgresError.exit_code)
+        yield _finding("upgrade_on_standby", text, "name the primary in postgres", PostgresError.exit_code)
         return
     if facts.version < KEEPS_SLOTS_SINCE:
         yield _finding(

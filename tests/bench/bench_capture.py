@@ -136,7 +136,7 @@ def rig_and_broker() -> Iterator[tuple[CaptureRig, LocalBroker]]:
             rig = CaptureRig(server, broker.bootstrap_servers, folder / "rig", lambda topic: f"{topic}-{uuid.uuid4()}")
             try:
                 # Tests check the catalog twenty times a second.
-                del rig.settings["intervals"]
+                del rig.settings["capture"]["intervals"]
                 yield rig, broker
             finally:
                 rig.close()

@@ -119,7 +119,7 @@ def _measure(lingers: Sequence[int], rate: int, seconds: int, rounds: int) -> di
 def _run(rig: CaptureRig, broker: LocalBroker, arrivals: _Arrivals, linger: int, rate: int, seconds: int) -> Run:
     """Capture the load over a new slot, so that nothing of the runs before is sent."""
     slot = f"s{time.monotonic_ns()}"
-    rig.settings["postgres"]["slot"] = slot
+    rig.settings["capture"]["slot"] = slot
     rig.settings["kafka"]["options"] = {"linger.ms": str(linger)}
     rig.server.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
     process = rig.start_process()

@@ -35,7 +35,7 @@ from tests.bench.serving import CLIENTS_AT_ONCE, ServerProcess, require_files
 from tests.support.sample_registry import shape_entry, table_entry, users_log
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 
-_TOPIC: Final = "shape_changes"
+_TOPIC: Final = "flushtracker.shape_changes"
 _FIRST: Final = 1_000_000
 _STEP: Final = 500
 _APPEND_S: Final = 0.5
@@ -131,8 +131,7 @@ class _Stage:
 
     @contextmanager
     def server(self, *, tail: bool) -> Iterator[ServerProcess]:
-        more = f'tail: {{bootstrap_servers: "{self.servers}", shape_changes: {_TOPIC}}}\n' if tail else ""
-        server = ServerProcess(self.folder, self.log, self.clients, more)
+        server = ServerProcess(self.folder, self.log, self.clients, self.servers if tail else "")
         try:
             yield server
         finally:

@@ -29,6 +29,8 @@ from flushtracker.wal.log_offset import LogOffset
 from tests.bench.measure import Table, say
 from tests.bench.reads import append_rows
 from tests.support.caching_proxy import PROXIES, follow, has_proxy, served_behind
+from tests.support.config_file import change_config
+from tests.support.serve_process import configuration
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 
 CLIENTS_AT_ONCE: Final = 200
@@ -72,15 +74,13 @@ def _line(names: list[str], header: list[str], measure: Callable[..., list[str]]
 
 
 class ServerProcess:
-    """``flushtracker serve`` on the first core; ``more`` is the rest of its configuration."""
+    """``flushtracker serve`` on the first core; its tail is on ``brokers``, if there are any."""
 
-    def __init__(self, folder: Path, log: str, clients: int, more: str = "") -> None:
+    def __init__(self, folder: Path, log: str, clients: int, brokers: str = "") -> None:
         self.port, self.status_port = free_port(), free_port()
-        config = folder / "serve.yaml"
-        config.write_text(
-            f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\nstatus: {{listen: "127.0.0.1:{self.status_port}"}}\n'
-            f'http: {{listen: "127.0.0.1:{self.port}", connections: {clients + 10}}}\n{more}'
-        )
+        config = configuration(folder, log, self.port, self.status_port, connections=clients + 10, tail=bool(brokers))
+        if brokers:
+            change_config(config, {"kafka": brokers})
         command = ["taskset", "-c", "0", sys.executable, "-m", "flushtracker", "serve", "--config", str(config)]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         deadline_s = time.monotonic() + _START_S

@@ -173,7 +173,7 @@ def _soak(
     rng = random.Random(seed)  # noqa: S311  reproducible choices
     writing = {"flush": rng.choice(["batch", "hold"]), "write_unit": rng.choice(["txn", "txn_fragment"])}
     started, number, reads = time.monotonic(), 0, Counter[str]()
-    with Loop(folder, servers=pair, store=store, settings={"writers": writing}) as loop:
+    with Loop(folder, servers=pair, store=store, settings={"write": writing}) as loop:
         watch = LoopWatch(loop)
         play = faults(loop, watch, rng)
         report(started, f"seed={seed} {writing}")

@@ -203,7 +203,7 @@ def soak(folder: Path, revision: str, seed: int) -> None:
             replace(MIXED, shapes=known),
             programs=[name for name in order[::-1] if name != "serve" or old.has("serve")],
             release=old,
-            settings={"writers": writing, "serve": {"http": {"listen": listen}}},
+            settings={"write": writing, "serve": {"listen": listen}},
         )
         stack.enter_context(loop)
         run = stack.enter_context(UpgradeRun(loop, old, f"http://{listen}/v1/shape", seed))

@@ -22,7 +22,7 @@ def rig(postgres: LocalPostgres, rig_on: RigOn) -> CaptureRig:
 
 def test_rows_of_a_table_without_shapes_keep_their_offsets(rig: CaptureRig) -> None:
     """They are in no fragment, but they are counted: a shape on their table does not change the other rows' offsets."""
-    rig.settings["max_batch_size"] = 2
+    rig.settings["capture"]["max_batch_size"] = 2
     rig.server.execute(USERS, "CREATE TABLE other (id int PRIMARY KEY)")
     rig.define(shape("users"))
     capture = rig.start()

@@ -1,20 +1,20 @@
 """``flushtracker capture --create``: what it creates, and that a refusal leaves no slot that keeps WAL."""
 
 import signal
-from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 
 from flushtracker.cli import main
 from flushtracker.errors import SlotError
-from flushtracker.events.topic_rules import ROLES, SNAPSHOT_ROLES
+from flushtracker.events.topic_rules import ROLES
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.postgres.connection import rows
 from flushtracker.postgres.publication import Publication
 from flushtracker.postgres.slot import create_slot
 from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.capture_rig import ROOT, CaptureRig, RigOn, shape
+from tests.support.kafka_streams import create_topic
 
 USERS = "CREATE TABLE users (id serial PRIMARY KEY, region text)"
 NOTHING = "SELECT 1"
@@ -55,11 +55,9 @@ def test_everything_is_created_once_and_found_the_second_time(rig: CaptureRig) -
     assert rig.log().count("created ") == 3
 
 
-def test_the_topics_for_snapshots_are_created_where_they_are_named(
-    rig: CaptureRig, topic_name: Callable[[str], str]
-) -> None:
+def test_the_topics_for_snapshots_are_created_where_these_are_published(rig: CaptureRig) -> None:
     """Although capture itself reads neither: the programs that do would only miss them."""
-    rig.settings["kafka"]["topics"] |= {role: topic_name(role) for role in SNAPSHOT_ROLES}
+    rig.settings["snapshot"] = {"into": "kafka"}
     assert create(rig) == 0, rig.log()
     assert "created topics for fragments, flushes, shapes, shape_changes, snapshots, snapshots_taken" in rig.log()
     assert None not in TopicAdmin(rig.config.kafka).facts().values()
@@ -78,9 +76,9 @@ def test_a_slot_that_is_gone_is_not_created_again_unless_all_shapes_begin_again(
 
 def test_a_missing_ack_table_is_reported_before_capture_begins(rig: CaptureRig) -> None:
     """Relative to the working directory, as a user would have it."""
-    rig.settings["acks"] = "no/such/acks"
+    rig.settings["storage"] = "no/such"
     assert create(rig) == 0
-    warning = rig.log().index(f"acks={ROOT / 'no' / 'such' / 'acks'}; the key acks")
+    warning = rig.log().index(f"acks={ROOT / 'no' / 'such' / 'acks'}; storage must be the same")
     assert warning < rig.log().index("capturing source=")
 
 
@@ -158,11 +156,10 @@ def test_newcomer_mistypes_a_shape_and_nothing_is_created(
 
 
 def test_topics_with_wrong_settings_leave_no_slot(rig: CaptureRig) -> None:
-    """They are checked before anything is created."""
-    topics = rig.settings["kafka"]["topics"]
-    rig.create_topics()
-    # Registry and fragments exchanged: one must be compacted, the other must not.
-    topics["shapes"], topics["fragments"] = topics["fragments"], topics["shapes"]
+    """They are checked before anything is created. The registry must be compacted."""
+    kafka = rig.settings["kafka"]
+    kafka["topic_prefix"] += "-wrong"
+    create_topic(kafka["bootstrap_servers"], rig.topics["shapes"], {"cleanup.policy": "delete"})
     assert create(rig) == 2
     assert rig.server.execute(SLOTS) == []
     assert rig.server.execute(PUBLICATIONS) == []

@@ -37,7 +37,7 @@ def test_kills_lose_nothing_and_confirm_nothing_early(rig: tuple[CaptureRig, Loc
         # only under load.
         passes = str(number) if "registry" in point else str(10 + 3 * number)
         # Each process cuts what it sends again into other fragments.
-        capture_rig.settings["max_batch_bytes"] = 300 + 200 * number
+        capture_rig.settings["capture"]["max_batch_bytes"] = 300 + 200 * number
         process = capture_rig.start_process("tests.support.killed_capture", point, passes)
         loop.run_until(lambda process=process: process.poll() is not None, point)  # type: ignore[misc]  # a default
         assert process.returncode == -9, f"{point}: {capture_rig.log()[-2000:]}"

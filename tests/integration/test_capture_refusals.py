@@ -87,7 +87,7 @@ def test_a_source_with_acks_and_without_a_registry_is_refused(
 ) -> None:
     """Without the registry's topic, it is unknown where the shapes start."""
     rig.capture_once(acknowledges=True)
-    rig.settings["kafka"]["topics"] = {role: topic_name(role) for role in rig.settings["kafka"]["topics"]}
+    rig.settings["kafka"]["topic_prefix"] = topic_name("other")
     rig.create_topics()
     assert "but no entry in the shape registry" in rig.start().failure()
 
@@ -95,9 +95,9 @@ def test_a_source_with_acks_and_without_a_registry_is_refused(
 def test_wrong_wal_level_and_missing_replication_privilege_are_reported(rig: CaptureRig) -> None:
     """These are the two settings that a new server lacks."""
     rig.server.execute("CREATE ROLE reader LOGIN")
-    rig.settings["postgres"]["connection"]["user"] = "reader"
+    rig.settings["postgres"]["user"] = "reader"
     assert "role reader may not read a slot; ALTER ROLE" in rig.start().failure()
-    rig.settings["postgres"]["connection"]["user"] = "postgres"
+    rig.settings["postgres"]["user"] = "postgres"
     rig.server.execute("SELECT pg_drop_replication_slot('shapes')")
     rig.server.settings["wal_level"] = "replica"
     rig.server.restart()
@@ -110,7 +110,7 @@ def test_a_wrong_password_is_reported_but_not_shown(rig: CaptureRig, monkeypatch
     hba = rig.server.data / "pg_hba.conf"
     hba.write_text("host all reader 127.0.0.1/32 scram-sha-256\n" + hba.read_text())
     rig.server.execute("SELECT pg_reload_conf()")
-    rig.settings["postgres"]["connection"] |= {"user": "reader", "password": "${TEST_PGPASSWORD}"}
+    rig.settings["postgres"] |= {"user": "reader", "password": "${TEST_PGPASSWORD}"}
     monkeypatch.setenv("TEST_PGPASSWORD", "wrong-secret")
     failure = rig.start().failure()
     assert "password authentication failed" in failure
@@ -119,7 +119,7 @@ def test_a_wrong_password_is_reported_but_not_shown(rig: CaptureRig, monkeypatch
     monkeypatch.setenv("TEST_PGPASSWORD", "right-secret")
     rig.define()
     rig.capture_once()
-    rig.settings["postgres"]["connection"]["password"] = "plain"  # noqa: S105  that is the test
+    rig.settings["postgres"]["password"] = "plain"  # noqa: S105  that is the test
     with pytest.raises(Exception, match="is in plain text"):
         assert rig.config
 
@@ -133,7 +133,7 @@ def live(rig: CaptureRig) -> set[str]:
 
 def test_a_shapes_file_that_is_written_in_two_steps_removes_nothing(rig: CaptureRig) -> None:
     """Half of the file removes half of the shapes at most, which is allowed, but it does not stay the same."""
-    rig.settings["intervals"]["shapes"] = "1 second"
+    rig.settings["capture"]["intervals"]["shapes"] = "1 second"
     rig.define(*SHAPES)
     capture = rig.start()
     rig.wait(lambda: len(live(rig)) == len(SHAPES), "the shapes")

@@ -7,9 +7,7 @@ from typing import Final
 
 import pytest
 
-from flushtracker.config.streams import SHAPES
 from flushtracker.errors import LostSlotError
-from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.trials.local.broker import LocalBroker
 from flushtracker.wal.lsn import format_lsn
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RigOn, shape
@@ -42,7 +40,7 @@ def test_a_new_shape_gets_what_commits_after_a_crash_that_lost_wal(rig: CaptureR
 
 def test_unrelated_traffic_does_not_pin_the_slot(rig: CaptureRig) -> None:
     """Writes to another database advance the end of the WAL; if nothing is written, a heartbeat does."""
-    rig.settings["intervals"]["heartbeat"] = "100 ms"
+    rig.settings["capture"]["intervals"]["heartbeat"] = "100 ms"
     rig.server.execute("CREATE DATABASE other")
     capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
@@ -172,7 +170,7 @@ def test_a_server_restored_from_a_copy_is_refused(rig: CaptureRig, postgres_fold
     with copy:
         if diverged:
             copy.execute(*["INSERT INTO users (region) VALUES ('us')"] * 50)
-        rig.settings["postgres"]["connection"] = dict(copy.options)
+        rig.settings["postgres"] = dict(copy.options)
         failure = rig.start().failure()
         assert failure.startswith("SlotError")
         assert ("has diverged since" if diverged else "it was probably restored from a copy") in failure
@@ -206,7 +204,7 @@ def test_a_restored_server_is_refused_although_nothing_was_published_since_the_c
     published = len(rig.changes())
     rig.server.stop()
     rig.server = copy
-    rig.settings["postgres"]["connection"] = dict(copy.options)
+    rig.settings["postgres"] = dict(copy.options)
     with copy:
         copy.execute(INSERT_USER)
         while rig.commit_lsn(_OTHER_WAL) <= ack_lsn:
@@ -249,7 +247,7 @@ def test_a_promoted_standby_with_a_new_slot_is_refused(rig: CaptureRig, postgres
         rig.server.stop()
         standby.execute("SELECT pg_promote()", "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')")
         rig.server = standby
-        rig.settings["postgres"]["connection"] = dict(standby.options)
+        rig.settings["postgres"] = dict(standby.options)
         assert "the failover has lost the slot, and another one was created" in rig.start().failure()
         rig.capture_once(new_epoch=True)
     assert rig.source() == f"{first}/1"
@@ -265,11 +263,11 @@ def test_a_registry_that_loses_its_beginning_is_replaced_more_than_once(
     for number in (1, 2):
         rig.capture_once(acknowledges=True, new_epoch=number > 1)
         sources.append(rig.source())
-        delete_compacted(kafka["bootstrap_servers"], kafka["topics"]["shapes"])
+        delete_compacted(kafka["bootstrap_servers"], rig.topics["shapes"])
         assert "begins at Kafka offset" in rig.start().failure()
         assert "begins at Kafka offset" in rig.start(new_epoch=True).failure()
-        kafka["topics"]["shapes"] = topic_name(f"shapes{number}")
-        TopicAdmin(rig.config.kafka).create([SHAPES])
+        kafka["topic_prefix"] = topic_name(f"rig{number}")
+        rig.create_topics()
         assert "but no entry in the shape registry" in rig.start().failure()
     rig.capture_once(new_epoch=True)
     assert [*sources, rig.source()] == [sources[0], f"{sources[0]}/1", f"{sources[0]}/2"]

@@ -25,7 +25,7 @@ def other(rig: CaptureRig, rig_on: RigOn) -> CaptureRig:
     """A second process for the same slot and topics, with a shapes file of its own."""
     other = rig_on(rig.server, "other")
     other.settings["kafka"] = rig.settings["kafka"]
-    other.settings["acks"] = rig.settings["acks"]
+    other.settings["storage"] = rig.settings["storage"]
     return other
 
 
@@ -42,7 +42,7 @@ def test_shapes_that_another_process_added_are_known_after_a_reconnect(rig: Capt
     """The first is shut out, the second adds a shape and routes by it, and the first returns."""
     server = rig.server
     server.execute("CREATE ROLE first LOGIN REPLICATION")
-    rig.settings["postgres"]["connection"]["user"] = "first"
+    rig.settings["postgres"]["user"] = "first"
     capture = rig.start()
     rig.wait_for_commits(rig.commit_lsn(INSERT))
     server.execute(
@@ -118,7 +118,7 @@ def test_a_slot_that_was_created_on_a_standby_continues_after_its_promotion(
     """As before PostgreSQL 17. The slot is behind the acks, which move it once what was published was sent again."""
     with rig.server.standby(postgres_folder / "standby") as standby:
         primary, start = rig.server, create_slot_on_standby(rig.server, standby)
-        rig.settings["postgres"]["connection"] |= {
+        rig.settings["postgres"] |= {
             "host": f"{HOST},{HOST}",
             "port": f"{primary.port},{standby.port}",
             "target_session_attrs": "read-write",
@@ -149,11 +149,11 @@ def test_heartbeats_do_not_end_the_capture_of_a_standby(
     rig: CaptureRig, postgres_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A standby cannot write WAL, which is logged once; after its promotion it can."""
-    rig.settings["intervals"]["heartbeat"] = "50 ms"
+    rig.settings["capture"]["intervals"]["heartbeat"] = "50 ms"
     with rig.server.standby(postgres_folder / "standby") as standby:
         primary = rig.server
         create_slot_on_standby(primary, standby)
-        rig.settings["postgres"]["connection"] = dict(standby.options)
+        rig.settings["postgres"] = dict(standby.options)
         capture = rig.start()
         rig.wait_for_commits(rig.commit_lsn(INSERT))
         rig.wait(lambda: caplog.text.count("no heartbeats") > 0, "a heartbeat")

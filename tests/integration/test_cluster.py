@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from tests.support.brokers import Broker
+from tests.support.config_file import change_config
 from tests.support.job_folder import JobFolder
 from tests.support.recorded_workload import RECORDING_OPTIONS, SOURCE, write_recorded_workload
 from tests.support.seeds import every
@@ -110,7 +111,9 @@ def test_executor_killed_under_load_does_not_change_the_acks(cluster: Standalone
     job = JobFolder(tmp_path / "job")
     expected = write_recorded_workload(job, ticks_per_batch=6)
     config = job.config_file(shape_groups=16)
-    config.write_text(config.read_text().replace(f" {job.root}/", f" file://{job.root}/"))
+    root = f"file://{job.root}"
+    places = {"files": {"path": root}, "storage": root, "track": {"checkpoint": f"{root}/checkpoint"}}
+    change_config(config, places)
     driver = cluster.submit(str(_ROOT / "jobs" / "track_flushes.py"), "--config", str(config), cwd=tmp_path)
     wait_until(lambda: len(_ack_lsns(job)) >= 2, "two acks", DEADLINE_S)
     cluster.kill_an_executor()

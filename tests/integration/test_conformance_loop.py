@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pytest
-import yaml
 
 from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.trials.loop_trial.history import RULES
 from flushtracker.trials.loop_trial.trial_setup import PARTS
 from tests.support.brokers import Broker
 from tests.support.certificates import HOST
+from tests.support.config_file import write_config
 from tests.support.object_store import store_config
 from tests.support.processes import run_to_end
 from tests.support.s3_server import running_s3
@@ -48,7 +48,7 @@ Settings: TypeAlias = dict[str, Any]
 def plain(postgres: LocalPostgres, broker: Broker) -> Settings:
     """Where anybody may do anything."""
     return {
-        "postgres": {"connection": dict(postgres.options)},
+        "postgres": dict(postgres.options),
         "kafka": {"bootstrap_servers": broker.bootstrap_servers, "replication_factor": 1},
     }
 
@@ -80,20 +80,21 @@ def secured(
         "sslrootcert": str(secured_server.ca_file),
     }
     return {
-        "postgres": {"connection": connection},
+        "postgres": connection,
         "kafka": {
             "bootstrap_servers": secured_broker.servers,
             "options": brokers,
+            "spark_options": streams,
+            "partitions": 2,
             "replication_factor": 1,
         },
-        "source": {"options": streams},
     }
 
 
 def trial(module: str, settings: Settings, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run it with its files in ``folder``."""
     config = folder / "loop.yaml"
-    config.write_text(yaml.safe_dump({"place": str(folder / "place"), **settings}))
+    write_config(config, {"storage": str(folder / "place"), **settings})
     arguments = ["--config", str(config), "--data", str(folder / "data"), *options]
     return run_to_end(
         [sys.executable, "-c", _RUN, module, *arguments], cwd=ROOT, env={**os.environ, "JAVA_TOOL_OPTIONS": FAST_START}
@@ -159,17 +160,19 @@ def test_flushtracker_passes_on_an_object_store(
         keys = {"access_key_id": "trial", "secret_access_key": "${TRIAL_S3_SECRET}"}
         settings = {
             **plain,
-            "place": "s3://bucket/trials",
-            "storage": {"s3": {"endpoint": store.endpoint, "region": store.region, **keys}},
+            "storage": {
+                "path": "s3://bucket/trials",
+                "s3": {"endpoint": store.endpoint, "region": store.region, **keys},
+            },
         }
         done = trial("flushtracker", settings, tmp_path, "--kills", "3", "--seed", "3", "--timeout", "300")
-        written = {path.parent.name for path in (s3.folder / "trials").glob("*/*/_delta_log")}
-        checkpoints = {path.parent.name for path in (s3.folder / "trials").glob("*/*/commits")}
+        written = {path.parent.name for path in (s3.folder / "trials").glob("conformance/*/*/_delta_log")}
+        checkpoints = {path.parent.name for path in (s3.folder / "trials").glob("conformance/*/checkpoints/*/commits")}
     output = done.stdout + done.stderr
     assert done.returncode == 0, output
     assert rules(done.stdout, "pass") == [*RULES], output
     assert written >= {"acks", "log", "log_shapes"}
-    assert checkpoints == {"checkpoint", "write_checkpoint"}
+    assert checkpoints == {"track", "write"}
     assert "left behind" not in done.stderr
     assert not (tmp_path / "place").exists()
     files = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]

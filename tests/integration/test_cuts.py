@@ -66,7 +66,6 @@ def test_sums_are_equal_in_every_read_of_several_shapes(postgres_folder: Path, b
         TPCB,
         running_broker=broker,
         seed=1,
-        settings={"writers": {"acks": str(postgres_folder / "acks")}},
     )
     with loop:
         loop.wait(lambda: are_in_the_registry_table(loop), "the shapes in the registry table")

@@ -43,7 +43,7 @@ def rig(pair: FailoverPair, rig_on: RigOn) -> CaptureRig:
     pair.primary.execute("CREATE PUBLICATION shapes FOR ALL TABLES", USERS)
     pair.create_slot()
     rig.define(shape("users"))
-    rig.settings["postgres"]["connection"] = pair.options
+    rig.settings["postgres"] = pair.options
     rig.settings["kafka"]["retry_timeout"] = "5 seconds"
     return rig
 
@@ -128,7 +128,7 @@ def test_capture_says_what_its_slot_lacks_to_survive_a_failover(pair: FailoverPa
         assert failover_lacks(control, primary.options, "shapes", connect) is None
         standby = pair.add_standby()
         (asked,) = failover_lacks(control, primary.options, "shapes", connect) or ()
-        assert asked == "no standby was asked: name all hosts in postgres.connection"
+        assert asked == "no standby was asked: name all hosts in postgres"
         plain, copy = failover_lacks(control, pair.options, "plain", connect) or ()
         assert plain == (
             "slot plain is no failover slot; stop capture, and over a replication connection: "
@@ -218,13 +218,13 @@ def test_the_standbys_copy_and_a_slot_created_after_the_promotion_are_refused(
     rig.execute_and_wait(INSERT_USER)
     standby = pair.add_standby()
     pair.wait_until_synced(partial(insert_and_acknowledge, rig))
-    rig.settings["postgres"]["connection"] = dict(standby.options)
+    rig.settings["postgres"] = dict(standby.options)
     failure = rig.start().failure()
     assert "replication slot shapes is the server's own copy of its primary's slot" in failure
     assert "Connect capture to the primary" in failure
     pair.primary.execute(INSERT_USER)
     capture.stop()
-    rig.settings["postgres"]["connection"] = pair.options
+    rig.settings["postgres"] = pair.options
     rig.capture_once(acknowledges=True)
     pair.fail_over()
     rig.server = pair.primary
@@ -263,7 +263,7 @@ def test_the_capture_of_an_old_primary_that_lives_on_is_fenced(
 ) -> None:
     """It ends, and is refused when it is started again; what it has past the switch point is in no topic."""
     monkeypatch.setattr(publish_fence, "CHECK_S", 0.2)
-    rig.settings["postgres"]["connection"] = dict(pair.primary.options)
+    rig.settings["postgres"] = dict(pair.primary.options)
     old_capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
     pair.add_standby()
@@ -273,13 +273,13 @@ def test_the_capture_of_an_old_primary_that_lives_on_is_fenced(
     old = pair.promote()
     try:
         rig.server = pair.primary
-        rig.settings["postgres"]["connection"] = dict(pair.primary.options)
+        rig.settings["postgres"] = dict(pair.primary.options)
         new_capture = rig.start()
         assert "another capture has claimed the source" in old_capture.failure()
         old.execute(INSERT_USER)
         wait_for_switch(rig, 2)
         rig.execute_and_wait(INSERT_USER)
-        rig.settings["postgres"]["connection"] = dict(old.options)
+        rig.settings["postgres"] = dict(old.options)
         assert "which does not continue it: it is an old primary" in rig.start().failure()
         new_capture.stop()
         assert sorted(published_ids(rig)) == stored_ids(pair.primary)
@@ -294,7 +294,7 @@ def test_a_standby_that_is_captured_is_promoted(rig: CaptureRig, postgres_folder
     primary.execute("SELECT pg_drop_replication_slot('shapes')")
     with primary.standby(postgres_folder / "captured") as standby:
         create_slot_on_standby(primary, standby)
-        rig.settings["postgres"]["connection"] = dict(standby.options)
+        rig.settings["postgres"] = dict(standby.options)
         capture = rig.start()
         rig.execute_and_wait(INSERT_USER)
         source = rig.source()

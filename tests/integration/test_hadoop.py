@@ -3,6 +3,7 @@
 Other storages have all of it with each commit; here that is for the soak, but for what HDFS and YARN do themselves.
 """
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from flushtracker.cli import main
+from tests.support.config_file import change_config
 from tests.support.hadoop_cluster import HadoopCluster
 from tests.support.job_folder import JobFolder
 from tests.support.racing_entries import racing_programs_replace_no_commit
@@ -61,7 +63,7 @@ def test_log_on_hdfs_is_claimed_appended_merged_and_read(hadoop: HadoopCluster) 
 def test_killed_driver_continues_on_hdfs(
     spark: SparkSession, undisturbed: JobFolder, hadoop: HadoopCluster, tmp_path: Path
 ) -> None:
-    job = Tracked(undisturbed, tmp_path, Store(hadoop.hdfs, "", {}), "killed")
+    job = Tracked(undisturbed, tmp_path, Store(hadoop.hdfs, {}, {}), "killed")
     killed_driver_continues(spark, undisturbed, job)
 
 
@@ -70,21 +72,12 @@ def test_killed_executor_of_the_writers_on_yarn_loses_nothing(hadoop: HadoopClus
     """The log, its registry and the checkpoint are on HDFS; the killed executor's tasks run again elsewhere."""
     assert main(["replay", *RECORDING_OPTIONS, "--out", str(tmp_path)]) == 0
     place = f"{hadoop.hdfs}/writers"
-    example = (_ROOT / "conf" / "write_replay.yaml").read_text()
-    for own, other in (
-        ("data/", f"file://{tmp_path}/"),
-        ("max_files_per_trigger: 1 ", "max_files_per_trigger: 2 "),
-        ("flush: hold ", "flush: batch "),
-        ('trigger: "2 seconds"', "trigger: available_now"),
-    ):
-        assert own in example
-        example = example.replace(own, other)
-    for name in ("log", "log_shapes", "write_checkpoint"):
-        example = example.replace(f"file://{tmp_path}/{name}", f"{place}/{name}")
-    # Spark takes a path without a scheme for one on HDFS. The notifications are written without Spark.
-    example = example.replace(f"file://{tmp_path}/flushes", f"{tmp_path}/flushes")
     config = tmp_path / "write_shapes.yaml"
-    config.write_text(example)
+    shutil.copy(_ROOT / "conf" / "replay.yaml", config)
+    # Spark takes a path without a scheme for one on HDFS.
+    files = {"path": f"file://{tmp_path}", "max_files_per_trigger": 2}
+    at_once = {"flush": "batch", "trigger": "available_now"}
+    change_config(config, {"files": files, "storage": place, "write": at_once})
     driver = hadoop.submit(str(_ROOT / "jobs" / "write_shapes.py"), "--config", str(config), cwd=tmp_path)
 
     def has_begun() -> bool:

@@ -165,13 +165,13 @@ def test_capture_and_status_use_nothing_of_a_hostile_schema(
 ) -> None:
     """Neither while they create and check, nor for a stream with a new partition, a heartbeat and a new shape."""
     rig = CaptureRig(hostile, broker.bootstrap_servers, tmp_path, topic_name)
-    rig.settings["postgres"]["connection"] = {**hostile.options, "user": TARGET}
-    rig.settings["intervals"]["heartbeat"] = "100 ms"
+    rig.settings["postgres"] = {**hostile.options, "user": TARGET}
+    rig.settings["capture"]["intervals"]["heartbeat"] = "100 ms"
     rig.settings["status"] = {"listen": f"127.0.0.1:{free_port()}"}
     rig.define(shape("users", where=WHERE), shape("parts", "public.parts"))
     try:
         rig.create_topics()
-        with closing(connect(rig.settings["postgres"]["connection"])) as connection:
+        with closing(connect(rig.settings["postgres"])) as connection:
             publication = Publication(connection, "shapes", "shapes")
             assert publication.create([])
             assert publication.publish({oid: () for (oid,) in rows(connection, OIDS)}) == {}
@@ -200,7 +200,7 @@ def test_a_snapshot_uses_nothing_of_a_hostile_schema(
     rig = SnapshotRig(postgres, tmp_path)
     rig.define(ShapeDefinition("users", ("public", "users"), where=WHERE))
     create_hostile_schema(postgres)
-    config = rig.config(connection={**postgres.options, "user": TARGET})
+    config = rig.config(postgres={"user": TARGET})
     log_snapshots(spark, config, Event(), ("users",)).run()
     assert [row["id"] for row in rig.items("users")] == ["1"]
     assert shadows_used(postgres) == []

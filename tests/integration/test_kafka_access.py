@@ -77,7 +77,7 @@ def test_capture_works_and_shows_no_secret(
     secured_rig: CaptureRig, secured_broker: SecuredBroker, settings_of: SettingsOf, tmp_path: Path, way: str
 ) -> None:
     """With its log in detail, and with the documented ACLs alone."""
-    rig, topics = secured_rig, secured_rig.settings["kafka"]["topics"]
+    rig, topics = secured_rig, secured_rig.topics
     access = create_access(secured_broker, way, acls_of("capture", topics))
     settings = settings_for(access, settings_of)
     hidden = {value: f"${{{name}}}" for name, value in access.secrets.items()}
@@ -312,7 +312,7 @@ def test_capture_renews_its_token_and_outlasts_an_endpoint_that_is_away(
 ) -> None:
     """Whether that refuses, is overloaded or hangs; nothing is lost, and nothing is published twice."""
     rig, tokens = secured_rig, secured_broker.tokens
-    access = create_access(secured_broker, "token", acls_of("capture", rig.settings["kafka"]["topics"]))
+    access = create_access(secured_broker, "token", acls_of("capture", rig.topics))
     tokens.lifetime_s = LIFETIME_S
     published, stop = len(rig.operations("users")), Event()
     config = settings_for(access, settings_of).write(tmp_path)

@@ -27,6 +27,7 @@ from flushtracker.tracking.shape_group import ShapeGroup
 from flushtracker.tracking.source_tracker import CHAIN
 from flushtracker.trials.local.broker import LocalBroker
 from tests.support.brokers import Broker
+from tests.support.config_file import write_config
 from tests.support.kafka_job import IMPATIENT, SILENT, KafkaJob
 from tests.support.processes import run_to_end
 from tests.support.recorded_workload import RECORDING_OPTIONS
@@ -104,32 +105,24 @@ def test_replayed_recording_is_written_tracked_and_reported(
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """``topics``, ``replay`` and ``report``, and both jobs with the files that a user writes for them."""
-    streams = {stream: f"{stream}-{tmp_path.name}" for stream in ("fragments", "flushes", "shapes", "shape_changes")}
-    kafka = tmp_path / "kafka.yaml"
-    topics = ", ".join(f"{stream}: {topic}" for stream, topic in streams.items())
-    kafka.write_text(f'bootstrap_servers: "{broker.bootstrap_servers}"\ntopics: {{{topics}}}\nreplication_factor: 1\n')
-    config = tmp_path / "job.yaml"
-    config.write_text(
-        f'source: {{format: kafka, bootstrap_servers: "{broker.bootstrap_servers}", fragments: {streams["fragments"]}, '
-        f"flushes: {streams['flushes']}, options: {{maxOffsetsPerTrigger: 2000, minPartitions: 4}}}}\n"
-        f"state: {{checkpoint: {tmp_path}/checkpoint, shuffle_partitions: 2}}\n"
-        f"sink: {{acks: {tmp_path}/acks, dead_letters: {tmp_path}/dead_letters}}\n"
-        f"trigger: available_now\n"
-    )
-    writers = tmp_path / "write.yaml"
-    writers.write_text(
-        f'source: {{format: kafka, bootstrap_servers: "{broker.bootstrap_servers}", '
-        f"shape_changes: {streams['shape_changes']}, shapes: {streams['shapes']}}}\n"
-        f"flushes: {{topic: {streams['flushes']}}}\n"
-        f"state: {{checkpoint: {tmp_path}/write_checkpoint, shuffle_partitions: 2}}\n"
-        f"sink: {{log: {tmp_path}/log, shapes: {tmp_path}/log_shapes}}\n"
-        f"trigger: available_now\n"
-    )
-    assert main(["topics", "--config", str(kafka), "--create"]) == 0
-    assert main(["replay", *RECORDING_OPTIONS, "--kafka", str(kafka)]) == 0
+    """``topics``, ``replay`` and ``report``, and both jobs with the file that a user writes for them."""
+    job = {"trigger": "available_now", "shuffle_partitions": 2}
+    settings = {
+        "kafka": {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "topic_prefix": tmp_path.name,
+            "replication_factor": 1,
+        },
+        "storage": str(tmp_path),
+        "track": {**job, "options": {"maxOffsetsPerTrigger": 2000, "minPartitions": 4}},
+        "write": {**job, "snapshot": "manual"},
+        "status": False,
+    }
+    config = write_config(tmp_path / "flushtracker.yaml", settings)
+    assert main(["topics", "--config", str(config), "--create"]) == 0
+    assert main(["replay", *RECORDING_OPTIONS, "--kafka", str(config)]) == 0
     caplog.set_level(logging.INFO)
-    write_shapes(spark, load_write_config(writers), Event())
+    write_shapes(spark, load_write_config(config), Event())
     track_flushes(spark, load_config(config), Event())
     capsys.readouterr()
     assert main(["report", "--config", str(config), "--plot", str(tmp_path / "acks.png")]) == 0
@@ -265,7 +258,7 @@ def test_broker_that_stays_unavailable_ends_the_job(
     with caplog.at_level(logging.WARNING), pytest.raises(BrokerError) as caught:
         track_flushes(spark, config, Event())
     assert str(caught.value).startswith(f"Kafka at {_AWAY} does not answer: ")
-    assert re.search(r"; gave up after \d+ s \(source\.retry_timeout\)$", str(caught.value))
+    assert re.search(r"; gave up after \d+ s \(kafka\.retry_timeout\)$", str(caught.value))
     assert f"Kafka at {_AWAY} does not answer" in caplog.text
 
 
@@ -303,7 +296,7 @@ def test_partition_whose_leader_stays_away_ends_the_job(
         stop = Event()
         deadline = Timer(4 * _DEADLINE_S, stop.set)
         deadline.start()
-        with pytest.raises(BrokerError, match=r"does not answer: .*; gave up after \d+ s \(source\.retry_timeout\)$"):
+        with pytest.raises(BrokerError, match=r"does not answer: .*; gave up after \d+ s \(kafka\.retry_timeout\)$"):
             track_flushes(spark, job.config(), stop)
         deadline.cancel()
 

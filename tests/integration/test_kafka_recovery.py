@@ -301,7 +301,7 @@ def test_recovery_of_a_topic_without_records_begins_with_the_next_one(spark: Spa
 
 def test_recovery_from_files_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Files have no Kafka offset to start from."""
-    with pytest.raises(ConfigError, match=r"--recover needs source.format kafka, but it is files"):
+    with pytest.raises(ConfigError, match=r"--recover needs kafka, but the streams are files"):
         JobFolder(tmp_path).run(spark, recovery=Recovery())
 
 
@@ -312,12 +312,12 @@ def test_other_topics_on_a_checkpoint_are_refused(spark: SparkSession, job: Kafk
     job.run(spark)
     other = KafkaJob(job.root, job.bootstrap_servers)
     message = _stop_message(other, spark, StateError)
-    assert f"was made for source.flushes {job.topic('flushes')} (" in message
-    assert f", but source.flushes is now {other.topic('flushes')} (" in message
+    assert f"was made for flushes {job.topic('flushes')} (" in message
+    assert f", but flushes is now {other.topic('flushes')} (" in message
     assert "start once with --recover" in message
     job.delete_topics()
     job.create_topics()
-    assert f"was made for source.flushes {job.topic('flushes')} (" in _stop_message(job, spark, StateError)
+    assert f"was made for flushes {job.topic('flushes')} (" in _stop_message(job, spark, StateError)
     source.restart(2001)
     job.write([source.transaction(3000)])
     job.run(spark, recovery=Recovery())

@@ -82,7 +82,7 @@ class Acker(Background):
         self.acks: list[int] = []
 
     def _play(self) -> None:
-        topic = self._rig.settings["kafka"]["topics"]["fragments"]
+        topic = self._rig.topics["fragments"]
         table = AckTable(str(self._rig.acks))
         table.fence_others()
         with closing(TopicReader(self._rig.config.kafka)) as reader:

@@ -166,7 +166,7 @@ def test_a_role_that_does_not_own_a_table_is_told_the_statement(rig: CaptureRig)
         "GRANT CREATE ON DATABASE postgres TO capture",
         "ALTER TABLE users OWNER TO capture",
     )
-    rig.settings["postgres"]["connection"]["user"] = "capture"
+    rig.settings["postgres"]["user"] = "capture"
     rig.define(shape("users"), shape("t", "public.t"), shape("t-too", "public.t"))
     stop(start(rig))
     process = start(rig)

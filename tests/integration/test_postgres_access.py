@@ -181,7 +181,7 @@ def test_a_service_file_may_have_everything(base: Options, tmp_path: Path, monke
     assert server_name({"service": "db"}) == "service db"
     wrong = refusal({"service": "wrong", "password": new_secret()})
     assert wrong.startswith("no connection to PostgreSQL at service wrong: ")
-    assert "which is from postgres.connection.password (libpq takes" in wrong
+    assert "which is from postgres.password (libpq takes" in wrong
     assert 'definition of service "none" not found; correct service' in refusal({"service": "none"})
     assert "syntax error in service file" in refusal({"service": "bad"})
     monkeypatch.setenv("PGSERVICEFILE", "/none")

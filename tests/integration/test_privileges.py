@@ -44,7 +44,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def topics_of(rig: CaptureRig) -> dict[str, str]:
-    topics: dict[str, str] = rig.settings["kafka"]["topics"]
+    topics: dict[str, str] = rig.topics
     return topics
 
 
@@ -54,7 +54,7 @@ def test_topics_names_the_missing_acl(
 ) -> None:
     """With all of them, the topics are correct."""
     name, acls = topics_of(secured_rig)[role], acls_of("topics", topics_of(secured_rig))
-    arguments = ("topics", "--config", str(tmp_path / "kafka.yaml"))
+    arguments = ("topics", "--config", str(tmp_path / "capture.yaml"))
     settings_of(acls).write(tmp_path)
     assert main([*arguments]) == 0
     settings_of(acls - {(operation, name)}).write(tmp_path)
@@ -68,10 +68,11 @@ def test_topics_creates_topics_if_it_may_create_them(
     secured_rig: CaptureRig, secured_broker: SecuredBroker, settings_of: SettingsOf, tmp_path: Path, run: Run
 ) -> None:
     """Besides what it needs to check them; an ACL to create one in the cluster is not needed."""
-    new = {role: f"{role}-{uuid.uuid4().hex[:12]}" for role in topics_of(secured_rig)}
-    acls, arguments = acls_of("topics", new), ("topics", "--config", str(tmp_path / "kafka.yaml"), "--create")
+    prefix = uuid.uuid4().hex[:12]
+    new = {role: f"{prefix}.{role}" for role in topics_of(secured_rig)}
+    acls, arguments = acls_of("topics", new), ("topics", "--config", str(tmp_path / "capture.yaml"), "--create")
     settings = settings_of(acls)
-    settings.kafka["topics"] = new
+    settings.kafka["topic_prefix"] = prefix
     settings.write(tmp_path)
     code, line = run(*arguments)
     assert code == 6
@@ -80,7 +81,7 @@ def test_topics_creates_topics_if_it_may_create_them(
         f"topic {new['fragments']}"
     )
     settings = settings_of(acls | {("CREATE", name) for name in new.values()})
-    settings.kafka["topics"] = new
+    settings.kafka["topic_prefix"] = prefix
     settings.write(tmp_path)
     assert main([*arguments]) == 0
     assert {*new.values()} <= topic_names(secured_broker.open_servers)

@@ -37,12 +37,11 @@ class Processes:
     def __init__(self, publishing: PublishingRig) -> None:
         folder = publishing.rig.folder
         self.database, self._log = folder / "shapes.db", folder / "processes.log"
-        kafka = folder / "kafka.yaml"
-        kafka.write_text(json.dumps(publishing.rig.settings["kafka"]))
+        config = str(publishing.config_file(trigger="100 ms"))
         snapshot = [*("-m", "tests.support.slow_snapshots", "snapshot", "--config")]
         self._commands = {
-            "writer": [str(ROOT / "examples" / "sqlite_writer.py"), str(kafka), str(self.database)],
-            "snapshot": [*snapshot, str(publishing.config_file(trigger="100 ms"))],
+            "writer": [str(ROOT / "examples" / "sqlite_writer.py"), config, str(self.database)],
+            "snapshot": [*snapshot, config],
         }
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 

@@ -1,8 +1,7 @@
 """Shapes begin again, with the real server, broker, capture, tracker and writers, and their followers just continue."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -13,7 +12,6 @@ from flushtracker.wal.log_offset import LogOffset
 from tests.support.brokers import Broker
 from tests.support.log_follower import Follower, row_texts
 from tests.support.loop import Loop
-from tests.support.loop_settings import Program
 from tests.support.loop_workload import USERS
 from tests.support.seeds import every
 
@@ -65,13 +63,10 @@ def test_a_shape_that_was_evicted_begins_again_and_its_follower_continues(
     postgres_folder: Path, broker: Broker
 ) -> None:
     """Its writer was down. Meanwhile the slot goes on, so what is changed is in no event, and in the new snapshot."""
-    job = f"127.0.0.1:{free_port()}"
-    settings: Mapping[Program, Mapping[str, Any]] = {
-        "tracker": {"status": {"listen": job}},
-        "capture": {
-            "status": {"listen": "127.0.0.1:0", "peers": [f"http://{job}"]},
-            "evict": {"remove_after": "2 seconds", "grace": "10 seconds", "at_least": "1 kB"},
-        },
+    settings = {
+        "status": {"listen": f"127.0.0.1:{free_port()}"},
+        "capture": {"evict": {"remove_after": "2 seconds", "grace": "10 seconds", "at_least": "1 kB"}},
+        "serve": False,
     }
     with Loop(postgres_folder, USERS, running_broker=broker, settings=settings) as loop:
         loop.wait(lambda: loop.is_current(_USERS), "the first snapshot")

@@ -113,7 +113,7 @@ def test_check_for_conditional_writes_is_made_though_a_request_fails(
     uri = f"s3://bucket/checked{[*WAYS].index(way)}"
     for request in ("PUT .*flushtracker-tried", "DELETE .*flushtracker-tried"):
         with failing(proxy, request, way):
-            require_conditional_writes("sink.acks", uri, store_options(proxy.port))
+            require_conditional_writes("storage (acks)", uri, store_options(proxy.port))
     assert caplog.text == ""
 
 

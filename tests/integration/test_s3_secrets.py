@@ -20,6 +20,7 @@ from flushtracker.shape_log.table.log_table import create_shape_log, row_files
 from flushtracker.shape_log.table.reader import read_shape
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.trials.local.postgres import LocalPostgres, free_port
+from tests.support.config_file import write_serve_config
 from tests.support.faulty_proxy import RESET, Fault, faulty_proxy
 from tests.support.object_store import store_config, store_options
 from tests.support.s3_server import S3Server, running_s3
@@ -33,7 +34,6 @@ _KEY: Final = "AKIAHUNTER"
 """Not secret: a store may name it in an error."""
 _SECRETS: Final = {"SECRET": "hunter2hunter2"}
 _LOG: Final = "s3://bucket/log"
-_SINK: Final = {"log": _LOG, "shapes": f"{_LOG}_shapes"}
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def s3() -> Iterator[S3Server]:
         yield server
 
 
-def _storage(port: int) -> dict[str, object]:
-    """The section ``storage``, which names the secrets."""
+def _stores(port: int) -> dict[str, object]:
+    """Keys of ``storage``, which name the secrets."""
     config = store_config(port)
     keys = {"access_key_id": _KEY, "secret_access_key": "${SECRET}"}
     return {"s3": {"endpoint": config.endpoint, "region": config.region, **keys}}
@@ -61,16 +61,17 @@ def test_server_shows_no_secret_of_its_storage(s3: S3Server, tmp_path: Path) -> 
     """Neither in its output nor in its pages, also after an error of the store."""
     options = store_options(s3.port)
     entries = [entry.to_json() for entry in (shape_entry(), table_entry())]
-    RegistryTable(_SINK["shapes"], options, create=True).append(entries, datetime.now(timezone.utc))
+    RegistryTable(f"{_LOG}_shapes", options, create=True).append(entries, datetime.now(timezone.utc))
     table = create_shape_log(_LOG, options)
     claim = LogClaim(table)
     claim.take()
     rows = arrow([item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
     claim.append(list(row_files(table, options).write([rows])), claim.version_of(0))
-    config = tmp_path / "serve.yaml"
-    status = f"127.0.0.1:{free_port()}"
-    listen = {"http": {"listen": "127.0.0.1:0"}, "status": {"listen": status}}
-    config.write_text(json.dumps({"storage": _storage(s3.port), "sink": _SINK, **listen}))
+    port = free_port()
+    # That of `track`; `serve` has the fourth after it.
+    listen, status = {"listen": f"127.0.0.1:{port - 4}"}, f"127.0.0.1:{port}"
+    stores = _stores(s3.port)
+    config = write_serve_config(tmp_path / "serve.yaml", "s3://bucket", stores, status=listen)
     watch, log = SecretWatch(_SECRETS), tmp_path / "log"
     with watch.running(log, "serve", "--config", str(config)) as process:
 
@@ -97,8 +98,7 @@ def test_snapshot_shows_no_secret_of_its_storage(s3: S3Server, postgres: LocalPo
     options = store_options(s3.port)
     watch = SecretWatch(_SECRETS)
     with faulty_proxy(s3.port) as proxy:
-        settings: dict[str, object] = {"storage": _storage(proxy.port)}
-        rig = SnapshotRig(postgres, tmp_path, settings, "s3://bucket", options)
+        rig = SnapshotRig(postgres, tmp_path, _stores(proxy.port), "s3://bucket", options)
         rig.define(ShapeDefinition("all", ("public", "users")))
         proxy.add(
             Fault(r"PUT .*log/.*parquet", 503),

@@ -45,9 +45,10 @@ from flushtracker.shape_log.table.reader import read_shape_log
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.tracking.acks.ack_reader import AckReader
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
+from tests.support.config_file import write_serve_config
 from tests.support.cut_clients import CutClient
 from tests.support.faulty_proxy import RESET, Fault, FaultyProxy, faulty_proxy
-from tests.support.object_store import storage_section, store_options
+from tests.support.object_store import store_keys, store_options
 from tests.support.racing_entries import racing_programs_replace_no_commit
 from tests.support.renewed_credentials import renewed_credentials
 from tests.support.s3_server import S3Server, running_s3
@@ -255,7 +256,7 @@ def test_read_and_serve_get_a_shape_from_a_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """``read`` has the environment's settings, and ``serve`` those of its configuration."""
-    log = "s3://bucket/served"
+    log = "s3://bucket/served/log"
     table = create_shape_log(log, options)
     entries = [entry.to_json() for entry in (shape_entry(), table_entry())]
     RegistryTable(f"{log}_shapes", options, create=True).append(entries, _NOW)
@@ -263,11 +264,7 @@ def test_read_and_serve_get_a_shape_from_a_store(
     claim.take()
     rows = arrow([item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
     claim.append([WrittenFile(files.write(rows, None, is_change=True))], claim.version_of(0))
-    config = tmp_path / "serve.yaml"
-    config.write_text(
-        f"{storage_section(s3.port)}sink: {{log: '{log}', shapes: '{log}_shapes'}}\nhttp: {{listen: '127.0.0.1:0'}}\n"
-    )
-    server = Process(config)
+    server = Process(write_serve_config(tmp_path / "serve.yaml", "s3://bucket/served", store_keys(s3.port)))
     try:
         status, _, body = server.get("/v1/shape?shape=users&offset=-1")
     finally:

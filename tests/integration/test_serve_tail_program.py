@@ -18,6 +18,7 @@ from flushtracker.status.program_status import parse_status
 from flushtracker.status.serve_status import ServeStatus, TailStatus
 from flushtracker.trials.local.postgres import free_port
 from tests.support.brokers import Broker
+from tests.support.config_file import change_config
 from tests.support.kafka_streams import created_streams
 from tests.support.sample_registry import register, shape_entry, table_entry
 from tests.support.serve_process import Process, configuration
@@ -66,10 +67,9 @@ def server(broker: Broker, topic_name: Callable[[str], str], tmp_path: Path, log
     register(log, shape_entry(), table_entry())
     append(log, [item((10, 0), "insert", '"public"."users"/"1"', {"id": "1"}), commit(10)])
     streams, port = created_streams(broker.bootstrap_servers, topic_name, partitions=2), free_port()
-    path = configuration(tmp_path, log)
-    tail = {"bootstrap_servers": streams.bootstrap_servers, "shape_changes": streams.topics.shape_changes}
-    status = {"listen": f"127.0.0.1:{port}"}
-    path.write_text(f"{path.read_text()}poll: 10 seconds\ntail: {json.dumps(tail)}\nstatus: {json.dumps(status)}\n")
+    path = configuration(tmp_path, log, status_port=port, poll="10 seconds", tail=True)
+    prefix = streams.topics.flushes.removesuffix(".flushes")
+    change_config(path, {"kafka": {"bootstrap_servers": streams.bootstrap_servers, "topic_prefix": prefix}})
     found = TailServer(Process(path), port, streams, schema_of(log, "users"))
     yield found
     found.process.process.kill()
@@ -80,15 +80,14 @@ def test_server_without_its_topic_says_so_and_serves(broker: Broker, tmp_path: P
     """Its readiness does not depend on the tail."""
     register(log, shape_entry(), table_entry())
     append(log, [item((10, 0), "insert", '"public"."users"/"1"', {"id": "1"}), commit(10)])
-    path, port = configuration(tmp_path, log), free_port()
-    tail = {"bootstrap_servers": broker.bootstrap_servers, "shape_changes": "no-such-topic"}
-    status = {"listen": f"127.0.0.1:{port}"}
-    path.write_text(f"{path.read_text()}tail: {json.dumps(tail)}\nstatus: {json.dumps(status)}\n")
+    port = free_port()
+    path = configuration(tmp_path, log, status_port=port, tail=True)
+    change_config(path, {"kafka": {"bootstrap_servers": broker.bootstrap_servers, "topic_prefix": "no"}})
     process = Process(path)
     assert process.process.stderr is not None
     while "tail cannot be read" not in (line := process.process.stderr.readline()):
         assert line
-    assert f"reason=topic no-such-topic at {broker.bootstrap_servers} cannot be read: " in line
+    assert f"reason=topic no.shape_changes at {broker.bootstrap_servers} cannot be read: " in line
     assert line.endswith("; create it, or correct its name\n")
     found = TailServer(process, port, KafkaConfig(broker.bootstrap_servers, Topics("", "", "", "")), "")
     assert "create it" in str(found.tail().problem)

@@ -270,7 +270,7 @@ def test_shapes_of_any_database_get_the_same_rows(
     for name in ("standard", "otherwise", "latin"):
         database = Database(postgres, name)
         rig = CaptureRig(database, broker.bootstrap_servers, tmp_path / name, topic_name)
-        rig.settings["postgres"]["connection"] = {**postgres.options, "dbname": name}
+        rig.settings["postgres"] = {**postgres.options, "dbname": name}
         try:
             results.append(captured(rig))
         finally:

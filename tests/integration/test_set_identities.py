@@ -26,7 +26,7 @@ def rig(postgres: LocalPostgres, rig_on: RigOn, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(full_identity, "_RETRY_S", 0.5)
     rig = rig_on(postgres)
     postgres.execute(USERS, TABLE, LEGACY)
-    rig.settings["postgres"]["replica_identity"] = "full"
+    rig.settings["capture"]["replica_identity"] = "full"
     rig.define(shape("users"))
     return rig
 
@@ -61,7 +61,7 @@ def test_a_shape_by_another_column_begins_at_once_and_stays_right(rig: CaptureRi
     )
     stop(process)
     stop(start(rig))
-    del rig.settings["postgres"]["replica_identity"]
+    del rig.settings["capture"]["replica_identity"]
     stop(start(rig))
     assert rig.operations("t") == ["insert", "delete"]
     assert rig.operations("whole") == ["insert", "update", "delete"]
@@ -75,12 +75,12 @@ def test_a_shape_by_another_column_begins_at_once_and_stays_right(rig: CaptureRi
 def test_the_first_start_sets_it_before_there_is_a_slot(rig: CaptureRig) -> None:
     """Without the key, that start refuses the shape, and prints the statement."""
     rig.define(shape("users"), FILTERED, shape("legacy", "public.legacy"))
-    del rig.settings["postgres"]["replica_identity"]
+    del rig.settings["capture"]["replica_identity"]
     process = rig.start_process("flushtracker", "capture", "--create")
     assert process.wait(60) == 2
     assert 'ALTER TABLE "public"."t" REPLICA IDENTITY FULL' in rig.log()
     assert identity(rig) == "d"
-    rig.settings["postgres"]["replica_identity"] = "full"
+    rig.settings["capture"]["replica_identity"] = "full"
     process = start(rig)
     rig.execute_and_wait("INSERT INTO t VALUES (1, 'x', 'a')", "INSERT INTO legacy VALUES (1)")
     stop(process)
@@ -130,7 +130,7 @@ def test_a_table_of_another_role_keeps_its_shape_refused_with_the_statement(rig:
     rig.server.execute("CREATE ROLE plain LOGIN REPLICATION", "CREATE ROLE app")
     rig.server.execute("GRANT CREATE ON DATABASE postgres TO plain", "ALTER TABLE users OWNER TO plain")
     rig.server.execute("ALTER TABLE t OWNER TO app", "GRANT ALL ON SCHEMA public TO plain")
-    rig.settings["postgres"]["connection"]["user"] = "plain"
+    rig.settings["postgres"]["user"] = "plain"
     process = start(rig)
     rig.define(shape("users"), FILTERED)
     rig.wait(lambda: "shape refused shape_id=t" in rig.log(), "the refusal")

@@ -124,7 +124,8 @@ def test_the_example_takes_what_the_registry_names_in_any_order(
 ) -> None:
     """A snapshot of another writer's shape, and a shape that has changed hands, come before their entries."""
     config = streams_config(broker.bootstrap_servers, topic_name)
-    names = {role: topic_name(role) for role in SNAPSHOT_ROLES}
+    prefix = config.topics.flushes.removesuffix(".flushes")
+    names = {role: f"{prefix}.{role}" for role in SNAPSHOT_ROLES}
     config = replace(config, topics=replace(config.topics, **names))
     TopicAdmin(config).create((*ROLES_OF_CAPTURE, *SNAPSHOT_ROLES))
     end = SnapshotEnd(1, ContainedTransactions(90, ()))

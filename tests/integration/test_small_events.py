@@ -42,7 +42,7 @@ def test_transactions_of_many_shapes_and_rows_go_through(rig: CaptureRig) -> Non
     last = rig.commit_lsn(insert(1, 3), insert(4, 123, 2_000))
     rig.wait_for_commits(last)
     capture.stop()
-    rig.settings["max_batch_size"] = 70
+    rig.settings["capture"]["max_batch_size"] = 70
     capture = rig.start()
     rig.wait_for_commits(rig.commit_lsn(insert(124, 124, 200_000), insert(125, 125)))
     capture.stop()
@@ -85,7 +85,7 @@ def test_a_limit_above_that_of_the_topics_is_refused(rig: CaptureRig) -> None:
     except TimeoutExpired:
         pytest.fail(rig.log())
     for role in ("fragments", "shapes", "shape_changes"):
-        topic = rig.settings["kafka"]["topics"][role]
+        topic = rig.topics[role]
         assert (
             f"topic {topic}: max.message.bytes is 131072, but must be at least max_event_bytes, 131073: " in rig.log()
         )

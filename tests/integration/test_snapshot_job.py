@@ -306,6 +306,7 @@ def test_job_with_an_interval_goes_on_and_tries_again(rig: SnapshotRig, spark: S
 def test_other_failures_of_the_server_end_a_single_run(rig: SnapshotRig, spark: SparkSession) -> None:
     """With the server's own words."""
     rig.define(ShapeDefinition("all", USERS))
-    config = rig.config(publication="nowhere")
+    config = rig.config()
+    config = replace(config, postgres=replace(config.postgres, publication="nowhere"))
     with pytest.raises(PostgresError, match="no snapshot of all: there is no publication nowhere"):
         log_snapshots(spark, config, Event()).run()

@@ -5,10 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import pytest
-import yaml
 
 from flushtracker.config.secret_options import SecretOptions
 from flushtracker.errors import FlushtrackerError
@@ -18,6 +17,7 @@ from flushtracker.shape_log.snapshot.publish_config import PublishConfig
 from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import shape
+from tests.support.config_file import change_config
 from tests.support.documented_acls import acls_of, documented_acls
 from tests.support.published_snapshots import PublishingRig, publishing_rig
 from tests.support.secured_broker import SecuredBroker, User
@@ -62,17 +62,14 @@ def test_snapshot_works_with_the_documented_acls_and_names_a_missing_one(
     _define(publishing, "before")
     publishing.take()
     _define(publishing, "before", "users")
-    topics = publishing.rig.settings["kafka"]["topics"]
+    topics = publishing.rig.topics
     name, acls = topics.get(role), acls_of("snapshot", topics)
     if name is not None:
         acls = acls - {(operation, name)} | {("DESCRIBE", name)}
     user = secured_broker.create_user(acls)
     file = publishing.config_file()
-    settings: dict[str, Any] = yaml.safe_load(file.read_text())
-    options = user.options(secured_broker.ca_file)
-    settings["kafka"] |= {"bootstrap_servers": secured_broker.servers, "options": options}
-    settings["kafka"]["options"]["sasl.password"] = "${SNAPSHOT_PASSWORD}"
-    file.write_text(yaml.safe_dump(settings))
+    options = {**user.options(secured_broker.ca_file), "sasl.password": "${SNAPSHOT_PASSWORD}"}
+    change_config(file, {"kafka": {"bootstrap_servers": secured_broker.servers, "options": options}})
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SNAPSHOT_PASSWORD", user.password)
         code, line = run("snapshot", "--config", str(file))
@@ -87,7 +84,7 @@ def test_snapshots_go_on_when_an_acl_that_was_taken_is_given_back(
     publishing: PublishingRig, secured_broker: SecuredBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A job with a trigger that may not, for a while, read or write a topic; each shape gets one snapshot."""
-    topics = publishing.rig.settings["kafka"]["topics"]
+    topics = publishing.rig.topics
     user = secured_broker.create_user(acls_of("snapshot", topics))
     config = _config(publishing, secured_broker, user)
     names, remedies, stop, ended = ["first"], list[str](), Event(), list[str]()

@@ -482,7 +482,7 @@ def test_standby_is_refused(server: LocalPostgres) -> None:
     with (
         server.standby(server.folder.parent / "standby") as standby,
         closing(standby.connect()) as connection,
-        pytest.raises(PostgresError, match=r"is a standby, .*; name the primary in postgres\.connection"),
+        pytest.raises(PostgresError, match=r"is a standby, .*; name the primary in postgres"),
     ):
         primary_server(connection)
 

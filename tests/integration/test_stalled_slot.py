@@ -71,8 +71,9 @@ def test_a_silent_writers_shape_is_evicted_and_the_slot_advances_but_not_at_an_i
 ) -> None:
     """At the idle server the same shape is pending for an hour, and holds 32 MB, and stays."""
     said, url = job
-    rig.settings["status"] = {"listen": "127.0.0.1:0", "peers": [url]}
-    rig.settings["evict"] = {"remove_after": "1 second", "grace": "500 ms"}
+    rig.settings["status"] = {"listen": "127.0.0.1:0", "urls": {"track": url}}
+    rig.settings |= {"write": False, "serve": False}
+    rig.settings["capture"]["evict"] = {"remove_after": "1 second", "grace": "500 ms"}
     rig.define(shape("users"), shape("dead"))
     said.capture = capture = rig.start()
     rig.execute_and_wait(INSERT_USER)
@@ -99,7 +100,7 @@ def test_a_silent_writers_shape_is_evicted_and_the_slot_advances_but_not_at_an_i
     assert (eviction.shape_id, eviction.reason) == ("dead", entry.ended_because)
     assert entry.evicted_at_ms == eviction.at_ms
     assert eviction.reason.startswith("its writer made no progress for 1.0 h, and it held ")
-    assert eviction.reason.endswith("over evict.remove_after")
+    assert eviction.reason.endswith("over capture.evict.remove_after")
     rig.wait(lambda: "dead" in rig.removals(), "the removal, by which the tracker lets go of the shape")
     assert rig.removals()["dead"].offset == entry.removed_at
     before = capture.loop.status().slot

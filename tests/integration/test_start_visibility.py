@@ -163,7 +163,7 @@ def test_a_standby_does_not_tell_what_is_visible_on_its_primary(
     primary = rig.server
     with primary.standby(postgres_folder / "standby") as standby:
         create_slot_on_standby(primary, standby)
-        rig.settings["postgres"]["connection"] = dict(standby.options)
+        rig.settings["postgres"] = dict(standby.options)
         rig.define(shape("bare", snapshot=False))
         capture = rig.start()
         rig.wait(lambda: "bare" in rig.registry(), "the first shape")

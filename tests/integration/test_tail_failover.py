@@ -27,7 +27,7 @@ def paired_loop(pair: FailoverPair, rig_on: RigOn, monkeypatch: pytest.MonkeyPat
     rig.create_topics()
     pair.primary.execute("CREATE PUBLICATION shapes FOR ALL TABLES")
     pair.create_slot()
-    rig.settings["postgres"]["connection"] = pair.options
+    rig.settings["postgres"] = pair.options
     rig.settings["kafka"]["retry_timeout"] = "5 seconds"
     with closing(LocalLoop(rig, monkeypatch)) as loop:
         yield loop

@@ -113,7 +113,7 @@ async def test_capture_killed_each_commit(loop: LocalLoop) -> None:
         # Without it, what the next capture sends first follows what was confirmed, which the log alone can tell of.
         await world.ahead("INSERT INTO users VALUES (10, 'not confirmed')")
         await asyncio.to_thread(loop.stop)
-        world.rig.settings["max_batch_size"] = 2
+        world.rig.settings["capture"]["max_batch_size"] = 2
         for note in ("one", "two", "three"):
             process = world.rig.start_process()
             # In many fragments.
@@ -150,7 +150,7 @@ async def test_kafka_stopped_and_broker_lost_acknowledged_records(
     Capture publishes again what the broker has lost.
     """
     async with tail_loop(own_loop) as world:
-        sizes = {path: path.stat().st_size for path in (tmp_path / "broker" / "data").glob("shape_changes-*/*.log")}
+        sizes = {path: path.stat().st_size for path in (tmp_path / "broker" / "data").glob("*.shape_changes-*/*.log")}
         await world.ahead("INSERT INTO users VALUES (10, 'lost')")
         await asyncio.to_thread(own_loop.stop)
         await asyncio.to_thread(own_broker.kill)

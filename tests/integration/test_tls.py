@@ -1,6 +1,5 @@
 """TLS and passwords: what is wrong with a connection is named within seconds, and no secret appears anywhere."""
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from flushtracker.errors import ConfigError
 from flushtracker.tracking.job.query import track_flushes
 from tests.support.capture_rig import INSERT_USER, CaptureRig, RunningCapture, shape
 from tests.support.certificates import Authority
+from tests.support.config_file import write_config
 from tests.support.documented_acls import acls_of
 from tests.support.kafka_job import KafkaJob
 from tests.support.secret_watch import SecretWatch
@@ -59,7 +59,7 @@ def test_what_is_wrong_with_the_connection_to_kafka_is_named(
     settings = settings_of(set())
     settings.break_kafka(fault)
     config = settings.write(tmp_path)
-    code, line = run(program, "--config", str(config if program == "capture" else tmp_path / "kafka.yaml"))
+    code, line = run(program, "--config", str(config))
     assert code == 6
     assert settings.kafka["bootstrap_servers"] in line
     assert LIBRDKAFKA[fault] in line
@@ -75,7 +75,7 @@ def test_what_is_wrong_with_the_connection_to_postgres_is_named(
     fault: str,
 ) -> None:
     """libpq itself has the same text for a wrong authority and an expired certificate."""
-    settings = settings_of(acls_of("capture", secured_rig.settings["kafka"]["topics"]))
+    settings = settings_of(acls_of("capture", secured_rig.topics))
     settings.break_postgres(fault)
     try:
         code, line = run("capture", "--config", str(settings.write(tmp_path)))
@@ -119,7 +119,7 @@ def test_job_refuses_an_option_without_showing_its_value(
     """Java's messages quote it, or a part of it; it may be a password in the wrong place."""
     user = secured_broker.create_user(acls_of("track", {role: secured_job.topic(role) for role in TRACKED}))
     options = {**user.java_options(secured_broker.ca_file), option: value}
-    assert refusal(spark, secured_job, secured_broker.servers, options).startswith("source.options: ")
+    assert refusal(spark, secured_job, secured_broker.servers, options).startswith("kafka.options: ")
 
 
 def refusal(spark: SparkSession, job: KafkaJob, servers: str, options: dict[str, str]) -> str:
@@ -136,7 +136,7 @@ def test_a_certificate_that_expires_while_capture_runs_ends_it(
     secured_rig: CaptureRig, secured_server: SecuredPostgres, settings_of: SettingsOf, tmp_path: Path
 ) -> None:
     """It notices when it connects again, and does not retry: no retry renews a certificate."""
-    config = settings_of(acls_of("capture", secured_rig.settings["kafka"]["topics"])).write(tmp_path)
+    config = settings_of(acls_of("capture", secured_rig.topics)).write(tmp_path)
     stop = Event()
     capture = RunningCapture(CaptureLoop(load_capture_config(config), stop), stop)
     try:
@@ -155,7 +155,7 @@ def test_capture_works_and_shows_no_secret(
     secured_rig: CaptureRig, secured_broker: SecuredBroker, tmp_path: Path, *, is_right: bool
 ) -> None:
     """It adds and removes shapes, sends changes, takes a new partition, writes heartbeats; and it logs in detail."""
-    rig, topics = secured_rig, secured_rig.settings["kafka"]["topics"]
+    rig, topics = secured_rig, secured_rig.topics
     user = secured_broker.create_user(acls_of("capture", topics))
     key, certificate = Authority("a client's CA").issue()
     password = user.password if is_right else WRONG_PASSWORD
@@ -201,13 +201,13 @@ def test_job_works_and_shows_no_secret(
         "kafka.ssl.keystore.key": "${KEY}",
         "kafka.ssl.keystore.certificate.chain": certificate,
     }
-    source = {"format": "kafka", "bootstrap_servers": secured_broker.servers, **topics, "options": options}
-    config = tmp_path / "track.yaml"
-    config.write_text(
-        f"source: {json.dumps(source)}\n"
-        f"state: {{checkpoint: {tmp_path}/checkpoint, shuffle_partitions: 2}}\n"
-        f"sink: {{acks: {tmp_path}/acks, dead_letters: {tmp_path}/dead_letters}}\ntrigger: available_now\n"
-    )
+    settings = {
+        "kafka": {"bootstrap_servers": secured_broker.servers, "topic_prefix": secured_job.name},
+        "storage": str(tmp_path),
+        "track": {"trigger": "available_now", "shuffle_partitions": 2, "options": options},
+        "status": False,
+    }
+    config = write_config(tmp_path / "track.yaml", settings)
     code, output = watch.run(tmp_path / "track.log", "track", "--config", str(config), "--recover")
     assert code == (0 if is_right else 2)
     assert ("flush notifications refused" if is_right else JAVA["password"]) in output

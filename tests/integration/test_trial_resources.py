@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
 from flushtracker.errors import BrokerError, ConfigError, PostgresError
 from flushtracker.trials.local.postgres import LocalPostgres
@@ -15,6 +14,7 @@ from flushtracker.trials.loop_trial import trial_resources
 from flushtracker.trials.loop_trial.trial_resources import TrialResources
 from flushtracker.trials.loop_trial.trial_setup import TrialSetup, create_setup
 from flushtracker.wal.lsn import parse_lsn
+from tests.support.config_file import write_config
 
 _NAME = "flushtracker_trial_1"
 _THERE = """
@@ -46,13 +46,8 @@ class FakeAdmin:
 
 @pytest.fixture
 def setup(postgres: LocalPostgres, tmp_path: Path) -> TrialSetup:
-    config = {
-        "postgres": {"connection": dict(postgres.options)},
-        "kafka": {"bootstrap_servers": "localhost:1"},
-        "place": "x",
-    }
-    (tmp_path / "loop.yaml").write_text(yaml.safe_dump(config))
-    return create_setup(tmp_path / "loop.yaml", _NAME, tmp_path, flush="batch", write_unit="txn")
+    config = {"postgres": dict(postgres.options), "kafka": "localhost:1", "storage": "x"}
+    return create_setup(write_config(tmp_path / "loop.yaml", config), _NAME, tmp_path, flush="batch", write_unit="txn")
 
 
 @pytest.fixture

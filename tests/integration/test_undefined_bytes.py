@@ -147,7 +147,7 @@ def test_names_with_such_a_byte_stop_nothing(rig: CaptureRig) -> None:
 def test_a_table_that_is_renamed_to_such_a_name_stays_in_a_managed_publication(rig: CaptureRig) -> None:
     """Capture cannot name it, and goes on."""
     rig.server.execute("DROP PUBLICATION shapes", "CREATE TABLE own (id int PRIMARY KEY)")
-    rig.settings["postgres"]["publication"] = "managed"
+    rig.settings["capture"]["publication"] = "managed"
     rig.server.execute("CREATE PUBLICATION managed FOR TABLE users, own")
     rig.server.execute("COMMENT ON PUBLICATION managed IS 'managed by flushtracker capture for slot shapes'")
     rig.server.execute(named("ALTER TABLE own RENAME TO %1$I"))

@@ -32,7 +32,7 @@ def test_what_the_loop_decides_under_kills_is_what_the_models_allow(
             postgres_folder,
             servers=server,
             running_broker=broker,
-            settings={"writers": {"write_unit": "txn"}},
+            settings={"write": {"write_unit": "txn"}},
         )
         stack.enter_context(loop)
         watch = stack.enter_context(closing(LoopWatch(loop)))

@@ -223,7 +223,7 @@ def test_checkpoint_of_other_topics_or_of_another_way_to_flush_is_refused(
             spark, transport=job.config().transport, flushes=job.config().flushes, flush="hold", trigger_ms=9
         )
     job.streams = created_streams(job.streams.bootstrap_servers, topic_name)
-    with pytest.raises(StateError, match=r"was made for source.shape_changes shape_changes-"):
+    with pytest.raises(StateError, match=r"was made for shape_changes streams-"):
         job.run(spark)
 
 

@@ -78,7 +78,7 @@ class TwoWriters(Writers):
 
     @property
     def _topic(self) -> str:
-        topic: str = self.rig.settings["kafka"]["topics"]["flushes"]
+        topic: str = self.rig.topics["flushes"]
         return topic
 
     def _step_transaction(self, chance: float) -> None:

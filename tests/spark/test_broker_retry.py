@@ -64,7 +64,7 @@ def test_retries_end_after_the_timeout() -> None:
     """The error states the reason, the time, and the setting that limits it."""
     with pytest.raises(BrokerError) as caught:
         BrokerRetry(60_000, Event(), clock(0, 30, 61)).call(failing(99, []))
-    assert str(caught.value) == "Kafka at host:1 does not answer: gone; gave up after 61 s (source.retry_timeout)"
+    assert str(caught.value) == "Kafka at host:1 does not answer: gone; gave up after 61 s (kafka.retry_timeout)"
 
 
 def test_timeout_restarts_after_progress() -> None:
@@ -109,7 +109,7 @@ def test_bootstrap_name_that_does_not_resolve_is_retried(
         track_flushes(spark, config, Event())
     reason = f"Kafka at {servers} does not answer: No resolvable bootstrap urls given in bootstrap.servers"
     assert [record.getMessage() for record in caplog.records] == [f"{reason}; retrying for up to 0 s more"]
-    assert re.fullmatch(rf"{re.escape(reason)}; gave up after \d+ s \(source.retry_timeout\)", str(caught.value))
+    assert re.fullmatch(rf"{re.escape(reason)}; gave up after \d+ s \(kafka.retry_timeout\)", str(caught.value))
 
 
 def test_every_retriable_error_of_kafka_is_known(spark: SparkSession) -> None:
@@ -150,7 +150,7 @@ def test_topic_that_is_deleted_while_the_job_runs_is_named_and_not_waited_for(na
         ("BrokerNotAvailableException: The broker is not available.", None),
         ("TopicAuthorizationException: Not authorized to access topics: [flushes]", _READ_THAT),
         ("SaslAuthenticationException: Failed", "correct user and password in kafka.sasl.jaas.config"),
-        ("UnsupportedVersionException: The broker does not", "correct source.options, or what its user may do"),
+        ("UnsupportedVersionException: The broker does not", "correct kafka.options, or what its user may do"),
     ],
 )
 def test_retriable_errors_of_kafka_are_told_from_permanent_ones(text: str, remedy: str | None) -> None:

@@ -97,7 +97,7 @@ def test_start_names_a_dead_letter_table_that_cannot_be_written(spark: SparkSess
     path = path.format(tmp_path)
     config = job.config()
     config = replace(config, sink=replace(config.sink, dead_letters=path, storage_options=_NO_STORE))
-    with pytest.raises(SinkError, match=rf"^sink\.dead_letters: {path} cannot be written: .*; name a folder that can"):
+    with pytest.raises(SinkError, match=rf"^dead letters: {path} cannot be written: .*; name a folder that can"):
         track_flushes(spark, config, Event())
     assert job.acks() == []
     assert not (tmp_path / "checkpoint").exists()

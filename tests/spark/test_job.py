@@ -52,11 +52,11 @@ def test_help_names_the_exit_codes() -> None:
 def test_configuration_error_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     """Spark is not started, and no traceback is shown."""
     config = tmp_path / "bad.yaml"
-    config.write_text("source: {format: files, fragmints: x}\n")
+    config.write_text("files: data\nstorage: data\ntrack: {trigge: x}\n")
     done = _run(["--config", str(config)])
     assert done.returncode == 2
     assert re.fullmatch(
-        r"flushtracker track: .*bad.yaml line 1: source.fragmints is not a known key; .*fragments.*\n", done.stderr
+        r"flushtracker track: .*bad.yaml line 3: track.trigge is not a known key; .*trigger.*\n", done.stderr
     )
 
 
@@ -178,7 +178,7 @@ def test_changed_shape_groups_are_refused_with_both_numbers(spark: SparkSession,
     job.write([source.transaction(2000, "a")])
     job.run(spark, shape_groups=4)
     with pytest.raises(
-        StateError, match=r"written with shape_groups 4, and state.shape_groups is 16; set it back to 4"
+        StateError, match=r"written with shape_groups 4, and the job's shape_groups is 16; set it back to 4"
     ):
         job.run(spark, shape_groups=16)
     assert job.ack_lsns(source.name) == {0: 1998}
@@ -217,7 +217,7 @@ def test_changed_shape_groups_are_refused_when_only_flushes_were_read(spark: Spa
     job = JobFolder(tmp_path)
     job.write([SampleSource().flushed("users", 2000)])
     job.run(spark, shape_groups=4)
-    with pytest.raises(StateError, match=r"written with shape_groups 4, and state.shape_groups is 16"):
+    with pytest.raises(StateError, match=r"written with shape_groups 4, and the job's shape_groups is 16"):
         job.run(spark, shape_groups=16)
 
 
@@ -263,7 +263,7 @@ def test_checkpoint_that_is_not_a_directory_is_exit_code_4(spark: SparkSession, 
 def test_checkpoint_path_that_spark_cannot_read_back_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """It is refused before anything is written, since the job could never restart from it."""
     (tmp_path / "my job").mkdir()
-    with pytest.raises(ConfigError, match=r"state.checkpoint .*/my job/checkpoint contains ' ', and Spark cannot"):
+    with pytest.raises(ConfigError, match=r"the checkpoint .*/my job/checkpoint contains ' ', and Spark cannot"):
         JobFolder(tmp_path / "my job").run(spark)
 
 
@@ -271,7 +271,7 @@ def test_missing_stream_directory_is_named(spark: SparkSession, tmp_path: Path) 
     """Otherwise the job would wait forever for events that are written elsewhere."""
     job = JobFolder(tmp_path)
     (tmp_path / "flushes").rmdir()
-    with pytest.raises(ConfigError, match=r"source.flushes: there is no directory .*/flushes; create it"):
+    with pytest.raises(ConfigError, match=r"files.path/flushes: there is no directory .*/flushes; create it"):
         job.run(spark)
 
 

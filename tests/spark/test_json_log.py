@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
+from tests.support.config_file import write_config
 from tests.support.processes import run_to_end
 
 ROOT: Final = Path(__file__).parents[2]
@@ -16,17 +15,16 @@ _BEFORE_ANY_LOG: Final = "WARNING: Using incubator modules:"
 
 def test_every_line_of_a_job_and_of_spark_is_an_object(tmp_path: Path) -> None:
     """With --verbose Spark has something to say; the job ends with the place of a fragment that is none."""
-    streams = {role: str(tmp_path / role) for role in ("fragments", "flushes")}
-    for folder in streams.values():
-        Path(folder).mkdir()
+    for role in ("fragments", "flushes"):
+        (tmp_path / role).mkdir()
     (tmp_path / "fragments" / "1.jsonl").write_text("not\\na fragment\n")
     config = {
-        "source": {"format": "files", **streams},
-        "state": {"checkpoint": str(tmp_path / "checkpoint"), "shape_groups": 1, "shuffle_partitions": 1},
-        "sink": {"acks": str(tmp_path / "acks"), "dead_letters": str(tmp_path / "dead_letters")},
-        "trigger": "available_now",
+        "files": str(tmp_path),
+        "storage": str(tmp_path),
+        "track": {"trigger": "available_now", "shape_groups": 1, "shuffle_partitions": 1},
+        "status": False,
     }
-    (tmp_path / "track.yaml").write_text(yaml.safe_dump(config))
+    write_config(tmp_path / "track.yaml", config)
     options = ["--config", str(tmp_path / "track.yaml"), "--log-format", "json", "--verbose"]
     command = [sys.executable, "-m", "flushtracker", "track", *options]
     done = run_to_end(command, timeout=300, cwd=ROOT)

@@ -14,6 +14,7 @@ from flushtracker.config.storage_config import AzureConfig, GcsConfig, S3Config,
 from flushtracker.errors import ConfigError
 from flushtracker.jvm.jars import ABFS_JARS, GCS_JARS, S3_JARS, SPARK_JARS
 from flushtracker.spark.object_stores import jar_sets, set_up_stores
+from tests.support.config_file import change_config
 from tests.support.job_folder import JobFolder
 from tests.support.secret_watch import SecretWatch
 
@@ -23,12 +24,14 @@ _SECRETS: Final = {
     "TOKEN": "hunter3hunter3",
     "AZURE": "hunter4hunter4",
 }
-_STORAGE: Final = """\
-storage:
-  s3: {region: eu, access_key_id: "${ACCESS}", secret_access_key: "${SECRET}", session_token: "${TOKEN}"}
-  azure: {account: x00, key: "${AZURE}"}
-spark: {spark.hadoop.fs.azure.account.key.x: "${AZURE}", spark.task.maxFailures: 1}
-"""
+_S3: Final = {
+    "region": "eu",
+    "access_key_id": "${ACCESS}",
+    "secret_access_key": "${SECRET}",
+    "session_token": "${TOKEN}",
+}
+_AZURE: Final = {"account": "x00", "key": "${AZURE}"}
+_SPARK: Final = {"spark.hadoop.fs.azure.account.key.x": "${AZURE}", "spark.task.maxFailures": 1}
 
 
 @pytest.fixture
@@ -103,7 +106,7 @@ def test_checkpoint_on_s3_without_the_jars_is_refused_at_once(tmp_path: Path) ->
     for path in SPARK_JARS.paths():
         (jars / path.name).symlink_to(path)
     config = JobFolder(tmp_path / "job").config_file()
-    config.write_text(config.read_text().replace(f"checkpoint: {tmp_path}/job/checkpoint", 'checkpoint: "s3://b/c"'))
+    change_config(config, {"track": {"checkpoint": "s3://b/c"}})
     watch = SecretWatch({"FLUSHTRACKER_JARS": str(jars)})
     code, output = watch.run(tmp_path / "log", "track", "--config", str(config))
     assert code == ConfigError.exit_code
@@ -115,7 +118,7 @@ def test_no_secret_of_a_storage_is_seen_anywhere(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path / "job")
     folder.write([])
     config = folder.config_file()
-    config.write_text(_STORAGE + config.read_text())
+    change_config(config, {"storage": {"path": str(folder.root), "s3": _S3, "azure": _AZURE}, "spark": _SPARK})
     watch = SecretWatch(_SECRETS)
     code, output = watch.run(tmp_path / "log", "track", "--config", str(config))
     assert code == os.EX_OK, output

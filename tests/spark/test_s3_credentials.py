@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from flushtracker.shape_log.write.stored_rows import FEW_BYTES
 from flushtracker.tracking.acks.ack_reader import AckReader
 from tests.support.job_folder import JobFolder
-from tests.support.object_store import storage_section, store_options
+from tests.support.object_store import store_options
 from tests.support.renewed_credentials import RenewedCredentials, renewed_credentials
 from tests.support.s3_server import running_s3
 from tests.support.s3_session import s3_store
@@ -85,9 +85,8 @@ def _rows(port: int) -> list[tuple[int, int, str]]:
 @contextmanager
 def _running(command: str, config: Path, port: int, credentials: RenewedCredentials) -> Iterator[Callable[[], None]]:
     """A job with everything on the store, which the environment names; yields what fails if the job has ended."""
-    file, log = s3_store(port).take(config, "renewed"), config.with_suffix(".log")
     # The environment has all that the job needs.
-    file.write_text(file.read_text().removeprefix(storage_section(port)))
+    file, log = replace(s3_store(port), stores={}).take(config, "renewed"), config.with_suffix(".log")
     arguments = [sys.executable, "-m", "flushtracker", command, "--config", str(file)]
     with (
         log.open("wb") as output,

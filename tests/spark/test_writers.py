@@ -270,7 +270,7 @@ def test_whole_transactions_are_written_at_once(spark: SparkSession, tmp_path: P
 def test_other_number_of_shape_groups_is_refused(spark: SparkSession, undisturbed: tuple[WriteFolder, Load]) -> None:
     """Shapes would be looked up in other groups, and their logs written again."""
     job = undisturbed[0]
-    with pytest.raises(StateError, match=r"was written with shape_groups 2, and state.shape_groups is 3"):
+    with pytest.raises(StateError, match=r"was written with shape_groups 2, and the job's shape_groups is 3"):
         job.run(spark, state=StateConfig(str(job.root / "checkpoint"), shape_groups=3, shuffle_partitions=2))
 
 

@@ -1,6 +1,5 @@
 """Jobs with everything on Azurite: their configurations, and a Spark session that finds it."""
 
-import json
 from collections.abc import Iterator
 from typing import Final
 
@@ -22,9 +21,8 @@ PLACE: Final = f"abfs://{AZURE_CONTAINER}@{AZURE_ACCOUNT}.dfs.core.windows.net"
 
 def azure_store(port: int) -> Store:
     """The container, configured as another cloud of Azure is."""
-    storage = f"storage: {{azure: {{account: {AZURE_ACCOUNT}, key: {AZURE_KEY}}}}}\n"
-    sections = f"{storage}spark: {json.dumps(_settings(port))}\n"
-    return Store(PLACE, sections, azure_options(port), azure_endpoint(port))
+    azure = {"account": AZURE_ACCOUNT, "key": AZURE_KEY}
+    return Store(PLACE, {"azure": azure}, azure_options(port), azure_endpoint(port), _settings(port))
 
 
 def _settings(port: int) -> dict[str, str]:

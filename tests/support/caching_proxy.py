@@ -22,6 +22,7 @@ from flushtracker.shapes.key_binding import KeyBinding
 from flushtracker.shapes.table_binding import ColumnBinding, TableBinding
 from flushtracker.trials.local.postgres import free_port
 from tests.support.sample_registry import register, shape_entry, table_entry
+from tests.support.serve_process import configuration
 from tests.support.shape_log_rows import SOURCE, append, commit, item
 from tests.support.waiting import wait_until
 
@@ -97,11 +98,7 @@ def served_behind(proxy: str) -> Iterator[Proxied]:
         append(log, [item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
         append(log, [item((10, 0), "insert", "b", {"id": "2"}, shape_id="orders"), commit(10, shape_id="orders")])
         found = Proxied(log, *(free_port() for _ in range(5)))
-        serve = root / "serve.yaml"
-        serve.write_text(
-            f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\nhttp: {{listen: "127.0.0.1:{found.direct}"}}\n'
-            f'poll: "100 ms"\nstatus: {{listen: "127.0.0.1:{found.status}"}}\n'
-        )
+        serve = configuration(root, log, found.direct, found.status, poll="100 ms")
         in_front = _COMMANDS[proxy](root, found)
         commands = ([sys.executable, "-m", "flushtracker", "serve", "--config", str(serve)], in_front)
         processes = [subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.DEVNULL) for command in commands]

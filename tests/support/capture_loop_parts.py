@@ -69,7 +69,7 @@ class Writers:
                 # Not the fragments' source: capture may be killed after the changes, before their first fragment.
                 (source,) = {part.source for part in parts}
                 event = FlushNotification(source, "flushed", shape_id, offset, "log")
-                topic = self.rig.settings["kafka"]["topics"]["flushes"]
+                topic = self.rig.topics["flushes"]
                 record = record_of(event)
                 self.publisher.publish(topic, record.key, record.value)
         self.publisher.flush(30)

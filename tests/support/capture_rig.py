@@ -25,7 +25,7 @@ from flushtracker.events.registry_events import (
     parse_registry_entry,
 )
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, ShapeChangesEvent
-from flushtracker.events.topic_rules import ROLES
+from flushtracker.events.topic_rules import ROLES, SNAPSHOT_ROLES
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
@@ -35,6 +35,7 @@ from flushtracker.wal.changes import LogItem
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.lsn import parse_lsn
 from tests.support.brokers import Broker
+from tests.support.config_file import write_config
 from tests.support.waiting import wait_until
 
 DEADLINE_S: Final = 30.0
@@ -97,17 +98,22 @@ class CaptureRig:
         self.shapes_file = folder / "shapes.yaml"
         self.acks = folder / "acks"
         self.settings: dict[str, Any] = {
-            "postgres": {"connection": dict(server.options), "slot": SLOT, "publication": "shapes"},
+            "postgres": dict(server.options),
             "kafka": {
                 "bootstrap_servers": bootstrap_servers,
-                "topics": {role: topic_name(role) for role in ROLES},
+                "topic_prefix": topic_name("rig"),
                 "partitions": 2,
                 "replication_factor": 1,
                 "retry_timeout": "120 seconds",
             },
+            "storage": str(folder),
             "shapes": str(self.shapes_file),
-            "acks": str(self.acks),
-            "intervals": {"status": "50 ms", "acks": "50 ms", "keepalive": "200 ms", "shapes": "50 ms"},
+            "capture": {
+                "slot": SLOT,
+                "publication": "shapes",
+                "intervals": {"status": "50 ms", "acks": "50 ms", "keepalive": "200 ms", "shapes": "50 ms"},
+            },
+            "status": False,
         }
         self.define()
         self._reader: TopicReader | None = None
@@ -121,8 +127,14 @@ class CaptureRig:
 
     @property
     def config(self) -> CaptureConfig:
-        self.config_file.write_text(yaml.safe_dump(self.settings))
-        return load_capture_config(self.config_file)
+        return load_capture_config(write_config(self.config_file, self.settings))
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """The topic of each role; those of snapshots only if these are published."""
+        prefix = self.settings["kafka"]["topic_prefix"]
+        has_snapshots = self.settings.get("snapshot", {}).get("into") == "kafka"
+        return {role: f"{prefix}.{role}" for role in (*ROLES, *(SNAPSHOT_ROLES if has_snapshots else ()))}
 
     def define(self, *shapes: dict[str, Any], **keys: object) -> None:
         """Replace the shapes file, with further ``keys``, by a rename, so that capture never reads half of it."""
@@ -214,7 +226,7 @@ class CaptureRig:
         """All values that the role's topic holds now, but for those that only a compaction has removed."""
         if self._reader is None:
             self._reader = TopicReader(self.config.kafka)
-        topic = self.settings["kafka"]["topics"][role]
+        topic = self.topics[role]
         begins, read = self._reader.begins(topic), self._read.get(topic)
         if read is None or read.begins != begins:
             read = self._read[topic] = _ReadTopic(begins)

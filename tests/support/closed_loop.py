@@ -27,7 +27,7 @@ _LEAST_ROWS: Final = 100
 
 def prepare(rig: CaptureRig) -> None:
     """Create the slot, the topics, a table with three shapes and one without any; keep fragments small."""
-    rig.settings["max_batch_size"] = 10
+    rig.settings["capture"]["max_batch_size"] = 10
     rig.create()
     rig.server.execute(
         "CREATE TABLE rows (id serial PRIMARY KEY, bucket int, note text)",

@@ -5,6 +5,7 @@ as the trial writes it; the job's own configuration is made from it.
 """
 
 import json
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,12 @@ from deltalake import DeltaTable
 
 from flushtracker.cli import main
 from flushtracker.delta.storage import table_rows
-from flushtracker.kafka.kafka_config import load_kafka_config
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.table.reader import ShapeLogReader
 from flushtracker.shape_log.table.upkeep import ShapeLogUpkeep
 from flushtracker.shape_log.write import background
+from tests.support.config_file import change_config
 
 _COLUMNS: Final = ["source", "shape_id", "tx_offset", "op_offset", "operation", "key", "value"]
 
@@ -30,24 +31,10 @@ def write(config: Path, data: Path) -> int:
     background._UPKEEP_PERIOD_S = 0.3  # type: ignore[misc]
     upkeep = partial(ShapeLogUpkeep, settings=MergeSettings(merge_files=2))
     background.ShapeLogUpkeep = upkeep  # type: ignore[assignment,attr-defined]
-    kafka = load_kafka_config(config)
-    file = data / "write_shapes.yaml"
-    file.write_text(
-        json.dumps(
-            {
-                "source": {
-                    "format": "kafka",
-                    "bootstrap_servers": kafka.bootstrap_servers,
-                    "shape_changes": kafka.topics.shape_changes,
-                    "shapes": kafka.topics.shapes,
-                },
-                "flushes": {"topic": kafka.topics.flushes},
-                "state": {"checkpoint": str(data / "checkpoint"), "shape_groups": 2, "shuffle_partitions": 1},
-                "sink": {"log": str(data / "log"), "shapes": str(data / "log_shapes")},
-                "trigger": "200 ms",
-            }
-        )
-    )
+    file = data / "flushtracker.yaml"
+    shutil.copy(config, file)
+    job = {"trigger": "200 ms", "snapshot": "manual", "shape_groups": 2, "shuffle_partitions": 1}
+    change_config(file, {"storage": str(data), "write": job, "status": False})
     return main(["write", "--config", str(file)])
 
 

@@ -28,6 +28,7 @@ from flushtracker.events.registry_events import (
     parse_registry_entry,
 )
 from flushtracker.events.stream_events import FragmentEvent, ShapeChangesEvent
+from flushtracker.events.topic_rules import Topics
 from flushtracker.postgres.replication_frames import Frame, XLogData
 from flushtracker.postgres.replication_stream import SystemIdentity
 from flushtracker.postgres.slot import SlotFacts
@@ -37,6 +38,7 @@ from flushtracker.shapes.table_binding import ColumnBinding, PartitionBinding, T
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
 from flushtracker.wal.timeline_history import TimelineHistory
+from tests.support.config_file import merged, write_config
 from tests.support.key_bindings import ID_KEY
 from tests.support.quiet_server import QuietServer
 
@@ -47,15 +49,15 @@ USERS: Final = TableBinding(
     USERS_OID, ("public", "users"), ID_KEY, (ColumnBinding(1, "id", 25, -1, 700),), published_by=("all tables",)
 )
 INTERVALS: Final = {"status": "10 ms", "acks": "10 ms", "keepalive": "10 ms", "shapes": "10 ms"}
-CONFIG: Final = {
-    "postgres": {"connection": {"host": "db"}, "slot": "s", "publication": "p"},
-    "kafka": {
-        "bootstrap_servers": "k:9092",
-        "topics": {"fragments": "fragments", "flushes": "flushes", "shapes": "shapes", "shape_changes": "changes"},
-    },
-    "intervals": INTERVALS,
+CONFIG: Final[Mapping[str, Any]] = {
+    "postgres": {"host": "db"},
+    "kafka": "k:9092",
+    "storage": "data",
+    "capture": {"slot": "s", "publication": "p", "intervals": INTERVALS},
+    "status": False,
 }
 
+_TOPICS: Final = Topics("fragments", "flushes", "shapes", "changes")
 PUBLICATION: Final = "1/1"
 BEGUN: Final = SourceEntry("7/1/s", LogOffset.just_before(CONFIRMED), PUBLICATION)
 
@@ -229,10 +231,10 @@ class FakeWorld(QuietServer):
         self.loop = self._new_loop("first", before_upgrade=True, intervals={"heartbeat": "10 ms"})
 
     def _new_loop(self, name: str, intervals: Mapping[str, str] = MappingProxyType({}), **starts: Any) -> CaptureLoop:
-        files = {"shapes": str(self._folder / f"{name}-shapes.yaml"), "acks": str(self._folder / "acks")}
-        file = self._folder / f"{name}.yaml"
-        file.write_text(yaml.safe_dump(CONFIG | files | {"intervals": {**INTERVALS, **intervals}}))
-        config = load_capture_config(file)
+        files = {"shapes": str(self._folder / f"{name}-shapes.yaml"), "storage": str(self._folder)}
+        settings = merged(CONFIG, {**files, "capture": {"intervals": intervals}})
+        config = load_capture_config(write_config(self._folder / f"{name}.yaml", settings))
+        config = replace(config, kafka=replace(config.kafka, topics=_TOPICS))
         return CaptureLoop(config, self.stop, **starts)
 
     def _write_shapes(self, name: str, shape_ids: Iterable[str]) -> None:

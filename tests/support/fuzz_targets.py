@@ -104,9 +104,9 @@ def _changed_event(rng: Random, data: bytes) -> bytes:
 def _file_targets(folder: Path) -> list[Target]:
     files: list[tuple[str, list[str], Callable[[Path], object]]] = [
         ("shapes.yaml", ["shapes.yaml"], read_shapes_file),
-        ("job configuration", ["replay.yaml", "track_flushes.yaml"], load_config),
-        ("capture configuration", ["capture.yaml"], load_capture_config),
-        ("topics configuration", ["kafka.yaml"], load_kafka_config),
+        ("job configuration", ["replay.yaml", "flushtracker.yaml"], load_config),
+        ("capture configuration", ["flushtracker.yaml"], load_capture_config),
+        ("topics configuration", ["flushtracker.yaml"], load_kafka_config),
     ]
     found = []
     for name, names, read in files:

@@ -1,6 +1,5 @@
 """A folder with everything that a tracking job reads and writes; one call runs the job on it."""
 
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from flushtracker.config.transport import FilesTransport, KafkaTransport, Transp
 from flushtracker.delta.storage import table_rows
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.tracking.job.query import Recovery, track_flushes
+from tests.support.config_file import write_config
 
 # Files get fixed times, so that the job reads them in the order in which the test writes them.
 _FIRST_FILE_S = 1_700_000_000
@@ -92,22 +92,26 @@ class JobFolder:
     def config_file(self, **changes: Any) -> Path:
         """Write the configuration to a file, for a job in a separate process."""
         config = self.config(**changes)
-        path = self.root / "config.yaml"
-        path.write_text(
-            f"source: {self._source_text(config.transport)}\n"
-            f"state: {{checkpoint: {config.state.checkpoint}, shape_groups: {config.state.shape_groups}, "
-            f"shuffle_partitions: 2}}\n"
-            f"sink: {{acks: {config.sink.acks}, dead_letters: {config.sink.dead_letters}}}\n"
-            f"trigger: {'available_now' if config.trigger_ms is None else f'{config.trigger_ms} ms'}\n"
-        )
-        return path
+        settings = {
+            **self._streams(config.transport),
+            "storage": str(self.root),
+            "status": False,
+            "track": {
+                "trigger": "available_now" if config.trigger_ms is None else f"{config.trigger_ms} ms",
+                "checkpoint": config.state.checkpoint,
+                "shape_groups": config.state.shape_groups,
+                "shuffle_partitions": 2,
+                **({"options": dict(config.transport.options)} if isinstance(config.transport, KafkaTransport) else {}),
+            },
+        }
+        return write_config(self.root / "config.yaml", settings)
 
-    def _source_text(self, source: Transport) -> str:
-        """The ``source`` section as JSON, which is valid YAML."""
-        fields = {field: getattr(source, field) for field in source.__dataclass_fields__ if not field.endswith("_ms")}
-        fields |= fields.pop("streams")
-        options = {"options": dict(source.options)} if isinstance(source, KafkaTransport) else {}
-        return json.dumps({"format": source.format, **fields, **options})
+    def _streams(self, transport: Transport) -> dict[str, Any]:
+        if isinstance(transport, FilesTransport):
+            files = {"path": str(self.root), "max_files_per_trigger": transport.max_files_per_trigger}
+            return {"files": files}
+        prefix = transport.streams["flushes"].removesuffix(".flushes")
+        return {"kafka": {"bootstrap_servers": transport.bootstrap_servers, "topic_prefix": prefix}}
 
     def acks(self, source: str | None = None) -> list[tuple[str, int, int]]:
         """The ack table's rows as ``(source, batch_id, ack_lsn)``, in the order of their batches."""

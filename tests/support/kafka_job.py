@@ -52,7 +52,7 @@ class KafkaJob(JobFolder):
         self.create_topics()
 
     def topic(self, stream: str) -> str:
-        return f"{stream}-{self.name}"
+        return f"{self.name}.{stream}"
 
     def create_topics(self, *, leaders: Mapping[str, int] | None = None, **settings: str) -> None:
         """Create both topics with the required settings; ``settings`` override those of the fragments topic.

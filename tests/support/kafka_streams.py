@@ -1,6 +1,5 @@
 """Streams on a broker: their configuration as an object and as a file, single topics, and their records."""
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,6 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from flushtracker.events.topic_rules import ROLES, Topics
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
+from tests.support.config_file import write_config
 from tests.support.waiting import wait_until
 
 TIMEOUT_S = 60
@@ -20,7 +20,8 @@ TIMEOUT_S = 60
 
 def streams_config(servers: str, topic_name: Callable[[str], str], *, partitions: int = 1) -> KafkaConfig:
     """The configuration of four new topics on a single broker; it creates nothing."""
-    topics = Topics(**{role: topic_name(role) for role in ROLES})
+    prefix = topic_name("streams")
+    topics = Topics(**{role: f"{prefix}.{role}" for role in ROLES})
     return KafkaConfig(servers, topics, partitions=partitions, replication_factor=1, retry_timeout_ms=TIMEOUT_S * 1000)
 
 
@@ -32,21 +33,18 @@ def created_streams(servers: str, topic_name: Callable[[str], str], *, partition
 
 
 def config_file(config: KafkaConfig, path: Path) -> Path:
-    """Write the configuration to a file, as JSON, which is valid YAML."""
-    path.write_text(
-        json.dumps(
-            {
-                "bootstrap_servers": config.bootstrap_servers,
-                "topics": config.topics.by_role(),
-                "options": dict(config.options),
-                "retry_timeout": f"{config.retry_timeout_ms} ms",
-                "retention": f"{config.retention_ms} ms",
-                "partitions": config.partitions,
-                "replication_factor": config.replication_factor,
-            }
-        )
-    )
-    return path
+    """Write the configuration to a file."""
+    kafka = {
+        "bootstrap_servers": config.bootstrap_servers,
+        "topic_prefix": config.topics.flushes.removesuffix(".flushes"),
+        "options": dict(config.options),
+        "retry_timeout": f"{config.retry_timeout_ms} ms",
+        "retention": f"{config.retention_ms} ms",
+        "partitions": config.partitions,
+        "replication_factor": config.replication_factor,
+    }
+    has_snapshots = config.topics.snapshots is not None
+    return write_config(path, {"kafka": kafka, **({"snapshot": {"into": "kafka"}} if has_snapshots else {})})
 
 
 def unreachable(config: KafkaConfig, retry_timeout_ms: int) -> KafkaConfig:

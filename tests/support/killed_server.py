@@ -3,25 +3,23 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.request import urlopen
 
 from flushtracker.trials.local.postgres import free_port
+from tests.support.config_file import write_serve_config
 
 _ROOT: Final = Path(__file__).parents[2]
 
 
 class KilledServer:
-    """A server of the log; ``more`` is added to its configuration."""
+    """A server of the log; ``more`` are further keys of ``serve``."""
 
-    def __init__(self, folder: Path, log: Path, more: str = "") -> None:
+    def __init__(self, folder: Path, log: Path, **more: Any) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/v1/shape"
-        self._config = folder / f"serve_{self.port}.yaml"
-        self._config.write_text(
-            f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\n'
-            f'http: {{listen: "127.0.0.1:{self.port}", allow_origins: ["*"]}}\npoll: "200 ms"\n{more}'
-        )
+        serve = {"listen": f"127.0.0.1:{self.port}", "allow_origins": ["*"], "poll": "200 ms", **more}
+        self._config = write_serve_config(folder / f"serve_{self.port}.yaml", str(log.parent), **serve)
         self._log = self._config.with_suffix(".log")
         self._process: subprocess.Popen[bytes] | None = None
 

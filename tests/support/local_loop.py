@@ -14,7 +14,6 @@ from threading import Event
 
 import pyarrow as pa
 import pytest
-import yaml
 
 from flushtracker.capture.capture_loop import CaptureLoop
 from flushtracker.capture.shapes.subscriptions import Subscriptions
@@ -40,6 +39,7 @@ from flushtracker.shape_log.write.packed_rows import pack_rows, unpacked
 from flushtracker.shape_log.writer_group import ShapeBatch, WriterGroup, WriterSettings
 from tests.support.capture_loop_parts import Tracker
 from tests.support.capture_rig import CaptureRig, RunningCapture
+from tests.support.config_file import merged, write_config
 
 
 class LocalReadJob:
@@ -180,12 +180,8 @@ class LocalLoop:
 
     def take_snapshots(self, *again: str) -> None:
         """Take those that are due, or of these shapes once more."""
-        path = self.rig.folder / "snapshot.yaml"
-        connection = {"connection": dict(self.rig.server.options), "publication": "shapes"}
-        path.write_text(
-            yaml.safe_dump({"postgres": connection, "sink": {"log": str(self.log), "shapes": str(self._shapes)}})
-        )
-        config = load_snapshot_config(path)
+        settings = merged(self.rig.settings, {"postgres": dict(self.rig.server.options)})
+        config = load_snapshot_config(write_config(self.rig.folder / "snapshot.yaml", settings))
         store = DeltaSnapshots(None, config)  # type: ignore[arg-type]
         SnapshotLoop(store, config, Event(), again, again=bool(again)).run()
 

@@ -8,8 +8,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import yaml
-
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, FlushtrackerError, ShapeEndedError, SinkError, SnapshotMissingError
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
@@ -22,6 +20,7 @@ from flushtracker.trials.local.broker import LocalBroker
 from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig
+from tests.support.config_file import merged, write_config
 from tests.support.failover_pair import FailoverPair
 from tests.support.installed_release import CHECKOUT, Release
 from tests.support.log_follower import Follower, row_texts
@@ -66,8 +65,8 @@ class Loop:
     """Of all programs, at first."""
     seed: int | None = None
     """Of transactions that run from before the programs start, if any."""
-    settings: Mapping[Program, Mapping[str, Any]] = field(default_factory=dict)
-    """Further ones, by program."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Further ones, of all programs."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -83,6 +82,7 @@ class Loop:
         self.releases = dict[str, Release].fromkeys(_COMMANDS, self.release)
         self.load = None if self.seed is None else self.workload(self.seed)
         self.defined = [shape.definition for shape in self.content.shapes]
+        self._file = self.folder / "flushtracker.yaml"
         self._processes: dict[str, GuardedProcess] = {}
         self._open = ExitStack()
 
@@ -184,7 +184,7 @@ class Loop:
     def use(self, server: LocalPostgres) -> None:
         """Let all programs connect to another server, once they are started again."""
         self.server = self.rig.server = server
-        self.rig.settings["postgres"]["connection"] = dict(server.options)
+        self.rig.settings["postgres"] = dict(server.options)
         self._write_configurations()
 
     def define(self, *definitions: dict[str, Any]) -> None:
@@ -278,14 +278,16 @@ class Loop:
         """Create the topics, and on the server everything but what the transactions do."""
         self.rig.acks = self.files / "acks"
         settings = self.rig.settings
-        settings |= {"acks": f"{self.place}/acks", "intervals": INTERVALS, **self.content.capture}
-        settings |= self.settings.get("capture", {})
+        settings |= merged(
+            settings, {"storage": self.place, "capture": {"intervals": INTERVALS, **self.content.capture}}
+        )
+        settings |= merged(settings, self.settings)
         if self.pair is None:
             self.rig.create()
             self.server.execute(*self.content.tables)
         else:
-            settings["max_batch_size"] = 1000
-            settings["postgres"]["connection"] = self.pair.options
+            settings["capture"]["max_batch_size"] = 1000
+            settings["postgres"] = self.pair.options
             # The wait for a capture that was killed with its primary.
             settings["kafka"]["retry_timeout"] = "10 seconds"
             self.rig.create_topics()
@@ -297,13 +299,12 @@ class Loop:
         self._write_configurations()
 
     def _write_configurations(self) -> None:
-        """Those of all programs but capture, whose rig writes it at its start."""
+        """That of all programs but capture, whose rig writes it at its start."""
         settings = settings_of(self.rig, self.place, self.content, takes_snapshots="snapshots" not in self.programs)
-        for program, keys in settings.items():
-            self._config(program).write_text(yaml.safe_dump({**keys, **self.settings.get(program, {})}))
+        write_config(self._file, merged(settings, self.settings))
 
     def _config(self, program: str) -> Path:
-        return self.rig.config_file if program == "capture" else self.folder / f"{program}.yaml"
+        return self.rig.config_file if program == "capture" else self._file
 
     def _kill_programs(self) -> None:
         for process in self._processes.values():

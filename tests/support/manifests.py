@@ -10,9 +10,8 @@ import yaml
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.config.config_keys import PROGRAMS
-from flushtracker.config.file_kinds import read_one_file
 from flushtracker.config.job_config import load_config
-from flushtracker.config.one_file import CONFIG_VARIABLE
+from flushtracker.config.one_file import CONFIG_VARIABLE, read_config
 from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.snapshot_config import load_snapshot_config
 from flushtracker.config.status_config import StatusConfig
@@ -80,7 +79,7 @@ class Manifests:
             for name, value in self.variables(program).items():
                 patched.setenv(name, value if isinstance(value, str) else "correct-horse")
             config = READERS[program](folder / path.relative_to("/"))
-            file = read_one_file(folder / path.relative_to("/"))
+            file = read_config(folder / path.relative_to("/"))
         assert set(file.programs) == self.programs
         if program == "capture":
             assert load_shapes(folder / config.shapes.relative_to("/"))

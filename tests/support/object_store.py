@@ -33,11 +33,15 @@ def store_config(port: int) -> S3Config:
     return S3Config(f"http://127.0.0.1:{port}", "test", "test", "test")
 
 
-def storage_section(port: int) -> str:
-    """The same as a line of a configuration."""
+def store_keys(port: int) -> dict[str, dict[str, str]]:
+    """The same as keys of ``storage``."""
     s3 = store_config(port)
-    keys = f"access_key_id: {s3.access_key_id}, secret_access_key: {s3.secret_access_key}"
-    return f"storage: {{s3: {{endpoint: '{s3.endpoint}', region: {s3.region}, {keys}}}}}\n"
+    assert s3.endpoint is not None
+    assert s3.region is not None
+    assert s3.access_key_id is not None
+    assert s3.secret_access_key is not None
+    keys = {"access_key_id": s3.access_key_id, "secret_access_key": s3.secret_access_key}
+    return {"s3": {"endpoint": s3.endpoint, "region": s3.region, **keys}}
 
 
 def store_options(port: int) -> dict[str, str]:

@@ -4,9 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event
-from typing import Any
-
-import yaml
 
 from flushtracker.events.snapshot_events import SnapshotEvent, SnapshotRow
 from flushtracker.events.topic_rules import SNAPSHOT_ROLES
@@ -19,26 +16,24 @@ from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Row
 from tests.support.brokers import Broker
 from tests.support.capture_rig import CaptureRig
+from tests.support.config_file import merged, write_config
 
 
 class PublishingRig:
     """Adds the topics of snapshots to those of a capture that is not created yet."""
 
-    def __init__(self, rig: CaptureRig, topics: dict[str, str]) -> None:
-        rig.settings["kafka"]["topics"] |= topics
+    def __init__(self, rig: CaptureRig) -> None:
+        rig.settings["snapshot"] = {"into": "kafka"}
         TopicAdmin(rig.config.kafka).create(SNAPSHOT_ROLES)
         self.rig = rig
         self._file = rig.folder / "publish_snapshots.yaml"
 
-    def config_file(self, **keys: object) -> Path:
-        """The job's configuration, with further ``keys``."""
-        postgres: dict[str, Any] = {**self.rig.settings["postgres"]}
-        del postgres["slot"]
-        self._file.write_text(yaml.safe_dump({"postgres": postgres, "kafka": self.rig.settings["kafka"], **keys}))
-        return self._file
+    def config_file(self, **snapshot: object) -> Path:
+        """The job's configuration, with further keys of ``snapshot``."""
+        return write_config(self._file, merged(self.rig.settings, {"snapshot": snapshot}))
 
-    def config(self, **keys: object) -> PublishConfig:
-        config = load_publish_config(self.config_file(**keys))
+    def config(self, **snapshot: object) -> PublishConfig:
+        config = load_publish_config(self.config_file(**snapshot))
         assert config is not None
         return config
 
@@ -82,7 +77,7 @@ def publishing_rig(
     rig = CaptureRig(server, broker.bootstrap_servers, folder, topic_name)
     rig.create()
     try:
-        yield PublishingRig(rig, {role: topic_name(role) for role in SNAPSHOT_ROLES})
+        yield PublishingRig(rig)
     finally:
         rig.close()
 

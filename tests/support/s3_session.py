@@ -15,7 +15,7 @@ from flushtracker.config.storage_config import StorageConfig
 from flushtracker.config.write_config import WriteConfig
 from flushtracker.spark.object_stores import set_up_stores
 from tests.support.faulty_proxy import FaultyProxy, faulty_proxy
-from tests.support.object_store import storage_section, store_config, store_options
+from tests.support.object_store import store_config, store_keys, store_options
 from tests.support.s3_server import running_s3
 from tests.support.store_jobs import Store
 
@@ -38,7 +38,7 @@ def store_session(spark: SparkSession, port: int) -> Iterator[None]:
 
 def s3_store(port: int) -> Store:
     """The bucket at ``port``; deltalake gets all that it needs from the section ``storage``."""
-    return Store("s3a://bucket", storage_section(port), store_options(port))
+    return Store("s3a://bucket", store_keys(port), store_options(port))
 
 
 def config_on_store(config: Config, port: int, name: str) -> Config:

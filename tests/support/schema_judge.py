@@ -74,7 +74,7 @@ class SchemaJudge:
     """Reads what capture has published, and compares it with the tables; close it when done."""
 
     def __init__(self, rig: CaptureRig) -> None:
-        topics = rig.settings["kafka"]["topics"]
+        topics = rig.topics
         self._roles = {topic: role for role, topic in topics.items() if role in _READERS}
         self._tails = TopicTails(rig.settings["kafka"]["bootstrap_servers"], list(self._roles))
         self._session = rig.server.connect(application_name="judge")
@@ -83,7 +83,7 @@ class SchemaJudge:
         self.entries: dict[str, ShapeEntry] = {}
         self.published_lsn = 0
         self._removals: set[str] = set()
-        self._publication = rig.settings["postgres"]["publication"]
+        self._publication = rig.settings["capture"]["publication"]
         self._options = rig.server.options
         self._tables: dict[tuple[str, int], TableBinding] = {}
         self._partitions: dict[tuple[str, int], dict[int, PartitionEntry]] = {}

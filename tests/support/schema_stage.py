@@ -37,7 +37,7 @@ class Stage:
         folder = self._folder / str(self._played)
         rig = CaptureRig(self._server, self._bootstrap_servers, folder, lambda role: f"{role}-{uuid.uuid4().hex[:12]}")
         rig.settings["kafka"]["partitions"] = 1
-        rig.settings["intervals"] = _INTERVALS
+        rig.settings["capture"]["intervals"] = _INTERVALS
         play = SchemaPlay(rig, history, deadline_s)
         try:
             return play.run()

@@ -1,12 +1,12 @@
 """Capture's configuration for a broker and a server that demand TLS, passwords and privileges."""
 
-import json
 import uuid
 from pathlib import Path
 from typing import Final
 
 from tests.support.capture_rig import CaptureRig
 from tests.support.certificates import HOST
+from tests.support.config_file import merged, write_config
 from tests.support.secured_broker import SecuredBroker, User
 from tests.support.secured_postgres import SecuredPostgres
 
@@ -24,8 +24,8 @@ class CaptureSettings:
         server = rig.server
         assert isinstance(server, SecuredPostgres)
         self._broker, self._server = broker, server
-        self.publication: str = rig.settings["postgres"]["publication"]
-        self._rest = {**rig.settings, "intervals": {**rig.settings["intervals"], "heartbeat": "200 ms"}}
+        self.publication: str = rig.settings["capture"]["publication"]
+        self._rest = merged(rig.settings, {"capture": {"intervals": {"heartbeat": "200 ms"}}})
         self.kafka = {**rig.settings["kafka"], "bootstrap_servers": broker.servers, "retry_timeout": "60 seconds"}
         self.kafka["options"] = user.options(broker.ca_file)
         self.connection = {
@@ -60,9 +60,7 @@ class CaptureSettings:
             self.connection["password"] = "${WRONG_PASSWORD}"  # noqa: S105  a variable's name
 
     def write(self, folder: Path) -> Path:
-        """Write the file, as JSON, which is valid YAML; that of the topics alone is ``kafka.yaml`` beside it."""
-        (folder / "kafka.yaml").write_text(json.dumps(self.kafka))
-        postgres = {**self._rest["postgres"], "connection": self.connection, "publication": self.publication}
-        path = folder / "capture.yaml"
-        path.write_text(json.dumps({**self._rest, "kafka": self.kafka, "postgres": postgres}))
-        return path
+        """Write the file."""
+        settings = merged(self._rest, {"capture": {"publication": self.publication}})
+        settings |= {"kafka": self.kafka, "postgres": self.connection}
+        return write_config(folder / "capture.yaml", settings)

@@ -6,14 +6,20 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from tests.support.config_file import write_serve_config
+
+_SERVE: Final = 4
+"""The port of its status is so many after that of ``track``, which the configuration has."""
 
 
-def configuration(folder: Path, log: str, port: int = 0, **http: Any) -> Path:
-    path = folder / "serve.yaml"
-    more = "".join(f"  {key}: {value}\n" for key, value in http.items())
-    path.write_text(f'sink: {{log: "{log}", shapes: "{log}_shapes"}}\nhttp:\n  listen: "127.0.0.1:{port}"\n{more}')
-    return path
+def configuration(folder: Path, log: str, port: int = 0, status_port: int = 0, **serve: Any) -> Path:
+    """Write the configuration of a server of ``log``, with further keys of ``serve``; without a port, no status."""
+    assert Path(log).name == "log"
+    status = {"listen": f"127.0.0.1:{status_port - _SERVE}"} if status_port else False
+    keys = {"listen": f"127.0.0.1:{port}", **serve}
+    return write_serve_config(folder / "serve.yaml", str(Path(log).parent), status=status, **keys)
 
 
 def command(path: Path) -> list[str]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-import yaml
 from deltalake import DeltaTable
 
 from flushtracker.config.snapshot_config import SnapshotConfig, load_snapshot_config
@@ -21,19 +20,24 @@ from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.changes import Row
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.config_file import write_config
 
 SLOT = "shapes"
 
 
 @dataclass
 class SnapshotRig:
-    """``folder`` gets the configuration, and the tables, unless these are at ``place``, a URI with ``options``."""
+    """``folder`` gets the configuration, and the tables, unless these are at ``place``, a URI with ``options``.
+
+    ``stores`` are keys of ``storage``, and ``settings`` those of ``snapshot``.
+    """
 
     server: LocalPostgres
     folder: Path
-    settings: dict[str, object] = field(default_factory=dict)
+    stores: Mapping[str, object] = field(default_factory=dict)
     place: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.server.execute(
@@ -69,19 +73,19 @@ class SnapshotRig:
     def register(self, entries: Iterable[ShapeEntry | TableEntry]) -> None:
         self._registry.append([entry.to_json() for entry in entries], datetime.now(timezone.utc))
 
-    def config_file(self, **postgres: object) -> Path:
-        """The configuration, with further keys of ``postgres``."""
-        path = self.folder / "snapshot.yaml"
+    def config_file(self, **snapshot: object) -> Path:
+        """The configuration, with further keys of ``snapshot``."""
         settings = {
-            "postgres": {"connection": dict(self.server.options), "publication": "shapes", **postgres},
-            "sink": {"log": self.log, "shapes": self.shapes},
-            **self.settings,
+            "postgres": dict(self.server.options),
+            "storage": {"path": self.place or str(self.folder), **self.stores},
+            "capture": {"publication": "shapes"},
+            "snapshot": {**self.settings, **snapshot},
+            "status": False,
         }
-        path.write_text(yaml.safe_dump(settings))
-        return path
+        return write_config(self.folder / "snapshot.yaml", settings)
 
-    def config(self, **postgres: object) -> SnapshotConfig:
-        return load_snapshot_config(self.config_file(**postgres))
+    def config(self, **snapshot: object) -> SnapshotConfig:
+        return load_snapshot_config(self.config_file(**snapshot))
 
     def rows(self, shape_id: str) -> list[dict[str, object]]:
         """The rows of a shape's log, by attempt and offset."""

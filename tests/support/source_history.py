@@ -158,7 +158,7 @@ class SourceHistory:
     def use(self, server: LocalPostgres) -> None:
         """Capture and snapshots connect to this server from now on."""
         self._rig.server = server
-        self._rig.settings["postgres"]["connection"] = dict(server.options)
+        self._rig.settings["postgres"] = dict(server.options)
 
     def begin_epoch(self, **how: Any) -> None:
         """Start capture with another source."""

@@ -11,10 +11,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from flushtracker.cli import main
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
+from tests.support.config_file import write_config
 from tests.support.processes import run_to_end
 from tests.support.status_pages import ACK, SEEN, SOURCE
 
@@ -28,7 +27,7 @@ class StatusCommand:
     folder: Path
     connection: Mapping[str, str]
     peers: tuple[str, ...] = ()
-    acks_table: str | None = None
+    storage: str | None = None
     storage_options: Mapping[str, str] | None = None
     is_in_process: bool = False
     """Whether this process runs it, which takes less time."""
@@ -46,20 +45,19 @@ class StatusCommand:
 
     def arguments(self, *arguments: str) -> list[str]:
         """The command line, after writing the configuration."""
-        file = self.folder / "capture.yaml"
         settings: dict[str, Any] = {
-            "postgres": {"connection": dict(self.connection), "slot": "shapes", "publication": "shapes"},
-            "kafka": {
-                "bootstrap_servers": "localhost:1",
-                "topics": {role: role for role in ("fragments", "flushes", "shapes", "shape_changes")},
-            },
+            "postgres": dict(self.connection),
+            "kafka": "localhost:1",
+            "storage": {"path": self.storage or str(self.folder), "options": dict(self.storage_options or {})},
             "shapes": "shapes.yaml",
-            "acks": self.acks_table or str(self.acks),
-            "storage_options": dict(self.storage_options or {}),
+            "capture": {"slot": "shapes", "publication": "shapes"},
+            "status": False,
         }
         if self.peers:
-            settings["status"] = {"listen": "127.0.0.1:0", "peers": list(self.peers)}
-        file.write_text(yaml.safe_dump(settings))
+            others = ("track", "write", "serve")
+            settings["status"] = {"listen": "127.0.0.1:0", "urls": dict(zip(others, self.peers, strict=False))}
+            settings |= dict.fromkeys(others[len(self.peers) :], False)
+        file = write_config(self.folder / "capture.yaml", settings)
         return ["status", "--config", str(file), *arguments]
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -3,7 +3,6 @@
 The stories take a Spark session that finds the store; ``undisturbed`` is a job on a disk that nothing has happened to.
 """
 
-import json
 import random
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from threading import Event
 from typing import Any, Final
 
 import pytest
+import yaml
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -25,6 +25,7 @@ from flushtracker.events.stream_events import FlushNotification, FragmentEvent
 from flushtracker.shape_log.write.query import write_shapes
 from flushtracker.tracking.job.driver import AckDriver
 from flushtracker.tracking.job.query import track_flushes
+from tests.support.config_file import change_config
 from tests.support.job_folder import JobFolder
 from tests.support.processes import run_to_end
 from tests.support.sample_source import SampleSource
@@ -32,31 +33,31 @@ from tests.support.shape_transactions import Transactions
 from tests.support.write_folder import WriteFolder
 
 GARBAGE: Final = ["no notification"]
-_KEYS: Final = ("checkpoint", "acks", "dead_letters", "log")
-"""The folders of :class:`JobFolder` and :class:`WriteFolder` that may be on a store; ``log_shapes``, too."""
 
 
 @dataclass(frozen=True)
 class Store:
     """A place on an object store, as Spark and deltalake name it, and how each of them finds it.
 
-    ``sections``: the lines of a configuration for all paths; ``further``: the ``storage_options`` of its sink.
+    ``stores``: the stores of ``storage``; ``further``: its ``options``; ``spark``: settings of the jobs' sessions.
     """
 
     place: str
-    sections: str
+    stores: Mapping[str, Mapping[str, str]]
     options: Mapping[str, str]
     further: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
 
     def take(self, config_file: Path, name: str) -> Path:
-        """Put what a job folder's configuration has below its folder on the store, below ``name``; returns the file."""
-        text, root = config_file.read_text(), config_file.parent
-        for key in _KEYS:
-            text = text.replace(f": {root}/{key}", f": {self.place}/{name}/{key}")
-        if self.further:
-            text = text.replace("sink: {", f"sink: {{storage_options: {json.dumps(self.further)}, ")
-        config_file.write_text(self.sections + text)
-        return config_file
+        """Put tables and checkpoint of a job folder's configuration on the store, below ``name``; returns the file."""
+        place = f"{self.place}/{name}"
+        program = "track" if "track" in yaml.safe_load(config_file.read_text()) else "write"
+        changes = {
+            "storage": {"path": place, **self.stores, "options": dict(self.further)},
+            "spark": dict(self.spark),
+            program: {"checkpoint": f"{place}/checkpoint"},
+        }
+        return change_config(config_file, changes)
 
     def rows(self, table: str, columns: list[str]) -> list[dict[str, Any]]:
         """The rows of a table there, in no order."""

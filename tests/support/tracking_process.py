@@ -12,6 +12,7 @@ from flushtracker.status.job_status import JobStatus
 from flushtracker.status.program_status import parse_status
 from flushtracker.trials.local.postgres import free_port
 from tests.support.capture_rig import ROOT, CaptureRig
+from tests.support.config_file import merged, write_config
 from tests.support.spark_cluster import FAST_START
 from tests.support.status_program import get_json
 
@@ -27,16 +28,9 @@ class TrackingProcess:
         self._armed = rig.folder / "armed"
         self._url = f"http://127.0.0.1:{(port := free_port())}/status.json"
         self._process: subprocess.Popen[bytes] | None = None
-        topics = rig.config.kafka.topics
-        source = {"format": "kafka", "bootstrap_servers": rig.config.kafka.bootstrap_servers}
-        settings = {
-            "source": {**source, "fragments": topics.fragments, "flushes": topics.flushes},
-            "state": {"checkpoint": str(rig.folder / "checkpoint"), "shape_groups": 2, "shuffle_partitions": 1},
-            "sink": {"acks": str(rig.acks), "dead_letters": str(rig.folder / "dead_letters")},
-            "trigger": "100 ms",
-            "status": {"listen": f"127.0.0.1:{port}"},
-        }
-        self._file.write_text(json.dumps(settings))
+        job = {"checkpoint": str(rig.folder / "checkpoint"), "shape_groups": 2, "shuffle_partitions": 1}
+        changes = {"track": {**job, "trigger": "100 ms"}, "status": {"listen": f"127.0.0.1:{port}"}}
+        write_config(self._file, merged(rig.settings, changes))
 
     def start(self, point: str, passes: int) -> None:
         """Start it; it kills itself at ``point`` of ``tests.support.killed_job``, after so many passes since `arm`."""

@@ -18,6 +18,7 @@ from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
 from flushtracker.shape_log.write.query import write_shapes
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.config_file import write_config
 from tests.support.log_trace import LogTrace
 
 
@@ -59,16 +60,18 @@ class WriteFolder:
 
     def config_file(self) -> Path:
         """The same configuration as a file, for a job in a process of its own."""
-        path = self.root / "config.yaml"
-        path.write_text(
-            f"source: {{format: files, shape_changes: {self.root}/shape_changes, shapes: {self.root}/shapes, "
-            "max_files_per_trigger: 1}\n"
-            f"flushes: {{directory: {self.root}/flushes}}\n"
-            f"state: {{checkpoint: {self.root}/checkpoint, shape_groups: 2, shuffle_partitions: 2}}\n"
-            f"sink: {{log: {self.root}/log, shapes: {self.root}/log_shapes}}\n"
-            "trigger: available_now\n"
-        )
-        return path
+        settings = {
+            "files": {"path": str(self.root), "max_files_per_trigger": 1},
+            "storage": str(self.root),
+            "status": False,
+            "write": {
+                "trigger": "available_now",
+                "checkpoint": f"{self.root}/checkpoint",
+                "shape_groups": 2,
+                "shuffle_partitions": 2,
+            },
+        }
+        return write_config(self.root / "config.yaml", settings)
 
     def run(self, spark: SparkSession, **changes: Any) -> None:
         """Write what is available."""

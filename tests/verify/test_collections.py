@@ -146,7 +146,7 @@ def test_collections_show_what_the_table_has_while_servers_are_killed(demo: Demo
     waits for transactions. Then subsets have the rows that PostgreSQL has, in its order.
     """
     _run("add-shape", "-", demo, input=_SHAPE.encode())
-    servers = [KilledServer(tmp_path, demo.log, "on_demand: [public.places]\n") for _ in range(2)]
+    servers = [KilledServer(tmp_path, demo.log, on_demand=["public.places"]) for _ in range(2)]
     collections = None
     try:
         for server in servers:

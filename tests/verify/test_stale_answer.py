@@ -15,13 +15,13 @@ from typing import Any, Final
 from urllib.request import urlopen
 
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from flushtracker.process.guarded_process import GuardedProcess
 from flushtracker.trials.local.postgres import LocalPostgres, free_port
 from flushtracker.wal.lsn import format_lsn, parse_lsn
 from tests.support.browser import browser
+from tests.support.config_file import change_config, write_config
 from tests.support.job_folder import JobFolder
 from tests.support.sample_source import SampleSource
 from tests.support.status_command import run_here
@@ -79,23 +79,22 @@ class _Tracked:
 def tracked(tmp_path: Path, postgres: LocalPostgres) -> Iterator[_Tracked]:
     job = JobFolder(tmp_path / "job")
     port = free_port()
-    config = yaml.safe_load(job.config_file(trigger_ms=200).read_text())
-    config |= {"status": {"listen": f"127.0.0.1:{port}"}, "stall": {"grace": "3 seconds"}}
-    job_config = tmp_path / "track.yaml"
-    job_config.write_text(yaml.safe_dump(config))
+    status = {"status": {"listen": f"127.0.0.1:{port}"}, "track": {"stall_grace": "3 seconds"}}
+    job_config = change_config(job.config_file(trigger_ms=200), status)
     ((identifier, lsn),) = postgres.execute(
         "SELECT pg_create_logical_replication_slot('shapes', 'pgoutput')",
         "SELECT system_identifier::text, pg_current_wal_lsn()::text FROM pg_control_system()",
     )
-    capture_config = tmp_path / "capture.yaml"
-    capture = {
-        "postgres": {"connection": dict(postgres.options), "slot": "shapes", "publication": "shapes"},
-        "kafka": {"bootstrap_servers": "127.0.0.1:9", "topics": {name: name for name in _TOPICS}},
+    settings = {
+        "postgres": dict(postgres.options),
+        "kafka": "127.0.0.1:9",
+        "storage": str(job.root),
         "shapes": str(tmp_path / "shapes.yaml"),
-        "acks": config["sink"]["acks"],
-        "status": {"listen": "127.0.0.1:0", "peers": [f"http://127.0.0.1:{port}"]},
+        "capture": {"slot": "shapes", "publication": "shapes"},
+        "status": {"listen": "127.0.0.1:0", "urls": {"track": f"http://127.0.0.1:{port}"}},
+        **dict.fromkeys(("write", "serve"), False),
     }
-    capture_config.write_text(yaml.safe_dump(capture))
+    capture_config = write_config(tmp_path / "capture.yaml", settings)
     command = [sys.executable, "-m", "flushtracker", "track", "--config", str(job_config)]
     process = GuardedProcess("track", command, log=tmp_path / "track.log", env=os.environ)
     try:

@@ -1,4 +1,4 @@
-"""``evict`` in capture's configuration: when capture evicts a shape that holds the slot's WAL. Off without the key.
+"""``capture.evict``: when capture evicts a shape that holds the slot's WAL. Off without the key.
 
 An eviction is permanent, so each limit errs towards keeping the shape.
 """
@@ -7,9 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from flushtracker.config.status_config import StatusConfig
+from flushtracker.config.one_file import OneFile
 from flushtracker.config.strict_yaml import YamlMapping
-from flushtracker.config.units import BYTES_FORM, parse_bytes
 
 _SHARE: Final = re.compile(r"(?P<percent>[1-9][0-9]?) *%")
 _MOST_PER_HOUR: Final = 60
@@ -33,10 +32,10 @@ class RetainedLimit:
 
         >>> limit = RetainedLimit(bytes=50)
         >>> limit.reached(50, None), limit.reached(51, None), limit.reached(41, 9)
-        (None, 'evict.or_when_retained', "80 % of the server's max_slot_wal_keep_size")
+        (None, 'capture.evict.or_when_retained', "80 % of the server's max_slot_wal_keep_size")
         """
         if self.bytes is not None and retained_bytes > self.bytes:
-            return "evict.or_when_retained"
+            return "capture.evict.or_when_retained"
         if safe_wal_bytes is None:
             return None
         share = MOST_OF_SAFE_WAL if self.share is None else self.share
@@ -62,27 +61,24 @@ class EvictionRule:
     if_writer_is_down: bool = False
 
 
-def read_eviction_rule(root: YamlMapping, status: StatusConfig | None) -> EvictionRule | None:
-    """Read the mapping ``evict``, ``None`` if the key is absent; raises ``ConfigError``."""
-    evict = root.optional_mapping("evict")
-    if evict is None:
+def read_eviction_rule(file: OneFile) -> EvictionRule | None:
+    """``capture.evict``, ``None`` if the file lacks it; raises ``ConfigError``."""
+    if "capture.evict" not in file.lines:
         return None
-    evict.allow("remove_after", "or_when_retained", "at_most_per_hour", "at_least", "grace", "if_writer_is_down")
-    if status is None or not status.peers:
-        raise root.error(
-            "evict",
-            "needs status.peers, with the URL of the tracking job's status: only the job knows which shape holds",
-        )
+    capture, evict, default = file.section("capture"), file.section("capture.evict"), EvictionRule(None, None)
+    if "status" in file.off or "track" in file.off:
+        off = "status" if "status" in file.off else "track"
+        fact = f"needs the status of the tracking job, but {off} is false: only the job knows which shape holds"
+        raise capture.error("evict", fact)
     if "remove_after" not in evict and "or_when_retained" not in evict:
-        raise root.error("evict", "has neither remove_after nor or_when_retained; leave it out to evict no shape")
-    defaults = EvictionRule(None, None)
+        raise capture.error("evict", "has neither remove_after nor or_when_retained; leave it out to evict no shape")
     per_hour = evict.optional_integer("at_most_per_hour", at_least=1, at_most=_MOST_PER_HOUR)
     return EvictionRule(
         evict.optional_duration_ms("remove_after"),
         _retained(evict),
-        evict.optional_duration_ms("grace") or defaults.grace_ms,
-        _bytes(evict, "at_least") or defaults.at_least_bytes,
-        per_hour or defaults.at_most_per_hour,
+        evict.optional_duration_ms("grace") or default.grace_ms,
+        evict.optional_bytes("at_least") or default.at_least_bytes,
+        per_hour or default.at_most_per_hour,
         evict.optional_boolean("if_writer_is_down") or False,
     )
 
@@ -93,16 +89,5 @@ def _retained(evict: YamlMapping) -> RetainedLimit | None:
         return None
     if (found := _SHARE.fullmatch(text.value.strip())) is not None:
         return RetainedLimit(share=int(found["percent"]) / 100)
-    size = _bytes(evict, "or_when_retained", ', or a share such as "80 %" of what the server allows')
-    return RetainedLimit(bytes=size)
-
-
-def _bytes(evict: YamlMapping, key: str, or_else: str = "") -> int | None:
-    text = evict.optional_text(key)
-    if text is None:
-        return None
-    try:
-        return parse_bytes(text.value)
-    except ValueError:
-        # The cause is dropped because it shows the value, which may be that of a variable.
-        raise evict.wrong(key, BYTES_FORM + or_else) from None
+    or_else = ', or a share such as "80 %" of what the server allows'
+    return RetainedLimit(bytes=evict.optional_bytes("or_when_retained", or_else))

@@ -148,10 +148,10 @@ class EvictionPolicy:
         if len(together) > 1 and not self._rule.if_writer_is_down:
             writer = repr(source.holders[0].writer)
             fact = f"{listed(together)} stopped at the same moment, so their writer {writer} is down"
-            return f"{fact}: start it, or set evict.if_writer_is_down"
+            return f"{fact}: start it, or set capture.evict.if_writer_is_down"
         recent = sum(eviction.at_ms > now_ms - HOUR_MS for eviction in capture.evictions)
         if recent >= self._rule.at_most_per_hour:
-            count = f"evictions in the last hour: {recent}, which is evict.at_most_per_hour"
+            count = f"evictions in the last hour: {recent}, which is capture.evict.at_most_per_hour"
             return f"{source.holders[0].shape_id!r} must wait: {count}"
         return None
 
@@ -168,11 +168,11 @@ class EvictionPolicy:
     def _not_yet(self, sample: _Sample, first: _Sample, holder: Holder) -> str | None:
         """Why the stall is too short or too small to act on; ``None`` if it is not."""
         if sample.at_ms - first.at_ms < self._rule.grace_ms:
-            return f"{holder.shape_id!r} has not held the ack for evict.grace"
+            return f"{holder.shape_id!r} has not held the ack for capture.evict.grace"
         if holder.held_bytes < self._rule.at_least_bytes:
-            return f"{holder.shape_id!r} holds {bytes_text(holder.held_bytes)}, less than evict.at_least"
+            return f"{holder.shape_id!r} holds {bytes_text(holder.held_bytes)}, less than capture.evict.at_least"
         if sample.batch_id <= first.batch_id:
-            return "the job has finished no batch for evict.grace"
+            return "the job has finished no batch for capture.evict.grace"
         if sample.seen_lsn < first.published_lsn:
             return "the job is behind: it has not seen what was published before"
         if sample.written_lsn <= first.written_lsn:
@@ -183,7 +183,7 @@ class EvictionPolicy:
         """Why the shape is evicted, for the registry; ``None`` if it is within the limits."""
         rule, limit = self._rule, None
         if rule.remove_after_ms is not None and min(stalled_ms, seen_ms) > rule.remove_after_ms:
-            limit = "evict.remove_after"
+            limit = "capture.evict.remove_after"
         elif rule.retained is not None and 2 * holder.held_bytes >= slot.retained_bytes:
             limit = rule.retained.reached(slot.retained_bytes, slot.safe_wal_bytes)
         if limit is None:

@@ -51,8 +51,8 @@ class MissingTableLog:
         self._next_s = now_s + min(_FIRST_INTERVAL_S * 2**self._warnings, _LONGEST_INTERVAL_S)
         self._warnings += 1
         logger.warning(
-            "no ack table yet, so the slot is not confirmed and keeps its WAL acks=%s; %sthe key acks of "
-            "capture's configuration must name the same folder as sink.acks of `flushtracker track`",
+            "no ack table yet, so the slot is not confirmed and keeps its WAL acks=%s; %sstorage must be the same "
+            "as that of `flushtracker track`",
             self._location,
             "that folder has other files; " if _has_files(self._location) else "",
         )

@@ -152,8 +152,7 @@ class SlotView:
         rows = self._acks.last_rows()
         if not self._acks.exists:
             raise SinkError(
-                f"there is no ack table at {self._config.acks}: the job has not started yet, or acks in capture's "
-                "configuration is not sink.acks of the job"
+                f"there is no ack table at {self._config.acks}: the job has not started yet, or it has another storage"
             )
         return rows
 

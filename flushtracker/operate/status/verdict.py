@@ -110,7 +110,7 @@ def _job_findings(overview: Overview, limits: Limits) -> Iterator[Finding]:
             "job",
             "job_not_asked",
             "the job was not queried: its address is unknown",
-            "give its address with --job, or as status.peers in capture's file; the job's own file needs status.listen",
+            "give its address with --job, or let the configuration have status and track",
         )
         return
     status, error = overview.job.value, overview.job.error

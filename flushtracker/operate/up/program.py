@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
-from flushtracker.config.file_kinds import read_one_file
-from flushtracker.config.one_file import DEFAULT_CONFIG, OneFile
+from flushtracker.config.one_file import AVAILABLE_NOW, DEFAULT_CONFIG, JOBS, OneFile, read_config
 from flushtracker.config.serve_config import load_serve_config
-from flushtracker.config.status_config import StatusConfig, read_listen
+from flushtracker.config.status_config import StatusConfig
 from flushtracker.errors import ConfigError, FlushtrackerError, listed
 from flushtracker.jvm.jars import SPARK_JARS
 from flushtracker.operate.up.program_log import ProgramLog
@@ -30,7 +29,6 @@ from flushtracker.wal.lsn import format_lsn
 
 _PERIOD_S: Final = 1.0
 _STOP_ORDER: Final = ("serve", "jobs", "write", "snapshot", "track", "capture")
-_JOBS: Final = ("track", "write")
 _NAME: Final = "flushtracker up"
 
 
@@ -43,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     def say(line: str) -> None:
         print_status(_NAME, line, arguments.log_format)
 
-    file = read_one_file(config)
+    file = read_config(config)
     with _only_one(config):
         _check(file, config)
         if "track" in file.programs or "write" in file.programs:
@@ -105,7 +103,7 @@ class _Pipeline:
             if program == "capture":
                 self._readiness.look()
             self._children.stop(program)
-        slot, lsn = self._file.text("capture.slot"), self._readiness.confirmed_lsn
+        slot, lsn = self._file.section("capture").text("slot").value, self._readiness.confirmed_lsn
         confirmed = "nothing was confirmed" if lsn is None else f"slot {slot} was confirmed up to {format_lsn(lsn)}"
         self._say(f"everything has stopped; {confirmed}")
 
@@ -113,9 +111,9 @@ class _Pipeline:
 def _processes(file: OneFile) -> dict[str, tuple[str, ...]]:
     """The processes by command, with the programs of each: both jobs share one if their settings of Spark are one."""
     found: dict[str, tuple[str, ...]] = {program: (program,) for program in file.programs}
-    if not set(_JOBS) <= found.keys() or any(file.options(f"{job}.spark") for job in _JOBS):
+    if not set(JOBS) <= found.keys() or any(file.options(f"{job}.spark") for job in JOBS):
         return found
-    return {"jobs": _JOBS} | {name: programs for name, programs in found.items() if name not in _JOBS}
+    return {"jobs": JOBS} | {name: programs for name, programs in found.items() if name not in JOBS}
 
 
 def _commands(file: OneFile, config: Path) -> Iterator[str]:
@@ -131,7 +129,7 @@ def _shape_url(file: OneFile, config: Path) -> str:
     """Where one of the shapes is served."""
     served = load_serve_config(config).http
     url = f"{StatusConfig(served.listen_host, served.listen_port).own_url}/v1/shape"
-    shapes = read_shapes_file(Path(file.text("shapes"))).definitions
+    shapes = read_shapes_file(Path(file.root.text("shapes").value)).definitions
     return f"{url}?{urlencode({'shape': shapes[0].id, 'offset': -1})}" if shapes else url
 
 
@@ -148,11 +146,11 @@ def _check(file: OneFile, config: Path) -> None:
         raise file.root.error("status", "is false, but `flushtracker up` asks the programs for their status")
     if not file.programs:
         raise ConfigError(f"{config} has no program to run: all are false")
-    for job in ("track", "write"):
-        if job in file.programs and file.text(f"{job}.trigger") == "available_now":
+    for job in JOBS:
+        if job in file.programs and file.section(job).text("trigger").value == AVAILABLE_NOW:
             raise ConfigError(f"{config}: {job}.trigger is available_now; `flushtracker up` needs an interval")
-    addresses = {f"the status of {program}": file.listen(program) for program in file.programs}
-    listening = {key: StatusConfig(*read_listen(file.mapping({"listen": each}))) for key, each in addresses.items()}
+    statuses = {f"the status of {program}": file.status(program) for program in file.programs}
+    listening = {key: status for key, status in statuses.items() if status is not None}
     if any(status.listen_port == 0 for status in listening.values()):
         raise ConfigError(f"{config}: status.listen has port 0; `flushtracker up` needs one that it can ask")
     if "serve" in file.programs:

@@ -120,10 +120,11 @@ class TailReader:
                 self._hand_over(batch)
 
     def _note_outage(self, reason: str, error: Exception | None = None) -> None:
-        if self.problem is None or self.outages == 0:
+        is_new = self.problem is None or self.outages == 0
+        self.problem = reason
+        if is_new:
             self.outages += 1
             logger.warning("tail cannot be read reason=%s", reason, exc_info=error)
-        self.problem = reason
         self._call(self._tails.forget_all)
 
     def _next_batch(self) -> _Batch:

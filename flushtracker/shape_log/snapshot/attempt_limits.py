@@ -36,6 +36,6 @@ def too_large(plan: ReadPlan, done: int, seconds: float, most_s: float) -> TooLa
     """The error of an attempt that has read ``done`` ranges of its plan."""
     return TooLargeError(
         f"{done} of {len(plan.ranges)} ranges were read for {len(plan.shapes)} shapes after "
-        f"{seconds_text(seconds)}, so the snapshot takes longer than postgres.max_attempt, "
-        f"{seconds_text(most_s)}; raise that if it is less than 5 hours, or postgres.connections"
+        f"{seconds_text(seconds)}, so the snapshot takes longer than snapshot.max_attempt, "
+        f"{seconds_text(most_s)}; raise that if it is less than 5 hours, or snapshot.connections"
     )

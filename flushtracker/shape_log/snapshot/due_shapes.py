@@ -127,9 +127,7 @@ def require_known(
         entries = [registry.shape(source, shape_id) for source in registry.sources_of(shape_id)]
         of_server = [entry for entry in entries if entry is not None and registry.server_of(entry.source) == server]
         if not of_server:
-            raise ConfigError(
-                f"the registry has no shape {shape_id} of server {server}; check its id, and postgres.connection"
-            )
+            raise ConfigError(f"the registry has no shape {shape_id} of server {server}; check its id, and postgres")
         current = [entry for entry in of_server if entry.source not in replaced]
         if not current:
             before = of_server[-1].source
@@ -148,9 +146,9 @@ def _require_taken(shape_id: str, writer: str, takes: Callable[[str], bool]) -> 
     if takes(writer):
         return
     remedy = (
-        "run flushtracker snapshot with the configuration of the shape log, without kafka"
+        "run flushtracker snapshot with snapshot.into: log"
         if writer == LOG_WRITER
-        else "run flushtracker snapshot with kafka in its configuration, which publishes them"
+        else "run flushtracker snapshot with snapshot.into: kafka, which publishes them"
     )
     raise ConfigError(f"shape {shape_id} has the writer {writer!r}, whose snapshots do not go here: {remedy}")
 

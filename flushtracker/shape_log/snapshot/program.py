@@ -31,7 +31,7 @@ def _write_to_log(arguments: argparse.Namespace) -> int:
     config = load_snapshot_config(arguments.config)
     job = Job(
         JobSession(config.postgres.connections, config.spark),
-        lambda: check_start(None, {"sink.log": config.sink.log}, config.sink.storage_options),
+        lambda: check_start(None, {"storage (log)": config.sink.log}, config.sink.storage_options),
         lambda spark, stop: _take(
             log_snapshots(spark, config, stop, arguments.shapes, again=arguments.again), config.status
         ),

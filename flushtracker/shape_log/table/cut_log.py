@@ -65,7 +65,7 @@ class CutLog:
             if not self._registry.has_row_of(before):
                 raise SinkError(
                     f"registry table {self._registry.uri} is older than shape log {self._table.table_uri}, and may "
-                    "lack ends of shapes; restore the newer one, or remove it, and set state.checkpoint to a new path"
+                    "lack ends of shapes; restore the newer one, or remove it, and set write.checkpoint to a new path"
                 )
             known = {source: last_cut(self._version, registry, source) for source in cuts}
             greater = {source: lsn for source, lsn in cuts.items() if (at := known[source]) is None or lsn > at}

@@ -39,7 +39,7 @@ def create_shape_log(uri: str, storage_options: Mapping[str, str] | None = None)
 
 
 def shape_log_folder(uri: str, storage_options: Mapping[str, str] | None = None) -> TableFolder:
-    return TableFolder("shape log", "sink.log", uri, storage_options)
+    return TableFolder("shape log", "storage", uri, storage_options)
 
 
 def open_shape_log(uri: str, storage_options: Mapping[str, str] | None = None) -> DeltaTable:
@@ -47,7 +47,7 @@ def open_shape_log(uri: str, storage_options: Mapping[str, str] | None = None) -
     try:
         table = DeltaTable(uri, storage_options=dict(storage_options or {}))
     except TableNotFoundError as error:
-        raise SinkError(f"there is no shape log at {uri}; name the folder that is sink.log of the writer") from error
+        raise SinkError(f"there is no shape log at {uri}; name the storage of `flushtracker write`") from error
     except (DeltaError, OSError) as error:
         raise unreadable(uri, error) from error
     _require_shape_log(table, uri)
@@ -68,4 +68,4 @@ def unwritable(uri: str, error: Exception) -> SinkError:
 
 
 def _require_shape_log(table: DeltaTable, uri: str) -> None:
-    require_ours(table, "shape log", uri, SCHEMA.names, "name the folder that is sink.log of the writer")
+    require_ours(table, "shape log", uri, SCHEMA.names, "name the storage of `flushtracker write`")

@@ -27,6 +27,6 @@ def writing_job(path: Path) -> Job:
 
 def _folders(config: WriteConfig) -> dict[str, str]:
     """The folders that the job writes, by configuration key."""
-    flushes = {"flushes.directory": config.flushes.name} if isinstance(config.transport, FilesTransport) else {}
-    sink = {"sink.log": config.sink.log, "sink.shapes": config.sink.shapes}
-    return {"state.checkpoint": config.state.checkpoint, **sink, **flushes}
+    flushes = {"files.path/flushes": config.flushes.name} if isinstance(config.transport, FilesTransport) else {}
+    sink = {"storage (log)": config.sink.log, "storage (log_shapes)": config.sink.shapes}
+    return {"write.checkpoint": config.state.checkpoint, **sink, **flushes}

@@ -144,8 +144,8 @@ class AckReader:
 
     def _unreadable(self, error: Exception) -> SinkError:
         return SinkError(
-            f"ack table {self._uri} cannot be read: {storage_reason(error)}; fix that, or name the folder that is "
-            "sink.acks of `flushtracker track`"
+            f"ack table {self._uri} cannot be read: {storage_reason(error)}; fix that, or name the storage of "
+            "`flushtracker track`"
         )
 
 
@@ -180,13 +180,13 @@ def _read(uri: str, storage_options: Mapping[str, str] | None) -> pa.Table:
         raise SinkError(f"there is no ack table at {uri}; run `flushtracker track` with this configuration") from error
     except (DeltaError, OSError) as error:
         raise SinkError(
-            f"ack table {uri} cannot be read: {storage_reason(error)}; fix that, or check sink.acks"
+            f"ack table {uri} cannot be read: {storage_reason(error)}; fix that, or check storage"
         ) from error
 
 
 def _open_ack_table(uri: str, options: dict[str, str]) -> DeltaTable:
     table = DeltaTable(uri, storage_options=options)
-    require_ours(table, "ack table", uri, _COLUMNS, "use the folder that is sink.acks of `flushtracker track`")
+    require_ours(table, "ack table", uri, _COLUMNS, "name the storage of `flushtracker track`")
     return table
 
 

@@ -86,7 +86,7 @@ def _lsn(lsn: int | None) -> int | None:
 
 
 class LiveJobStatus(LiveQuery):
-    """``grace_ms`` is ``stall.grace``. One thread at a time records; any thread may read."""
+    """``grace_ms`` is ``track.stall_grace``. One thread at a time records; any thread may read."""
 
     def __init__(self, grace_ms: int, clock_ms: Callable[[], int] = now_ms) -> None:
         super().__init__(clock_ms)

@@ -18,8 +18,8 @@ def run(arguments: argparse.Namespace) -> int:
 def tracking_job(path: Path, recovery: Recovery | None = None) -> Job:
     """The job of the configuration at ``path``; raises ``ConfigError``."""
     config = load_config(path)
-    sink = {"sink.acks": config.sink.acks, "sink.dead_letters": config.sink.dead_letters}
-    folders = {"state.checkpoint": config.state.checkpoint, **sink}
+    sink = {"storage (acks)": config.sink.acks, "storage (dead_letters)": config.sink.dead_letters}
+    folders = {"track.checkpoint": config.state.checkpoint, **sink}
     return Job(
         JobSession(config.state.shuffle_partitions, config.spark, [config.state.checkpoint]),
         lambda: check_start(config.transport, folders, config.sink.storage_options),

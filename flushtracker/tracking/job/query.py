@@ -74,8 +74,8 @@ def _track(
 def _recover(spark: SparkSession, config: JobConfig, acks: AckTable, recovery: Recovery) -> None:
     if not isinstance(config.transport, KafkaTransport):
         raise ConfigError(
-            "--recover needs source.format kafka, but it is files: remove the files from before capture's restart and "
-            "set state.checkpoint to a new path instead"
+            "--recover needs kafka, but the streams are files: remove the files from before capture's restart and "
+            "set track.checkpoint to a new path instead"
         )
     streams = KafkaEventStreams(spark, config.transport)
     starts = read_recovery_plan(streams, config.transport, acks.last_acks(), recovery.abandoned)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from flushtracker.config.streams import FLUSHES
 from flushtracker.errors import printable
 from flushtracker.events.topic_rules import ROLES, SNAPSHOT_ROLES, Topics
 from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
@@ -131,7 +132,7 @@ def _trial(
 ) -> Trial:
     data = new_folder(folder / "storage")
     TopicAdmin(config).create(_ROLES)
-    file, env = write_config(config, folder / "kafka.yaml")
+    file, env = write_config(config, folder / "flushtracker.yaml")
     disk = stack.enter_context(closing(UnsyncedDisk(data, folder / "synced"))) if arguments.power_loss else None
     commands = Commands(arguments.writer, arguments.dump, arguments.read, arguments.rows, arguments.name)
     subject = Subject(commands, config=file, data=data, env=env, disk=disk)
@@ -145,14 +146,14 @@ def write_config(config: KafkaConfig, file: Path) -> tuple[Path, Mapping[str, st
     secret.
     """
     variables = {option: _VARIABLE.format(number) for number, option in enumerate(config.options)}
-    settings = {
+    kafka = {
         "bootstrap_servers": config.bootstrap_servers,
-        "topics": config.topics.by_role(),
+        "topic_prefix": config.topics.flushes.removesuffix(f".{FLUSHES}"),
         "options": {option: f"${{{variable}}}" for option, variable in variables.items()},
         "retry_timeout": f"{config.retry_timeout_ms} ms",
     }
     # JSON is YAML.
-    file.write_text(json.dumps(settings, indent=2))
+    file.write_text(json.dumps({"kafka": kafka}, indent=2))
     return file, {variable: config.options[option] for option, variable in variables.items()}
 
 

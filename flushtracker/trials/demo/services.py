@@ -17,7 +17,7 @@ from typing import IO, Final
 
 from flushtracker.capture.capture_config import CaptureConfig, load_capture_config
 from flushtracker.config.config_keys import PROGRAMS
-from flushtracker.config.file_kinds import read_one_file
+from flushtracker.config.one_file import read_config
 from flushtracker.errors import BrokerError, ConfigError
 from flushtracker.events.topic_rules import ROLES
 from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
@@ -125,7 +125,7 @@ class Demo:
     def check_startup(self) -> bool:
         """Report what has started since the last call, or is still missing; returns whether everything has started."""
         if self._readiness is None:
-            file = read_one_file(self.config_file)
+            file = read_config(self.config_file)
             self._readiness = Readiness({program: file.status_url(program) for program in file.programs})
         if self._readiness.is_complete:
             return True

@@ -6,17 +6,16 @@ and checkpoints. So nothing that existed before is touched.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from flushtracker.config.file_kinds import LOOP, read_kind
+from flushtracker.config.one_file import OneFile, read_config
 from flushtracker.config.postgres_config import read_connection
 from flushtracker.config.secret_options import SecretOptions
-from flushtracker.config.storage_config import deltalake_options, read_storage
-from flushtracker.config.strict_yaml import YamlMapping
+from flushtracker.config.storage_config import deltalake_options
 from flushtracker.events.topic_rules import ROLES, Topics
-from flushtracker.kafka.kafka_config import KafkaConfig, read_options
+from flushtracker.kafka.kafka_config import KafkaConfig, read_kafka
 from flushtracker.trials.local.postgres import HOST, free_port
 
 Part = Literal["capture", "tracker", "writers", "tail_server", "plain_server"]
@@ -26,8 +25,8 @@ SERVERS: Final[tuple[Part, ...]] = ("tail_server", "plain_server")
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 _VARIABLE: Final = "FLUSHTRACKER_TRIAL_{}"
-_STATE: Final = {"shape_groups": 2, "shuffle_partitions": 1}
 _TRIGGER: Final = "200 ms"
+_JOB: Final = {"trigger": _TRIGGER, "shape_groups": 2, "shuffle_partitions": 1}
 _INTERVALS: Final = {"status": "200 ms", "acks": "200 ms", "keepalive": "2 seconds", "shapes": "1 second"}
 _RETRY_TIMEOUT: Final = "5 minutes"
 _BOOLEANS: Final = {"true": True, "false": False}
@@ -55,68 +54,56 @@ class TrialSetup:
 
 
 def create_setup(file: Path, name: str, folder: Path, *, flush: str, write_unit: str) -> TrialSetup:
-    """Read a file such as ``conf/conformance_loop.yaml``, and write the programs' configurations into ``folder``.
+    """Read a file such as ``conf/flushtracker.yaml``, and write the programs' configurations into ``folder``.
 
     Raises:
         ConfigError: the message names the file, the line and the key.
     """
-    root = read_kind(file, LOOP)
-    root.allow("postgres", "kafka", "source", "place", "storage", "storage_options", "spark")
-    place, values = f"{root.text('place').value.rstrip('/')}/{name}", _Values()
-    postgres = root.mapping("postgres")
-    postgres.allow("connection")
+    given = read_config(file)
+    place, values = f"{given.place('conformance')}/{name}", _Values()
     setup = TrialSetup(
         name=name,
-        connection=read_connection(postgres),
-        kafka=_kafka(root.mapping("kafka"), name),
+        connection=read_connection(given),
+        kafka=replace(read_kafka(given), topics=Topics(**{role: f"{name}.{role}" for role in ROLES})),
         acks=f"{place}/acks",
         log=f"{place}/log",
         registry=f"{place}/log_shapes",
-        storage_options=deltalake_options(read_storage(root), root),
+        storage_options=deltalake_options(given.section("storage")),
         shapes_file=folder / "shapes.yaml",
-        files={part: folder / f"{part}.yaml" for part in PARTS},
+        files={part: folder / f"{part if part in SERVERS else 'flushtracker'}.yaml" for part in PARTS},
         ports={part: free_port() for part in SERVERS},
         env=values.env,
     )
-    clients = _Clients(
-        connection=values.refer(setup.connection),
-        brokers=values.refer(setup.kafka.options),
-        streams=values.refer(_source_options(root)),
-        storage_options=values.refer(_scalars(root, "storage_options")),
-    )
-    storage, spark = _storage(root, values), values.refer(_scalars(root, "spark"))
     settings = {
-        "capture": _capture(setup, clients),
-        "tracker": _tracker(setup, place, clients) | {"spark": spark},
-        "writers": _writers(setup, place, clients, flush) | {"spark": spark, "write_unit": write_unit},
-        "tail_server": _server(setup, "tail_server", clients) | {"tail": _tail(setup, clients)},
-        "plain_server": _server(setup, "plain_server", clients),
+        "postgres": values.refer(setup.connection),
+        "kafka": _kafka(setup.kafka, name) | values.refer_all(given, "kafka", "options", "spark_options"),
+        "storage": {"path": place} | values.refer_all(given, "storage", "s3", "azure", "gcs", "options"),
+        "shapes": str(setup.shapes_file),
+        "spark": values.refer(given.options("spark")),
+        # So small that transactions have many fragments.
+        "capture": {"slot": name, "publication": name, "intervals": _INTERVALS, "max_batch_size": 20},
+        "track": _JOB | values.refer_all(given, "track", "options", "spark"),
+        "write": _JOB
+        | {"flush": flush, "write_unit": write_unit}
+        | values.refer_all(given, "write", "options", "spark"),
+        "status": False,
     }
     for part, path in setup.files.items():
+        port, tail = setup.ports.get(part, 0), part == "tail_server"
+        serve = {"listen": f"{HOST}:{port}", "poll": _TRIGGER, "tail": tail} if part in SERVERS else False
         # JSON is YAML.
-        path.write_text(json.dumps(settings[part] | {"storage": storage}, indent=2))
+        path.write_text(json.dumps({**settings, "serve": serve}, indent=2))
     return setup
 
 
-@dataclass(frozen=True, slots=True)
-class _Clients:
-    """The options of each library, as references to variables."""
-
-    connection: Mapping[str, str]
-    brokers: Mapping[str, str]
-    streams: Mapping[str, str]
-    storage_options: Mapping[str, str]
-
-
-def _kafka(section: YamlMapping, name: str) -> KafkaConfig:
-    section.allow("bootstrap_servers", "options", "partitions", "replication_factor")
-    return KafkaConfig(
-        section.text("bootstrap_servers").value,
-        Topics(**{role: f"{name}.{role}" for role in ROLES}),
-        read_options(section.optional_mapping("options")),
-        partitions=section.integer("partitions", default=2, at_least=1),
-        replication_factor=section.integer("replication_factor", default=3, at_least=1),
-    )
+def _kafka(kafka: KafkaConfig, name: str) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "topic_prefix": name,
+        "partitions": kafka.partitions,
+        "replication_factor": kafka.replication_factor,
+        "retry_timeout": _RETRY_TIMEOUT,
+    }
 
 
 class _Values:
@@ -134,104 +121,12 @@ class _Values:
             found[name] = f"${{{variable}}}"
         return found
 
-
-def _storage(root: YamlMapping, values: _Values) -> dict[str, Any]:
-    section = root.optional_mapping("storage")
-    stores = {} if section is None else {name: section.mapping(name).scalars() for name in section}
-    found: dict[str, Any] = {}
-    for name, store in stores.items():
-        texts = values.refer({key: value for key, value in store.items() if value not in _BOOLEANS})
-        found[name] = texts | {key: _BOOLEANS[value] for key, value in store.items() if value in _BOOLEANS}
-    return found
-
-
-def _source_options(root: YamlMapping) -> dict[str, str]:
-    source = root.optional_mapping("source")
-    if source is None:
-        return {}
-    source.allow("options")
-    return _scalars(source, "options")
-
-
-def _scalars(section: YamlMapping, key: str) -> dict[str, str]:
-    """Return the options at a key; empty if the key is missing."""
-    options = section.optional_mapping(key)
-    return {} if options is None else options.scalars()
-
-
-def _capture(setup: TrialSetup, clients: _Clients) -> dict[str, Any]:
-    kafka = setup.kafka
-    return {
-        "postgres": {"connection": clients.connection, "slot": setup.name, "publication": setup.name},
-        "shapes": str(setup.shapes_file),
-        "acks": setup.acks,
-        "storage_options": clients.storage_options,
-        "kafka": {
-            "bootstrap_servers": kafka.bootstrap_servers,
-            "topics": kafka.topics.by_role(),
-            "options": clients.brokers,
-            "partitions": kafka.partitions,
-            "replication_factor": kafka.replication_factor,
-            "retry_timeout": _RETRY_TIMEOUT,
-        },
-        "intervals": _INTERVALS,
-        # So small that transactions have many fragments.
-        "max_batch_size": 20,
-    }
-
-
-def _tracker(setup: TrialSetup, place: str, clients: _Clients) -> dict[str, Any]:
-    topics = setup.kafka.topics
-    return {
-        "source": {**_streams(setup, clients), "fragments": topics.fragments, "flushes": topics.flushes},
-        "state": {"checkpoint": f"{place}/checkpoint", **_STATE},
-        "sink": {
-            "acks": setup.acks,
-            "dead_letters": f"{place}/dead_letters",
-            "storage_options": clients.storage_options,
-        },
-        "trigger": _TRIGGER,
-    }
-
-
-def _writers(setup: TrialSetup, place: str, clients: _Clients, flush: str) -> dict[str, Any]:
-    topics = setup.kafka.topics
-    # With these, clients over HTTP are told of cuts, up to which they must have everything.
-    acks = {"acks": setup.acks} if flush == "batch" else {}
-    return {
-        **acks,
-        "flush": flush,
-        "source": {**_streams(setup, clients), "shape_changes": topics.shape_changes, "shapes": topics.shapes},
-        "flushes": {"topic": topics.flushes, "options": clients.brokers},
-        "state": {"checkpoint": f"{place}/write_checkpoint", **_STATE},
-        "sink": {"log": setup.log, "shapes": setup.registry, "storage_options": clients.storage_options},
-        "snapshot": "auto",
-        "postgres": {"connection": clients.connection, "publication": setup.name, "connections": 1},
-        "trigger": _TRIGGER,
-    }
-
-
-def _server(setup: TrialSetup, part: Part, clients: _Clients) -> dict[str, Any]:
-    return {
-        "sink": {"log": setup.log, "shapes": setup.registry, "storage_options": clients.storage_options},
-        "http": {"listen": f"{HOST}:{setup.ports[part]}"},
-        "poll": _TRIGGER,
-    }
-
-
-def _tail(setup: TrialSetup, clients: _Clients) -> dict[str, Any]:
-    kafka = setup.kafka
-    return {
-        "bootstrap_servers": kafka.bootstrap_servers,
-        "shape_changes": kafka.topics.shape_changes,
-        "options": clients.brokers,
-    }
-
-
-def _streams(setup: TrialSetup, clients: _Clients) -> dict[str, Any]:
-    return {
-        "format": "kafka",
-        "bootstrap_servers": setup.kafka.bootstrap_servers,
-        "options": clients.streams,
-        "retry_timeout": _RETRY_TIMEOUT,
-    }
+    def refer_all(self, file: OneFile, section: str, *names: str) -> dict[str, Any]:
+        """The same of options of a section; a boolean stays one."""
+        found = dict[str, Any]()
+        for name in names:
+            options = file.options(f"{section}.{name}")
+            texts = self.refer({key: value for key, value in options.items() if value not in _BOOLEANS})
+            if options:
+                found[name] = texts | {key: _BOOLEANS[value] for key, value in options.items() if value in _BOOLEANS}
+        return found

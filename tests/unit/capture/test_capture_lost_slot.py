@@ -42,11 +42,14 @@ class Watch:
 
 @pytest.fixture
 def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], FakeWorld]:
-    """A world whose slot is lost after the first connection; capture tells its status at the port, if there is one."""
+    """A world whose slot is lost after the first connection; capture tells its status at the port, if there is one.
+
+    The configuration has that of the tracking job, which is the one before.
+    """
 
     def make(port: int | None) -> FakeWorld:
         if port is not None:
-            monkeypatch.setitem(fake_world.CONFIG, "status", {"listen": f"127.0.0.1:{port}"})
+            monkeypatch.setitem(fake_world.CONFIG, "status", {"listen": f"127.0.0.1:{port - 1}"})
         monkeypatch.setattr(capture_loop, "SlotPoller", Watch)
         world = FakeWorld(tmp_path, monkeypatch)
         looks = iter([SlotFacts(CONFIRMED, None)])

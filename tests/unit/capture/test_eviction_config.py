@@ -1,23 +1,20 @@
-"""``evict`` in capture's configuration: what it accepts, and what it refuses."""
+"""``capture.evict``: what it accepts, and what it refuses."""
 
 from pathlib import Path
 
 import pytest
-import yaml
 
 from flushtracker.capture.capture_config import load_capture_config
 from flushtracker.capture.eviction.config import EvictionRule, RetainedLimit
 from flushtracker.errors import ConfigError
+from tests.support.config_file import merged, write_config
 from tests.support.fake_world import CONFIG
 
-STATUS = {"listen": "127.0.0.1:9465", "peers": ["http://127.0.0.1:9464"]}
 
-
-def rule(tmp_path: Path, evict: object, status: object = STATUS) -> EvictionRule | None:
-    path = tmp_path / "capture.yaml"
-    extra = {"shapes": "s.yaml", "acks": "acks", "evict": evict, "status": status}
-    path.write_text(yaml.safe_dump(CONFIG | {key: value for key, value in extra.items() if value is not None}))
-    return load_capture_config(path).eviction
+def rule(tmp_path: Path, evict: object, **changes: object) -> EvictionRule | None:
+    capture = {} if evict is None else {"evict": evict}
+    settings = merged(CONFIG, {"shapes": "s.yaml", "capture": capture, "status": {}, **changes})
+    return load_capture_config(write_config(tmp_path / "capture.yaml", settings)).eviction
 
 
 def test_nothing_is_evicted_without_the_key(tmp_path: Path) -> None:
@@ -41,22 +38,27 @@ def test_limits_are_durations_sizes_and_shares(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("evict", "status", "message"),
+    ("evict", "message"),
     [
-        ({"remove_after": "6 hours"}, None, "evict needs status.peers, with the URL of the tracking job's status"),
-        ({"remove_after": "6 hours"}, {"listen": "127.0.0.1:0"}, "evict needs status.peers"),
-        ({"at_most_per_hour": 2}, STATUS, "evict has neither remove_after nor or_when_retained"),
-        ({"or_when_retained": "100 %"}, STATUS, 'evict.or_when_retained is .* or a share such as "80 %"'),
-        ({"or_when_retained": "50"}, STATUS, "evict.or_when_retained is '50', not a number above zero and a unit"),
-        ({"remove_after": "0 hours"}, STATUS, "evict.remove_after is '0 hours', not a number above zero"),
-        ({"remove_after": "1 hour", "at_most_per_hour": 0}, STATUS, "evict.at_most_per_hour is '0'"),
-        ({"remove_after": "1 hour", "atmost": 1}, STATUS, "evict.atmost is not a known key"),
+        ({"at_most_per_hour": 2}, "evict has neither remove_after nor or_when_retained"),
+        ({"or_when_retained": "100 %"}, 'evict.or_when_retained is .* or a share such as "80 %"'),
+        ({"or_when_retained": "50"}, "evict.or_when_retained is '50', not a number above zero and a unit"),
+        ({"remove_after": "0 hours"}, "evict.remove_after is '0 hours', not a number above zero"),
+        ({"remove_after": "1 hour", "at_most_per_hour": 0}, "evict.at_most_per_hour is '0'"),
+        ({"remove_after": "1 hour", "atmost": 1}, "evict.atmost is not a known key"),
     ],
 )
-def test_refusals_name_the_key(tmp_path: Path, evict: object, status: object, message: str) -> None:
+def test_refusals_name_the_key(tmp_path: Path, evict: object, message: str) -> None:
     """And say what to write instead."""
-    with pytest.raises(ConfigError, match=message):
-        rule(tmp_path, evict, status)
+    with pytest.raises(ConfigError, match=f"capture.{message}"):
+        rule(tmp_path, evict)
+
+
+@pytest.mark.parametrize("off", ["status", "track"])
+def test_nothing_can_be_evicted_without_the_status_of_the_tracking_job(tmp_path: Path, off: str) -> None:
+    """Only the job knows which shape holds the slot."""
+    with pytest.raises(ConfigError, match=f"capture.evict needs the status of the tracking job, but {off} is false"):
+        rule(tmp_path, {"remove_after": "6 hours"}, **{off: False})
 
 
 def test_a_share_means_nothing_to_a_server_without_a_limit() -> None:

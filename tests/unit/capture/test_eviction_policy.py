@@ -29,7 +29,7 @@ def test_the_shape_that_holds_goes_once_it_is_pending_for_longer_than_remove_aft
     assert world.now_ms == START_MS + AFTER_MS + TICK_MS
     assert decision.reason == (
         "its writer made no progress for 1.0 min, and it held 81.0 MB of the 81.0 MB of WAL that the slot retained, "
-        "over evict.remove_after"
+        "over capture.evict.remove_after"
     )
 
 
@@ -39,7 +39,7 @@ def test_it_goes_earlier_if_the_slot_retains_more_than_the_limit() -> None:
     decision = world.run(2 * AFTER_MS, EvictionPolicy(RULE))
     assert decision.shape_id == "dead"
     assert world.now_ms == START_MS + GRACE_MS
-    assert "over evict.or_when_retained" in decision.reason
+    assert "over capture.evict.or_when_retained" in decision.reason
 
 
 def test_a_limit_of_the_server_comes_first() -> None:
@@ -59,8 +59,8 @@ def test_a_limit_of_the_server_comes_first() -> None:
     ("change", "reason"),
     [
         ({"grows_by": 0}, "the server is idle"),
-        ({"holder": {"held_bytes": 0}}, "'dead' holds 0 B, less than evict.at_least"),
-        ({"holder": {"held_bytes": 15 * MB}}, "'dead' holds 15.0 MB, less than evict.at_least"),
+        ({"holder": {"held_bytes": 0}}, "'dead' holds 0 B, less than capture.evict.at_least"),
+        ({"holder": {"held_bytes": 15 * MB}}, "'dead' holds 15.0 MB, less than capture.evict.at_least"),
         ({"holders": ()}, "no shape holds the ack"),
         ({"has_job": False}, "there is no current document of the tracking job"),
         ({"job": {"at_ms": START_MS - FRESH_MS - 1}}, "there is no current document of the tracking job"),
@@ -69,7 +69,7 @@ def test_a_limit_of_the_server_comes_first() -> None:
         ({"job": {"sources": ()}}, "the tracking job does not know the source yet"),
         ({"job": {"open_transactions": (_OPEN,)}}, "an open transaction hides records from the tracking job"),
         ({"source": {"gap": "no 0/4B0"}}, "the tracking job has set the source aside"),
-        ({"batches": 0}, "the job has finished no batch for evict.grace"),
+        ({"batches": 0}, "the job has finished no batch for capture.evict.grace"),
         ({"source": {"last_seen_lsn": ACK + 100}}, "the job is behind: it has not seen what was published before"),
         ({"source": {"ack_lsn": ACK - 1}}, "the job's ack is not the one that capture has read"),
         ({"source": {"ack_lsn": ACK + 1}}, "the job's ack is not the one that capture has read"),
@@ -94,7 +94,7 @@ def test_a_job_that_returns_after_hours_may_first_read_what_it_has_missed() -> N
     policy = EvictionPolicy(RULE)
     world.run(10 * AFTER_MS, policy)
     world.has_job = True
-    assert world.run(GRACE_MS, policy).reason == "'dead' has not held the ack for evict.grace"
+    assert world.run(GRACE_MS, policy).reason == "'dead' has not held the ack for capture.evict.grace"
     world.source["last_seen_lsn"] = ACK + 100
     assert "the job is behind" in world.run(GRACE_MS, policy).reason
     world.holders = world.holders[1:]
@@ -139,7 +139,7 @@ def test_shapes_that_stopped_together_stay_unless_the_rule_says_otherwise() -> N
         assert (decision.shape_id, decision.is_postponed) == (None, True)
         assert decision.reason == (
             "'dead', 'too', 'three' stopped at the same moment, so their writer 'log' is down: start it, or set "
-            "evict.if_writer_is_down"
+            "capture.evict.if_writer_is_down"
         )
     world = World(holders=together)
     assert world.run(4 * AFTER_MS, EvictionPolicy(replace(RULE, if_writer_is_down=True))).shape_id == "dead"
@@ -165,7 +165,7 @@ def test_shapes_of_different_writers_that_stopped_together_are_not_one_writer_do
     assert (decision.shape_id, decision.is_postponed) == (None, True)
     assert decision.reason == (
         "'dead', 'three' stopped at the same moment, so their writer 'own' is down: start it, or set "
-        "evict.if_writer_is_down"
+        "capture.evict.if_writer_is_down"
     )
 
 
@@ -181,7 +181,10 @@ def test_one_goes_at_a_time_and_the_next_only_after_the_first_has_had_its_effect
     assert "the job's ack is not the one" in world.run(GRACE_MS, policy).reason, "the ack moves"
     world.capture.clear()
     decision = world.run(AFTER_MS, policy)
-    assert decision.reason == "'behind-it' must wait: evictions in the last hour: 1, which is evict.at_most_per_hour"
+    assert (
+        decision.reason
+        == "'behind-it' must wait: evictions in the last hour: 1, which is capture.evict.at_most_per_hour"
+    )
     assert (decision.source, decision.shape_id, decision.is_postponed) == (SOURCE, None, True)
     assert world.run(2 * HOUR_MS, policy).shape_id == "behind-it"
     assert world.now_ms - world.evictions[0].at_ms == HOUR_MS
@@ -195,7 +198,7 @@ def test_a_shape_that_began_again_after_its_eviction_may_be_evicted_again() -> N
     world.tick()
     world.holders = (Holder("dead", world.now_ms, 5, 0, ACK),)
     decision = world.run(2 * AFTER_MS, policy)
-    assert decision.reason == "'dead' must wait: evictions in the last hour: 1, which is evict.at_most_per_hour"
+    assert decision.reason == "'dead' must wait: evictions in the last hour: 1, which is capture.evict.at_most_per_hour"
     assert world.run(2 * HOUR_MS, policy).shape_id == "dead"
     assert world.now_ms - world.evictions[0].at_ms == HOUR_MS
 
@@ -380,7 +383,7 @@ def _require_right(
     assert now_ms - seen[-1][0] >= rule.grace_ms
     first_written_lsn = next(written_lsn for at_ms, written_lsn in seen if now_ms - at_ms >= rule.grace_ms)
     assert first_written_lsn < capture.slot.written_lsn
-    if decision.reason.endswith("evict.remove_after"):
+    if decision.reason.endswith("capture.evict.remove_after"):
         assert rule.remove_after_ms is not None
         assert now_ms - holder.since_ms > rule.remove_after_ms
         assert now_ms - in_order[-1][0] > rule.remove_after_ms, "nobody has seen it for so long"

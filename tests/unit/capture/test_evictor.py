@@ -126,9 +126,8 @@ def test_an_eviction_that_has_to_wait_for_the_hour_is_logged_once(caplog: pytest
 
     evictor = Evictor(replace(RULE, at_most_per_hour=0), [peer], read)
     assert evictions_of(evictor) == []
-    assert [record.getMessage() for record in caplog.records] == [
-        "no shape evicted reason='dead' must wait: evictions in the last hour: 0, which is evict.at_most_per_hour"
-    ]
+    why = "evictions in the last hour: 0, which is capture.evict.at_most_per_hour"
+    assert [record.getMessage() for record in caplog.records] == [f"no shape evicted reason='dead' must wait: {why}"]
 
 
 def test_the_thread_looks_again_and_again_until_it_is_stopped() -> None:

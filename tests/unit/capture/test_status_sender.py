@@ -233,7 +233,7 @@ def test_a_missing_ack_table_is_reported_at_growing_intervals_until_it_exists(
     assert warned_at == [0, 60, 180, 420, 900, 1860, 3780, 7380, 10980, 14580]
     clock.now_s += 3600
     source_acks.last_ack()
-    assert f"acks={Path.cwd() / 'data' / 'acks'}; the key acks" in caplog.messages[-1]
+    assert f"acks={Path.cwd() / 'data' / 'acks'}; storage must" in caplog.messages[-1]
     table.acks = {"7/1/s": 4000}
     assert [source_acks.last_ack(), source_acks.last_ack()] == [4000, 4000]
     assert caplog.messages[1:] == [f"ack table found acks={Path.cwd() / 'data' / 'acks'}"]
@@ -270,8 +270,8 @@ def test_newcomer_names_another_folder_as_the_acks(tmp_path: Path, caplog: pytes
     for folder in (tmp_path, tmp_path / "none"):
         SourceAcks(AckReader(str(folder)), "7/1/s", MissingTableLog(str(folder), Clock())).last_ack()
     other, new = caplog.messages
-    assert f"acks={tmp_path}; that folder has other files; the key acks of capture's configuration must" in other
-    assert f"acks={tmp_path}/none; the key acks of capture's configuration must" in new
+    assert f"acks={tmp_path}; that folder has other files; storage must" in other
+    assert f"acks={tmp_path}/none; storage must" in new
 
 
 @pytest.mark.parametrize("prefix", ["file://", "file://localhost", "file:"])
@@ -291,7 +291,7 @@ def test_newcomer_names_a_file_or_the_shape_log_as_the_acks(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     create_shape_log(str(tmp_path / "log"), {})
     for name in ("file", "log"):
-        with pytest.raises(SinkError, match=r"the folder that is sink\.acks of `flushtracker track`$"):
+        with pytest.raises(SinkError, match=r"name the storage of `flushtracker track`$"):
             SourceAcks(AckReader(str(tmp_path / name)), "7/1/s", MissingTableLog(name, Clock())).last_ack()
 
 

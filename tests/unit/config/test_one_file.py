@@ -11,18 +11,21 @@ import jsonschema
 import pytest
 import yaml
 
-from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.capture.capture_config import CaptureConfig, Intervals, SlotConfig, load_capture_config
 from flushtracker.cli import main
 from flushtracker.config.config_keys import KEYS, json_schema
-from flushtracker.config.file_kinds import KAFKA, LOOP, SHAPES, read_kind
-from flushtracker.config.job_config import load_config
-from flushtracker.config.serve_config import load_serve_config
+from flushtracker.config.job_config import JobConfig, SinkConfig, StallConfig, StateConfig, load_config
+from flushtracker.config.postgres_config import TablesConfig
+from flushtracker.config.secret_options import SecretOptions
+from flushtracker.config.serve_config import HttpConfig, ServeConfig, load_serve_config
 from flushtracker.config.snapshot_config import load_snapshot_config
-from flushtracker.config.transport import KafkaTransport
-from flushtracker.config.write_config import load_log_sink, load_write_config
+from flushtracker.config.transport import FilesTransport, KafkaTransport
+from flushtracker.config.write_config import LogConfig, load_log, load_write_config
 from flushtracker.errors import ConfigError
-from flushtracker.kafka.kafka_config import load_kafka_config
+from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
+from flushtracker.postgres.publication_name import PublicationName
 from flushtracker.shape_log.snapshot.publish_config import load_publish_config
+from flushtracker.shapes.shapes_file import read_shapes_file
 from tests.support.processes import run_to_end
 
 ROOT: Final = Path(__file__).parents[3]
@@ -87,45 +90,35 @@ def test_four_lines_suffice_for_every_program(tmp_path: Path) -> None:
     assert write.tables is not None
     assert write.tables.connection == capture.postgres.connection
     assert write.tables.publication == load_snapshot_config(path).postgres.publication == "flushtracker"
-    sinks = [write.sink, load_snapshot_config(path).sink, load_serve_config(path).sink, load_log_sink(path)]
+    sinks = [write.sink, load_snapshot_config(path).sink, load_serve_config(path).sink, load_log(path)]
     assert {(sink.log, sink.shapes) for sink in sinks} == {("s3://bucket/orders/log", "s3://bucket/orders/log_shapes")}
     assert load_publish_config(path) is None
 
 
 def test_defaults_are_those_of_the_programs(tmp_path: Path) -> None:
-    """The same as if the configuration of the single program leaves the key out."""
-    single = tmp_path / "single.yaml"
-    source = "{format: kafka, bootstrap_servers: 'broker:9092', %s}"
-    stores = "log: s3://bucket/orders/log, shapes: s3://bucket/orders/log_shapes"
-    (path := tmp_path / "flushtracker.yaml").write_text(
-        FOUR_LINES + "write: {snapshot: manual, flush: hold}\nstatus: false\n"
+    """The same as of their dataclasses, which tests and other code make."""
+    path = written(tmp_path, "write: {snapshot: manual}\nstatus: false\n")
+    track, write, serve = load_config(path), load_write_config(path), load_serve_config(path)
+    assert track == JobConfig(
+        KafkaTransport("broker:9092", track.transport.streams),
+        StateConfig("s3://bucket/orders/checkpoints/track"),
+        SinkConfig("s3://bucket/orders/acks", "s3://bucket/orders/dead_letters"),
+        StallConfig(),
+        trigger_ms=1_000,
     )
-    single.write_text(
-        f"source: {source % 'fragments: flushtracker.fragments, flushes: flushtracker.flushes'}\n"
-        "state: {checkpoint: s3://bucket/orders/checkpoints/track}\ntrigger: 1 second\n"
-        "sink: {acks: s3://bucket/orders/acks, dead_letters: s3://bucket/orders/dead_letters}\n"
+    assert write.state == StateConfig("s3://bucket/orders/checkpoints/write")
+    assert write.sink == LogConfig("s3://bucket/orders/log", "s3://bucket/orders/log_shapes")
+    assert serve == ServeConfig(write.sink, HttpConfig("127.0.0.1", 9470))
+    capture, tables = load_capture_config(path), load_snapshot_config(path).postgres
+    assert capture == CaptureConfig(
+        SlotConfig(capture.postgres.connection, "flushtracker", PublicationName("flushtracker")),
+        KafkaConfig("broker:9092", capture.kafka.topics),
+        Path("shapes.d"),
+        "s3://bucket/orders/acks",
+        SecretOptions(),
+        Intervals(),
     )
-    assert load_config(path) == load_config(single)
-    single.write_text(
-        f"source: {source % 'shape_changes: flushtracker.shape_changes, shapes: flushtracker.shapes'}\n"
-        "state: {checkpoint: s3://bucket/orders/checkpoints/write}\ntrigger: 1 second\nflush: hold\n"
-        f"flushes: {{topic: flushtracker.flushes}}\nsink: {{{stores}}}\n"
-    )
-    assert load_write_config(path) == load_write_config(single)
-    single.write_text(f"sink: {{{stores}}}\nhttp: {{listen: '127.0.0.1:9470'}}\n")
-    assert load_serve_config(path) == load_serve_config(single)
-    connection = "{host: db.internal, port: '5433', dbname: app, user: capture, password: '${PGPASSWORD}'"
-    postgres = f"connection: {connection}, sslmode: require}}, publication: flushtracker"
-    single.write_text(f"postgres: {{{postgres}}}\nsink: {{{stores}}}\ntrigger: available_now\n")
-    assert load_snapshot_config(path) == load_snapshot_config(single)
-    topics = "".join(
-        f"    {each}: flushtracker.{each}\n" for each in ("fragments", "flushes", "shapes", "shape_changes")
-    )
-    single.write_text(
-        f"postgres: {{{postgres}, slot: flushtracker}}\nshapes: shapes.d\nacks: s3://bucket/orders/acks\n"
-        f"kafka:\n  bootstrap_servers: broker:9092\n  topics:\n{topics}"
-    )
-    assert load_capture_config(path) == load_capture_config(single)
+    assert tables == TablesConfig(capture.postgres.connection, "flushtracker")
 
 
 def test_password_in_the_uri_is_refused_in_plain_text(tmp_path: Path) -> None:
@@ -225,10 +218,19 @@ def test_what_is_wrong_is_named_as_in_the_file(tmp_path: Path, more: str, fact: 
     assert all(each.startswith(f"{path} line ") for each in said)
 
 
-@pytest.mark.parametrize("key", ["postgres", "kafka", "storage", "shapes"])
-def test_each_of_the_four_lines_is_required(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "load"),
+    [
+        ("postgres", load_capture_config),
+        ("kafka", load_config),
+        ("storage", load_config),
+        ("shapes", load_capture_config),
+    ],
+)
+def test_each_of_the_four_lines_is_required(tmp_path: Path, key: str, load: Callable[[Path], object]) -> None:
+    """By the programs that read it."""
     path = written(tmp_path, four="".join(re.sub(rf"(?m)^{key}:.*\n", "", FOUR_LINES)))
-    assert refusal(path, load_config) == f"line 1: {key} is missing"
+    assert refusal(path, load) == f"line 1: {key} is missing"
 
 
 def test_slot_is_not_a_keyword_of_libpq(tmp_path: Path) -> None:
@@ -261,14 +263,28 @@ def test_snapshots_for_other_writers_have_topics(tmp_path: Path) -> None:
     assert load_capture_config(path).postgres.connection["user"] == "capture"
 
 
-def test_the_loop_trial_reads_it_and_a_list_of_shapes_is_something_else(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    assert read_kind(path, LOOP).text("place").value == "s3://bucket/orders/conformance"
-    assert read_kind(path, KAFKA).text("bootstrap_servers").value == "broker:9092"
-    assert (
-        refusal(path, lambda file: read_kind(file, SHAPES))
-        == "is a configuration of all programs, not a list of shapes"
+def test_streams_may_be_files(tmp_path: Path) -> None:
+    """Which replays write; capture and snapshots need Kafka."""
+    path = written(tmp_path, four="files: {path: in, max_files_per_trigger: 3}\nstorage: data\n")
+    track, write = load_config(path), load_write_config(path)
+    assert track.transport == FilesTransport({"fragments": "in/fragments", "flushes": "in/flushes"}, 3)
+    assert write.transport == FilesTransport({"shape_changes": "in/shape_changes", "shapes": "in/shapes"}, 3)
+    assert (write.flushes.name, write.tables, write.acks) == ("in/flushes", None, None)
+    assert load_serve_config(path).sink == write.sink
+    assert track.status is not None
+    assert track.status.peers == ("http://127.0.0.1:9466", "http://127.0.0.1:9468")
+    assert refusal(path, load_capture_config) == (
+        "line 1: files is used instead of kafka, which `flushtracker capture` needs"
     )
+    assert main(["config", "--config", str(path)]) == 0
+
+
+def test_a_list_of_shapes_and_a_configuration_are_told_apart(tmp_path: Path) -> None:
+    """The first key that is not known would not help."""
+    path = written(tmp_path)
+    assert refusal(path, read_shapes_file) == "is a configuration, not a list of shapes"
+    (shapes := tmp_path / "shapes.yaml").write_text("shapes: []\n")
+    assert refusal(shapes, load_config) == "is a list of shapes, not a configuration"
 
 
 def example(name: str = "flushtracker.yaml") -> str:
@@ -338,7 +354,7 @@ def test_what_is_in_force_is_printed_with_its_origin_and_without_secrets(
         ("capture.slot", "mine", "line 5"),
         ("capture.publication", "flushtracker", "default"),
         ("capture.max_tx_size", "no limit", "default"),
-        ("storage", "s3://bucket/x", "line 3"),
+        ("storage.path", "s3://bucket/x", "line 3"),
         ("acks", "s3://bucket/x/acks", "storage, line 3"),
         ("topic fragments", "flushtracker.fragments", "kafka.topic_prefix, default"),
         ("serve.secret", "…", "line 6"),
@@ -352,10 +368,6 @@ def test_what_a_program_would_refuse_is_refused_by_config(tmp_path: Path, capsys
     path = written(tmp_path, "serve: {listen: here}\n")
     assert main(["config", "--config", str(path)]) == 2
     assert capsys.readouterr().err.startswith(f"flushtracker config: {path} line 5: serve.listen is 'here', not a host")
-    assert main(["config", "--config", str(ROOT / "conf" / "capture.yaml")]) == 2
-    assert (
-        "is a configuration of `flushtracker capture`, not a configuration of all programs" in capsys.readouterr().err
-    )
 
 
 def test_file_is_found_by_option_variable_or_name(

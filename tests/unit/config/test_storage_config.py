@@ -1,4 +1,4 @@
-"""``storage`` and ``spark`` of configurations: one section for deltalake and Spark, and no secret in sight."""
+"""``storage`` and ``spark``: one section for deltalake and Spark, and no secret in sight."""
 
 from pathlib import Path
 from typing import Final
@@ -16,16 +16,15 @@ from flushtracker.spark.object_stores import azure_settings, gcs_settings, s3_de
 from tests.support.config_files import ConfigFile
 
 TRACK: Final = ConfigFile("job.yaml", load_config)
-_CONF: Final = Path(__file__).parents[3] / "conf"
 
 MINIMAL: Final = """\
-source:  {format: files, fragments: f, flushes: g}
-state:   {checkpoint: "s3://b/c"}
-sink:    {acks: "s3://b/a", dead_letters: "s3://b/d", storage_options: {AWS_REGION: other, timeout: 10s}}
-trigger: available_now
+postgres: {host: db}
+kafka: h:1
+shapes: shapes.yaml
 """
 STORAGE: Final = """\
 storage:
+  path: s3://b
   s3:
     endpoint: http://127.0.0.1:9000
     region: eu-west-1
@@ -34,6 +33,7 @@ storage:
     session_token: "${SECRET}-token"
     path_style: true
 """
+FURTHER: Final = "  options: {AWS_REGION: other, timeout: 10s}\n"
 OPTIONS: Final = {
     "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
     "AWS_ALLOW_HTTP": "true",
@@ -52,7 +52,7 @@ def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_section_is_for_deltalake_and_for_spark(tmp_path: Path) -> None:
     """Further options of deltalake are added to it, and win."""
-    config = TRACK.load(tmp_path, STORAGE + MINIMAL)
+    config = TRACK.load(tmp_path, STORAGE + FURTHER + MINIMAL)
     assert dict(config.sink.storage_options) == OPTIONS | {"AWS_REGION": "other", "timeout": "10s"}
     assert s3_settings(config.spark.storage.s3) == {
         "fs.s3a.endpoint": "http://127.0.0.1:9000",
@@ -71,14 +71,12 @@ def test_one_section_is_for_deltalake_and_for_spark(tmp_path: Path) -> None:
 
 def test_keys_of_azure_and_google_are_for_both_sides(tmp_path: Path) -> None:
     """Each side has its own names for them."""
-    stores = 'storage: {azure: {account: acc0, key: "${SECRET}"}, gcs: {service_account: /key.json}}\n'
+    stores = 'storage: {path: x, azure: {account: acc0, key: "${SECRET}"}, gcs: {service_account: /key.json}}\n'
     config = TRACK.load(tmp_path, stores + MINIMAL)
     assert dict(config.sink.storage_options) == {
         "AZURE_STORAGE_ACCOUNT_NAME": "acc0",
         "AZURE_STORAGE_ACCOUNT_KEY": "hunter2",
         "GOOGLE_SERVICE_ACCOUNT": "/key.json",
-        "AWS_REGION": "other",
-        "timeout": "10s",
     }
     storage = config.spark.storage
     assert azure_settings(storage.azure) == {"fs.azure.account.key.acc0.dfs.core.windows.net": "hunter2"}
@@ -89,29 +87,17 @@ def test_keys_of_azure_and_google_are_for_both_sides(tmp_path: Path) -> None:
     assert "hunter2" not in repr(config)
 
 
-def test_every_program_has_the_section(tmp_path: Path) -> None:
-    """The same lines can be in every file."""
-    sinks = [
-        load_write_config(_with_section(tmp_path, "write_shapes.yaml")).sink,
-        load_snapshot_config(_with_section(tmp_path, "snapshot_shapes.yaml")).sink,
-        load_serve_config(_with_section(tmp_path, "serve.yaml")).sink,
-    ]
-    assert [dict(sink.storage_options) for sink in sinks] == [OPTIONS] * 3
-    capture = load_capture_config(_with_section(tmp_path, "capture.yaml"))
-    assert dict(capture.storage_options) == OPTIONS
+def test_it_is_that_of_every_program(tmp_path: Path) -> None:
+    (file := tmp_path / "flushtracker.yaml").write_text(STORAGE + MINIMAL)
+    sinks = [load_write_config(file).sink, load_snapshot_config(file).sink, load_serve_config(file).sink]
+    options = [*(sink.storage_options for sink in sinks), load_capture_config(file).storage_options]
+    assert [dict(each) for each in options] == [OPTIONS] * 4
 
 
-def _with_section(folder: Path, name: str) -> Path:
-    file = folder / name
-    file.write_text(STORAGE + (_CONF / name).read_text().replace("${KAFKA_BOOTSTRAP}", "h:1"))
-    return file
-
-
-def test_without_the_section_the_environment_counts(tmp_path: Path) -> None:
+def test_without_its_keys_the_environment_counts(tmp_path: Path) -> None:
     """Nothing is set for deltalake, which reads the environment itself; Spark gets what Hadoop does not read."""
-    assert TRACK.load(tmp_path, MINIMAL).spark == SparkConfig()
+    assert TRACK.load(tmp_path, "storage: data\n" + MINIMAL).spark == SparkConfig()
     assert s3_settings(S3Config()) == azure_settings(AzureConfig()) == gcs_settings(GcsConfig()) == {}
-    assert TRACK.load(tmp_path, "storage: {}\n" + MINIMAL).spark == SparkConfig()
     environ = {"AWS_ENDPOINT_URL": "https://store", "AWS_DEFAULT_REGION": "eu", "AWS_SECRET_ACCESS_KEY": "hunter2"}
     defaults = s3_defaults(S3Config(), environ)
     assert defaults["fs.s3a.endpoint"] == "https://store"
@@ -128,31 +114,45 @@ def test_token_of_the_environment_is_not_taken_with_keys_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("stores", "message"),
     [
-        ("storage: {gs: {}}", "storage.gs is not a known key; did you mean gcs?"),
-        ("storage: {azure: {account: a-b, key: hunter2}}", "storage.azure.account is 'a-b', not the name of a storage"),
-        ("storage: {azure: {account: abc}}", "storage.azure.key is missing"),
-        ("storage: {gcs: {key: hunter2}}", "storage.gcs.key is not a known key; known keys: service_account"),
-        ("storage: {s3: {url: x}}", "storage.s3.url is not a known key; known keys: endpoint, region"),
-        ("storage: {s3: {endpoint: store:9000}}", "storage.s3.endpoint is 'store:9000', not a URL that starts with"),
-        ("storage: {s3: {access_key_id: a}}", "storage.s3.access_key_id needs access_key_id and secret_access_key"),
-        ("storage: {s3: {session_token: a}}", "storage.s3.session_token needs access_key_id and secret_access_key"),
-        ("storage: {s3: {path_style: 'yes'}}", "storage.s3.path_style is 'yes', not true or false"),
-        ("spark: {master: yarn}", "spark.master is not the full name of a Spark setting, which begins with spark."),
-        ("spark: {spark.sql.extensions: x}", "spark.spark.sql.extensions is set by this program, for Delta"),
-        ("spark: {spark.ssl.keyPassword: hunter2}", "spark.spark.ssl.keyPassword may be a secret, and would be in"),
+        ("gs: {}", "storage.gs is not a known key; did you mean gcs?"),
+        ("azure: {account: a-b, key: hunter2}", "storage.azure.account is 'a-b', not the name of a storage"),
+        ("azure: {account: abc}", "storage.azure.key is missing"),
+        ("gcs: {key: hunter2}", "storage.gcs.key is not a known key; known keys: service_account"),
+        ("s3: {url: x}", "storage.s3.url is not a known key; known keys: endpoint, region"),
+        ("s3: {endpoint: store:9000}", "storage.s3.endpoint is 'store:9000', not a URL that starts with"),
+        ("s3: {access_key_id: a}", "storage.s3.access_key_id needs access_key_id and secret_access_key"),
+        ("s3: {session_token: a}", "storage.s3.session_token needs access_key_id and secret_access_key"),
+        ("s3: {path_style: 'yes'}", "storage.s3.path_style is 'yes', not true or false"),
     ],
 )
-def test_wrong_sections_are_refused(tmp_path: Path, lines: str, message: str) -> None:
+def test_wrong_stores_are_refused(tmp_path: Path, stores: str, message: str) -> None:
     """With the key, and without a value that may be a secret."""
-    error = TRACK.refusal(tmp_path, f"{lines}\n{MINIMAL}")
+    error = TRACK.refusal(tmp_path, f"storage: {{path: x, {stores}}}\n{MINIMAL}")
     assert message in error
+    assert "hunter2" not in error
+
+
+@pytest.mark.parametrize("section", ["", "track: "])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("{master: yarn}", "spark.master is not the full name of a Spark setting, which begins with spark."),
+        ("{spark.sql.extensions: x}", "spark.spark.sql.extensions is set by this program, for Delta"),
+        ("{spark.ssl.keyPassword: hunter2}", "spark.spark.ssl.keyPassword may be a secret, and would be in"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path: Path, section: str, settings: str, message: str) -> None:
+    """Of all jobs, or of one."""
+    spark = f"track: {{spark: {settings}}}" if section else f"spark: {settings}"
+    error = TRACK.refusal(tmp_path, f"storage: x\n{spark}\n{MINIMAL}")
+    assert f"{section.replace(': ', '.')}{message}" in error
     assert "hunter2" not in error
 
 
 def test_settings_of_hadoop_may_be_secret(tmp_path: Path) -> None:
     """They are set in the JVM rather than in its command line."""
-    config = TRACK.load(tmp_path, 'spark: {spark.hadoop.fs.azure.account.key.x: "${SECRET}"}\n' + MINIMAL)
+    config = TRACK.load(tmp_path, 'storage: x\nspark: {spark.hadoop.fs.azure.account.key.x: "${SECRET}"}\n' + MINIMAL)
     assert dict(config.spark.settings) == {"spark.hadoop.fs.azure.account.key.x": "hunter2"}
     assert "hunter2" not in repr(config)

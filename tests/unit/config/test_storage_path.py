@@ -64,43 +64,40 @@ def test_symbolic_links_are_followed(tmp_path: Path) -> None:
     assert is_inside(place_of(f"file:{tmp_path}/link/acks/checkpoint"), place_of(str(tmp_path / "real" / "acks")))
 
 
-def config(**paths: str) -> str:
-    """A configuration with ``paths`` by the names in ``FILES``; the others have folders of their own."""
-    text = FILES
-    for name in ("FRAGMENTS", "FLUSHES", "CHECKPOINT", "ACKS", "LETTERS"):
-        text = text.replace(name, paths.get(name, f"/flushtracker-test/{name.lower()}"))
-    return text
+def config(storage: str, checkpoint: str, files: str = "/flushtracker-test/streams") -> str:
+    return f"files: {files}\nstorage: {storage}\ntrack: {{checkpoint: '{checkpoint}'}}\n"
 
 
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
-        ({"CHECKPOINT": "/d/acks/c", "ACKS": "/d/acks"}, "line 3: sink.acks contains state.checkpoint; each needs a "),
-        ({"CHECKPOINT": "/d/c", "ACKS": "/d/c/acks"}, "line 3: sink.acks is inside state.checkpoint; each needs a "),
-        ({"LETTERS": "file:/d/acks/l", "ACKS": "/d/acks"}, "line 3: sink.dead_letters is inside sink.acks; each needs"),
-        ({"LETTERS": "/d", "ACKS": "/d/acks"}, "line 3: sink.dead_letters contains sink.acks; each needs a folder"),
-        ({"FLUSHES": "/d/acks/f", "ACKS": "/d/x/../acks"}, "line 3: sink.acks contains source.flushes; each needs a "),
-        ({"FRAGMENTS": "/d/f", "FLUSHES": "/d/f/g"}, "line 1: source.flushes is inside source.fragments; each needs"),
-        ({"ACKS": "s3://b/a", "LETTERS": "s3a://b/a/l/"}, "line 3: sink.dead_letters is inside sink.acks; each needs"),
-        ({"ACKS": "s3://b", "CHECKPOINT": "s3a://b/c"}, "line 3: sink.acks contains state.checkpoint; each needs a "),
-        ({"ACKS": "hdfs://n/a/", "LETTERS": "hdfs://n:8020/a"}, "line 3: sink.dead_letters is the same as sink.acks; "),
-        ({"ACKS": "file:/d/a%00b"}, "line 3: sink.acks is 'file:/d/a%00b', not a path or a URI that leads to a folder"),
+        (("/d", "/d/x/../acks"), "line 3: track.checkpoint is the same as acks; each needs its own"),
+        (("/d", "/d/acks/c"), "line 3: track.checkpoint is inside acks; each needs a folder of its own"),
+        (("/d/e", "/d"), "line 3: track.checkpoint contains acks; each needs a folder of its own"),
+        (("/d", "file:/d/log"), "line 3: track.checkpoint is the same as log; each needs its own"),
+        (("s3://b", "s3a://b/dead_letters/l/"), "line 3: track.checkpoint is inside dead_letters; each needs a folder"),
+        (("hdfs://n/a", "hdfs://n:8020/a/log_shapes"), "line 3: track.checkpoint is the same as log_shapes; each "),
+        (("/d", "/c", "/d/acks"), "line 1: files.path/fragments is inside acks; each needs a folder of its own"),
+        (("/d", "/f/flushes", "/f"), "line 1: files.path/flushes is the same as track.checkpoint; each needs its own"),
+        (("/d", "file:/d/a%00b"), "line 3: track.checkpoint is not a path or a URI that leads to a folder"),
+        (("file:/d/a%00b", "/c"), "line 2: acks is not a path or a URI that leads to a folder"),
     ],
 )
-def test_a_folder_inside_another_is_refused(tmp_path: Path, paths: dict[str, str], message: str) -> None:
+def test_a_folder_inside_another_is_refused(tmp_path: Path, paths: tuple[str, ...], message: str) -> None:
     """A compaction deletes old files in the folder of the acks, and a recovery moves the checkpoint's."""
-    assert FILE.refusal(tmp_path, config(**paths)).startswith(f"job.yaml {message}")
+    assert FILE.refusal(tmp_path, config(*paths)).startswith(f"job.yaml {message}")
 
 
 def test_a_folder_inside_another_by_a_link_is_refused(tmp_path: Path) -> None:
     """The text of the paths does not show it."""
     (tmp_path / "acks").mkdir()
     (tmp_path / "elsewhere").symlink_to(tmp_path / "acks", target_is_directory=True)
-    text = config(ACKS=str(tmp_path / "acks"), LETTERS=f"{tmp_path}/elsewhere/letters")
-    assert "sink.dead_letters is inside sink.acks" in FILE.refusal(tmp_path, text)
+    text = config(str(tmp_path), f"{tmp_path}/elsewhere/checkpoint")
+    assert "track.checkpoint is inside acks" in FILE.refusal(tmp_path, text)
 
 
 def test_folders_beside_each_other_are_accepted(tmp_path: Path) -> None:
-    """Also with a common beginning of their names."""
-    text = config(ACKS="s3://b/acks", LETTERS="s3a://b/acks-letters", CHECKPOINT="s3a://b/acks.checkpoint")
+    """Also with a common beginning of their names, and streams beside the tables, as `make run` has them."""
+    text = config("s3://b", "s3a://b/acks.checkpoint")
     assert FILE.load(tmp_path, text).sink.acks == "s3://b/acks"
+    assert FILE.load(tmp_path, config("data", "data/checkpoint", "data")).sink.acks == "data/acks"

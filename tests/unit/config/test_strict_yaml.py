@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flushtracker.config.strict_yaml import YamlMapping, read_yaml
+from flushtracker.config.yaml_tree import compose
 from flushtracker.errors import ConfigError
 from tests.support.config_files import DURATION, ConfigFile, shown
 
@@ -33,8 +34,10 @@ def test_a_value_is_read_by_its_type(tmp_path: Path) -> None:
 def test_an_absent_key_has_its_default(tmp_path: Path) -> None:
     """Optional keys may be left out."""
     root = read(tmp_path, "text: a\n")
+    root.fill("filled", compose("7", root.origin))
+    root.fill("text", compose("b", root.origin))
 
-    assert root.integer("number", default=7, at_least=1) == 7
+    assert (root.integer("filled", at_least=1), root.text("text").value) == (7, "a")
     assert root.optional_text("other") is None
     assert root.optional_integer("number", at_least=1) is None
     assert root.optional_duration_ms("wait") is None
@@ -122,7 +125,7 @@ def test_a_character_that_json_writes_as_two_escapes_is_one(tmp_path: Path) -> N
 def test_a_value_that_is_not_a_whole_number_in_range_is_refused(tmp_path: Path, value: str, fact: str) -> None:
     """Octal, sexagesimal and quoted numbers are refused too: none is what the author meant."""
     with pytest.raises(ConfigError) as caught:
-        read(tmp_path, f"n: {value}\n").integer("n", default=5, at_least=1)
+        read(tmp_path, f"n: {value}\n").integer("n", at_least=1)
     assert shown(tmp_path, caught) == f"x.yaml line 1: {fact}"
 
 

@@ -26,8 +26,8 @@ _NOW: Final = datetime.now(timezone.utc)
 _FOREIGN: Final = ("backup.sql", "dump.parquet", "exports/part-00000-1.parquet", "report.csv")
 CREATE: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "ack table": ("sink.acks", AckTable),
-    "shape log": ("sink.log", create_shape_log),
-    "registry table": ("sink.shapes", lambda uri: RegistryTable(uri, create=True)),
+    "shape log": ("storage", create_shape_log),
+    "registry table": ("storage", lambda uri: RegistryTable(uri, create=True)),
 }
 
 

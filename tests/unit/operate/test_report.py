@@ -15,6 +15,7 @@ from flushtracker.tracking.acks.ack_reader import Ack
 from flushtracker.tracking.acks.ack_table import AckRow, AckTable
 from flushtracker.wal.changes import Commit
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.config_file import write_config
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=timezone.utc)
 
@@ -79,13 +80,8 @@ class Project:
         )
 
     def report(self, *options: str, plot: Path | None = None) -> int:
-        config = self.root / "config.yaml"
-        config.write_text(
-            f"source: {{format: files, fragments: {self.root}/fragments, flushes: {self.root}/flushes}}\n"
-            f"state: {{checkpoint: {self.root}/checkpoint}}\n"
-            f"sink: {{acks: {self.root}/acks, dead_letters: {self.root}/dead_letters}}\n"
-            "trigger: available_now\n"
-        )
+        settings = {"files": str(self.root), "storage": str(self.root), "status": False}
+        config = write_config(self.root / "config.yaml", settings)
         return main(["report", "--config", str(config), "--plot", str(plot or self.plot), *options])
 
     @property

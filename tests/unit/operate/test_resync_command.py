@@ -19,6 +19,7 @@ from flushtracker.operate.shapes.shapes_edit import edited
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import read_shapes_file
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.config_file import write_config
 from tests.support.fake_world import CONFIG
 
 SHAPES = """\
@@ -66,7 +67,7 @@ def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def resync(shapes: Path, *arguments: str, confirm: str = "--yes") -> int:
     config = shapes.parent / "capture.yaml"
-    config.write_text(yaml.safe_dump(CONFIG | {"shapes": str(shapes), "acks": "acks"}))
+    write_config(config, {**CONFIG, "shapes": str(shapes)})
     return main(["resync", *arguments, "--no-wait", "--config", str(config), *([confirm] if confirm else [])])
 
 

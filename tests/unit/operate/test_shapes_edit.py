@@ -30,6 +30,7 @@ from flushtracker.operate.shapes.shapes_edit import ShapesEdit
 from flushtracker.shapes.definition import ShapeDefinition
 from flushtracker.shapes.shapes_file import read_shapes_file
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.config_file import write_config
 from tests.support.fake_world import CONFIG
 
 ROOT = Path(__file__).parents[3]
@@ -91,7 +92,7 @@ def run(shapes: Path, *arguments: str) -> int:
     """The command, which does not wait for capture."""
     config = shapes.parent / "capture.yaml"
     if not config.exists():
-        config.write_text(yaml.safe_dump(CONFIG | {"shapes": str(shapes), "acks": "acks"}))
+        write_config(config, {**CONFIG, "shapes": str(shapes)})
     command, *more = arguments
     return main([command, "--no-wait", "--config", str(config), *more])
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from flushtracker.cli import main
-from flushtracker.config.file_kinds import read_one_file
+from flushtracker.config.one_file import read_config
 from flushtracker.operate.up import program
 from flushtracker.operate.up import readiness as module
 from flushtracker.operate.up.program_log import ProgramLog
@@ -127,7 +127,7 @@ def test_jobs_share_a_process_unless_one_has_its_own_settings_of_spark(tmp_path:
 
     def processes(more: str) -> list[str]:
         path.write_text(FOUR + more)
-        return list(program._processes(read_one_file(path)))
+        return list(program._processes(read_config(path)))
 
     assert processes("spark: {spark.driver.memory: 2g}\n") == ["jobs", "capture", "serve"]
     assert processes("write: {spark: {spark.driver.memory: 2g}}\n") == ["track", "capture", "write", "serve"]

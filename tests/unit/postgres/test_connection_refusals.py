@@ -51,13 +51,13 @@ def test_a_server_that_refuses_does_not_make_the_restart_of_another_final() -> N
 
 
 WRONG = 'FATAL:  password authentication failed for user "u"'
-ORDER = "libpq takes postgres.connection.password, else PGPASSWORD, else the passfile"
+ORDER = "libpq takes postgres.password, else PGPASSWORD, else the passfile"
 
 
 @pytest.mark.parametrize(
     ("options", "variable", "reason", "origin"),
     [
-        ({"password": "x"}, "y", WRONG, "postgres.connection.password"),
+        ({"password": "x"}, "y", WRONG, "postgres.password"),
         ({}, "y", WRONG, "PGPASSWORD"),
         ({"passfile": "/etc/pass"}, "", f'{WRONG} password retrieved from file "/etc/pass"', "the passfile /etc/pass"),
     ],

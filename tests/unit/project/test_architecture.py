@@ -161,7 +161,7 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("config.strict_yaml", "os"): "fills ${NAME} from the environment, so that secrets stay out of files",
     ("config.yaml_tree", "pathlib"): "reads the one file that it is given",
     ("config.strict_yaml", "pathlib"): "names the file that yaml_tree reads",
-    ("config.file_kinds", "pathlib"): "names the file that yaml_tree reads",
+    ("config.one_file", "pathlib"): "names the file that yaml_tree reads",
     ("config.job_config", "pathlib"): "names the file that yaml_tree reads",
     ("config.serve_config", "pathlib"): "names the file that yaml_tree reads",
     ("config.snapshot_config", "pathlib"): "names the file that yaml_tree reads",

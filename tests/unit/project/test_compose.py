@@ -10,9 +10,7 @@ from typing import Final
 import pytest
 import yaml
 
-from flushtracker.config.file_kinds import read_one_file
-from flushtracker.config.one_file import CONFIG_VARIABLE, OneFile
-from flushtracker.config.status_config import read_listen
+from flushtracker.config.one_file import CONFIG_VARIABLE, OneFile, read_config
 from flushtracker.config.strict_yaml import read_yaml
 from flushtracker.shapes.shapes_file import load_shapes
 from tests.support.manifests import READERS
@@ -81,7 +79,7 @@ def test_jobs_share_the_cluster() -> None:
         elif "--cores" in command:
             cores.append(int(command[command.index("--cores") + 1]))
     assert of_all.keys() == {"track_flushes", "write_shapes"}
-    workers = services.mapping("spark-worker").mapping("deploy").integer("replicas", default=1, at_least=1)
+    workers = services.mapping("spark-worker").mapping("deploy").optional_integer("replicas", at_least=1) or 1
     assert sum(of_all.values()) <= sum(cores) * workers
 
 
@@ -94,7 +92,7 @@ def test_every_program_reads_the_one_configuration(monkeypatch: pytest.MonkeyPat
                 patched.setenv(name, value)
             path = _ROOT / os.environ[CONFIG_VARIABLE]
             config = READERS[program](path)
-            assert set(read_one_file(path).programs) == _SERVICES.keys()
+            assert set(read_config(path).programs) == _SERVICES.keys()
         assert f"./{path.parent.relative_to(_ROOT)}:/opt/flushtracker/deploy/compose:ro" in services[service]["volumes"]
         if program == "capture":
             assert len(load_shapes(_ROOT / config.shapes)) == 4
@@ -108,7 +106,9 @@ def test_status_of_each_program_is_checked_scraped_and_shared() -> None:
     file = OneFile(read_yaml(path))
     targets = set()
     for program, service in _SERVICES.items():
-        host, port = read_listen(file.mapping({"listen": file.listen(program)}))
+        status = file.status(program)
+        assert status is not None
+        host, port = status.listen_host, status.listen_port
         assert host == "0.0.0.0", "in a container, 127.0.0.1 is reached by nobody else"  # noqa: S104
         assert f"http://localhost:{port}/readyz" in services[service]["healthcheck"]["test"][-1]
         assert f"127.0.0.1:{port}:{port}" in services[service]["ports"]

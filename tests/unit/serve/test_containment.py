@@ -157,18 +157,18 @@ def test_each_row_of_a_definition_is_one_of_its_parent() -> None:
 
 def test_tables_on_demand_are_named_as_in_sql(tmp_path: Path) -> None:
     path = tmp_path / "serve.yaml"
-    text = 'sink: {log: a, shapes: b}\nhttp: {listen: "127.0.0.1:0"}\n'
+    text = "storage: a\nserve:\n  reads: 2\n"
     path.write_text(text)
     assert load_serve_config(path).on_demand == frozenset()
-    path.write_text(text + "on_demand: [Public.orders, 'public.\"Line/No\"']\non_demand_definitions: 5\n")
+    path.write_text(text + "  on_demand: [Public.orders, 'public.\"Line/No\"']\n  on_demand_definitions: 5\n")
     found = load_serve_config(path)
     assert (found.on_demand, found.on_demand_definitions) == (
         frozenset([("public", "orders"), ("public", "Line/No")]),
         5,
     )
-    path.write_text(text + "on_demand: [orders]\n")
-    with pytest.raises(ConfigError, match=r"serve.yaml line 3: on_demand .*of the form schema.name"):
+    path.write_text(text + "  on_demand: [orders]\n")
+    with pytest.raises(ConfigError, match=r"serve.yaml line 4: serve.on_demand .*of the form schema.name"):
         load_serve_config(path)
-    path.write_text(text + "on_demand_definitions: 0\n")
+    path.write_text(text + "  on_demand_definitions: 0\n")
     with pytest.raises(ConfigError, match="at least 1"):
         load_serve_config(path)

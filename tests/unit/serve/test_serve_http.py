@@ -20,7 +20,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     folder = tmp_path_factory.mktemp("serve")
     log = users_log(folder)
     append(log, [item((10, 0), "insert", "a", {"id": "1"}), commit(10)])
-    found = Process(configuration(folder, log, allow_origins='["https://a.example"]'))
+    found = Process(configuration(folder, log, allow_origins=["https://a.example"]))
     yield found
     found.process.kill()
     found.process.wait()

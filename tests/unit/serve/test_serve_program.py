@@ -16,6 +16,7 @@ from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.status.program_status import parse_status
 from flushtracker.status.serve_status import AnswerCount, ServeStatus
 from flushtracker.trials.local.postgres import free_port
+from tests.support.config_file import change_config
 from tests.support.import_blocker import run_without
 from tests.support.processes import run_to_end
 from tests.support.sample_registry import register, shape_entry, table_entry
@@ -64,9 +65,8 @@ def test_server_answers_whoever_waits_when_it_stops(server: Process) -> None:
 
 def test_server_tells_operators_what_its_clients_get(tmp_path: Path, log: str) -> None:
     """As a peer of capture's: its document, its page, and its metrics beside the port of the shapes."""
-    path, port = configuration(tmp_path, log), free_port()
-    path.write_text(f'{path.read_text()}status: {{listen: "127.0.0.1:{port}"}}\n')
-    server = Process(path)
+    port = free_port()
+    server = Process(configuration(tmp_path, log, status_port=port))
     status = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def asked(of: str) -> bytes:
@@ -94,10 +94,9 @@ def test_server_tells_operators_what_its_clients_get(tmp_path: Path, log: str) -
 
 def test_server_whose_tail_cannot_be_read_serves_the_log(tmp_path: Path, log: str) -> None:
     """It is ready, its status says why, and it stops as any other."""
-    path, port = configuration(tmp_path, log), free_port()
-    tail = 'tail: {bootstrap_servers: "127.0.0.1:9", shape_changes: changes}'
-    path.write_text(f'{path.read_text()}status: {{listen: "127.0.0.1:{port}"}}\n{tail}\n')
-    server = Process(path)
+    port = free_port()
+    path = configuration(tmp_path, log, status_port=port, tail=True)
+    server = Process(change_config(path, {"kafka": "127.0.0.1:9"}))
     status = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def asked(of: str) -> bytes:
@@ -112,7 +111,7 @@ def test_server_whose_tail_cannot_be_read_serves_the_log(tmp_path: Path, log: st
 
     try:
         found = wait_until(reason, "the outage is noticed", 180)
-        assert found.startswith("topic changes at 127.0.0.1:9 cannot be read: ")
+        assert found.startswith("topic flushtracker.shape_changes at 127.0.0.1:9 cannot be read: ")
         assert server.get(f"{_QUERY}&offset=-1")[0] == 200
         assert asked("/readyz") == b"Ready\n"
         assert b'flushtracker_serve_tail_is_read{program="serve"} 0.0' in asked("/metrics")
@@ -126,8 +125,7 @@ def test_server_whose_tail_cannot_be_read_serves_the_log(tmp_path: Path, log: st
 
 def test_tail_without_a_client_of_kafka_is_an_error_at_the_start(tmp_path: Path, log: str) -> None:
     """Which names what to install; the extra of the server alone has none."""
-    path = configuration(tmp_path, log)
-    path.write_text(f'{path.read_text()}tail: {{bootstrap_servers: "127.0.0.1:9", shape_changes: changes}}\n')
+    path = change_config(configuration(tmp_path, log, tail=True), {"kafka": "127.0.0.1:9"})
     program = "from flushtracker.cli import run\nsys.argv[1:] = ['serve', '--config', sys.argv[1]]\nrun()"
     done = run_without({"confluent_kafka"}, program, str(path))
     assert done.returncode == 2
@@ -202,16 +200,17 @@ def test_connection_over_the_limit_takes_nothing_from_others(tmp_path: Path, log
 
 def test_server_that_cannot_start_says_why(tmp_path: Path, log: str) -> None:
     """A table that is not there, and an address that is taken, each with its exit code."""
-    done = run_to_end(command(configuration(tmp_path, f"{log}x")), timeout=120)
+    missing = f"{tmp_path}/none/log"
+    done = run_to_end(command(configuration(tmp_path, missing)), timeout=120)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         5,
-        f"flushtracker serve: there is no shape log at {log}x; name the folder that is sink.log of the writer",
+        f"flushtracker serve: there is no shape log at {missing}; name the storage of `flushtracker write`",
     )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         path = configuration(tmp_path, log, taken.getsockname()[1])
         done = run_to_end(command(path), timeout=120)
     assert done.returncode == 2
-    assert "http.listen is 127.0.0.1" in done.stderr
+    assert "serve.listen is 127.0.0.1" in done.stderr
 
 
 def test_server_that_has_no_room_for_temporary_files_says_so_at_its_start(tmp_path: Path, log: str) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import re
 import threading
 from collections.abc import Container
 from dataclasses import replace
@@ -319,42 +318,41 @@ def test_schema_has_what_the_clients_parsers_need() -> None:
 def test_configuration_that_is_wrong_is_refused(tmp_path: Path, changed: str, problem: str) -> None:
     """With the line, and without the secret."""
     path = tmp_path / "serve.yaml"
-    path.write_text(f'sink: {{log: a, shapes: b}}\nhttp:\n  listen: "127.0.0.1:0"\n  {changed}\n')
+    path.write_text(f"storage: a\nserve:\n  {changed}\n")
     with pytest.raises(ConfigError, match=problem) as raised:
         load_serve_config(path)
     assert "'short'" not in str(raised.value)
-    assert "line 4" in str(raised.value)
+    assert "line 3: serve." in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("tail", "problem"),
+    ("keys", "problem"),
     [
-        ("shape_changes: changes", "tail.bootstrap_servers is missing"),
-        ("bootstrap_servers: kafka:9092", "tail.shape_changes is missing"),
-        ("{bootstrap_servers: kafka:9092, shape_changes: a b}", "topic name"),
-        ("{bootstrap_servers: kafka:9092, shape_changes: changes, memory: 64 m}", "a unit"),
-        ("{bootstrap_servers: kafka:9092, shape_changes: changes, topics: {}}", "not a known key"),
+        ("serve: {tail: true}", "line 1: kafka is missing"),
+        ("kafka: {topic_prefix: a}\nserve: {tail: true}", "line 2: kafka.bootstrap_servers is missing"),
+        ("kafka: {bootstrap_servers: 'k:9', topic_prefix: a b}\nserve: {tail: true}", "line 2: .*a topic name"),
+        ("kafka: 'k:9'\nserve: {tail: true, tail_memory: 64 m}", "line 3: serve.tail_memory is .*a unit"),
+        ("kafka: 'k:9'\nserve: {tail: maybe}", "line 3: serve.tail is 'maybe', not true or false"),
     ],
 )
-def test_tail_that_is_wrong_is_refused(tmp_path: Path, tail: str, problem: str) -> None:
+def test_tail_that_is_wrong_is_refused(tmp_path: Path, keys: str, problem: str) -> None:
     """With the line."""
     path = tmp_path / "serve.yaml"
-    path.write_text(f'sink: {{log: a, shapes: b}}\nhttp: {{listen: "127.0.0.1:0"}}\ntail:\n  {tail}\n')
-    with pytest.raises(ConfigError, match=problem) as raised:
+    path.write_text(f"storage: a\n{keys}\n")
+    with pytest.raises(ConfigError, match=problem):
         load_serve_config(path)
-    assert re.search(r"serve.yaml line [34]: tail\.", str(raised.value))
 
 
 def test_tail_has_defaults_and_hides_its_options(tmp_path: Path) -> None:
     """Without it, changes come from the log alone."""
     path = tmp_path / "serve.yaml"
-    text = 'sink: {log: a, shapes: b}\nhttp: {listen: "127.0.0.1:0"}\n'
-    path.write_text(text)
+    path.write_text("storage: a\n")
     assert load_serve_config(path).tail is None
-    named = "bootstrap_servers: kafka:9092, shape_changes: changes"
-    path.write_text(f"{text}tail: {{{named}}}\n")
-    assert load_serve_config(path).tail == TailConfig("kafka:9092", "changes", memory_bytes=64_000_000)
-    path.write_text(f"{text}tail: {{{named}, options: {{sasl.password: horse}}, memory: 1 MB}}\n")
+    path.write_text("storage: a\nkafka: 'kafka:9092'\nserve: {tail: true}\n")
+    expected = TailConfig("kafka:9092", "flushtracker.shape_changes", memory_bytes=64_000_000)
+    assert load_serve_config(path).tail == expected
+    kafka = "kafka: {bootstrap_servers: 'kafka:9092', options: {sasl.password: horse}}"
+    path.write_text(f"storage: a\n{kafka}\nserve: {{tail: true, tail_memory: 1 MB}}\n")
     found = load_serve_config(path).tail
     assert found is not None
     assert (dict(found.options), found.memory_bytes) == ({"sasl.password": "horse"}, 1_000_000)
@@ -372,8 +370,8 @@ def test_tail_has_defaults_and_hides_its_options(tmp_path: Path) -> None:
 def test_headers_of_pages_are_those_of_every_client_and_more(tmp_path: Path, allowed: str, expected: str) -> None:
     """``*`` does not stand for ``authorization``, which stays beside it."""
     path = tmp_path / "serve.yaml"
-    more = f"\n  allow_headers: {allowed}" if allowed else ""
-    path.write_text(f'sink: {{log: a, shapes: b}}\nhttp:\n  listen: "127.0.0.1:0"{more}\n')
+    more = f"serve: {{allow_headers: {allowed}}}\n" if allowed else ""
+    path.write_text(f"storage: a\n{more}")
     found = preflight_headers(load_serve_config(path).http.allow_headers)["access-control-allow-headers"]
     assert found == f"authorization, cache-control, content-type, if-none-match{expected}"
 

@@ -9,8 +9,9 @@ from deltalake import DeltaTable
 
 from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.shape_log.table.log_table import create_shape_log
+from tests.support.config_file import write_serve_config
 from tests.support.faulty_proxy import HELD, Fault, faulty_proxy
-from tests.support.object_store import running_store, storage_section, store_options
+from tests.support.object_store import running_store, store_keys, store_options
 from tests.support.sample_registry import shape_entry, table_entry
 from tests.support.serve_process import Process
 from tests.support.shape_log_rows import append, inserts, item
@@ -34,10 +35,7 @@ def test_store_that_leaves_requests_unanswered_stops_no_client(tmp_path: Path) -
         registry = RegistryTable(f"{_LOG}_shapes", options, create=True)
         registry.append([entry.to_json() for entry in (shape_entry(), table_entry())], _NOW)
         append(log, inserts(10, "a"))
-        config = tmp_path / "serve.yaml"
-        sink = f'sink: {{log: "{_LOG}", shapes: "{_LOG}_shapes"}}\n'
-        config.write_text(storage_section(proxy.port) + sink + 'http: {listen: "127.0.0.1:0"}\n')
-        server = Process(config)
+        server = Process(write_serve_config(tmp_path / "serve.yaml", "s3://bucket", store_keys(proxy.port)))
         try:
             handle = server.get("/v1/shape?shape=users&offset=-1")[1]["electric-handle"]
             proxy.add(Fault("HEAD ", HELD, times=1_000))
@@ -67,10 +65,7 @@ def test_file_that_never_answers_stops_only_clients_of_its_shapes(tmp_path: Path
         before = set(log.file_uris())
         append(log, [item((15, 0), "insert", "a", {"id": "a"}, shape_id=each) for each in _MANY])
         (stalled,) = set(DeltaTable(_LOG, storage_options=options).file_uris()) - before
-        config = tmp_path / "serve.yaml"
-        sink = f'sink: {{log: "{_LOG}", shapes: "{_LOG}_shapes"}}\n'
-        config.write_text(storage_section(proxy.port) + sink + 'http: {listen: "127.0.0.1:0"}\n')
-        server = Process(config)
+        server = Process(write_serve_config(tmp_path / "serve.yaml", "s3://bucket", store_keys(proxy.port)))
         try:
             handle = server.get("/v1/shape?shape=users&offset=-1")[1]["electric-handle"]
             fault = Fault(stalled.rpartition("/")[2], HELD, times=1_000)

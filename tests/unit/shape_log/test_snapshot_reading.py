@@ -143,7 +143,7 @@ def test_attempt_for_many_shapes_that_would_take_too_long_is_given_up_early(monk
     """After a tenth of its time, so that little is lost before it is divided; if there is one shape, it goes on."""
     world = World(monkeypatch, lambda *_: None)
     world.range_s = 15.0
-    with pytest.raises(TooLargeError, match=r"ranges were read for 2 shapes after .* min, so .* postgres.max_attempt"):
+    with pytest.raises(TooLargeError, match=r"ranges were read for 2 shapes after .* min, so .* snapshot.max_attempt"):
         world.reading(plan_of(2, 100)).run(_CONFIG, Event())
     assert 100 <= world.seconds < 300
     world.seconds, world.read = 0.0, []

@@ -4,14 +4,12 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from socket import create_connection, create_server, socket
 from threading import Event
-from typing import Any, Final
+from typing import Final
 
 import pytest
-import yaml
 
 from flushtracker.cli import main
 from flushtracker.config.secret_options import SecretOptions
@@ -22,78 +20,61 @@ from flushtracker.kafka import broker_check, topic_admin
 from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.spark.job_run import check_start
-from tests.support.object_store import running_store, store_config
+from tests.support.config_file import change_config, write_config
+from tests.support.object_store import running_store, store_keys
 from tests.support.processes import run_to_end
 
 ROOT: Final = Path(__file__).parents[3]
-FILES: Final = {
-    "track": {
-        "source": {"format": "files", "fragments": "{d}/fragments", "flushes": "{d}/flushes"},
-        "state": {"checkpoint": "{d}/checkpoint"},
-        "sink": {"acks": "{d}/acks", "dead_letters": "{d}/dead_letters"},
-        "trigger": "available_now",
-    },
-    "write": {
-        "source": {"format": "files", "shape_changes": "{d}/changes", "shapes": "{d}/registry"},
-        "flushes": {"directory": "{d}/flushes"},
-        "state": {"checkpoint": "{d}/checkpoint"},
-        "sink": {"log": "{d}/log", "shapes": "{d}/shapes"},
-        "trigger": "available_now",
-    },
-    "snapshot": {
-        "postgres": {"connection": {"host": "127.0.0.1"}, "publication": "shapes"},
-        "sink": {"log": "{d}/log", "shapes": "{d}/shapes"},
-    },
-}
+PROGRAMS: Final = {"track": {"trigger": "available_now"}, "write": {"trigger": "available_now"}, "snapshot": {}}
 
 
-def written_config(folder: Path, program: str, wrong: str, path: Path) -> Path:
-    """A configuration of the program in which the key ``wrong`` has ``path``, and every other one a good folder."""
-    settings: dict[str, Any] = yaml.safe_load(yaml.safe_dump(FILES[program]).replace("{d}", str(folder)))
-    section, key = wrong.split(".")
-    settings[section][key] = str(path)
-    file = folder / "config.yaml"
-    file.write_text(yaml.safe_dump(settings))
-    return file
+def written_config(folder: Path, program: str, storage: object) -> Path:
+    """A configuration of the program, whose tables are in ``storage``."""
+    given = {"postgres": {"host": "127.0.0.1"}} if program == "snapshot" else {"files": str(folder)}
+    return write_config(
+        folder / "config.yaml", {**given, "storage": storage, program: PROGRAMS[program], "status": False}
+    )
 
 
 @pytest.mark.parametrize(
-    ("program", "key"),
+    ("program", "key", "changes"),
     [
-        ("track", "state.checkpoint"),
-        ("track", "sink.acks"),
-        ("track", "sink.dead_letters"),
-        ("write", "state.checkpoint"),
-        ("write", "sink.log"),
-        ("write", "sink.shapes"),
-        ("write", "flushes.directory"),
-        ("snapshot", "sink.log"),
+        ("track", "track.checkpoint", {"storage": "{d}", "track": {"checkpoint": "{d}/file/folder"}}),
+        ("track", "storage (acks)", {"track": {"checkpoint": "{d}/checkpoint"}}),
+        ("write", "write.checkpoint", {"storage": "{d}", "write": {"checkpoint": "{d}/file/folder"}}),
+        ("write", "storage (log)", {"write": {"checkpoint": "{d}/checkpoint"}}),
+        ("write", "files.path/flushes", {"storage": "{d}", "files": "{d}/file/folder"}),
+        ("snapshot", "storage (log)", {}),
     ],
 )
-def test_newcomer_names_a_folder_that_cannot_be_written(tmp_path: Path, program: str, key: str) -> None:
+def test_newcomer_names_a_folder_that_cannot_be_written(
+    tmp_path: Path, program: str, key: str, changes: dict[str, object]
+) -> None:
     """The message names the key and what is in the way, before Spark takes seconds to start."""
     (tmp_path / "file").write_text("in the way")
-    config = written_config(tmp_path, program, key, tmp_path / "file" / "folder")
+    config = written_config(tmp_path, program, "{d}/file/folder")
+    change_config(config, changes)
+    config.write_text(config.read_text().replace("{d}", str(tmp_path)))
     command = [sys.executable, "-m", "flushtracker", program, "--config", str(config)]
     done = run_to_end(command, timeout=60, cwd=ROOT)
     assert done.returncode == 2
+    path = f"{tmp_path}/file/folder" + {"s": f"/{key[9:-1]}", "f": "/flushes"}.get(key[0], "")
     assert done.stderr == (
-        f"flushtracker {program}: {key}: {tmp_path}/file/folder cannot be written: Not a directory at {tmp_path}/file; "
+        f"flushtracker {program}: {key}: {path} cannot be written: Not a directory at {tmp_path}/file; "
         "name a folder that can be created and written\n"
     )
 
 
-@pytest.mark.parametrize(("program", "key"), [("track", "sink.acks"), ("write", "sink.log"), ("snapshot", "sink.log")])
-def test_newcomer_has_a_store_that_replaces_commits(tmp_path: Path, program: str, key: str) -> None:
+@pytest.mark.parametrize(("program", "table"), [("track", "acks"), ("write", "log"), ("snapshot", "log")])
+def test_newcomer_has_a_store_that_replaces_commits(tmp_path: Path, program: str, table: str) -> None:
     """Nothing starts, and it says which key names the store."""
-    file = written_config(tmp_path, program, key, Path("TABLE"))
     with running_store(replaces=True) as (port, _):
-        s3 = {name: value for name, value in asdict(store_config(port)).items() if value is not None}
-        storage = yaml.safe_dump({"storage": {"s3": s3}})
-        file.write_text(file.read_text().replace("TABLE", "s3://bucket/table") + storage)
+        file = written_config(tmp_path, program, {"path": "s3://bucket", **store_keys(port)})
+        if program != "snapshot":
+            change_config(file, {program: {"checkpoint": str(tmp_path / "checkpoint")}})
         command = [sys.executable, "-m", "flushtracker", program, "--config", str(file)]
         done = run_to_end(command, timeout=60, cwd=ROOT)
-    assert f"{key}: the object store of s3://bucket/table ignores If-None-Match" in done.stderr
+    assert f"storage ({table}): the object store of s3://bucket/{table} ignores If-None-Match" in done.stderr
     assert done.returncode == ConfigError.exit_code
 
 
@@ -111,18 +92,18 @@ def test_a_path_that_may_be_on_hdfs_is_not_refused(
 ) -> None:
     """Spark's default file system may be another than the driver's disk; a file URI is always that disk."""
     monkeypatch.setenv(name, "1")
-    check_start(None, {"state.checkpoint": "/proc/checkpoint"})
+    check_start(None, {"track.checkpoint": "/proc/checkpoint"})
     (line,) = caplog.messages
-    assert line.startswith("state.checkpoint: /proc/checkpoint cannot be written: ")
+    assert line.startswith("track.checkpoint: /proc/checkpoint cannot be written: ")
     assert line.endswith("; ignore this if /proc/checkpoint is in Spark's default file system, which is not local")
-    with pytest.raises(ConfigError, match=r"^sink\.acks: file:///proc/acks cannot be written: "):
-        check_start(None, {"sink.acks": "file:///proc/acks"})
+    with pytest.raises(ConfigError, match=r"^storage: file:///proc/acks cannot be written: "):
+        check_start(None, {"storage": "file:///proc/acks"})
 
 
 def test_a_file_system_that_takes_no_folders_is_refused_for_root_too() -> None:
     """Root may write everything, by its permissions."""
-    with pytest.raises(ConfigError, match=r"^sink\.acks: /proc/acks cannot be written: .* at /proc; name a folder"):
-        check_start(None, {"sink.acks": "/proc/acks"})
+    with pytest.raises(ConfigError, match=r"^storage: /proc/acks cannot be written: .* at /proc; name a folder"):
+        check_start(None, {"storage": "/proc/acks"})
 
 
 def test_newcomer_replays_to_a_folder_that_cannot_be_written(

@@ -229,7 +229,7 @@ def test_the_power_fails_with_two_of_three_kills(tmp_path: Path) -> None:
 
 def test_the_writers_configuration_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Options are in its environment, where the file refers to them."""
-    topics = Topics(fragments="a", flushes="b", shapes="c", shape_changes="d")
+    topics = Topics("p.fragments", "p.flushes", "p.shapes", "p.shape_changes")
     config = KafkaConfig("k:9092", topics, SecretOptions({"sasl.password": "s3cret", "linger.ms": "5"}))
     file, env = write_config(config, tmp_path / "kafka.yaml")
     assert "s3cret" not in file.read_text()
