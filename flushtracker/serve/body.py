@@ -21,6 +21,9 @@ SMALL_BYTES: Final = 64 << 10
 SLICE_BYTES: Final = 24 << 10
 """The size of one read and send, and so the most that the process keeps for a slow client."""
 
+_DIRECT_BYTES: Final = 256 << 10
+"""The most that the kernel is asked to send of a file at once."""
+
 
 class PageFile:
     """A temporary file with one appender and many readers; it is deleted with this object.
@@ -55,6 +58,10 @@ class PageFile:
         except OSError as error:
             raise temporary_failed(error) from error
 
+    def send(self, descriptor: int, start: int, length: int) -> int:
+        """Have the kernel send flushed bytes to a socket; return how many it took. Raises ``OSError``."""
+        return os.sendfile(descriptor, self._file.fileno(), start, min(length, _DIRECT_BYTES))
+
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -79,13 +86,18 @@ class Body:
 
     def slices(self) -> Iterator[bytes]:
         """The body in slices; raises ``SinkError``."""
+        for place in range(0, self.length, SLICE_BYTES):
+            yield self.slice(place)
+
+    def slice(self, place: int) -> bytes:
+        """The slice that begins after ``place`` bytes; raises ``SinkError``."""
         if self.file is None:
-            for start in range(0, len(self.data), SLICE_BYTES):
-                yield self.data[start : start + SLICE_BYTES]
-            return
-        end = self.start + self.length
-        for start in range(self.start, end, SLICE_BYTES):
-            yield self.file.read(start, min(SLICE_BYTES, end - start))
+            return self.data[place : place + SLICE_BYTES]
+        return self.file.read(self.start + place, min(SLICE_BYTES, self.length - place))
+
+    def send(self, descriptor: int, place: int) -> int:
+        """Have the kernel send of a file what comes after ``place``; return how much it took. Raises ``OSError``."""
+        return 0 if self.file is None else self.file.send(descriptor, self.start + place, self.length - place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from flushtracker.serve.rate_limited_log import RateLimitedLog
 from flushtracker.serve.recent_answers import FIRST_ERROR
 from flushtracker.serve.refusals import RefusalError
 from flushtracker.status.http.asgi import Message, Receive, Scope, Send
+from flushtracker.status.http.http_connection import Client
 
 if TYPE_CHECKING:
     from flushtracker.serve.app import ServeApp
@@ -42,6 +43,7 @@ class Exchange:
         self._app = app
         self._disconnected: asyncio.Task[None] | None = None
         self._is_begun = self._is_stalled = self._is_read = False
+        self._connection: Client | None = scope.get("state", {}).get("connection")
 
     @property
     def size(self) -> int:
@@ -78,8 +80,7 @@ class Exchange:
     @property
     def is_one_too_many(self) -> bool:
         """Whether its connection is over the limit."""
-        connection = self.scope.get("state", {}).get("connection")
-        return connection is not None and connection.is_over_limit
+        return self._connection is not None and self._connection.is_over_limit
 
     async def send(self, message: Message) -> None:
         """Send a part of an answer that is already counted; raises ``StalledError``, or ``DisconnectedError``."""
@@ -89,6 +90,10 @@ class Exchange:
             raise DisconnectedError
         self._is_begun = True
         self._app.sent_bytes += len(message.get("body", b""))
+        if self._connection is not None and not self._connection.has_unsent:
+            # It is written without a wait.
+            await self._send(message)
+            return
         # A timer costs far less than the task of a timeout, for each part of each answer.
         stalled = asyncio.get_running_loop().call_later(STALLED_S, self._stall)
         try:
@@ -117,7 +122,8 @@ class Exchange:
     async def answer(self, headers: Headers, answer: Answer) -> None:
         with self.sending(answer.body):
             self.count(200)
-            await send_answer(self.send, headers, answer, is_head=self.scope["method"] == "HEAD")
+            is_head = self.scope["method"] == "HEAD"
+            await send_answer(self.send, headers, answer, is_head=is_head, directly=self._send_directly)
 
     def _ending(self, headers: Headers) -> Headers:
         """The headers of an answer that ends the connection if a proxy may see another end of the request."""
@@ -126,7 +132,14 @@ class Exchange:
     async def subset(self, headers: Headers, body: Body) -> None:
         with self.sending(body):
             self.count(200)
-            await send_body(self.send, self._ending(headers), b"", body, b"", is_head=self.scope["method"] == "HEAD")
+            is_head, told = self.scope["method"] == "HEAD", self._ending(headers)
+            await send_body(self.send, told, b"", body, b"", is_head=is_head, directly=self._send_directly)
+
+    def _send_directly(self, body: Body, place: int) -> int:
+        client = self._connection
+        taken = 0 if client is None else client.send_directly(lambda socket: body.send(socket, place))
+        self._app.sent_bytes += taken
+        return taken
 
     async def read_body(self, most_bytes: int) -> bytes:
         """What follows the headers; only before :attr:`disconnected` is used.
@@ -161,9 +174,8 @@ class Exchange:
         self._app.recent.note(status)
 
     def abort(self) -> None:
-        connection = self.scope.get("state", {}).get("connection")
-        if connection is not None:
-            connection.abort()
+        if self._connection is not None:
+            self._connection.abort()
 
     def close(self) -> None:
         if self._disconnected is not None:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+import h11
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -23,13 +24,24 @@ SPARE: Final = 100
 _READ_BYTES: Final = 16 << 10
 
 
+class _Sent:
+    """In place of data that the socket already has."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+
 class Client:
     """What an application may know and do with a connection. It does not reference the connection, so it does not keep
     it alive.
     """
 
-    def __init__(self, transport: asyncio.Transport, *, is_over_limit: bool) -> None:
+    def __init__(self, transport: asyncio.Transport, conn: h11.Connection, *, is_over_limit: bool) -> None:
         self._transport = transport
+        self._conn = conn
         self.is_over_limit = is_over_limit
         """Whether the limit of connections was exceeded when this one was opened."""
 
@@ -41,6 +53,26 @@ class Client:
     def abort(self) -> None:
         """Close it at once, discarding unsent data."""
         self._transport.abort()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether the next part of an answer waits until the kernel has taken the one before."""
+        return self._transport.get_write_buffer_size() > 0
+
+    def send_directly(self, send: Callable[[int], int]) -> int:
+        """Have ``send`` write the next part of an answer's body to a socket by its descriptor; return how much it took.
+
+        That is 0 while data before it is unsent, and if ``send`` raises ``OSError``: it is then to be sent as usual.
+        """
+        if self._transport.is_closing() or self.has_unsent:
+            return 0
+        try:
+            length = send(self._transport.get_extra_info("socket").fileno())
+        except OSError:
+            return 0
+        data: Any = _Sent(length)
+        self._conn.send_with_data_passthrough(h11.Data(data=data))
+        return length
 
 
 class _Flow(FlowControl):
@@ -69,7 +101,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         # The next part of an answer is written once the previous one has been sent.
         transport.set_write_buffer_limits(high=0)
         self._late: asyncio.TimerHandle | None = None
-        client = Client(transport, is_over_limit=len(self.connections) > self.limit)
+        client = Client(transport, conn, is_over_limit=len(self.connections) > self.limit)
         self.app_state = {**self.app_state, "connection": client}
         if len(self.connections) > self.limit + SPARE:
             transport.abort()

@@ -19,12 +19,16 @@ class _SlowClient:
     """Takes the first part of an answer, and the next one once it is cut off."""
 
     is_over_limit = is_closing = False
+    has_unsent = True
 
     def __init__(self) -> None:
         self.has_begun, self.is_cut_off = asyncio.Event(), asyncio.Event()
 
     def abort(self) -> None:
         self.is_cut_off.set()
+
+    def send_directly(self, _send: Callable[[int], int]) -> int:
+        return 0
 
     async def ask(self, server: Server, query: bytes) -> None:
         path, headers = b"/v1/shape", [(b"host", b"localhost")]
