@@ -25,12 +25,16 @@ _MOST_BOUNDS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PageKey:
-    """A page of a log after ``tx``, for clients that started from an attempt; or of a tail, from ``tx`` on."""
+    """A page of a log after ``tx``, for clients that started from an attempt; or of a tail, from ``tx`` on.
+
+    ``block``: the last transaction and the number of transactions of a part of a tail's pages.
+    """
 
     digest: str
     attempt: int
     tx: int
     is_tail: bool = False
+    block: tuple[int, int] | None = None
 
 
 class PageCache:

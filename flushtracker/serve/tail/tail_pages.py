@@ -5,19 +5,26 @@ has more.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from flushtracker.serve.body import Page, join, stored
+from flushtracker.serve.body import Body, Page, join, stored
 from flushtracker.serve.cache import PageCache, PageKey
 from flushtracker.serve.follower import Follower
 from flushtracker.serve.messages import transaction_messages
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.table_view import TableView
+from flushtracker.serve.tail.shape_tail import TailTransaction
 from flushtracker.serve.tail.tails import TailPage, Tails
 
-_PAGE_BYTES: Final = 256 << 10
-"""About the most memory of a page's transactions, if there are several: messages are made on the event loop."""
+_BLOCK: Final = 32
+"""A block of transactions ends at one whose xid is a multiple of this: so it has about as many."""
+
+_PAGE_BYTES: Final = 4 << 20
+"""About the most memory of a page's transactions, if there are several: messages are made on the event loop.
+
+A round of ten thousand clients takes seconds, and the next page must have all that has come meanwhile.
+"""
 
 
 class TailPages:
@@ -54,9 +61,22 @@ class TailPages:
         key = PageKey(follower.handle.digest, follower.handle.attempt, first_tx, is_tail=True)
         page = self._pages.get(key)
         if page is None or page.tx != found.tx:
-            page = _page(found, follower.seen)
+            blocks = [self._block(each, follower.seen) for each in _blocks(found.transactions)]
+            page = Page(stored(join([each for each in blocks if each])), found.tx, is_end=True)
             self._pages.add(key, [page])
         return page
+
+    def _block(self, transactions: Sequence[TailTransaction], seen: SeenShape) -> bytes:
+        """The messages of a part of a page: whole blocks are made once, wherever the pages begin that have them."""
+        first_tx, last = transactions[0].tx_offset, transactions[-1]
+        block = last.tx_offset, len(transactions)
+        key = PageKey(seen.facts.digest, seen.found.attempt, first_tx, is_tail=True, block=block)
+        page = self._pages.get(key)
+        if page is None:
+            page = Page(Body.of(_messages(transactions, seen)), last.tx_offset)
+            if _ends_block(last):
+                self._pages.add(key, [page])
+        return page.body.data
 
     def _find(self, follower: Follower) -> TailPage | None:
         seen, place = follower.seen, max(follower.tx, follower.sent_lsn)
@@ -72,9 +92,22 @@ class TailPages:
         self.tails.expire(self._now_s())
 
 
-def _page(found: TailPage, seen: SeenShape) -> Page:
+def _ends_block(transaction: TailTransaction) -> bool:
+    return transaction.xid % _BLOCK == 0
+
+
+def _blocks(transactions: Sequence[TailTransaction]) -> Iterator[Sequence[TailTransaction]]:
+    """The transactions in parts, which end at the same ones wherever they begin."""
+    start = 0
+    for end, transaction in enumerate(transactions, 1):
+        if _ends_block(transaction) or end == len(transactions):
+            yield transactions[start:end]
+            start = end
+
+
+def _messages(transactions: Sequence[TailTransaction], seen: SeenShape) -> bytes:
     messages = list[bytes]()
-    for transaction in found.transactions:
+    for transaction in transactions:
         # None has a truncate: the tail skips such a transaction.
         messages += transaction_messages([*transaction.rows()], seen.facts.rendering) or ()
-    return Page(stored(join(messages)), found.tx, is_end=True)
+    return join(messages)

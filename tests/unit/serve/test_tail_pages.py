@@ -47,6 +47,19 @@ def test_page_is_made_once_for_all_clients_before_its_first_transaction() -> Non
     assert (pages.answers, pages.unlinked) == (3, 2)
 
 
+@pytest.mark.parametrize(("block", "kept"), [(1, 3), (200, 2), (1_000_003, 0)])
+def test_pages_have_the_same_bytes_wherever_they_begin(block: int, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are made of blocks, which are kept besides."""
+    monkeypatch.setattr("flushtracker.serve.tail.tail_pages._BLOCK", block)
+    pages, cache = _pages(Tail(FIRST, SECOND, THIRD))
+    found = [pages.page(_at(place, seen(place))) for place in (96, 104, 200)]
+    bodies = [page.body.data for page in found if page is not None]
+    told = [[message["headers"]["lsn"] for message in json.loads(b"[" + body + b"]")] for body in bodies]
+    assert told == [["104", "104", "200", "304"], ["200", "304"], ["304"]]
+    assert all(bodies[0].endswith(body) for body in bodies)
+    assert len(cache) == len(bodies) + kept
+
+
 def test_client_that_waits_is_shown_the_page_that_woke_it() -> None:
     """The look that found it counts as no answer, and is the only one."""
     pages, _ = _pages(Tail(FIRST, SECOND))
