@@ -16,6 +16,7 @@ from flushtracker.serve.disconnect import DisconnectedError, until_disconnected
 from flushtracker.serve.event_stream import send_events
 from flushtracker.serve.exchange import Exchange
 from flushtracker.serve.follower import Follower
+from flushtracker.serve.handle import ClientOffset
 from flushtracker.serve.http_answers import (
     Headers,
     StalledError,
@@ -41,6 +42,7 @@ from flushtracker.serve.shape_answers import ShapeAnswers
 from flushtracker.serve.shape_request import ShapeRequest
 from flushtracker.serve.single_flight import AbandonedError
 from flushtracker.serve.subset.subset_request import MOST_BODY
+from flushtracker.serve.turns import Turns
 from flushtracker.status.http.asgi import Receive, Scope, Send
 from flushtracker.status.http.http_connection import HEADER_BYTES
 from flushtracker.status.http.http_server import is_allowed_host
@@ -69,6 +71,8 @@ class ServeApp:
         self.recent = RecentAnswers()
         self.sent_bytes = 0
         self.files = SentFiles(most_sent_bytes)
+        self._first_turns, self._later_turns = Turns(), Turns()
+        """Of clients that begin, who need not wait for the others, and of those that continue."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -108,6 +112,7 @@ class ServeApp:
             raise UnavailableError("too many connections", 5)
         is_post = method == "POST"
         request = ShapeRequest.of(given, await exchange.read_body(MOST_BODY) if is_post else None)
+        await (self._later_turns if isinstance(request.start, ClientOffset) else self._first_turns).wait()
         if request.subset is not None:
             found = await until_disconnected(self._answers.subsets.answer(request), exchange.disconnected)
             await exchange.subset(headers | subset_headers(found, may_be_kept=not is_post), found.body)

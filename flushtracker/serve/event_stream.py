@@ -61,7 +61,7 @@ async def send_events(
             follower = replace(follower, tx=tx, sent_lsn=max(tx, follower.sent_lsn, lsn or 0))
             follower = await answers.more(follower, disconnected, min(end_s, time.monotonic() + ALIVE_S))
             if follower.has_next:
-                page = await until_disconnected(answers.page(follower), disconnected)
+                page = await answers.page_until(follower, disconnected)
                 if lsn is None or not answers.shows_nothing(follower, page):
                     with sending(page.body):
                         lsn = await _send_page(send, page, follower, is_end=answers.is_up_to_date(page, follower))

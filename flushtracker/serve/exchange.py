@@ -84,13 +84,13 @@ class Exchange:
 
     async def send(self, message: Message) -> None:
         """Send a part of an answer that is already counted; raises ``StalledError``, or ``DisconnectedError``."""
-        connection = self.scope.get("state", {}).get("connection")
+        connection = self._connection
         # Sending may never wait, and nobody else tells that the client has gone until it does.
         if connection is not None and connection.is_closing:
             raise DisconnectedError
         self._is_begun = True
         self._app.sent_bytes += len(message.get("body", b""))
-        if self._connection is not None and not self._connection.has_unsent:
+        if connection is not None and not connection.has_unsent:
             # It is written without a wait.
             await self._send(message)
             return

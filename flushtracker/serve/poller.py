@@ -2,7 +2,7 @@
 
 A poll opens the newest version of both tables, and finds the shapes that clients request. Its result, a ``TableView``,
 replaces the previous one as a whole, on the event loop: a failed poll changes nothing, so the next one finds
-everything.
+everything. During a round (``rounds``), clients are shown shapes as they were when it began.
 
 - *Fresh*: a request that must not be behind what its client has seen waits for a poll that begins after it.
 - *Bounded*: after ``LOOK_S`` a poll leaves the rest to the next one, and it skips a shape that it cannot read. So the
@@ -15,16 +15,24 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from flushtracker.errors import FlushtrackerError, ShapeEndedError
 from flushtracker.serve.open_tables import OpenTables
 from flushtracker.serve.refusals import RefusalError, UnavailableError
+from flushtracker.serve.rounds import Rounds, Waiter
 from flushtracker.serve.seen_shape import SeenShape
 from flushtracker.serve.shape_look import LOOK_S, ShapeLook
 from flushtracker.serve.stalled_files import StalledFiles
-from flushtracker.serve.table_view import Outcome, ShapeProblem, TableView, is_update, shape_ids_of
+from flushtracker.serve.table_view import (
+    Outcome,
+    ShapeProblem,
+    TableView,
+    as_before,
+    is_update,
+    shape_ids_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +48,6 @@ FORGET_S: Final = 120.0
 
 _LEAST_S: Final = 0.05
 """The minimum interval between polls, even if requests wait for one."""
-
-_WAKES_A_TURN: Final = 10
-"""Clients that are woken in one turn of the event loop, so that others need not wait until all are answered."""
 
 _STOPS: Final = "the server stops"
 _LOG_AGAIN_S: Final = 60.0
@@ -72,8 +77,15 @@ class Poller:
         self.problem: str | None = "the tables have not been looked at yet"
         self._wanted: dict[str, float] = {}
         self._fresh: list[tuple[float, asyncio.Future[None]]] = []
-        self._changes: dict[tuple[str, bool], dict[asyncio.Future[None], int]] = {}
+        self._changes: dict[tuple[str, bool], dict[Waiter, int]] = {}
         """The waiters for a shape's changes after a transaction; if true, also for changes of its cut."""
+        self.rounds = Rounds(self._concerned, now_s)
+        self._held: tuple[int | None, Mapping[str, Outcome]] = None, {}
+        """A round, and what is shown of the shapes until its end, now that a poll has found more."""
+        self._known: Mapping[str, Outcome] = {}
+        """The shapes when the last round began."""
+        self._changed_ids: set[str] = set()
+        """The shapes whose waiters the next round wakes in any case."""
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
@@ -93,8 +105,9 @@ class Poller:
         """Wake all clients, and stop polling."""
         self._stopped = True
         self._wake.set()
-        for futures in self._changes.values():
-            _resolve(futures)
+        for waiter in [each for waiting in self._changes.values() for each in waiting]:
+            if not waiter.done():
+                waiter.set_result(None)
         for _, future in self._fresh:
             if not future.done():
                 future.set_exception(UnavailableError(_STOPS))
@@ -126,8 +139,8 @@ class Poller:
             raise UnavailableError(f"the last look at the tables was {min(self.age_s, 1e6):.0f} s ago", 5)
         return self.view
 
-    async def shape(self, shape_id: str, *, fresh: bool = False) -> SeenShape:
-        """A shape of the registry.
+    async def shape(self, shape_id: str, *, fresh: bool = False, newest: bool = False) -> SeenShape:
+        """A shape of the registry, as it is shown; with ``newest``, as the last poll has found it.
 
         Raises:
             RefusalError: the tables cannot be polled, or the shape has ended.
@@ -135,7 +148,7 @@ class Poller:
         """
         self._wanted[shape_id] = self._now_s()
         view = await self.current(fresh=fresh)
-        found = view.shapes.get(shape_id)
+        found = (view.shapes if fresh or newest else self._shown).get(shape_id)
         if found is None or (isinstance(found, ShapeProblem) and found.is_final and not fresh):
             view = await self.current(fresh=True)
             found = view.shapes.get(shape_id)
@@ -147,7 +160,7 @@ class Poller:
             raise UnavailableError("the shape was not looked at in time")
         return found
 
-    def changed(self, shape_id: str, after_tx: int = -1, *, or_cut: bool = False) -> "asyncio.Future[None]":
+    def changed(self, shape_id: str, after_tx: int = -1, *, or_cut: bool = False) -> Waiter:
         """Done when the shape has changed since the last view, or the poller is closed; call :meth:`drop` in the end.
 
         Transactions up to ``after_tx`` are no change. With ``or_cut``, another cut is one.
@@ -159,20 +172,41 @@ class Poller:
             future.set_result(None)
         return future
 
-    def drop(self, shape_id: str, future: "asyncio.Future[None]", *, or_cut: bool = False) -> None:
+    def drop(self, shape_id: str, future: Waiter, *, or_cut: bool = False) -> None:
         """Stop waiting with this future."""
+        self.rounds.resumed(future)
         waiting = self._changes.get((shape_id, or_cut))
         if waiting is not None:
             waiting.pop(future, None)
             if not waiting:
                 del self._changes[shape_id, or_cut]
 
-    def wake(self, shape_ids: Iterable[str], done: Callable[[], None] = lambda: None) -> int:
-        """Wake those that wait for changes of these shapes, and call ``done`` after the last; return how many."""
-        waiting = [self._changes.get((each, or_cut), {}) for each in shape_ids for or_cut in (False, True)]
-        woken = [future for futures in waiting for future in futures]
-        _resolve_in_turns(woken, done)
-        return len(woken)
+    def wake(self, shape_ids: Collection[str]) -> int:
+        """Wake those that wait for changes of these shapes, by the next round; return how many wait now."""
+        self._changed_ids.update(shape_ids)
+        waiting = sum(len(self._changes.get((each, or_cut), ())) for each in {*shape_ids} for or_cut in (False, True))
+        self.rounds.begin()
+        return waiting
+
+    @property
+    def _shown(self) -> Mapping[str, Outcome]:
+        """The shapes as clients are shown them."""
+        number, shapes = self._held
+        return shapes if number is not None and number == self.rounds.holding else self.view.shapes
+
+    def _concerned(self) -> list[Waiter]:
+        """Whom a round wakes that begins now."""
+        before, self._known = self._known, self.view.shapes
+        changed, self._changed_ids = self._changed_ids, set()
+        places = [(shape_id, or_cut) for shape_id in changed for or_cut in (False, True)]
+        found = [waiter for place in places for waiter in self._changes.get(place, ())]
+        if before is self._known:
+            return found
+        for (shape_id, or_cut), waiting in self._changes.items():
+            known, now = before.get(shape_id), self._known.get(shape_id)
+            if now is not None and shape_id not in changed:
+                found += [waiter for waiter, tx in waiting.items() if is_update(known, now, tx, or_cut=or_cut)]
+        return found
 
     async def _fresh_poll(self) -> None:
         if self._stopped:
@@ -258,18 +292,16 @@ class Poller:
     # On the event loop.
 
     def _publish(self, view: TableView) -> None:
-        before, self.view = self.view, view
+        holding, shown = self.rounds.holding, self._shown
+        if holding is not None:
+            self._held = holding, {name: as_before(shown.get(name), found) for name, found in view.shapes.items()}
+        self.view = view
         self.polls += 1
         if self.problem is not None:
             logger.info("tables are looked at version=%s shapes=%s", view.version, len(view.shape_ids))
         self.problem = None
         self._resolve_fresh(view.began_s)
-        woken: list[asyncio.Future[None]] = []
-        for (shape_id, or_cut), waiting in self._changes.items():
-            known, found = before.shapes.get(shape_id), view.shapes.get(shape_id)
-            if found is not None:
-                woken += [future for future, tx in waiting.items() if is_update(known, found, tx, or_cut=or_cut)]
-        _resolve_in_turns(woken)
+        self.rounds.begin()
         limit_s, waited = self._now_s() - FORGET_S, {shape_id for shape_id, _ in self._changes}
         for shape_id in [name for name, at_s in self._wanted.items() if at_s < limit_s and name not in waited]:
             del self._wanted[shape_id]
@@ -291,21 +323,3 @@ class Poller:
                     future.set_result(None)
                 else:
                     future.set_exception(UnavailableError(problem))
-
-
-def _resolve_in_turns(
-    futures: Sequence["asyncio.Future[None]"], done: Callable[[], None] = lambda: None, start: int = 0
-) -> None:
-    """Resolve some, and leave the others to the loop's next turns; call ``done`` after the last."""
-    end = start + _WAKES_A_TURN
-    _resolve(futures[start:end])
-    if end < len(futures):
-        asyncio.get_running_loop().call_soon(_resolve_in_turns, futures, done, end)
-    else:
-        done()
-
-
-def _resolve(futures: Iterable["asyncio.Future[None]"]) -> None:
-    for future in list(futures):
-        if not future.done():
-            future.set_result(None)

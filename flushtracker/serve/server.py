@@ -64,7 +64,8 @@ class Served:
         reads = LogReads(config.sink, config.source)
         disk = config.cache.disk_bytes // 2
         pages = PageCache(config.cache.memory_bytes, disk)
-        tail = None if config.tail is None else TailPages(Tails(config.tail.memory_bytes), pages)
+        tails = None if config.tail is None else Tails(config.tail.memory_bytes, lambda: poller.rounds.holding)
+        tail = None if tails is None else TailPages(tails, pages)
         poller = Poller(
             reads.open,
             config.poll_ms / 1_000,

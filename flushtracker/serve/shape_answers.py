@@ -90,10 +90,10 @@ class ShapeAnswers:
             end_s = self._now_s() + self._live_s
             if request.live:
                 follower = await self.more(follower, disconnected, end_s)
-            page = await until_disconnected(self.page(follower), disconnected)
+            page = await self.page_until(follower, disconnected)
             while request.live and self.shows_nothing(follower, page) and self._now_s() < end_s:
                 follower = await self.more(replace(follower, tx=page.tx, is_proven=True), disconnected, end_s)
-                page = await until_disconnected(self.page(follower), disconnected)
+                page = await self.page_until(follower, disconnected)
         return log_answer(request, follower, page, is_up_to_date=self.is_up_to_date(page, follower))
 
     async def follow(self, request: ShapeRequest) -> Follower:
@@ -149,16 +149,24 @@ class ShapeAnswers:
 
     async def page(self, follower: Follower) -> Page:
         """The next content for a follower, as much as fits in one answer; raises as :meth:`more`."""
+        return self._kept_page(follower) or await self._read_page(follower)
+
+    async def page_until(self, follower: Follower, disconnected: "asyncio.Future[None]") -> Page:
+        """As :meth:`page`, of a client that may close the connection meanwhile. Most pages need no wait, nor a task."""
+        page = self._kept_page(follower)
+        return page if page is not None else await until_disconnected(self._read_page(follower), disconnected)
+
+    def _kept_page(self, follower: Follower) -> Page | None:
         tail = self._tail_for(follower)
         if tail is not None and (page := tail.page(follower)) is not None:
             return page
         if not follower.has_more:
             return Page(Body(), follower.tx, 0, is_end=True, version=follower.seen.found.version)
-        parts, seen, position = self._parts, follower.seen, follower.position
-        key = PageKey(follower.handle.digest, follower.handle.attempt, follower.tx)
-        page = parts.pages.get(key)
-        if page is not None and (not page.is_end or self.is_up_to_date(page, follower)):
-            return page
+        page = self._parts.pages.get(_page_key(follower))
+        return page if page is not None and (not page.is_end or self.is_up_to_date(page, follower)) else None
+
+    async def _read_page(self, follower: Follower) -> Page:
+        parts, seen, position, key = self._parts, follower.seen, follower.position, _page_key(follower)
 
         def read(flight: Flight[list[Page]]) -> list[Page]:
             return parts.reads.log_pages(seen, position, flight.check, is_proven=follower.is_proven)
@@ -241,3 +249,7 @@ class ShapeAnswers:
         # Rows that another client waits for are correct for this one too, even if the log has grown since.
         key = seen.handle if begun is None else begun
         return await parts.row_flights_for(seen).share((key.begun, at), read, keep, group=seen.shape_id)
+
+
+def _page_key(follower: Follower) -> PageKey:
+    return PageKey(follower.handle.digest, follower.handle.attempt, follower.tx)

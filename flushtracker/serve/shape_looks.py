@@ -19,6 +19,9 @@ from flushtracker.serve.shape_request import RequestedDefinition, ShapeRequest
 BEGIN_S: Final = 10.0
 """How long a client that starts over waits for a log that has what it was shown."""
 
+_LOOK_AGAIN_S: Final = 1.0
+"""It looks again after this time, and does not wait for a round to end."""
+
 
 class ShapeLooks:
     """Looks for the shapes of ``definitions``. For the event loop."""
@@ -38,10 +41,12 @@ class ShapeLooks:
         target = await self._target(request.shape)
         return await self.look(target.shape_id, target.selection, fresh=fresh)
 
-    async def look(self, shape_id: str, selection: Selection | None, *, fresh: bool = False) -> SeenShape:
-        """The shape, or what the selection shows of it, as of the last poll; raises as ``Poller.shape``."""
+    async def look(
+        self, shape_id: str, selection: Selection | None, *, fresh: bool = False, newest: bool = False
+    ) -> SeenShape:
+        """The shape, or what the selection shows of it; raises as ``Poller.shape``."""
         try:
-            return (await self._poller.shape(shape_id, fresh=fresh)).selected(selection)
+            return (await self._poller.shape(shape_id, fresh=fresh, newest=newest)).selected(selection)
         except (RefusalError, PositionError) as error:
             if selection is None or (isinstance(error, RefusalError) and error.status != 410):
                 raise
@@ -76,12 +81,12 @@ class ShapeLooks:
         while seen.is_behind(shown_to(request, seen)):
             changed = self._poller.changed(shape_id, shown_to(request, seen) - 1, or_cut=True)
             try:
-                seen = await self.look(shape_id, seen.selection)
+                seen = await self.look(shape_id, seen.selection, newest=True)
                 if not seen.is_behind(shown_to(request, seen)):
                     break
                 if self._now_s() >= end_s or self._poller.is_closed:
                     raise UnavailableError("the client was shown more than the log has yet; try again")
-                await asyncio.wait({changed}, timeout=max(end_s - self._now_s(), 0))
+                await asyncio.wait({changed}, timeout=min(max(end_s - self._now_s(), 0), _LOOK_AGAIN_S))
             finally:
                 self._poller.drop(shape_id, changed, or_cut=True)
         return seen

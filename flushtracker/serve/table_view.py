@@ -61,5 +61,10 @@ def is_update(before: Outcome | None, now: Outcome, after_tx: int, *, or_cut: bo
     return now.found.has_more(after_tx) or not now.continues(before) or (or_cut and now.cut != before.cut)
 
 
+def as_before(before: Outcome | None, now: Outcome) -> Outcome:
+    """The shape as it was before, unless more than its transactions and its cut has changed."""
+    return before if isinstance(before, SeenShape) and isinstance(now, SeenShape) and now.continues(before) else now
+
+
 def shape_ids_of(registry: Registry) -> frozenset[str]:
     return frozenset(entry.definition.id for entry in registry.entries.values() if isinstance(entry, ShapeEntry))

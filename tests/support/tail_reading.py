@@ -42,26 +42,21 @@ async def until(condition: Callable[[], _Found | None], what: str) -> _Found:
 
 
 class TailReading:
-    """Shapes that are asked for, and their reader; close it when done. ``woken``: the shapes of each call of ``wake``.
+    """Shapes that are asked for, and their reader; close it when done.
 
-    ``clients``: how many are woken, each of which takes a millisecond to answer.
+    ``woken``: the shapes of each call of ``wake``.
     """
 
-    def __init__(self, config: TailConfig, *asked: str, clients: int = 0) -> None:
+    def __init__(self, config: TailConfig, *asked: str) -> None:
         self.tails = Tails(64 << 20)
         for shape_id in asked:
             self.tails.ask((SOURCE, shape_id), 0)
-        self.clients = clients
         self.woken: list[set[str]] = []
         self.reader = TailReader(config, self.tails, self._wake)
 
-    def _wake(self, shape_ids: Collection[str], done: Callable[[], None]) -> None:
+    def _wake(self, shape_ids: Collection[str]) -> None:
         self.tails.check_invariants()
         self.woken.append(set(shape_ids))
-        if self.clients:
-            asyncio.get_running_loop().call_later(self.clients / 1_000, done)
-        else:
-            done()
 
     def transactions(self, shape_id: str = "users") -> list[int]:
         """Those that the shape's tail has."""

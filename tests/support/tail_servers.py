@@ -57,7 +57,7 @@ class PublishedRows:
 def with_tail(server: Server, memory_bytes: int = 1_000_000) -> Tails:
     """Give a server a tail, whose events the test adds by :func:`publish`."""
     parts, served = server.served.parts, server.served
-    pages = TailPages(Tails(memory_bytes), parts.pages)
+    pages = TailPages(Tails(memory_bytes, lambda: parts.poller.rounds.holding), parts.pages)
     parts.poller._published = pages.on_view
     server.replace(replace(parts, tail_pages=pages), served.answers._live_s)
     return pages.tails

@@ -35,7 +35,7 @@ from flushtracker.wal.log_offset import LogOffset
 MOST_TRANSACTION_BYTES: Final = 1 << 20
 """The most memory for a transaction. The log serves larger ones."""
 
-_KEPT: Final = 4_096
+_KEPT: Final = 20_000
 """How many transactions are kept although the log has them, for clients that come back: many are late together."""
 
 _TRANSACTION_BYTES: Final = 850
@@ -72,6 +72,8 @@ class ShapeTail:
         self.incarnation = event.incarnation
         self.schema = event.schema
         self.drops = 0
+        self._held: tuple[int, int] | None = None
+        """A round, and the last transaction that is shown until its end."""
         self._begin_after(event.follows)
 
     def _begin_after(self, base: LogOffset) -> None:
@@ -147,9 +149,18 @@ class ShapeTail:
         count = self._count_up_to(tx)
         return count > 0 and self.transactions[count - 1].tx_offset == tx
 
-    def after(self, tx: int) -> list[TailTransaction]:
-        """The transactions after ``tx``, in order."""
-        return self.transactions[self._count_up_to(tx) :]
+    def after(self, tx: int, upto: int | None = None) -> list[TailTransaction]:
+        """The transactions after ``tx``, in order; none after ``upto``."""
+        return self.transactions[self._count_up_to(tx) : None if upto is None else self._count_up_to(upto)]
+
+    def hold_back(self, number: int | None) -> None:
+        """Show nothing that is added from now on until the round ``number`` has ended; ``None`` if none is running."""
+        if number is not None and (self._held is None or self._held[0] != number):
+            self._held = number, self.transactions[-1].tx_offset if self.transactions else self.base.tx_offset
+
+    def shown_upto(self, number: int | None) -> int | None:
+        """The last transaction that is shown during the round ``number``; ``None`` if all are."""
+        return self._held[1] if self._held is not None and self._held[0] == number else None
 
     def drop_logged(self, tx: int) -> None:
         """Drop the oldest transactions, now that the log has all up to ``tx``; the last ones of these are kept."""

@@ -1,8 +1,8 @@
 """``TailReader``: reads ``shape_changes`` from its end, in its own thread, into the tails of the event loop.
 
 The thread skips records of shapes that nobody asks for by their key, and parses the others. It hands them over in
-batches, one at a time: the next one when the loop has processed the last one, and has had the time to answer the
-clients that this has woken. Until then records wait in the consumer, within its bounds.
+batches, one at a time: the next one when the loop has processed the last one, and later if it was busy. Until then
+records wait in the consumer, within its bounds.
 
 Whatever happens to the topic, all is forgotten, and reading begins at its end again, a second later. The log serves
 what is missing, so nothing here is ever retried, and nothing ends the server.
@@ -11,6 +11,7 @@ what is missing, so nothing here is ever retried, and nothing ends the server.
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -31,8 +32,9 @@ from flushtracker.shape_log.shape_snapshot import ShapeKey
 logger = logging.getLogger(__name__)
 _log = RateLimitedLog(logger)
 
-_REST: Final = 0.25
-"""The part of the time that it takes to answer all woken clients, in which the loop has nothing of the tail to do."""
+_REST: Final = 2.0
+_MOST_REST_S: Final = 0.05
+"""The next batch waits twice as long as the loop took for the last one, and no longer than this."""
 
 _POLL_S: Final = 0.5
 _BEGIN_AGAIN_S: Final = 1.0
@@ -43,7 +45,7 @@ _EVENTS_A_TURN: Final = 500
 """Events that are processed in one turn of the event loop."""
 
 
-Wake: TypeAlias = Callable[[Collection[str], Callable[[], None]], object]
+Wake: TypeAlias = Callable[[Collection[str]], object]
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class _Batch:
 class TailReader:
     """Reads into ``tails``, and calls ``wake`` with the ids of the shapes that have got transactions.
 
-    ``wake`` calls its second argument once all clients are woken. It and ``tails`` are called on the event loop alone.
+    ``wake`` and ``tails`` are called on the event loop alone.
 
     Raises:
         ConfigError: the client rejects its options.
@@ -79,7 +81,6 @@ class TailReader:
         self.records = self.skipped = self.unreadable = self.outages = 0
         self._asked: frozenset[ShapeKey] = frozenset()
         self._keys: dict[bytes | None, ShapeKey] = {}
-        self._pause_s = 0.0
         self._closed, self._processed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -172,10 +173,11 @@ class TailReader:
     def _hand_over(self, batch: _Batch) -> None:
         """Have the batch processed, and wait until there may be another one."""
         self._processed.clear()
+        began_s = time.monotonic()
         self._call(self._process, batch, 0)
         while not self._closed.is_set() and not self._processed.wait(_POLL_S):
             pass
-        self._closed.wait(self._pause_s)
+        self._closed.wait(min(_REST * (time.monotonic() - began_s), _MOST_REST_S))
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         if self._loop is not None and not self._closed.is_set():
@@ -196,25 +198,16 @@ class TailReader:
             if end < len(batch.events):
                 self._loop.call_soon(self._process, batch, end)
                 return
-            began_s = self._loop.time()
             if batch.changed:
-                self._wake(batch.changed, lambda: self._note_processed(began_s))
-            else:
-                self._note_processed(began_s)
+                self._wake(batch.changed)
         except BaseException:
             # What is half done is not known to be right.
             self._tails.forget_all()
-            self._pause_s = 0.0
             self._processed.set()
             raise
+        self._processed.set()
         if batch.oldest_ms is not None:
             self.lag_ms = max(now_ms() - batch.oldest_ms, 0)
-
-    def _note_processed(self, began_s: float) -> None:
-        """All clients that were woken since then are answered, or nearly so."""
-        if self._loop is not None:
-            self._pause_s = _REST * (self._loop.time() - began_s)
-        self._processed.set()
 
     def _has_changed(self, key: ShapeKey, event: ChangeColumns | None) -> bool:
         if event is not None:

@@ -3,11 +3,14 @@
 A shape that nobody has asked for in ``poller.FORGET_S`` has no tail, and its events need not be read:
 :attr:`Tails.asked`. It does not matter which events are left out, nor when: the next one says what it follows.
 
+Transactions that come during a round (``rounds``) are held back until it ends, unless the log already has later ones.
+
 For the event loop. Only ``asked`` may be read by another thread.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from flushtracker.serve.handle import Handle
 from flushtracker.serve.poller import FORGET_S
@@ -27,16 +30,35 @@ class TailPage:
     tx: int
 
 
-class Tails:
-    """The tails take about ``memory_bytes``, besides a constant for each shape."""
+_MOST_FOUND: Final = 100
+"""Pages that are remembered for the next client at the same place."""
 
-    def __init__(self, memory_bytes: int) -> None:
+
+class _Found(NamedTuple):
+    """A page, with all that has decided about it besides its key; the objects are compared by identity."""
+
+    tail: ShapeTail
+    seen: SeenShape
+    state: tuple[object, ...]
+    page: TailPage | None
+
+
+class Tails:
+    """The tails take about ``memory_bytes``, besides a constant for each shape.
+
+    ``holding`` returns the number of the round that holds back what is new, or ``None``.
+    """
+
+    def __init__(self, memory_bytes: int, holding: Callable[[], int | None] = lambda: None) -> None:
         self.asked: frozenset[ShapeKey] = frozenset()
         self.memory_bytes = self.resets = 0
         """About what all take; and how often a shape's tail was dropped."""
         self._most_bytes = memory_bytes
+        self._holding = holding
         self._asked_s: dict[ShapeKey, float] = {}
         self._tails: dict[ShapeKey, ShapeTail] = {}
+        self._found: dict[tuple[ShapeKey, tuple[str, int], int], _Found] = {}
+        """By shape, handle and place."""
 
     def ask(self, key: ShapeKey, now_s: float) -> None:
         """Note that a client asks for a shape."""
@@ -49,6 +71,7 @@ class Tails:
         for key in [key for key, at_s in self._asked_s.items() if at_s + FORGET_S < now_s]:
             del self._asked_s[key]
             self.forget(key)
+        self._found.clear()
         if len(self._asked_s) < len(self.asked):
             self.asked = frozenset(self._asked_s)
 
@@ -61,6 +84,7 @@ class Tails:
         tail = self._tails.get(key)
         if tail is None:
             tail = self._tails[key] = ShapeTail(event)
+        tail.hold_back(self._holding())
         before, drops = tail.memory_bytes, tail.drops
         is_new = tail.add(event)
         self.memory_bytes += tail.memory_bytes - before
@@ -78,6 +102,7 @@ class Tails:
     def forget_all(self) -> None:
         """Drop all: the topic is no longer read from where it was read up to."""
         self._tails.clear()
+        self._found.clear()
         self.memory_bytes = 0
 
     def drop_logged(self, seen: SeenShape) -> None:
@@ -94,15 +119,20 @@ class Tails:
         ``place`` is the last transaction that the client was shown, or a later cut.
         """
         tail = self._tails.get(_key(seen))
-        if tail is None or not _is_of(tail, seen) or not _is_linked(tail, seen, handle, place):
+        if tail is None:
             return None
-        found, size = list[TailTransaction](), 0
-        for transaction in _not_contained(tail.after(place), seen):
-            size += transaction.memory_bytes
-            if found and size > most_bytes:
-                break
-            found.append(transaction)
-        return TailPage(tuple(found), found[-1].tx_offset if found else place)
+        upto = tail.shown_upto(self._holding())
+        if upto is not None and seen.tx > upto:
+            upto = None
+        state = (tail.base, len(tail.transactions), tail.drops, tail.incarnation, upto, most_bytes)
+        key = (_key(seen), handle.begun, place)
+        found = self._found.get(key)
+        if found is None or found.tail is not tail or found.seen is not seen or found.state != state:
+            if len(self._found) >= _MOST_FOUND:
+                self._found.clear()
+            found = _Found(tail, seen, state, _page(tail, seen, handle, place, upto, most_bytes))
+            self._found[key] = found
+        return found.page
 
     def _shrink_largest(self) -> None:
         """Halve the largest tail, so that this is seldom done."""
@@ -120,6 +150,20 @@ class Tails:
             raise AssertionError(f"memory_bytes is {self.memory_bytes}, but the tails have {held}")
         if not self._tails.keys() <= self.asked or self.asked != self._asked_s.keys():
             raise AssertionError("there is a tail that nobody has asked for")
+
+
+def _page(
+    tail: ShapeTail, seen: SeenShape, handle: Handle, place: int, upto: int | None, most_bytes: int
+) -> TailPage | None:
+    if not _is_of(tail, seen) or not _is_linked(tail, seen, handle, place):
+        return None
+    found, size = list[TailTransaction](), 0
+    for transaction in _not_contained(tail.after(place, upto), seen):
+        size += transaction.memory_bytes
+        if found and size > most_bytes:
+            break
+        found.append(transaction)
+    return TailPage(tuple(found), found[-1].tx_offset if found else place)
 
 
 def _key(seen: SeenShape) -> ShapeKey:

@@ -109,18 +109,6 @@ async def test_small_answer_is_sent_as_one_part(log: str) -> None:
         assert [json.loads(chunk)[0]["key"] for chunk in response.chunks] == ["a"]
 
 
-async def test_clients_are_woken_some_in_each_turn_of_the_loop(log: str) -> None:
-    """So others are answered between them."""
-    async with serving(log) as server:
-        poller, done = server.served.parts.poller, list[int]()
-        futures = [poller.changed("users") for _ in range(25)]
-        assert poller.wake(["users"], lambda: done.append(sum(each.done() for each in futures))) == 25
-        assert (sum(each.done() for each in futures), done) == (10, [])
-        while not done:
-            await asyncio.sleep(0)
-        assert done == [25]
-
-
 async def test_waiting_client_gets_an_empty_answer_in_the_end(log: str) -> None:
     """With another cursor, so that no cache gives it the same answer again."""
     append(log, inserts(10, "a"))

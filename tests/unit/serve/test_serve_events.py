@@ -94,14 +94,14 @@ async def test_change_that_a_look_finds_meanwhile_is_sent_at_once(
             append(log, inserts(txs[-1], f"k{txs[-1]}"))
             await poller.current(fresh=True)
 
-        stream, page = _Stream(server, moment, commit), ShapeAnswers.page
+        stream, page = _Stream(server, moment, commit), ShapeAnswers.page_until
 
-        async def read(answers: ShapeAnswers, follower: Follower) -> Page:
-            found = await page(answers, follower)
+        async def read(answers: ShapeAnswers, follower: Follower, disconnected: "asyncio.Future[None]") -> Page:
+            found = await page(answers, follower, disconnected)
             await stream.at("read" if follower.has_more else "")
             return found
 
-        monkeypatch.setattr(ShapeAnswers, "page", read)
+        monkeypatch.setattr(ShapeAnswers, "page_until", read)
         query = "&".join(f"{name}={value}" for name, value in client.query(live=True).items())
         running = asyncio.create_task(stream.run(f"{query}&live_sse=true".encode()))
         await stream.until(10)

@@ -1,0 +1,47 @@
+"""``Turns``: lets a few requests through in each turn of the event loop, first come first served.
+
+Without it, all that have arrived meanwhile would be answered in one turn, which takes seconds for ten thousand clients
+that catch up, and then another ten thousand have arrived.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+AT_ONCE: Final = 10
+"""Requests in one turn."""
+
+
+class Turns:
+    """For the event loop."""
+
+    def __init__(self) -> None:
+        self._left = AT_ONCE
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._is_scheduled = False
+
+    async def wait(self) -> None:
+        """Wait for the turn of a request; not at all if few have come in this one."""
+        self._schedule()
+        if self._left and not self._queue:
+            self._left -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        await turn
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self._is_scheduled = False
+        self._left = AT_ONCE
+        while self._queue and self._left:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._left -= 1
+        if self._queue:
+            self._schedule()
