@@ -14,6 +14,7 @@ from tests.bench import (
     beam,
     cluster,
     fan_out,
+    idle,
     latency,
     lifetime,
     loop_memory,
@@ -45,6 +46,7 @@ JOB_BENCHES: Final[Mapping[str, Bench]] = {
 LONG_BENCHES: Final[Mapping[str, Bench]] = {
     "cluster": cluster.tables,
     "fan_out": fan_out.tables,
+    "idle": idle.tables,
     "latency": latency.tables,
     "serving": serving.tables,
     "lifetime": lifetime.tables,
