@@ -13,7 +13,6 @@ from flushtracker.config.status_config import StatusConfig
 from flushtracker.config.storage_config import deltalake_options
 from flushtracker.config.strict_yaml import YamlMapping
 from flushtracker.kafka.kafka_config import KafkaConfig, read_kafka
-from flushtracker.postgres.publication_name import PublicationName
 from flushtracker.wal.fragment_converter import DEFAULT_MAX_BATCH_BYTES
 
 _FULL: Final = "full"
@@ -23,13 +22,15 @@ _FULL: Final = "full"
 class SlotConfig:
     """The server, the slot and the publication to read. ``connection`` has libpq's keywords.
 
-    ``failover``: whether a new slot is synchronized to standbys (PostgreSQL 17 and later).
+    ``failover``: whether a new slot is synchronized to standbys (PostgreSQL 17 and later). ``sets_identities``: capture
+    sets REPLICA IDENTITY FULL on tables of shapes that need it.
     """
 
     connection: SecretOptions
     slot: str
-    publication: PublicationName
+    publication: str
     failover: bool = True
+    sets_identities: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,9 @@ def load_capture_config(path: Path) -> CaptureConfig:
         postgres=SlotConfig(
             read_connection(file),
             capture.text("slot").value,
-            PublicationName.of(capture.text("publication").value, sets_identities="replica_identity" in capture),
+            capture.text("publication").value,
             failover=capture.optional_boolean("failover") is not False,
+            sets_identities="replica_identity" in capture,
         ),
         kafka=read_kafka(file),
         shapes=Path(file.root.text("shapes").value),

@@ -179,7 +179,9 @@ class CaptureLoop:
         with ExitStack() as connections:
             control = connections.enter_context(closing(connect(postgres.connection)))
             check_server(control)
-            tables = ServerTables(control, postgres.publication, postgres.slot)
+            tables = ServerTables(
+                control, postgres.publication, postgres.slot, sets_identities=postgres.sets_identities
+            )
             read_slot(control, postgres.slot)
             # From here on a retry can help: the server may return, or an earlier process may release the slot.
             self.has_answered = True

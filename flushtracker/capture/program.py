@@ -117,14 +117,14 @@ def _create_publication(
     """
     # One snapshot for all catalog queries, as with one_snapshot, but it must be able to write.
     rows(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ")
-    tables = ServerTables(connection, postgres.publication, postgres.slot)
+    tables = ServerTables(connection, postgres.publication, postgres.slot, sets_identities=postgres.sets_identities)
     is_new = tables.create_publication({table for definition in definitions for table in tables_of(definition)})
     tables.check_publication()
     resolved: Resolved = ()
-    if is_first and not postgres.publication.sets_identities:
+    if is_first and not postgres.sets_identities:
         resolved = tables.resolve(definitions)
     rows(connection, "COMMIT")
-    if is_first and postgres.publication.sets_identities:
+    if is_first and postgres.sets_identities:
         # Each table is altered by itself: this transaction would keep the locks of all of them.
         resolved, errors = resolve_allowed(definitions, tables.resolve)
         if refused := {shape_id: each for shape_id, each in errors.items() if not tables.awaits_identity(each)}:

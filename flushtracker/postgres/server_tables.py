@@ -20,7 +20,6 @@ from flushtracker.postgres.connection import (
 from flushtracker.postgres.full_identity import lacking_leaves
 from flushtracker.postgres.left_out import LeftOutLog
 from flushtracker.postgres.publication import Publication
-from flushtracker.postgres.publication_name import PublicationName
 from flushtracker.postgres.publication_rows import (
     read_publication_path,
     read_publication_rows,
@@ -118,7 +117,9 @@ ELSE pg_logical_emit_message(false, 'flushtracker', '') IS NOT NULL END
 class ServerTables:
     """Every method raises ``PostgresUnavailableError`` if the connection is lost or a query takes too long."""
 
-    def __init__(self, connection: Connection, publication: str, slot: str = "") -> None:
+    def __init__(
+        self, connection: Connection, publication: str, slot: str = "", *, sets_identities: bool = False
+    ) -> None:
         limit_statements(connection, statement_timeout_s=STATEMENT_TIMEOUT_S, lock_timeout_s=LOCK_TIMEOUT_S)
         self._connection = connection
         self._catalog = Catalog(connection, publication)
@@ -127,7 +128,6 @@ class ServerTables:
         self._held_xmin: int | None = None
         self.standby_timeline: int | None = None
         """The server's timeline when the stream began, if it was a standby then."""
-        sets_identities = isinstance(publication, PublicationName) and publication.sets_identities
         self._publication = Publication(connection, publication, slot, sets_identities=sets_identities)
         self._left_out = LeftOutLog(connection, publication)
 

@@ -23,7 +23,6 @@ from flushtracker.config.transport import FilesTransport, KafkaTransport
 from flushtracker.config.write_config import LogConfig, load_log, load_write_config
 from flushtracker.errors import ConfigError
 from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
-from flushtracker.postgres.publication_name import PublicationName
 from flushtracker.shape_log.snapshot.publish_config import load_publish_config
 from flushtracker.shapes.shapes_file import read_shapes_file
 from tests.support.processes import run_to_end
@@ -111,7 +110,7 @@ def test_defaults_are_those_of_the_programs(tmp_path: Path) -> None:
     assert serve == ServeConfig(write.sink, HttpConfig("127.0.0.1", 9470))
     capture, tables = load_capture_config(path), load_snapshot_config(path).postgres
     assert capture == CaptureConfig(
-        SlotConfig(capture.postgres.connection, "flushtracker", PublicationName("flushtracker")),
+        SlotConfig(capture.postgres.connection, "flushtracker", "flushtracker"),
         KafkaConfig("broker:9092", capture.kafka.topics),
         Path("shapes.d"),
         "s3://bucket/orders/acks",
