@@ -128,7 +128,7 @@ def primary_server(connection: Connection) -> str:
         info = connection.info
         raise PostgresError(
             f"the server at {info.host} port {info.port} is a standby, whose snapshots do not say which transactions "
-            "are in progress; name the primary in postgres.connection"
+            "are in progress; name the primary in postgres"
         )
     return str(server)
 
@@ -214,7 +214,7 @@ def _require_source(connection: Connection, source: str) -> None:
             )
         raise PostgresError(
             f"the server is {found} (system identifier and timeline), and source {source} is of {name.server}; name "
-            "its primary in postgres.connection"
+            "its primary in postgres"
         )
     # Raises an error if the slot is in another database, which may be a copy of this one with the same tables.
     read_slot(connection, name.slot)

@@ -156,8 +156,8 @@ def _current_source(entries: Iterable[RegistryEntry], base: SourceName, successi
     if upgraded_from is None:
         raise SlotError(
             f"this is the server with the system identifier {base.system_id}, but slot {base.slot} was captured "
-            f"before: {known}. If this server does not have the data of that one, correct postgres.connection, or use "
-            "another postgres.slot here. If it was made from that one, by pg_upgrade or a dump, start with "
+            f"before: {known}. If this server does not have the data of that one, correct postgres, or use "
+            "another capture.slot here. If it was made from that one, by pg_upgrade or a dump, start with "
             "--upgraded-from and that identifier: all shapes begin again"
         )
     if upgraded_from not in by_server:

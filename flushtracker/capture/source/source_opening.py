@@ -43,9 +43,7 @@ from flushtracker.wal.timeline_history import TimelineHistory
 logger = logging.getLogger(__name__)
 
 _WAIT_SLICE_S: Final = 0.2
-_REPLACE: Final = (
-    "configure another topic of shapes everywhere, create it, and start with --new-epoch: all shapes begin again"
-)
+_REPLACE: Final = "set another kafka.topic_prefix, and start with --create --new-epoch: all shapes begin again"
 
 
 class OpenedSource(NamedTuple):

@@ -36,8 +36,8 @@ from flushtracker.wal.log_offset import LogOffset
 logger = logging.getLogger(__name__)
 
 REMEDIES: Final = Remedies(
-    "change it back, or set state.checkpoint to a new path: the log itself says where to continue",
-    "set state.checkpoint to a new path: the log itself says where to continue",
+    "change it back, or set write.checkpoint to a new path: the log itself says where to continue",
+    "set write.checkpoint to a new path: the log itself says where to continue",
 )
 
 

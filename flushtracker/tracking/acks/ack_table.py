@@ -42,7 +42,7 @@ SCHEMA: Final = pa.schema(
 )
 
 SEARCHED: Final = ("source", "ack_lsn")
-_KIND: Final = TableKind("ack table", "driver", "sink.acks", SCHEMA, 1 << 20, SEARCHED)
+_KIND: Final = TableKind("ack table", "driver", "storage", SCHEMA, 1 << 20, SEARCHED)
 
 
 @dataclass(frozen=True, slots=True)

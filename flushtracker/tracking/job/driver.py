@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 REMEDIES: Final = Remedies(
-    "change it back, set state.checkpoint to a new path, or start once with --recover",
+    "change it back, set track.checkpoint to a new path, or start once with --recover",
     START_OVER,
 )
 

@@ -25,7 +25,7 @@ _DAY_S: Final = 24 * 3600
 _NOW: Final = datetime.now(timezone.utc)
 _FOREIGN: Final = ("backup.sql", "dump.parquet", "exports/part-00000-1.parquet", "report.csv")
 CREATE: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
-    "ack table": ("sink.acks", AckTable),
+    "ack table": ("storage", AckTable),
     "shape log": ("storage", create_shape_log),
     "registry table": ("storage", lambda uri: RegistryTable(uri, create=True)),
 }
