@@ -58,7 +58,7 @@ def test_what_is_notified_survives_a_power_failure(
     for shape_id, offset in said.items():
         assert load.shapes[shape_id].confirmed_rows(offset) <= {*left.log_rows(shape_id)}
     if names:
-        with pytest.raises(StateError, match=r"set state\.checkpoint to a new path"):
+        with pytest.raises(StateError, match=r"set write\.checkpoint to a new path"):
             left.run(spark)
         shutil.rmtree(left.root / "checkpoint")
     left.run(spark)

@@ -182,7 +182,7 @@ class FakeWorld(QuietServer):
         for name, replacement in {
             "connect": lambda _: self,
             "check_server": lambda _: None,
-            "ServerTables": lambda *_: self,
+            "ServerTables": lambda *_, **__: self,
             "read_slot": lambda *_: SlotFacts(CONFIRMED, None),
             "read_held_slot": lambda *_: self._read_held_slot(),
             "read_seal": lambda *_, **__: self.seal,
