@@ -39,9 +39,9 @@ def read() -> Iterator[Read]:
     """Makes a reader of a topic, which closes after the test."""
     with ExitStack() as readers:
 
-        def make(servers: str, topic: str, options: dict[str, str] | None = None, clients: int = 0) -> TailReading:
+        def make(servers: str, topic: str, options: dict[str, str] | None = None, busy_s: float = 0.0) -> TailReading:
             config = TailConfig(servers, topic, SecretOptions(options or {}))
-            found = TailReading(config, "users", clients=clients)
+            found = TailReading(config, "users", busy_s=busy_s)
             readers.callback(found.reader.close)
             return found
 
@@ -191,12 +191,12 @@ async def test_partitions_added(streams: KafkaConfig, read: Read, monkeypatch: p
 async def test_reader_that_cannot_keep_up_goes_to_the_end(
     streams: KafkaConfig, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its clients take so long that the tail would be older than the log. What it holds meanwhile is bounded."""
+    """Its loop is so busy that the tail would be older than the log. What it holds meanwhile is bounded."""
     monkeypatch.setattr(topic_tail, "_CHECK_S", 0.5)
     monkeypatch.setattr(tail_reader, "_MOST_CALLS", 1)
     monkeypatch.setattr(tail_reader, "AT_ONCE", 1)
     servers, topic = streams.bootstrap_servers, streams.topics.shape_changes
-    reading = read(servers, topic, clients=1_000)
+    reading = read(servers, topic, busy_s=0.05)
     await reading.until_read()
     written = 0
     while not reading.reader.outages:
@@ -205,7 +205,7 @@ async def test_reader_that_cannot_keep_up_goes_to_the_end(
         await asyncio.sleep(0)
     assert "is read too slowly" in str(reading.reader.problem)
     await until(lambda: reading.reader.problem is None, "the topic is read again")
-    reading.clients = 0
+    reading.busy_s = 0.0
     produce(servers, topic, 1_000_000)
     await reading.until_has(1_000_000)
 

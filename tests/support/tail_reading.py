@@ -44,19 +44,21 @@ async def until(condition: Callable[[], _Found | None], what: str) -> _Found:
 class TailReading:
     """Shapes that are asked for, and their reader; close it when done.
 
-    ``woken``: the shapes of each call of ``wake``.
+    ``woken``: the shapes of each call of ``wake``, which keeps the loop busy for ``busy_s``.
     """
 
-    def __init__(self, config: TailConfig, *asked: str) -> None:
+    def __init__(self, config: TailConfig, *asked: str, busy_s: float = 0.0) -> None:
         self.tails = Tails(64 << 20)
         for shape_id in asked:
             self.tails.ask((SOURCE, shape_id), 0)
+        self.busy_s = busy_s
         self.woken: list[set[str]] = []
         self.reader = TailReader(config, self.tails, self._wake)
 
     def _wake(self, shape_ids: Collection[str]) -> None:
         self.tails.check_invariants()
         self.woken.append(set(shape_ids))
+        time.sleep(self.busy_s)
 
     def transactions(self, shape_id: str = "users") -> list[int]:
         """Those that the shape's tail has."""
