@@ -27,6 +27,7 @@ from flushtracker.kafka.kafka_config import KafkaConfig
 from flushtracker.shape_log.log_row import COMMIT
 from flushtracker.shape_log.shape_snapshot import SNAPSHOT, ShapeSnapshot
 from flushtracker.shape_log.table.claim import APP_ID
+from flushtracker.shape_log.table.cut_log import CUT_APP_ID, REGISTRY_APP_ID
 from flushtracker.shape_log.table.snapshots import REPLACED_APP_ID
 from flushtracker.wal.changes import LogItem, Operation
 from flushtracker.wal.log_offset import LogOffset
@@ -35,6 +36,7 @@ from tests.support.log_rules import LogRules
 from tests.support.topic_tails import TailRecord, TopicTails
 
 _BATCH_BITS: Final = 32
+_CUTS: Final = tuple(each.partition("{")[0] for each in (CUT_APP_ID, REGISTRY_APP_ID))
 
 
 class LogRow(NamedTuple):
@@ -132,7 +134,12 @@ class LogTrace:
         return found
 
     def take(self, step: Step) -> None:
-        """Judge a version of the table; in order."""
+        """Judge a version of the table; in order. A cut is no step of the model, and changes none of its state."""
+        if any(app_id.startswith(_CUTS) for app_id in step.transactions):
+            assert all(app_id.startswith(_CUTS) for app_id in step.transactions), f"{step} is not a cut alone"
+            assert (step.added, step.removed) == ([], []), f"{step} records a cut, and does more"
+            self.counts["cuts"] += 1
+            return
         known = {APP_ID: self._claim_or_append, REPLACED_APP_ID: self._replace}
         transactions = step.transactions
         assert len(transactions) <= 1, f"{step} is no step of the model"

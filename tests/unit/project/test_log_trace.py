@@ -15,6 +15,7 @@ from flushtracker.events.stream_events import FlushNotification
 from flushtracker.shape_log.merge_plan import MergeSettings
 from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from flushtracker.shape_log.table.claim import APP_ID, LogClaim
+from flushtracker.shape_log.table.cut_log import CUT_APP_ID
 from flushtracker.shape_log.table.files import LogFiles
 from flushtracker.shape_log.table.log_table import create_shape_log
 from flushtracker.shape_log.table.retention import RetentionPolicy
@@ -191,6 +192,15 @@ def test_notification_that_goes_back_is_refused(log: TracedLog) -> None:
 def test_commit_that_is_no_step_of_the_model_is_refused(log: TracedLog) -> None:
     append(log.path, rows_of(10))
     assert "changes data, and is no step of the model" in log.refusal()
+
+
+def test_cut_changes_nothing_that_the_model_is_about(log: TracedLog) -> None:
+    """One that has rows, too, is refused."""
+    name = CUT_APP_ID.format(registry="r", source=SOURCE)
+    Commits().commit(log.table, [], [Transaction(name, 10)])
+    assert log.judge() == {"cuts": 1}
+    log.commit(rows_of(10), name, 20)
+    assert "records a cut, and does more" in log.refusal()
 
 
 def test_merge_that_loses_a_row_is_refused(log: TracedLog) -> None:
