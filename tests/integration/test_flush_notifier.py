@@ -132,8 +132,7 @@ def test_the_example_of_the_page_for_writers_runs(
     """It says the start again, and then what became durable."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "writers.md").read_text(), re.DOTALL)
     (block,) = [block for block in blocks if "FlushNotifier" in block]
-    (tmp_path / "conf").mkdir()
-    config_file(config, tmp_path / "conf" / "kafka.yaml")
+    config_file(config, tmp_path / "flushtracker.yaml")
     monkeypatch.chdir(tmp_path)
     exec(block, {})  # noqa: S102  our own page
     assert published(config) == [("users", LogOffset(100, 8)), ("users", LogOffset.last_of(200))]

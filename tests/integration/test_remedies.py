@@ -536,6 +536,7 @@ _COVERED: Final = {
     ("postgres/identity_remedies.py", "ALTER TABLE"): _HERE,
     ("postgres/identity_remedies.py", "ALTER PUBLICATION"): _HERE,
     ("postgres/identity_remedies.py", "CREATE UNIQUE INDEX"): _HERE,
+    ("postgres/full_identity.py", "ALTER TABLE"): "test_full_identity.py",
     ("postgres/left_out.py", "ALTER PUBLICATION"): _HERE,
     ("postgres/publication.py", "ALTER PUBLICATION"): _HERE,
     ("postgres/publication.py", "COMMENT ON"): _HERE,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flushtracker.wal.log_offset import LogOffset
+from tests.support.config_file import change_config
 from tests.support.job_folder import JobFolder
 from tests.support.processes import run_to_end
 from tests.support.sample_source import SampleSource
@@ -37,8 +38,7 @@ def main(part: str, folder: Path) -> None:
 def write(folder: Path, disk: Path) -> list[Any]:
     """The writers' job, with one more transaction on the full disk and after it."""
     job, stream = WriteFolder(folder), Transactions()
-    config = job.config_file()
-    config.write_text(config.read_text().replace(f" {folder}/log,", f" {disk}/log,"))
+    config = change_config(job.config_file(), {"storage": str(disk)})
 
     def publish() -> None:
         stream.grow(1)
@@ -59,8 +59,9 @@ def _last(stream: Transactions) -> list[int]:
 def track(part: str, folder: Path, disk: Path) -> list[Any]:
     """The tracking job, with one more transaction on the full disk and after it."""
     job, source, lsns = JobFolder(folder), SampleSource(), iter((2000, 3000, 4000))
-    config = job.config_file()
-    config.write_text(config.read_text().replace(f" {folder}/{part},", f" {disk}/{part},"))
+    is_checkpoint = part == "checkpoint"
+    changes = {"track": {"checkpoint": f"{disk}/checkpoint"}} if is_checkpoint else {"storage": str(disk)}
+    config = change_config(job.config_file(), changes)
 
     def publish() -> None:
         lsn = next(lsns)

@@ -152,8 +152,8 @@ def write_config(config: KafkaConfig, file: Path) -> tuple[Path, Mapping[str, st
         "options": {option: f"${{{variable}}}" for option, variable in variables.items()},
         "retry_timeout": f"{config.retry_timeout_ms} ms",
     }
-    # JSON is YAML.
-    file.write_text(json.dumps({"kafka": kafka}, indent=2))
+    # JSON is YAML. Snapshots are published, so the writer reads their topics.
+    file.write_text(json.dumps({"kafka": kafka, "snapshot": {"into": "kafka"}}, indent=2))
     return file, {variable: config.options[option] for option, variable in variables.items()}
 
 

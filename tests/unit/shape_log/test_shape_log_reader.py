@@ -175,7 +175,7 @@ def test_shapes_and_sources_that_are_not_there_are_named(log: str, tmp_path: Pat
         read_shape(log, "users", source="c/1/s")
     assert read_shape_log(log, "users", source="b/1/s").rows["source"].to_pylist() == ["b/1/s"]
     assert read_shape_log(log, "it's").bound == LogOffset.last_of(10)
-    with pytest.raises(SinkError, match=r"there is no shape log at .*; name the folder that is sink.log of the writer"):
+    with pytest.raises(SinkError, match=r"there is no shape log at .*; name the storage of `flushtracker write`"):
         read_shape(str(tmp_path / "nothing"), "users")
     register(log, shape_entry())
     with pytest.raises(SinkError, match=r"without the columns shape_id, tx_offset, .*, so it is not the shape log"):

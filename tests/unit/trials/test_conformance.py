@@ -13,7 +13,7 @@ from flushtracker.events.records import record_of
 from flushtracker.events.registry_events import ShapeEntry, parse_registry_entry
 from flushtracker.events.snapshot_events import SnapshotEvent
 from flushtracker.events.stream_events import FlushNotification, ShapeChangesEvent
-from flushtracker.events.topic_rules import Topics
+from flushtracker.events.topic_rules import ROLES, SNAPSHOT_ROLES, Topics
 from flushtracker.kafka.kafka_config import KafkaConfig, load_kafka_config
 from flushtracker.kafka.topic_reader import ReadRecord
 from flushtracker.shape_log.shape_chain import chain_position, cursor_after, new_items
@@ -229,7 +229,7 @@ def test_the_power_fails_with_two_of_three_kills(tmp_path: Path) -> None:
 
 def test_the_writers_configuration_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Options are in its environment, where the file refers to them."""
-    topics = Topics("p.fragments", "p.flushes", "p.shapes", "p.shape_changes")
+    topics = Topics(**{role: f"p.{role}" for role in (*ROLES, *SNAPSHOT_ROLES)})
     config = KafkaConfig("k:9092", topics, SecretOptions({"sasl.password": "s3cret", "linger.ms": "5"}))
     file, env = write_config(config, tmp_path / "kafka.yaml")
     assert "s3cret" not in file.read_text()
