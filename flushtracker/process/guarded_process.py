@@ -15,6 +15,8 @@ from flushtracker.errors import FlushtrackerError
 STOP_TIMEOUT_SECONDS: Final = 60
 _LAST_BYTES: Final = 4096
 _LAST_OUTPUT_SECONDS: Final = 2.0
+_ONCE_GUARDED: Final = 'read -r _ && exec "$@" < /dev/null'
+"""Becomes the child once it is told to. If this process ends before, nobody would end a child that ran already."""
 
 
 class Guard:
@@ -59,14 +61,17 @@ class GuardedProcess:
         self._log = log
         with log.open("ab") if isinstance(log, Path) else nullcontext(subprocess.PIPE) as output:
             self._process = subprocess.Popen(  # noqa: S603  our own command
-                command,
-                stdin=subprocess.DEVNULL,
+                ["/bin/sh", "-c", _ONCE_GUARDED, name, *command],
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output if isinstance(log, Path) else subprocess.STDOUT,
                 env=env,
                 start_new_session=True,
             )
         self._guard = Guard(f"kill -s KILL -- -{self._process.pid}")
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError), self._process.stdin as guarded:
+                guarded.write(b"\n")
         self._said = ""
         self._reader: threading.Thread | None = None
         if not isinstance(log, Path) and self._process.stdout is not None:

@@ -93,7 +93,7 @@ def test_other_flush_mode_needs_another_checkpoint(spark: SparkSession, tmp_path
     job.write(stream.events(list(stream.items)))
     with running(spark, job):
         wait_until(lambda: last_notified(job), "a notification", 60)
-    with pytest.raises(StateError, match=r"was made for flush hold, but flush is now batch; change it back, or set st"):
+    with pytest.raises(StateError, match=r"was made for flush hold, but flush is now batch; change it back, or set wr"):
         job.run(spark)
 
 
