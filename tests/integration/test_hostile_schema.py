@@ -185,7 +185,8 @@ def test_capture_and_status_use_nothing_of_a_hostile_schema(
         rig.execute_and_wait("INSERT INTO public.parts VALUES (11)", "DELETE FROM public.users WHERE id = 1")
         rig.acknowledge_all()
         assert (rig.operations("users"), rig.operations("parts")) == (["update", "delete"], ["insert"])
-        assert main(["status", "--config", str(rig.config_file)]) in (0, 1)
+        # It says that no job answers here, once it has asked the server for all that it shows.
+        assert main(["status", "--config", str(rig.config_file)]) == 8
         capture.stop()
     finally:
         rig.close()

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, closing
 from typing import Any, Final
 
 from flushtracker.config.serve_config import TailConfig
+from flushtracker.delta.registry_table import RegistryTable
 from flushtracker.errors import ConfigError, SinkError
 from flushtracker.postgres.shape_rows import shape_rows
 from flushtracker.serve.tail.shape_tail import ShapeTail
@@ -101,6 +102,11 @@ class TailLoop:
         return [each.tails._tails[key] for each in pages if each is not None and key in each.tails._tails]
 
 
+def _registered(loop: LocalLoop) -> frozenset[str]:
+    """The sources whose shape ``users`` the registry table has."""
+    return RegistryTable(f"{loop.log}_shapes").entries().sources_of("users")
+
+
 def _logged(loop: LocalLoop) -> list[str] | None:
     """The rows that the log has; ``None`` while it cannot be read, as before a snapshot."""
     try:
@@ -123,7 +129,8 @@ async def tail_loop(loop: LocalLoop, seed: int = 1, **started: Any) -> AsyncIter
 
     def is_readable() -> bool:
         loop.step()
-        return bool(_logged(loop))
+        # Changes may be in the log before the shape's entry is in the registry, which alone the servers ask.
+        return bool(_registered(loop) and _logged(loop))
 
     await asyncio.to_thread(wait_until, is_readable, "the first snapshot", _DEADLINE_S, pause_s=_STEP_S)
     kafka = rig.config.kafka

@@ -81,8 +81,8 @@ def test_snapshots_go_where_the_writer_of_the_shape_reads_them() -> None:
     assert due_ids(is_own) == ["own"]
     require_known(registry, "7301/1", ["own"], is_own)
     with pytest.raises(
-        ConfigError, match=r"shape own has the writer 'search', .*: run flushtracker snapshot with kafka"
+        ConfigError, match=r"shape own has the writer 'search', .*: run flushtracker snapshot with snapshot\.into"
     ):
         require_known(registry, "7301/1", ["own"])
-    with pytest.raises(ConfigError, match=r"shape log has the writer 'log', .*, without kafka"):
+    with pytest.raises(ConfigError, match=r"shape log has the writer 'log', .* with snapshot\.into: log"):
         require_known(registry, "7301/1", ["log"], is_own)
