@@ -85,7 +85,7 @@ ci: ## all that a change must pass: the checks, every test but the soak, and the
 	@echo "passed: $$(cat data/ci-passed)"
 
 prepared: $(READY)
-	@$(MAKE) -j 1 java jars brokerjars serverjars s3jars s3server helm warmup oldestspark
+	@$(MAKE) -j 1 java jars brokerjars serverjars s3jars s3server helm classes oldestspark
 
 oldestspark: $(READY)
 	@$(MAKE) SPARK=4.0 java .venv-4.0/.ready jars s3jars

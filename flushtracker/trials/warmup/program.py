@@ -20,7 +20,7 @@ from flushtracker.jvm.jars import BROKER_JARS, SPARK_JARS
 from flushtracker.jvm.java import check_java
 from flushtracker.kafka.topic_reader import TopicReader
 from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.warmup.sample_run import SampleStreams
+from flushtracker.trials.warmup.sample_run import SampleStreams, write_sample_config
 
 _WRITE_TIMEOUT_SECONDS: Final = 120
 
@@ -68,7 +68,7 @@ def _create(archive: Path, write: Callable[[Path, Path], None]) -> None:
 def _write_broker(folder: Path, archive: Path) -> None:
     """Run a broker, write and read a record; the broker writes the archive when it exits."""
     with LocalBroker(folder / "broker", jvm_options=shlex.split(write_archive(archive))) as broker:
-        config = SampleStreams(broker.bootstrap_servers).config
+        config = SampleStreams(write_sample_config(folder, broker.bootstrap_servers)).config
         reader = TopicReader(config)
         list(reader.values(config.topics.shapes))
         reader.close()

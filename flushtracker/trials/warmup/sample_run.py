@@ -12,8 +12,8 @@ from flushtracker.cli import main
 from flushtracker.events.records import record_of
 from flushtracker.events.registry_events import ShapeEntry
 from flushtracker.events.stream_events import FlushNotification, FragmentEvent, FragmentShape, ShapeChangesEvent
-from flushtracker.events.topic_rules import ROLES, Topics
-from flushtracker.kafka.kafka_config import KafkaConfig
+from flushtracker.events.topic_rules import ROLES
+from flushtracker.kafka.kafka_config import load_kafka_config
 from flushtracker.kafka.publisher import KafkaPublisher
 from flushtracker.kafka.topic_admin import TopicAdmin
 from flushtracker.process.process_end import end_process
@@ -25,26 +25,29 @@ _LSNS: Final = (1000, 2000)
 _SOURCE: Final = "1/1/warmup"
 _SHAPE: Final = "items"
 _START: Final = LogOffset(900, 0)
-_WRITE: Final = """\
-source: {{format: kafka, bootstrap_servers: "{servers}", shape_changes: shape_changes, shapes: shapes}}
-flushes: {{topic: flushes}}
-state: {{checkpoint: write_checkpoint, shape_groups: 1, shuffle_partitions: 1}}
-sink: {{log: log, shapes: log_shapes}}
-trigger: available_now
+_JOBS: Final = ("write", "track")
+_CONFIG: Final = """\
+kafka: {{bootstrap_servers: "{servers}", topic_prefix: warmup, partitions: 1, replication_factor: 1}}
+storage: tables
+status: false
+write: {{snapshot: manual, shape_groups: 1, shuffle_partitions: 1, trigger: available_now}}
+track: {{shape_groups: 1, shuffle_partitions: 1, trigger: available_now}}
 """
-_TRACK: Final = """\
-source: {{format: kafka, bootstrap_servers: "{servers}", fragments: fragments, flushes: flushes}}
-state: {{checkpoint: checkpoint, shape_groups: 1, shuffle_partitions: 1}}
-sink: {{acks: acks, dead_letters: dead_letters}}
-trigger: available_now
-"""
+
+
+def write_sample_config(folder: Path, bootstrap_servers: str) -> Path:
+    """Write the configuration of both jobs; returns its path."""
+    file = folder / "flushtracker.yaml"
+    file.write_text(_CONFIG.format(servers=bootstrap_servers))
+    return file
 
 
 class SampleStreams:
     """Creates capture's topics; each :meth:`publish` adds a transaction, and the flush of the one before."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self.config = KafkaConfig(bootstrap_servers, Topics(*ROLES), partitions=1, replication_factor=1)
+    def __init__(self, config_file: Path) -> None:
+        self.config = load_kafka_config(config_file)
+        self._topics = self.config.topics.by_role()
         TopicAdmin(self.config).create(ROLES)
         self._follows = _START
         definition = ShapeDefinition(_SHAPE, ("public", "items"), primary_key=("id",), snapshot=False)
@@ -79,7 +82,7 @@ class SampleStreams:
         publisher = KafkaPublisher(self.config)
         for event in events:
             role, key, value = record_of(event)
-            publisher.publish(role, key, value)
+            publisher.publish(self._topics[role], key, value)
         publisher.flush(60)
         publisher.close()
 
@@ -87,14 +90,12 @@ class SampleStreams:
 def run(folder: Path, bootstrap_servers: str) -> int:
     """Run the jobs; returns the exit code of the first that fails, or 0."""
     os.chdir(folder)
-    streams = SampleStreams(bootstrap_servers)
-    jobs = {"write": _WRITE, "track": _TRACK}
-    for name, text in jobs.items():
-        Path(f"{name}.yaml").write_text(text.format(servers=bootstrap_servers))
+    config = write_sample_config(folder, bootstrap_servers)
+    streams = SampleStreams(config)
     for lsn in _LSNS:
         streams.publish(lsn)
-        for name in jobs:
-            if exit_code := main([name, "--config", f"{name}.yaml"]):
+        for job in _JOBS:
+            if exit_code := main([job, "--config", str(config)]):
                 return exit_code
     return 0
 
