@@ -5,6 +5,7 @@ client is not reading, so the number of connections bounds the total.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -22,6 +23,13 @@ SPARE: Final = 100
 """Connections over the limit that are answered with a 503; further ones are closed."""
 
 _READ_BYTES: Final = 16 << 10
+
+
+class _ReadBuffer(threading.local):
+    """A buffer for the connections of each thread's event loop, because reading into it releases the interpreter."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_READ_BYTES))
 
 
 class _Sent:
@@ -91,8 +99,8 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
     """One client's connection; ``limit`` is set in a server's subclass."""
 
     limit = 10_000
-    _buffer = memoryview(bytearray(_READ_BYTES))
-    """Shared by all connections: data read into it is processed at once."""
+    _read_buffer = _ReadBuffer()
+    """Shared by all connections of a loop: data read into it is processed at once."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -109,10 +117,10 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
             self._expect_request()
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        return self._buffer
+        return self._read_buffer.view
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(self._buffer[:nbytes]))
+        self.data_received(bytes(self._read_buffer.view[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         self._expect_request()

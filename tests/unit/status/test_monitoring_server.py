@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from threading import Event
+from threading import Barrier, Event
 from threading import enumerate as enumerate_threads
 from typing import Any, Final
 
@@ -75,6 +75,23 @@ def test_clients_read_the_document_and_the_server_does_not_name_itself() -> None
     assert b"uvicorn" not in answer
     assert b"server:" not in answer.lower()
     assert b"via:" not in answer.lower()
+
+
+def test_servers_of_one_process_do_not_read_each_others_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a thread, and one may read between another's read and its use of what it has read."""
+    both_have_read, use = Barrier(2, timeout=5), http_connection.HttpConnection.buffer_updated
+
+    def used(connection: http_connection.HttpConnection, nbytes: int) -> None:
+        both_have_read.wait()
+        use(connection, nbytes)
+
+    monkeypatch.setattr(http_connection.HttpConnection, "buffer_updated", used)
+    request = "GET /{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with serving() as one, serving() as other:
+        first = connected(one, request.format("healthz").encode())
+        second = connected(other, request.format("no-path").encode())
+        assert received(first).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert received(second).startswith(b"HTTP/1.1 404 Not Found\r\n")
 
 
 def test_a_site_whose_name_leads_to_this_machine_reads_nothing() -> None:
