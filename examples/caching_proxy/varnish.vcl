@@ -18,10 +18,12 @@ backend server {
 # Each of these ends with `return`, so nothing of Varnish's own rules follows: cookies would make each request its own, and
 # unknown methods would be passed on as they are, with whatever follows them.
 sub vcl_recv {
-  if (req.method != "GET" && req.method != "HEAD" && req.method != "OPTIONS") {
+  if (req.method != "GET" && req.method != "HEAD" && req.method != "POST" && req.method != "OPTIONS") {
     return (synth(405));
   }
-  if (req.http.Transfer-Encoding || (req.http.Content-Length && req.http.Content-Length != "0")) {
+  # Only a POST, of a subset, has a body, and says its length.
+  if (req.http.Transfer-Encoding || (req.method == "POST" && std.integer(req.http.Content-Length, 0) > 65536)
+      || (req.method != "POST" && req.http.Content-Length && req.http.Content-Length != "0")) {
     return (synth(413));
   }
   if (local.socket == "orders") {
@@ -31,7 +33,7 @@ sub vcl_recv {
       return (synth(404));
     }
     set req.url = regsub(req.url, "^/orders\??", "");
-    set req.url = regsuball(req.url, "(^|&)(?!(offset|handle|expired_handle|live|cursor|live_sse|cuts|log|cache-buster)=)[^&]*", "");
+    set req.url = regsuball(req.url, "(^|&)(?!(offset|handle|expired_handle|live|cursor|live_sse|cuts|log|subset__[a-z_]+|cache-buster)=)[^&]*", "");
     set req.url = "/v1/shape?shape=orders&" + regsub(req.url, "^&+", "");
   } else if (req.url !~ "^/v1/shape(\?|$)") {
     return (synth(404));
@@ -39,9 +41,10 @@ sub vcl_recv {
   set req.http.Host = "localhost";
   unset req.http.Cookie;
   unset req.http.Authorization;
-  # What is never kept need not be waited for: events, and rows for clients that were told to begin again.
-  if (req.method == "OPTIONS" || req.url ~ "[?&](experimental_)?live_sse=true"
-      || (req.url ~ "[?&]offset=(-1|now)(&|$)" && req.url ~ "[?&](expired_)?handle=")) {
+  # What is never kept need not be waited for: a POST, events, and for clients without an offset, rows if they were told to
+  # begin again, and subsets.
+  if (req.method == "POST" || req.method == "OPTIONS" || req.url ~ "[?&](experimental_)?live_sse=true"
+      || (req.url ~ "[?&]offset=(-1|now)(&|$)" && req.url ~ "[?&]((expired_)?handle=|subset__)")) {
     return (pass);
   }
   return (hash);

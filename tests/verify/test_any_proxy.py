@@ -1,6 +1,7 @@
 """What holds behind each caching proxy of ``examples/caching_proxy``, also those without a gatekeeper."""
 
 import asyncio
+import http.client
 import json
 import socket
 import time
@@ -116,3 +117,46 @@ def test_long_address_passes(proxied: Proxied, request: pytest.FixtureRequest) -
     response = proxied.get(f"/v1/shape?{urlencode({'table': 'wide', 'where': where, 'offset': 'now'})}")
     assert response.status == status
     assert (b"defined" in response.body) == (status == 404)  # type: ignore[attr-defined]
+
+
+def post(proxied: Proxied, address: str, body: bytes) -> http.client.HTTPResponse:
+    length = {"content-length": str(len(body)), "content-type": "application/json"}
+    return proxied.get(address, length, method="POST", body=body)
+
+
+def test_each_post_of_a_subset_reaches_the_server(proxied: Proxied) -> None:
+    """None is answered from the cache, and none is kept for another one, or for the GET of the same address."""
+    address = "/v1/shape?shape=users&offset=-1"
+    whole = proxied.get(address)
+    for number, rows in (("1", 1), ("2", 0), ("1", 1)):
+        before = proxied.asked()
+        found = post(proxied, address, json.dumps({"where": "id = $1", "params": {"1": number}}).encode())
+        assert (found.status, found.headers["electric-snapshot"]) == (200, "true")
+        assert len(json.loads(found.body)["data"]) == rows  # type: ignore[attr-defined]
+        assert proxied.asked() == before + 1
+    assert proxied.get(address).body == whole.body  # type: ignore[attr-defined]
+
+
+def test_bodies_are_bounded(proxied: Proxied) -> None:
+    """A subset's body has up to 64 KiB; a request of another method has none, nor has one without a length."""
+    address = "/v1/shape?shape=users&offset=-1"
+    known = b"id = '1'".ljust(7_000)
+    # The server takes it all, and says what is wrong with it.
+    most = json.dumps({"where": known.decode(), "order_by": "i" * 57_000}).encode()
+    assert len(most) < 1 << 16
+    answer = post(proxied, address, most)
+    assert (answer.status, b"order_by" in answer.body) == (400, True)  # type: ignore[attr-defined]
+    assert post(proxied, address, most.ljust((1 << 16) + 1)).status == 413
+    for method in ("GET", "HEAD", "OPTIONS"):
+        refused = proxied.get(address, {"content-length": "2"}, method=method, body=b"xy")
+        assert refused.status in {400, 411, 413}, method
+    assert proxied.get(address, method="PUT").status in {403, 405}
+
+
+def test_subsets_of_beginning_clients_are_in_nobodys_way(proxied: Proxied) -> None:
+    """Their answers are not kept, so each is asked for."""
+    address = "/v1/shape?shape=users&offset=-1&subset__limit=1"
+    for _ in range(2):
+        before = proxied.asked()
+        assert len(json.loads(proxied.get(address).body)["data"]) == 1  # type: ignore[attr-defined]
+        assert proxied.asked() == before + 1

@@ -106,7 +106,10 @@ def test_rows_are_compressed_for_those_who_take_that(proxied: Proxied) -> None:
 
 @pytest.mark.parametrize(
     ("method", "headers", "status"),
-    [("PUT", {}, 405), ("PURGE", {}, 405), ("GET", {"content-length": "2"}, 413), ("HEAD", {}, 200)],
+    [
+        *(("PUT", {}, 405), ("PURGE", {}, 405), ("HEAD", {}, 200)),
+        *(("GET", {"content-length": "2"}, 413), ("OPTIONS", {"content-length": "2"}, 413)),
+    ],
 )
 def test_what_the_server_refuses_does_not_pass(
     unchanged: Proxied, method: str, headers: dict[str, str], status: int
@@ -115,6 +118,31 @@ def test_what_the_server_refuses_does_not_pass(
     for port, address in ((unchanged.port, "/v1/shape?shape=users&offset=-1"), (unchanged.keeper, "/orders?offset=-1")):
         response = unchanged.get(address, headers, port, method=method, body=b"xy" if headers else b"")
         assert response.status == status
+
+
+def test_gatekeeper_passes_subsets_of_its_shape(unchanged: Proxied) -> None:
+    """By GET and by POST; neither an address nor a body can name another shape."""
+    length = {"content-type": "application/json"}
+
+    def post(address: str, document: object) -> Any:
+        body = json.dumps(document).encode()
+        told = {**length, "content-length": str(len(body))}
+        return unchanged.get(address, told, unchanged.keeper, method="POST", body=body)
+
+    where = "subset__where=id%20%3D%20%241&subset__params=%7B%221%22%3A%222%22%7D"
+    by_get: Any = unchanged.get(f"/orders?offset=-1&{where}&subset__order_by=id&subset__limit=2", port=unchanged.keeper)
+    by_post = post("/orders?offset=-1&shape=users", {"where": "id = $1", "params": {"1": "2"}})
+    for answer in (by_get, by_post):
+        assert [each["key"] for each in json.loads(answer.body)["data"]] == ["b"]
+    assert json.loads(post("/orders?offset=-1", {"where": "id = '1'"}).body)["data"] == []
+    for other in ({"shape": "users"}, {"table": "public.users"}, {"subset__shape": "users"}):
+        assert post("/orders?offset=-1", other).status == 400
+    assert (
+        unchanged.get(
+            "/v1/shape?shape=users", length | {"content-length": "2"}, unchanged.keeper, method="POST", body=b"{}"
+        ).status
+        == 404
+    )
 
 
 def test_client_gets_past_an_answer_that_is_kept(unchanged: Proxied) -> None:
