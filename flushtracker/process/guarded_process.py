@@ -44,7 +44,7 @@ def child_environment() -> dict[str, str]:
     ``python -m`` searches the current folder first, such as a checkout whose wheel was installed; Python 3.11 and later
     can turn that off.
     """
-    is_from_here = Path.cwd() in Path(__file__).parents
+    is_from_here = Path.cwd() == Path(__file__).parents[2]
     return {**os.environ} if is_from_here else os.environ | {"PYTHONSAFEPATH": "1"}
 
 

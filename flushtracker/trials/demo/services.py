@@ -27,7 +27,7 @@ from flushtracker.process.guarded_process import GuardedProcess, child_environme
 from flushtracker.process.log_format import LogFormat
 from flushtracker.trials.demo.workload import TABLES
 from flushtracker.trials.local.broker import LocalBroker
-from flushtracker.trials.local.postgres import LocalPostgres, free_port, free_ports
+from flushtracker.trials.local.postgres import HOST, LocalPostgres, free_port, free_ports
 
 LOG: Final = "log"
 """The shape log's folder in the demo's folder."""
@@ -47,6 +47,11 @@ where: region = 'us'
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _LOCK: Final = "demo.lock"
 """Marks a demo's folder; locked while the demo runs."""
+STATUS_PORT: Final = 9464
+HTTP_PORT: Final = 9470
+"""The defaults of ``status.listen`` and ``serve.listen``."""
+_PORTS_MARK: Final = "\0flushtracker demo: ports"
+"""A Unix socket without a file, bound by the one demo that has these ports: others may start before it listens."""
 _CHILDREN: Final = (  # name, module and arguments
     ("capture", ("flushtracker", "capture", "--create")),
     ("jobs", ("flushtracker", "jobs")),
@@ -70,9 +75,11 @@ class Demo:
         self._children: list[GuardedProcess] = []
         self._parts = ExitStack()
         self._workload = ExitStack()
-        self.status_url = f"http://127.0.0.1:{free_ports(len(PROGRAMS))}"
+        self._mark = socket.socket(socket.AF_UNIX)
+        status_port, http_port = _ports(self._mark)
+        self.status_url = f"http://{HOST}:{status_port}"
         """The tracker's status, metrics and page."""
-        self.shapes_url = f"http://127.0.0.1:{free_port()}/v1/shape"
+        self.shapes_url = f"http://{HOST}:{http_port}/v1/shape"
         """The shapes over HTTP."""
         self.config_file = self._folder / _CONFIG
         """The configuration, from which other commands find everything."""
@@ -200,6 +207,17 @@ class Demo:
     def _stop(self, name: str, stop: Callable[[], object]) -> None:
         self._say(f"stopping {name}")
         stop()
+
+
+def _ports(mark: socket.socket) -> tuple[int, int]:
+    """The first port for status, and that of HTTP: the defaults, if free and if no other demo has bound ``mark``."""
+    try:
+        mark.bind(_PORTS_MARK)
+        for port in (*range(STATUS_PORT, STATUS_PORT + len(PROGRAMS)), HTTP_PORT):
+            socket.create_server((HOST, port)).close()
+    except OSError:
+        return free_ports(len(PROGRAMS)), free_port()
+    return STATUS_PORT, HTTP_PORT
 
 
 def filled(text: str, variables: Mapping[str, str]) -> str:

@@ -10,14 +10,16 @@ import pytest
 from msgspec import structs
 
 from flushtracker.capture.capture_config import load_capture_config
+from flushtracker.config.config_keys import KEYS
 from flushtracker.config.job_config import load_config
 from flushtracker.config.serve_config import load_serve_config
 from flushtracker.config.status_config import StatusConfig
 from flushtracker.config.write_config import load_write_config
 from flushtracker.errors import ConfigError
 from flushtracker.operate.status.overview import Overview
+from flushtracker.process import guarded_process
 from flushtracker.process.guarded_process import GuardedProcess, child_environment
-from flushtracker.trials.demo.services import demo_folder, filled
+from flushtracker.trials.demo.services import HTTP_PORT, STATUS_PORT, Demo, demo_folder, filled
 from tests.support.processes import has_ended, run_to_end
 from tests.support.slot_overviews import overview, slot, source
 from tests.support.status_pages import HELD, NOW_MS, SEEN
@@ -157,3 +159,23 @@ def test_programs_of_the_demo_are_not_those_of_the_folder_where_it_is_started(
     command = [sys.executable, "-m", "flushtracker", "--version"]
     assert subprocess.run(command, check=False).returncode == 9
     assert subprocess.run(command, check=False, env=child_environment()).returncode == 0
+
+
+@pytest.mark.parametrize(("installed", "is_other"), [(".venv/lib/python3/site-packages", True), (".", False)])
+def test_programs_of_a_wheel_in_an_environment_inside_the_checkout_are_the_wheels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: str, *, is_other: bool
+) -> None:
+    """The README's quickstart: the environment is in the folder where the demo is started."""
+    module = tmp_path / installed / "flushtracker" / "process" / "guarded_process.py"
+    monkeypatch.setattr(guarded_process, "__file__", str(module))
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert ("PYTHONSAFEPATH" in child_environment()) == is_other
+
+
+def test_demos_that_start_side_by_side_have_different_ports(tmp_path: Path) -> None:
+    """The first has the defaults, which the README names, unless they are in use."""
+    demos = [Demo(tmp_path / name, lambda _: None) for name in "abc"]
+    assert len({demo.shapes_url for demo in demos} | {demo.status_url for demo in demos}) == 6
+    assert KEYS["serve.listen"].default == f"127.0.0.1:{HTTP_PORT}"
+    assert KEYS["status.listen"].default == f"127.0.0.1:{STATUS_PORT}"
