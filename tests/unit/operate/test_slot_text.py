@@ -1,7 +1,9 @@
 """An overview as text: exactly what an operator reads, in each situation."""
 
+import re
 import shlex
 import subprocess
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -11,9 +13,11 @@ from flushtracker.operate.status.overview import Overview
 from flushtracker.operate.status.overview_text import overview_lines
 from flushtracker.operate.status.verdict import Limits, judge
 from flushtracker.status.job_status import Holder
-from flushtracker.wal.lsn import format_lsn
+from flushtracker.wal.lsn import format_lsn, parse_lsn
 from tests.support.slot_overviews import NO_JOB, NO_SERVER, NO_TABLE, URL, overview, slot, source
 from tests.support.status_pages import ACK, HELD, HOLDER, IDLE, NOW_MS, SEEN, job_status
+
+ROOT: Final = Path(__file__).parents[3]
 
 
 def text(overview: Overview, limits: Limits | None = None, *, width: int | None = 80) -> list[str]:
@@ -26,6 +30,19 @@ def remedies(lines: list[str]) -> list[str]:
 
 HELD_SLOT: Final = slot(retained_bytes=SEEN - ACK + 60)
 """A slot of which the first holder holds most."""
+
+
+def test_readme_shows_what_is_printed() -> None:
+    """The lines are of a run of the demo; these facts give the same."""
+    (block,) = re.findall(r"^```\n(slot shapes .*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    ack, seen, without = parse_lsn("0/2A332EE"), parse_lsn("0/2B78960"), parse_lsn("0/2A8FAAE")
+    holders = (
+        Holder("audit-archive", NOW_MS - 15_000, 1, 1_330_000, without),
+        Holder("orders-eu", NOW_MS - 8_100, 1, 954_000, ack),
+    )
+    held = source(ack_lsn=ack, last_seen_lsn=seen, pending_shapes=7, holders=holders)
+    lines = text(overview(slot=slot(retained_bytes=2_850_000, safe_wal_bytes=None), job=held))
+    assert lines[:5] == block.splitlines()
 
 
 def test_shape_that_holds_the_slot_is_named_with_what_it_holds() -> None:
