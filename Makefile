@@ -29,7 +29,7 @@ FROM      ?=
 SAMPLE    ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check ci prepared oldestspark format jars brokerjars serverjars s3jars s3server helm classes pins sums release warmup clean distclean python java verifytools
+.PHONY: help run demo test long fixtures verify soak unit mutants model bench bench-long check docs ci prepared oldestspark format jars brokerjars serverjars s3jars s3server helm classes pins sums release warmup clean distclean python java verifytools
 
 help: ## print this help
 	@echo "flushtracker needs Python 3.10 or newer, Java 17 or 21, and make; it installs the rest into $(VENV) and .jars."
@@ -135,6 +135,10 @@ check: $(READY) ## run ruff and mypy, in their strict settings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(READY) ## build the site of the documentation into data/site, without a network; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "look at it: $(BIN)/python -m http.server --directory data/site --bind 127.0.0.1"
 
 format: $(READY) ## fix and format the code with ruff
 	$(BIN)/ruff check --fix .

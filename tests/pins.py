@@ -24,7 +24,7 @@ _HEAD: Final = """\
 # pyspark, delta-spark and the jars of flushtracker/jvm/spark_jars.xml go together: raise them together.
 # flushtracker/jvm/spark_version.py has older versions of pyspark that there are jars for.
 """
-_MORE: Final = "# What only this checkout has besides, for the extra `dev`.\n"
+_MORE: Final = "# What only this checkout has besides, for the extras `dev` and `docs`.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ def user_pins(text: str) -> list[Pin]:
 
 
 def all_pins(text: str) -> list[Pin]:
-    """Those of the extra ``dev``, too."""
+    """Those of the extras ``dev`` and ``docs``, too."""
     return list(_pins(text))
 
 
 def user_extras() -> list[str]:
-    """The extras of flushtracker but ``dev``."""
-    return [extra for extra in metadata("flushtracker").get_all("Provides-Extra") or [] if extra != "dev"]
+    """The extras of flushtracker but ``dev`` and ``docs``."""
+    return [extra for extra in metadata("flushtracker").get_all("Provides-Extra") or [] if extra not in {"dev", "docs"}]
 
 
 def _pins(text: str) -> Iterator[Pin]:
