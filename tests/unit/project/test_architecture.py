@@ -258,6 +258,18 @@ def test_architecture_page_shows_the_permitted_imports() -> None:
     assert documented == MAY_IMPORT
 
 
+def test_modules_on_the_architecture_page_exist() -> None:
+    """By their dotted name or their path."""
+    page = (CHECKOUT / "docs" / "architecture.md").read_text()
+    paths = {path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("*.py")}
+    rooms = {room.partition(".")[0] for room in MAY_IMPORT if (ROOT / room.partition(".")[0]).is_dir()}
+    dotted = {name.replace(".", "/") for name in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", page)}
+    named = {name for name in dotted if name.partition("/")[0] in rooms and not (ROOT / name).is_dir()}
+    named |= {name for name in re.findall(r"`([a-z_/]+)\.py`", page) if not (CHECKOUT / f"{name}.py").exists()}
+    assert named - paths == {"capture/intervals/shapes"}  # a configuration key
+    assert len(named) > 80
+
+
 def test_the_product_imports_no_trial() -> None:
     """What tries it could be a distribution of its own."""
     assert {room: allowed & TRIALS.keys() for room, allowed in MAY_IMPORT.items() if room not in TRIALS} == {
