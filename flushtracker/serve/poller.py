@@ -80,12 +80,10 @@ class Poller:
         self._changes: dict[tuple[str, bool], dict[Waiter, int]] = {}
         """The waiters for a shape's changes after a transaction; if true, also for changes of its cut."""
         self.rounds = Rounds(self._concerned, now_s)
-        self._held: tuple[int | None, Mapping[str, Outcome]] = None, {}
-        """A round, and what is shown of the shapes until its end, now that a poll has found more."""
         self._known: Mapping[str, Outcome] = {}
-        """The shapes when the last round began."""
-        self._changed_ids: set[str] = set()
-        """The shapes whose waiters the next round wakes in any case."""
+        """The shapes when the last round began, as which they are shown until it ends."""
+        self._changed_ids: dict[str, None] = {}
+        """The shapes whose waiters the next round wakes in any case, in order."""
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
@@ -148,7 +146,7 @@ class Poller:
         """
         self._wanted[shape_id] = self._now_s()
         view = await self.current(fresh=fresh)
-        found = (view.shapes if fresh or newest else self._shown).get(shape_id)
+        found = view.shapes.get(shape_id) if fresh or newest else self._shown(shape_id)
         if found is None or (isinstance(found, ShapeProblem) and found.is_final and not fresh):
             view = await self.current(fresh=True)
             found = view.shapes.get(shape_id)
@@ -183,21 +181,20 @@ class Poller:
 
     def wake(self, shape_ids: Collection[str]) -> int:
         """Wake those that wait for changes of these shapes, by the next round; return how many wait now."""
-        self._changed_ids.update(shape_ids)
+        self._changed_ids.update(dict.fromkeys(shape_ids))
         waiting = sum(len(self._changes.get((each, or_cut), ())) for each in {*shape_ids} for or_cut in (False, True))
         self.rounds.begin()
         return waiting
 
-    @property
-    def _shown(self) -> Mapping[str, Outcome]:
-        """The shapes as clients are shown them."""
-        number, shapes = self._held
-        return shapes if number is not None and number == self.rounds.holding else self.view.shapes
+    def _shown(self, shape_id: str) -> Outcome | None:
+        """The shape as clients are shown it; ``None`` if the last poll has not found it."""
+        found = self.view.shapes.get(shape_id)
+        return found if found is None or self.rounds.holding is None else as_before(self._known.get(shape_id), found)
 
     def _concerned(self) -> list[Waiter]:
         """Whom a round wakes that begins now."""
         before, self._known = self._known, self.view.shapes
-        changed, self._changed_ids = self._changed_ids, set()
+        changed, self._changed_ids = self._changed_ids, {}
         places = [(shape_id, or_cut) for shape_id in changed for or_cut in (False, True)]
         found = [waiter for place in places for waiter in self._changes.get(place, ())]
         if before is self._known:
@@ -292,9 +289,6 @@ class Poller:
     # On the event loop.
 
     def _publish(self, view: TableView) -> None:
-        holding, shown = self.rounds.holding, self._shown
-        if holding is not None:
-            self._held = holding, {name: as_before(shown.get(name), found) for name, found in view.shapes.items()}
         self.view = view
         self.polls += 1
         if self.problem is not None:
