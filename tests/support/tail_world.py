@@ -10,6 +10,7 @@ it knows of the log, the cut and the registry may be old.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from flushtracker.errors import PositionError
@@ -20,8 +21,8 @@ from flushtracker.shape_log.shape_snapshot import ShapeSnapshot
 from tests.support.shape_log_rows import SOURCE
 from tests.support.tail_source import LARGE, SHAPES, TailSource, Transaction
 
-_MEMORY_BYTES: Final = 15_000
-_PAGE_BYTES: Final = 3_000
+MEMORY_BYTES: Final = 15_000
+PAGE_BYTES: Final = 3_000
 _CHECKED: Final = 5
 """The steps between checks of the invariants, which take longer than a step."""
 
@@ -54,11 +55,17 @@ class TailWorld(TailSource):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.now_s = 0
-        self.servers = [TailServer(Tails(_MEMORY_BYTES)) for _ in range(3)]
+        self.servers = [TailServer(Tails(MEMORY_BYTES)) for _ in range(3)]
         self.clients = [TailClient(shape_id, cuts=number % 2 == 1) for shape_id in SHAPES for number in range(5)]
 
     def play(self, steps: int) -> Counter[str]:
-        actions: dict[Callable[[], None], float] = {
+        for number in range(steps):
+            self.step(number)
+        return self.counts
+
+    @cached_property
+    def _actions(self) -> dict[Callable[[], None], float]:
+        return {
             self.commit: 6,
             self.publish: 12,
             self.connect: 2,
@@ -76,13 +83,13 @@ class TailWorld(TailSource):
             self.pass_time: 0.1,
             self.request: 40,
         }
-        for number in range(steps):
-            (action,) = self.rng.choices([*actions], [*actions.values()])
-            action()
-            if number % _CHECKED == 0:
-                for server in self.servers:
-                    server.tails.check_invariants()
-        return self.counts
+
+    def step(self, number: int) -> None:
+        (action,) = self.rng.choices([*self._actions], [*self._actions.values()])
+        action()
+        if number % _CHECKED == 0:
+            for server in self.servers:
+                server.tails.check_invariants()
 
     # Servers.
 
@@ -143,12 +150,14 @@ class TailWorld(TailSource):
         if view is None or handle is None:
             return
         server.views[client.shape_id] = view
-        page = server.tails.page(view, handle, client.place, _PAGE_BYTES)
+        page = server.tails.page(view, handle, client.place, PAGE_BYTES)
         if page is not None:
-            rest = server.tails.page(view, handle, page.tx, _PAGE_BYTES)
+            rest = server.tails.page(view, handle, page.tx, PAGE_BYTES)
             self.show(client, handle, view, page, is_end=rest is not None and not rest.transactions)
         if page is None or (not page.transactions and view.tx > client.place):
-            self.read_log(client, handle)
+            newest = self.seen(client.shape_id)
+            if newest is not None:
+                self.read_log(client, handle, newest)
         self.check(client)
 
     def show(self, client: TailClient, handle: Handle, view: SeenShape, page: TailPage, *, is_end: bool) -> None:
@@ -176,32 +185,29 @@ class TailWorld(TailSource):
             self.counts["in the cut"] += view.cut is not None and view.tx <= place < view.cut
             self.counts["left out"] += bool(left_out)
 
-    def read_log(self, client: TailClient, handle: Handle) -> None:
+    def read_log(self, client: TailClient, handle: Handle, view: SeenShape) -> None:
         """As a server without a tail does, which looks again before it tells a client to begin again."""
-        view = self.seen(client.shape_id)
-        if view is None:
-            return
         snapshot = view.found.snapshot
         self.counts["from the log"] += 1
         try:
             view.require_followed(handle, client.place)
         except PositionError:
-            self.begin(client, view)
+            self.begin(client, self.seen(client.shape_id))
             return
         is_other = view.found.attempt != handle.attempt and not (snapshot is not None and snapshot.is_fold)
         later = [each for each in self._of(client) if client.place < each.lsn <= view.tx]
         later = [each for each in later if snapshot is None or not snapshot.contains(each.lsn, each.xid)]
         truncates = any(item.operation.startswith("truncate") for each in later for item in each.of(client.shape_id))
         if handle.digest != view.facts.digest or is_other or truncates:
-            self.begin(client, view)
+            self.begin(client, self.seen(client.shape_id))
             return
         client.has += [each.lsn for each in later]
         client.place = max(view.tx, client.place)
         self.check_lsn(client, view)
 
-    def begin(self, client: TailClient, view: SeenShape) -> None:
+    def begin(self, client: TailClient, view: SeenShape | None) -> None:
         """Begin again once the log has what the client was shown."""
-        if view.is_behind(client.shown):
+        if view is None or view.is_behind(client.shown):
             self.counts["waits"] += 1
             return
         found = view.found
