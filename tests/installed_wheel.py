@@ -22,7 +22,7 @@ _ALL_AT_ONCE: Final = {
     "max_files_per_trigger: 1": "max_files_per_trigger: 1000",
     "flush: hold": "flush: batch",
 }
-"""Of the configuration of ``make run``, which last a minute and more."""
+"""What takes a minute and more in the configuration of ``make run``, and what replaces it."""
 _DEADLINE_S: Final = 600
 _READY: Final = "batch acknowledged: "
 _RIGHT: Final = rf"{_READY}(?s:.*)\d+ shapes: folding each log gives its query"

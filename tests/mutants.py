@@ -31,7 +31,7 @@ from tests.support.mutant_judge import FOUND, SAMPLE, VERDICTS, print_line, read
 
 _COPY: Final = Path("mutants")
 _DIGEST: Final = _COPY / "digest.txt"
-"""Of what the copy was made from, written when it is whole."""
+"""The digest of what the copy was made from, written when it is whole."""
 
 
 def main() -> int:
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def digest_of(paths: Iterable[Path], patterns: Iterable[str]) -> str:
-    """Of the files at or below ``paths``, and of what is mutated."""
+    """The digest of the files at or below ``paths``, and of what is mutated."""
     digest = hashlib.sha256("\n".join(patterns).encode())
     for path in paths:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:

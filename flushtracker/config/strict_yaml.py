@@ -146,7 +146,7 @@ class YamlMapping:
         return chosen
 
     def topic_name(self, key: str) -> str:
-        """A required string of which topics can be named; Spark would read one with a comma as several."""
+        """A required name of a topic; Spark would read one with a comma as several."""
         name = self.text(key).value
         if not _TOPIC.fullmatch(name):
             raise self.wrong(key, "a topic name: letters, digits, '.', '_' and '-'")

@@ -22,7 +22,7 @@ def raw_name(connection: Connection, name: bytes) -> str | None:
 
 
 def readable_rows(connection: Connection, statement: str, oids: Sequence[int]) -> list[tuple[Any, ...]]:
-    """The rows of a statement that takes OIDs, without those of which the server cannot convert a text to UTF-8."""
+    """The rows of a statement that takes OIDs, without those with a text that the server cannot convert to UTF-8."""
     try:
         return rows(connection, statement, (list(oids),)) if oids else []
     except PostgresError as error:

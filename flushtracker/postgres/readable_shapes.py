@@ -1,4 +1,4 @@
-"""``resolve_readable``: resolves shapes, of which one on a table that cannot be read keeps no other from it."""
+"""``resolve_readable``: resolves shapes, although a table of some of them cannot be read."""
 
 from collections import defaultdict
 from collections.abc import Sequence

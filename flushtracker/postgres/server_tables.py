@@ -275,7 +275,7 @@ class ServerTables:
             raise PostgresUnavailableError("a name without equivalent in UTF-8 has come into the catalog") from error
 
     def unreadable_tables(self, oids: Collection[int]) -> list[int]:
-        """Those of the tables of which something has a name without equivalent in UTF-8."""
+        """The tables where something has a name without equivalent in UTF-8."""
         if not may_lack_characters(server_encoding(self._connection)) or self._is_readable(oids):
             return []
         return sorted(oid for oid in oids if not self._is_readable([oid]))

@@ -1,4 +1,4 @@
-"""``Supervisor``: child processes of this machine, of which those that end retryably are started again.
+"""``Supervisor``: child processes of this machine; those that end retryably are started again.
 
 Until :attr:`Supervisor.has_run` is set, only a kill is retried: what ends a first start, such as a wrong password, is
 for the one who has started it. From then on, so is an exit for a reason outside, after a second, and each time after

@@ -72,7 +72,7 @@ class ServeApp:
         self.sent_bytes = 0
         self.files = SentFiles(most_sent_bytes)
         self._first_turns, self._later_turns = Turns(), Turns()
-        """Of clients that begin, who need not wait for the others, and of those that continue."""
+        """Apart for clients that begin, who need not wait for the others, and for those that continue."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

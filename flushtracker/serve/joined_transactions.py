@@ -97,7 +97,7 @@ def _rows(changes: Iterator[pa.Table], check: Check) -> Iterator[tuple[Any, ...]
 
 
 def changed_text(value: str, old_value: str, key_columns: Collection[str]) -> str:
-    """Of a row, the key and the columns that have an old value.
+    """The key of a row, and its columns that have an old value.
 
     >>> changed_text('{"id":"1","a":"2","b":null}', '{"b":"3"}', ("id",))
     '{"id":"1","b":null}'

@@ -60,7 +60,7 @@ class WrittenSource(StatusObject, frozen=True):
         Natural,
         gauge(
             "gap_shapes",
-            "shapes of which changes are missing, and of which nothing is written until they are sent again",
+            "shapes with a gap: nothing is written for them until the missing changes are sent again",
         ),
     ] = 0
     gaps: Annotated[

@@ -55,7 +55,7 @@ LONG_BENCHES: Final[Mapping[str, Bench]] = {
     "store": store.tables,
     "store_requests": store_requests.tables,
 }
-"""Of more than a few minutes."""
+"""Benches of more than a few minutes."""
 
 ALL: Final = {**BENCHES, **JOB_BENCHES, **LONG_BENCHES}
 

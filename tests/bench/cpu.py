@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def cpu_seconds(root: int | None = None) -> float:
-    """Of process ``root`` (this one), and all that it has started, such as a JVM and its workers, also ended ones."""
+    """CPU seconds of process ``root`` (this one) and all that it has started, ended or not, such as a JVM."""
     ticks = _ticks()
     return sum(ticks[pid][1] for pid in _below(root or os.getpid(), ticks)) / os.sysconf("SC_CLK_TCK")
 

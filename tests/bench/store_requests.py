@@ -50,7 +50,7 @@ def _operations(proxy: FaultyProxy, times: int) -> Table:
 
 
 def _opened(options: dict[str, str]) -> Iterator[tuple[str, float, Callable[[int], object]]]:
-    """Of each operation its name, how often it is done, and what does it for the n-th time."""
+    """For each operation its name, how often it is done, and what does it for the n-th time."""
     acks = AckTable("s3://bucket/acks", options)
     acks.fence_others()
     for lsn in range(1, _BEFORE - 1):
@@ -85,7 +85,7 @@ def _opened(options: dict[str, str]) -> Iterator[tuple[str, float, Callable[[int
 
 
 def _listings(s3: S3Server, proxy: FaultyProxy, sizes: tuple[int, ...]) -> Table:
-    """Of files that killed processes have left, and that a vacuum finds old, but does not delete."""
+    """For files that killed processes have left, and that a vacuum finds old, but does not delete."""
     acks, lines, made = AckTable("s3://bucket/listed", store_options(proxy.port)), [], 0
     acks.fence_others()
     for size in sizes:

@@ -104,7 +104,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
 
 
 def measure(spark: SparkSession, load: Load, transport: str) -> tuple[list[float], list[float]]:
-    """Of each batch after the warm-up, its seconds and the job's CPU seconds."""
+    """The seconds of each batch after the warm-up, and the job's CPU seconds."""
     cpu: list[float] = []
     process = WriteDriver.process
     with tempfile.TemporaryDirectory() as folder, _config(Path(folder), load, transport) as (config, broker):
@@ -139,7 +139,7 @@ def _config(folder: Path, load: Load, transport: str) -> Iterator[tuple[WriteCon
 
 
 def kafka_config(root: Path, servers: str, load: Load, batches: int) -> WriteConfig:
-    """Of a job with its folder at ``root`` and topics of its own, in which all batches are published."""
+    """For a job with its folder at ``root`` and topics of its own, in which all batches are published."""
     streams = created_streams(servers, lambda role: f"{root.name}.{role}", partitions=2)
     publisher = KafkaPublisher(streams)
     for event in chain.from_iterable(load.batch(number) for number in range(batches)):

@@ -74,7 +74,7 @@ class LoopReaders(Background):
         self._uri = uri or self._log
         self._rng = random.Random(seed)  # noqa: S311  reproducible
         self._foreign: dict[str, tuple[ForeignReader, ForeignReader]] = {}
-        """Of each its reader of a shape, and of a shape with a subquery."""
+        """For each, its reader of a shape, and of a shape with a subquery."""
         for name, read, word in (("duckdb", duckdb_rows, "TYPE delta"), ("polars", polars_rows, "import polars")):
             text = joined(word, _JOINED_TABLES)
             self._foreign[name] = (partial(read, source=source), partial(read, source=source, program=text))

@@ -49,7 +49,7 @@ def checked(folder: Path, capsys: pytest.CaptureFixture[str], text: str, *argume
 def test_every_problem_is_listed_with_its_line(
     postgres: LocalPostgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the file alone, then of the catalog, by the code that capture uses; no publication is needed."""
+    """First those of the file, then those of the catalog, by the code that capture uses; no publication is needed."""
     postgres.execute(*_TABLES)
     connection = " ".join(f"{name}={value}" for name, value in postgres.options.items())
     exit_code, lines = checked(tmp_path, capsys, _SHAPES, "--connection", connection)
@@ -106,7 +106,7 @@ def test_with_a_publication_what_it_omits_is_a_problem(
 def test_generated_columns_that_shapes_lack_are_noted(
     postgres: LocalPostgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of shapes that list their columns, none is missing."""
+    """A shape that lists its columns has all of them."""
     postgres.execute(
         "CREATE TABLE a (id int PRIMARY KEY, s int GENERATED ALWAYS AS (id) STORED)",
         "CREATE TABLE b (id int PRIMARY KEY, s int GENERATED ALWAYS AS (id) STORED)",

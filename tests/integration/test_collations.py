@@ -75,7 +75,7 @@ def _create(server: LocalPostgres, collation: str, dbname: str = "postgres") -> 
 def test_a_function_is_refused_where_the_collation_maps_letters_otherwise(
     server: LocalPostgres, collation: str, case: str
 ) -> None:
-    """Of the column that has it; another column may be mapped, and what is refused is accepted after the remedy."""
+    """Only for the column that has it; another one may be mapped, and the refused one is accepted after the remedy."""
     _create(server, collation)
     where = f"{case}(v) = '{'title' if case == 'lower' else 'TITLE'}'"
     _resolve(server, where.replace("(v)", "(w)"))

@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """Of a server that accepts connections, and says nothing."""
+    """A server that accepts connections, and says nothing."""
     with socket.create_server((HOST, 0)) as server:
         yield int(server.getsockname()[1])
 

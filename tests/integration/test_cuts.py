@@ -40,7 +40,7 @@ def await_read(loop: Loop, *shape_ids: str, after: int = -1) -> ShapesRead:
 
 
 def sums(read: ShapesRead) -> Mapping[str, int]:
-    """Of each shape, the sum of its amounts."""
+    """The sum of each shape's amounts."""
     return {
         shape_id: sum(int(each) for each in found.rows[_AMOUNTS[shape_id.removeprefix("spare ")]].to_pylist())
         for shape_id, found in read.shapes.items()

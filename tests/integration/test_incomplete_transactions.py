@@ -86,7 +86,7 @@ def test_rows_that_were_written_before_their_table_was_published_are_not_lost(
 
 
 def test_a_table_that_was_published_before_the_transaction_began_is_not_waited_for(rig: CaptureRig) -> None:
-    """Of all tables, or by itself; also after a transaction was waited for, and by a partition's root."""
+    """For all tables, or by itself; also after a transaction was waited for, and by a partition's root."""
     rig.server.execute("CREATE TABLE root (id int PRIMARY KEY) PARTITION BY RANGE (id)")
     rig.server.execute("CREATE TABLE leaf PARTITION OF root DEFAULT", TABLE)
     publish_single_tables(rig, ADD, "ALTER PUBLICATION shapes ADD TABLE root")

@@ -98,7 +98,7 @@ def test_shapes_with_subqueries_are_their_queries_at_every_commit(
 
 
 def test_what_the_catalog_does_not_allow_of_a_shape_with_subqueries_is_named(postgres: LocalPostgres) -> None:
-    """Of all of its tables."""
+    """The rows of all of its tables."""
     create(
         postgres,
         PartitionedWorld(Random(0), dict.fromkeys(TABLES, "default"), partitioned=frozenset({"projects"})),  # noqa: S311

@@ -42,7 +42,7 @@ def stop_capture(loop: LocalLoop) -> None:
 
 
 def refusal_to_create(loop: LocalLoop) -> str:
-    """Of ``capture --create``, which leaves no slot that would keep WAL."""
+    """``capture --create`` leaves no slot that would keep WAL."""
     process = loop.rig.start_process("flushtracker", "capture", "--create")
     assert process.wait(_DEADLINE_S) == SlotError.exit_code, loop.rig.log()[-2000:]
     assert not loop.rig.server.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = 'shapes'")

@@ -20,7 +20,7 @@ _HISTORY: Final = timedelta(minutes=5)
 
 
 def test_history_is_kept_and_capture_goes_on_whatever_time_an_origin_gives_its_commits(loop: LocalLoop) -> None:
-    """Of any table. A follower keeps its position for the time of ``retain.history`` by the writer's clock, not longer.
+    """A follower keeps its position for the time of ``retain.history`` by the writer's clock, not longer.
 
     Each start of capture reads what is not confirmed again, so these times must not end it then either.
     """

@@ -137,7 +137,7 @@ def test_lost_answer_to_the_creation_of_a_table_ends_nothing(s3: S3Server, statu
 
 @pytest.mark.parametrize("seed", seeds(1, further=1))
 def test_random_faults_lose_no_ack_and_no_row(s3: S3Server, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every kind, and late requests: what an append has said to be durable is there, and nothing twice.
+    """Faults of every kind, and late requests: what an append has reported as durable is there, and nothing twice.
 
     After an error, another driver and another writer go on, as after a restart.
     """

@@ -212,7 +212,7 @@ def test_a_role_may_limit_its_transactions_and_a_large_one_is_sent_all_the_same(
 
 
 def test_byte_that_the_encoding_lacks_ends_the_stream_with_the_servers_reason(postgres: LocalPostgres) -> None:
-    """Of an encoding that only the server converts. The reason also arrives behind changes, and is final."""
+    """For an encoding that only the server converts. The reason also arrives behind changes, and is final."""
     postgres.execute("CREATE DATABASE bytes ENCODING 'EUC_JP' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
     database = Database(postgres, "bytes")
     with slot_in(database):

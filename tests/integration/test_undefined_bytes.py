@@ -110,7 +110,7 @@ def test_a_row_with_such_a_byte_ends_the_shapes_that_read_its_column(rig: Captur
 
 
 def test_names_with_such_a_byte_stop_nothing(rig: CaptureRig) -> None:
-    """Of tables that no shape is on, of a shape's own, and of what a missing table or an identity is looked for in."""
+    """In tables without shapes, in a shape's own, and where a missing table or an identity is searched."""
     rig.server.execute(
         named("CREATE TABLE %1$I (id int); INSERT INTO %1$I VALUES (1)"),
         named("CREATE SCHEMA %1$I; CREATE TABLE %1$I.s (id int PRIMARY KEY); INSERT INTO %1$I.s VALUES (1)"),

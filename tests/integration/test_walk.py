@@ -41,7 +41,7 @@ def test_every_row_of_a_database_comes_to_its_readers(
     capsys: pytest.CaptureFixture[str],
     topic_name: Callable[[str], str],
 ) -> None:
-    """Of sixteen tables: those of before, and what the application does once everything runs."""
+    """All of sixteen tables: the rows from before, and what the application does once everything runs."""
     url = f"postgresql://capture@127.0.0.1:{shop.port}/postgres"
     for number in range(3):
         folder = tmp_path / f"init{number}"

@@ -68,7 +68,7 @@ def _compare_mutated(server: LocalPostgres, collations: Sequence[str]) -> None:
 
 
 def test_no_keyword_is_a_name_here_that_is_none_on_the_server(postgres: LocalPostgres) -> None:
-    """Of columns, types and literals of a type; where the server has no such column, that is no syntax error."""
+    """For columns, types and literals of a type; where the server has no such column, that is no syntax error."""
     comparison = WhereComparison(postgres, seed=1, row_count=1)
     templates = ("{} = 1", "NOT {} = 1", "j1 = {}", "{} IS NULL", "({})", "- {} > 1", "j1 BETWEEN {} AND {}",
                  "j1 IN (1) AND {}", "{} LIKE 'a'", "{} || {} = t1", "'a'::{} = t1", "{} 'a' = t1", "'a'::{}[] = at1",

@@ -285,7 +285,7 @@ def _expected_parts(stream: str, event: Mapping[str, Any], place: str) -> list[_
 
 
 def _part(source: str, shape_id: str, event: ShapeEvent) -> _Part:
-    """Of all writers that notify a shape, the events are in one group."""
+    """The events of all writers that notify a shape are in one group."""
     return source, str(shape_group_of(shape_id, 4)), event
 
 

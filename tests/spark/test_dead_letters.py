@@ -106,7 +106,7 @@ def test_start_names_a_dead_letter_table_that_cannot_be_written(spark: SparkSess
 def test_a_flood_of_malformed_notifications_leaves_a_sample(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a batch a thousand, and of each its beginning: the driver holds them. All are counted."""
+    """A thousand of a batch, and the beginning of each: the driver holds them. All are counted."""
     job = JobFolder(tmp_path)
     job.write([SampleSource().transaction(2000)], [f"{number} {'x' * 20_000}" for number in range(1_200)])
     job.run(spark)

@@ -18,7 +18,7 @@ logger.error("an error");
 
 
 def test_executors_log_is_rolled_and_its_errors_are_on_stderr(tmp_path: Path) -> None:
-    """Of 90 MB, the last 60 are kept. A worker's page shows stderr, which stays small."""
+    """The last 60 of 90 MB are kept. A worker's page shows stderr, which stays small."""
     classes = os.pathsep.join(map(str, spark_jar_folder().glob("*.jar")))
     command = [str(check_java().launcher), "-cp", classes, f"-Dlog4j2.configurationFile={dist._LOG_CONFIG}"]
     command += ["org.codehaus.commons.compiler.samples.ScriptDemo", _SCRIPT]

@@ -73,7 +73,7 @@ def running(spark: SparkSession, job: JobFolder) -> Iterator[RunningJob]:
 
 
 def test_a_job_tells_over_http_what_holds_its_ack_now(spark: SparkSession, tmp_path: Path) -> None:
-    """Of three shapes of one transaction two flush, so the ack does not move; a restarted job knows it at once."""
+    """Two of three shapes of one transaction flush, so the ack does not move; a restarted job knows it at once."""
     job, source = JobFolder(tmp_path), SampleSource()
     before_ms = time.time() * 1000
     with running(spark, job) as process:

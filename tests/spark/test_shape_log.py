@@ -145,7 +145,7 @@ def test_appends_by_spark_go_on_during_upkeep(spark: SparkSession, log: str) -> 
 
 
 def test_spark_reads_snapshots_as_the_other_reader_does(spark: SparkSession, tmp_path: Path) -> None:
-    """Of a random table, early and late, taken again, merged; after every bound, and among many open transactions."""
+    """For a random table, early and late, taken again, merged; after every bound, and among many open transactions."""
     log = str(tmp_path / "log")
     play = Play(log, 0)
     compared = 0
@@ -182,7 +182,7 @@ def test_spark_refuses_a_shape_without_its_snapshot(spark: SparkSession, log: st
 
 
 def test_spark_continues_by_the_difference_as_the_other_reader_does(spark: SparkSession, tmp_path: Path) -> None:
-    """Of shapes that begin again, with other columns, and whose slots are lost; from positions of any time."""
+    """For shapes that begin again, with other columns, and whose slots are lost; from positions of any time."""
     log, positions, healed = str(tmp_path / "log"), list[Position](), 0
     world = HealedLog(log, 3)
     world.snapshot()

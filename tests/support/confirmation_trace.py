@@ -23,7 +23,7 @@ CONFIRMED: Final = "slot confirmed"
 
 
 class ConfirmationTrace:
-    """Of one slot, which began at ``first_lsn``. ``connections`` and ``confirmations`` count what was judged."""
+    """Traces one slot, which began at ``first_lsn``. ``connections`` and ``confirmations`` count what was judged."""
 
     def __init__(self, log: Path, first_lsn: int) -> None:
         self.greatest_lsn = first_lsn

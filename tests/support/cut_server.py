@@ -46,7 +46,7 @@ class CutReaders:
         self._ahead = ahead
         self._restores = world.restores
         self._entries: dict[str, ShapeEntry] = {}
-        """Of each digest in a handle, the entry of the incarnation that it stands for."""
+        """For each digest in a handle, the entry of the incarnation that it stands for."""
         self._servers = [_SteppedServer(_WorldReads(world, self._entries)) for _ in range(servers)]
         self._clients: list[CutClient] = []
         while len(self._clients) < world.rng.randint(2, 3):

@@ -371,7 +371,7 @@ class CutWorld:
         return log.snapshot is not None and log.snapshot.is_mark
 
     def take_snapshot(self) -> None:
-        """Of a live shape that the registry table has; some transactions are not visible yet, or commit meanwhile."""
+        """For a live shape that the registry table has; some transactions are not visible yet, or commit meanwhile."""
         wanted = [each for each in self.current().values() if each.removed_at is None and each.definition.snapshot]
         if not wanted:
             return

@@ -30,12 +30,12 @@ class InsertLoad(Background):
 
 
 def published_ids(rig: CaptureRig) -> list[int]:
-    """Of the rows, in the order in which the shape ``users`` has them."""
+    """The ids of the rows, in the order in which the shape ``users`` has them."""
     return [int(str(item.value and item.value["id"])) for item in rig.items("users")]
 
 
 def stored_ids(server: LocalPostgres) -> list[int]:
-    """Of the rows that the server has, in ascending order."""
+    """The ids of the rows that the server has, in ascending order."""
     return [number for (number,) in server.execute("SELECT id FROM users ORDER BY id")]
 
 

@@ -23,7 +23,7 @@ class Release:
     folder: Path
 
     def command(self, *arguments: str) -> list[str]:
-        """Of Python, in the folder: a current directory comes before ``PYTHONPATH``, also in Spark's workers."""
+        """Python's, in the folder: a current directory comes before ``PYTHONPATH``, also in Spark's workers."""
         return ["env", "-C", str(self.folder), sys.executable, *arguments]
 
     def environ(self) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.new_server import running_server
 
 _MOST_WAL_FILES: Final = 12
-"""Of 16 MB each: tests copy a server's files."""
+"""Files of 16 MB each: tests copy a server's files."""
 _FILES: Final = ("postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf")
 # What databases share, and a test may have changed: the roles and settings that are not dropped with those it created.
 _SHARED: Final = """

@@ -18,7 +18,7 @@ class _Ordered(Protocol):
 
 
 Offset = TypeVar("Offset", bound=_Ordered)
-"""Of a change; each offset is one row of the log."""
+"""The offset of a change; each offset is one row of the log."""
 
 
 def _contains_nothing(_: object) -> bool:
@@ -27,7 +27,7 @@ def _contains_nothing(_: object) -> bool:
 
 @dataclass
 class ShapeState(Generic[Offset]):
-    """Of one shape. ``end`` is the last row that there was, folded or not; ``nothing`` at first."""
+    """The log of one shape. ``end`` is the last row that there was, folded or not; ``nothing`` at first."""
 
     end: Offset
     notified: Offset

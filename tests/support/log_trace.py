@@ -106,7 +106,7 @@ class _ShapeRows:
 
 
 class LogTrace:
-    """Of the log in ``folder``, of one source; its shapes ``without_snapshot`` have no rows before their changes.
+    """Traces the log in ``folder``, for one source; its shapes ``without_snapshot`` have no rows before their changes.
 
     What is done must be told after what was published. ``counts`` has how many steps of each kind were judged.
     """

@@ -62,9 +62,9 @@ class Loop:
     programs: Sequence[Program] = _PROGRAMS
     """Without ``snapshots``, the writers' job takes the snapshots."""
     release: Release = CHECKOUT
-    """Of all programs, at first."""
+    """The release of all programs, at first."""
     seed: int | None = None
-    """Of transactions that run from before the programs start, if any."""
+    """The seed of transactions that run from before the programs start, if any."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Further ones, of all programs."""
 

@@ -27,7 +27,7 @@ from tests.support.topic_tails import TailRecord, TopicTails
 
 
 class LoopTrace:
-    """Of one source; :meth:`poll` must be called at least every few batches, because a checkpoint forgets its oldest.
+    """Traces one source; call :meth:`poll` at least every few batches, because a checkpoint forgets its oldest.
 
     ``batches`` have been judged, ``confirming`` of them with an ack that confirmed more than the one before, and
     ``resent`` transactions have been compared with how they were sent before.
@@ -111,7 +111,7 @@ class Known:
     commits: list[int] = field(default_factory=list)
     """The commit LSNs of transactions, in order."""
     last_lsn: int = -1
-    """Of a commit or keepalive."""
+    """For a commit or keepalive."""
     flushed: dict[str, LogOffset] = field(default_factory=dict)
     removed: dict[str, LogOffset] = field(default_factory=dict)
 

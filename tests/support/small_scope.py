@@ -93,14 +93,14 @@ class Case:
 
     @cached_property
     def written(self) -> list[list[tuple[int, int]]]:
-        """Of each shape, the operations that concern it."""
+        """The operations that concern each shape."""
         return [
             [(txn, op) for txn, op in self.operations if shape in self.txns[txn][op]] for shape in range(self.shapes)
         ]
 
     @cached_property
     def needed(self) -> list[list[int]]:
-        """Of each shape and transaction, how many operations a flush must cover; 0 if none concerns the shape."""
+        """For each shape and transaction, how many operations a flush must cover; 0 if none concerns the shape."""
         return [
             [max((count for count, (each, _) in enumerate(written, 1) if each == txn), default=0) for txn in self._all]
             for written in self.written

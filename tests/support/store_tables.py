@@ -33,7 +33,7 @@ def ack(lsn: int) -> AckRow:
 
 
 def one_of_several_writes_is_accepted(store: ObjectStore) -> None:
-    """Of 8 conditional ones at the same moment, 40 times; the object is that of the one."""
+    """One of 8 conditional ones at the same moment succeeds, 40 times; the object is its."""
 
     def is_accepted(name: str, number: int) -> bool:
         try:

@@ -249,7 +249,7 @@ class WriterSimulation:
         self._ends: dict[str, LogOffset] = {}
         """Where the last removed incarnation of a shape ended."""
         self._sent: dict[str, list[int]] = {shape_id: [] for shape_id in SHAPES}
-        """Of the shape's last incarnation."""
+        """For the shape's last incarnation."""
         self._ended: dict[str, int] = dict.fromkeys(SHAPES, 0)
         """The last transaction of the incarnations before."""
         self._now_ms = 0

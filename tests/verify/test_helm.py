@@ -49,7 +49,7 @@ def test_plain_manifests_are_what_the_chart_renders() -> None:
 
 
 def test_documented_values_and_secret_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of docs/deploying.md, and the Secret has each variable that a program gets."""
+    """As docs/deploying.md has them, and the Secret has each variable that a program gets."""
     text = (_DEPLOY.parent / "docs" / "deploying.md").read_text()
     before, _, after = text.partition("helm install flushtracker deploy/helm/flushtracker ")
     assert after

@@ -59,7 +59,7 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
 
 
 def test_links_out_of_the_pages_lead_to_copies(site: Path) -> None:
-    """Of the files that they name; there is no public repository to link to."""
+    """They are copies of the files that they name; there is no public repository to link to."""
     assert (site / "files/flushtracker/tracking/flush_tracker.py").read_bytes() == (
         _ROOT / "flushtracker/tracking/flush_tracker.py"
     ).read_bytes()

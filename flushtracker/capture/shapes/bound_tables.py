@@ -49,7 +49,7 @@ class ServerQueries(Transactions, PublishableTables, Protocol):
         """
 
     def unreadable_tables(self, oids: Collection[int]) -> Collection[int]:
-        """Those of the tables of which something has a name without equivalent in UTF-8, which no query can read."""
+        """The tables where something has a name without equivalent in UTF-8, which no query can read."""
 
     def ancestors(self, oid: int, xid: int) -> frozenset[int]:
         """The OIDs of a table's partitioned ancestors, as of the committed transaction ``xid``."""

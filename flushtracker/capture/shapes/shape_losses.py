@@ -98,7 +98,7 @@ class ShapeLosses:
         return {entry.definition.id: size_reason for entry in self._registry.live_on(table)}
 
     def by_unreadable_name(self, table: int) -> Reasons:
-        """All shapes on a table of which something has a name that cannot be converted to UTF-8."""
+        """All shapes on a table where something has a name that cannot be converted to UTF-8."""
         name = ".".join(self._tables[table].table)
         reason = f"table {name}, or one of its columns, partitions and types, has a name without equivalent in UTF-8"
         return {entry.definition.id: reason for entry in self._registry.live_on(table)}

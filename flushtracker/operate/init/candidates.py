@@ -139,7 +139,7 @@ def _remedy(
 
 
 def _readable(connection: Connection, publication: str | None, oids: Sequence[int]) -> dict[int, TableBinding]:
-    """The tables with these OIDs, without those of which the server cannot convert a name to UTF-8."""
+    """The tables with these OIDs whose names the server can convert to UTF-8."""
     try:
         return read_bindings(connection, publication, oids)
     except PostgresError as error:

@@ -14,7 +14,7 @@ from flushtracker.serve.refusals import UnavailableError
 T = TypeVar("T")
 
 MOST_CHARACTERS: Final = 1_000_000
-"""Of all conditions together: parsed, they take about a hundred times as many bytes."""
+"""The limit for all conditions together: parsed, they take about a hundred times as many bytes."""
 _RETRY_AFTER_S: Final = 30
 _FORGETS_S: Final = 10.0
 

@@ -14,7 +14,7 @@ from flushtracker.capture.capture_connection import CaptureConnection
 def test_comparing_the_catalog_takes_at_most_a_fifth_of_the_time(
     monkeypatch: pytest.MonkeyPatch, check_s: float, checks: int
 ) -> None:
-    """Of tens of thousands of partitions, a comparison took longer than the interval between two."""
+    """A comparison of tens of thousands of partitions took longer than the interval between two."""
     clock = [0.0]
 
     def wait(seconds: float) -> None:

@@ -104,7 +104,7 @@ def test_shape_changes_ahead_of_their_fragments_count_as_published(world: FakeWo
 
 
 def test_what_was_published_before_an_interrupted_resend_counts(world: FakeWorld) -> None:
-    """Of the last connection the topics end with less than the one before had published; its claim has that."""
+    """The topics end with less of the last connection than the one before had published; its claim has that."""
     world.register(replace(BEGUN, holder="gone", published_lsn=3000, history=TimelineHistory(1)))
     world.topics["fragments"].append(published("7/1/s", 2000, 50))
     with pytest.raises(SlotError, match=r"up to 0/BB8 was published or acknowledged"):

@@ -34,7 +34,7 @@ _EMPTY: Final = 2
 
 
 class Broker(FakePublisher):
-    """Of what it has not confirmed, a crash of capture may lose any last records."""
+    """A crash of capture may lose any last records that are not confirmed."""
 
     durable = 0
 

@@ -144,7 +144,7 @@ def test_wrong_stores_are_refused(tmp_path: Path, stores: str, message: str) -> 
     ],
 )
 def test_wrong_settings_are_refused(tmp_path: Path, section: str, settings: str, message: str) -> None:
-    """Of all jobs, or of one."""
+    """In the options of all jobs, or of one."""
     spark = f"track: {{spark: {settings}}}" if section else f"spark: {settings}"
     error = TRACK.refusal(tmp_path, f"storage: x\n{spark}\n{MINIMAL}")
     assert f"{section.replace(': ', '.')}{message}" in error

@@ -94,7 +94,7 @@ def test_driver_knows_what_it_has_appended_until_another_one_commits(tmp_path: P
 
 
 def test_append_to_the_log_reads_its_claim_once(tmp_path: Path, reads: list[str]) -> None:
-    """Of the commit that it has made, but not again for each check before it."""
+    """For the commit that it has made, but not again for each check before it."""
     claim = LogClaim(create_shape_log(str(tmp_path)))
     claim.take()
     claim.append([], claim.version_of(0))

@@ -32,7 +32,7 @@ def entry(shape_id: str, removed_at: LogOffset | None = None) -> ShapeEntry:
 
 
 def test_only_changed_entries_are_appended_and_the_last_one_counts(tmp_path: Path) -> None:
-    """Of one batch too; the clock may go back between two."""
+    """In one batch too; the clock may go back between two."""
     table = RegistryTable(str(tmp_path / "shapes"), create=True)
     source = SourceEntry(_SOURCE, LogOffset(5, 0), "7.1")
     assert table.append([entry("a").to_json(), entry("b").to_json(), source.to_json()], _NOW) == 3

@@ -29,7 +29,7 @@ from tests.support.shape_log_rows import arrow, commit, item
 def test_appended_file_has_the_statistics_of_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
-    """Of all its row groups; readers and merges skip files by them."""
+    """For all its row groups; readers and merges skip files by them."""
     monkeypatch.setattr(data_file, "BLOCK_BYTES", block_bytes)
     table = create_shape_log(str(tmp_path / "log"))
     rows = [item((1000, 2), "insert", shape_id="ä"), item((900, 7), "insert", shape_id="b"), commit(1000, shape_id="a")]

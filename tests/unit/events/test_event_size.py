@@ -123,7 +123,7 @@ def test_a_row_is_measured_with_what_its_event_follows(max_batch_bytes: int) -> 
 
 
 def test_a_row_is_measured_with_the_incarnation_and_the_writer_of_its_shape() -> None:
-    """Of a shape that has begun again; otherwise capture would end at such a row, at each start, and not the shape."""
+    """Also for a shape that has begun again; otherwise capture would end at such a row, and not the shape."""
     fragment = fragment_of([dict.fromkeys(NAMES, "x" * 300)], deletes=False)
     part = replace(EventRouter(SHAPES).route(fragment)[0], incarnation=2, writer="own")
     size = len(shape_changes(SOURCE, part, LONGEST, start=False).to_json().encode())

@@ -28,7 +28,7 @@ from tests.support.wal_history import History, Keepalive, Txn, commit_at
 SHAPES = [f"shape-{number}" for number in range(9)]
 _HEAD_BYTES = 4_096
 _SHAPE_BYTES = 170
-"""Of one of these shapes, as the sequencer counts."""
+"""The size of one of these shapes, as the sequencer counts."""
 
 
 def routed(txn: Txn, edges: Sequence[int]) -> Iterator[tuple[TransactionFragment, list[RoutedFragment]]]:

@@ -43,7 +43,7 @@ def test_every_combination_of_answers_is_valid() -> None:
 
 
 def test_what_is_asked_before_an_upgrade_is_valid() -> None:
-    """Of a primary, of a standby, and of a server that does not answer."""
+    """A primary, a standby, and a server that does not answer."""
     for facts in (FACTS, structs.replace(FACTS, is_standby=True, written_lsn=None), None):
         seen = replace(overview(), is_for_upgrade=True, upgrade=facts)
         found = json.loads(json.dumps(status_output(seen, judge(seen, Limits())).to_json()))

@@ -43,7 +43,7 @@ def test_a_refusal_is_for_good_and_has_a_remedy(reason: str, remedy: str) -> Non
 
 
 def test_a_server_that_refuses_does_not_make_the_restart_of_another_final() -> None:
-    """Of two hosts one has no entry for this client, and the other one is starting."""
+    """One of two hosts has no entry for this client, and the other one is starting."""
     refused, starts = 'FATAL:  no pg_hba.conf entry for host "10.0.0.2"', "FATAL:  the database system is starting up"
     assert refusal_remedy(f"{AT}{refused}\n{AT}{starts}", {}) is None
     assert refusal_remedy(f"{AT}{starts}\n{AT}{refused}", {}) is None

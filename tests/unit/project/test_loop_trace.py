@@ -28,7 +28,7 @@ def refusal(decide: Callable[[], object]) -> str:
 
 
 def test_every_ack_but_the_greatest_safe_one_is_refused() -> None:
-    """Of two transactions the first is flushed, and the second in part."""
+    """The first of two transactions is flushed, and the second in part."""
     source = SampleSource()
     events: list[Event] = [source.transaction(1100, "users"), source.transaction(1200, "users", "orders")]
     flushes: list[Event] = [source.flushed("users", 1200)]

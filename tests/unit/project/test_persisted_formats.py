@@ -452,7 +452,7 @@ def test_condensed_entry_is_read_and_written_unchanged() -> None:
 
 
 def test_owner_of_a_table_is_told_from_others_as_before() -> None:
-    """Of the ack table and the registry table: by a release that is replaced during an upgrade, too."""
+    """The ack table's and the registry table's: by a release that is replaced during an upgrade, too."""
     assert FENCING_APP_ID == "flushtracker: owner of this table"
     assert FOLDED_APP_ID == "flushtracker: rows up to this time are here, or were replaced"
 

@@ -231,7 +231,7 @@ def uncollected() -> Iterator[None]:
 
 @pytest.mark.usefixtures("uncollected")
 async def test_files_of_dropped_reads_are_gone_at_once(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of rows and of logs, those that were kept, those that were being sent, and those of reads that have failed.
+    """Rows and logs: those that were kept, those that were being sent, and those of reads that have failed.
 
     Without the collector of cycles, which runs when it likes, and until then the disk has them all.
     """
@@ -339,7 +339,7 @@ async def test_work_that_fails_as_its_client_leaves_is_no_error_of_the_program()
 
 
 def test_rate_limited_log_says_how_much_it_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    """Of each event on its own, and once its minute is over."""
+    """For each event on its own, and once its minute is over."""
     now_s = [0.0]
     log = RateLimitedLog(logging.getLogger("test"), lambda: now_s[0])
     for n in range(25):

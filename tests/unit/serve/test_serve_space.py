@@ -70,7 +70,7 @@ def test_nothing_is_kept_of_selections_that_have_come_and_gone() -> None:
 
 
 async def test_nothing_is_kept_of_shapes_that_were_polled() -> None:
-    """Of clients that waited for changes, and of shapes that nobody has asked for in a while."""
+    """Clients that waited for changes, and shapes that nobody has asked for in a while."""
 
     def open_tables() -> OpenTables:
         raise AssertionError

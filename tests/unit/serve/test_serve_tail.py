@@ -129,7 +129,7 @@ async def test_each_request_another_server(log: str, capture: PublishedRows) -> 
 async def test_client_whose_transaction_the_log_has_passed_goes_on_only_if_it_is_known(
     log: str, capture: PublishedRows
 ) -> None:
-    """Of a log that was restored from an older copy, and has gone on without it: a client with it begins again."""
+    """A log was restored from an older copy, and continues without it: a client with it begins again."""
     async with serving_tail(log) as server:
         client = await begun(server)
         capture.events(inserts(20, "lost"))

@@ -93,7 +93,7 @@ class _World:
             append(self.log, self._waiting.pop(0))
 
     def _xid(self) -> int:
-        """Of a transaction that began now, or long ago, as some do: 32 bits, as the stream has it."""
+        """The xid of a transaction that began now, or long ago, as some do: 32 bits, as the stream has it."""
         for _ in range(self.rng.randint(1, 6)):
             self._began.append(self._next_xid % 2**32)
             self._next_xid += 1

@@ -130,7 +130,7 @@ def test_shrinks_by_whole_transactions_to_what_is_allowed() -> None:
 
 
 def test_what_the_log_has_is_counted_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the shape, and of all."""
+    """For the shape, and for all."""
     monkeypatch.setattr(shape_tail, "_KEPT", 0)
     tail = Tail(FIRST, SECOND, THIRD)
     tail.tails.ask((SOURCE, "orders"), 0)
@@ -196,7 +196,7 @@ def test_a_contradiction_in_a_tail_is_found(message: str) -> None:
 
 
 def test_a_contradiction_in_the_tails_is_found() -> None:
-    """Of what they take, and of who has asked."""
+    """By what they take, and by who has asked."""
     tails = Tail(FIRST).tails
     tails.memory_bytes += 1
     with pytest.raises(AssertionError, match=r"^memory_bytes is [0-9]+, but the tails have [0-9]+$"):

@@ -228,7 +228,7 @@ def test_a_removal_may_be_published_between_any_two_looks() -> None:
 
 
 def test_an_ack_is_noted_once_the_registry_table_has_all_entries() -> None:
-    """Of every partition, neither less nor more than was seen at the end, and not before that is known."""
+    """In every partition, neither less nor more than was seen at the end, and not before that is known."""
     looking = Looking()
     looking.ends[SHAPES] = {0: 7, 1: 0, 2: 3}
     looking.read = None

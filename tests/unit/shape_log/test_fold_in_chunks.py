@@ -191,7 +191,7 @@ class _Shape:
 def test_readers_have_the_rows_at_every_commit_in_chunks_of_a_row(
     tmp_path: Path, tiny: random.Random, seed: int
 ) -> None:
-    """Of a shape whose snapshot is taken three times, each with a transaction that it does not see.
+    """For a shape whose snapshot is taken three times, each with a transaction that it does not see.
 
     Offsets before the first one are refused.
     """

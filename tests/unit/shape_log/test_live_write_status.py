@@ -92,7 +92,7 @@ def test_rate_is_of_the_last_minute(seed: int) -> None:
 
 
 def test_gaps_are_told_until_they_are_closed(live: LiveWriteStatus) -> None:
-    """Of the source that has them, ten at most, with all counted."""
+    """Ten at most, of the source that has them, with all counted."""
     live.note_written({"s": WrittenBatch(1), "t": WrittenBatch(1)})
     gaps = {("s", f"shape-{number}"): "x" * 9_000 for number in range(12)}
     live.note_gaps(gaps)
@@ -131,7 +131,7 @@ def shape_row(source: str, shape_id: str, tx_offset: int, rows: int, timestamp: 
 
 
 def test_a_batch_is_what_its_shapes_are() -> None:
-    """Of each source the greatest LSN, the rows of all shapes, and the time of the commit that is last in the WAL."""
+    """For each source the greatest LSN, the rows of all shapes, and the time of the commit that is last in the WAL."""
     rows = [
         shape_row("s", "a", 900, 3, "2026-01-01T00:00:01.500000Z"),
         shape_row("s", "b", 800, 2, "2026-01-01T00:00:09.000000Z"),  # The server's clock has been set back.

@@ -26,7 +26,7 @@ _WRITTEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 
 def test_any_time_of_a_commit_is_passed_on_and_none_decides_what_is_kept(tmp_path: Path) -> None:
-    """Of 60 transactions, written a second apart, a history of 20 seconds has the last 20, whatever their times are."""
+    """A history of 20 seconds has the last 20 of 60 transactions written a second apart, whatever their times."""
     rng, log = Random(44), str(tmp_path / "log")  # noqa: S311  repeatable
     create_shape_log(log)
     register(log, shape_entry())

@@ -88,7 +88,7 @@ class _Readers:
 
 @pytest.mark.parametrize("case", in_turn([(2, 3), (1, 0), (4, 3), (3, 0)]))
 def test_readers_and_followers_have_the_rows_whatever_is_folded(log: str, case: tuple[int, int]) -> None:
-    """Of several shapes with truncates, partial updates and moved keys: at every offset, and for any follower."""
+    """For several shapes with truncates, partial updates and moved keys: at every offset, and for any follower."""
     seed, partitions = case
     made = RandomLog(seed, shape_ids=["a", "it's", "z"], partitions=partitions)
     register(log, *(shape_entry(shape_id) for shape_id in made.shape_ids))

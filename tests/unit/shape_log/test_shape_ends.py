@@ -35,7 +35,7 @@ Ends = dict[str, tuple[int | None, int | None]]
 
 
 def naive_ends(log: str) -> dict[str, Ends]:
-    """Of each shape, by a look at every row."""
+    """For each shape, by a look at every row."""
     rows = table_rows(DeltaTable(log), ["source", "shape_id", "tx_offset", "operation", "chunk"]).to_pylist()
     found = defaultdict[str, Ends](dict)
     for row in rows:
@@ -86,7 +86,7 @@ class _Log:
         happens()
 
     def append_part(self) -> None:
-        """Of a transaction, or of several."""
+        """The rows of a transaction, or of several."""
         source = self.rng.choice([SOURCE, SOURCE, _OTHER])
         if not self.waiting:
             rows = self.made[source].transaction()
@@ -138,7 +138,7 @@ class _Log:
 
 @pytest.mark.parametrize("seed", seeds(1, further=3))
 def test_ends_that_are_followed_are_those_of_a_naive_look(log: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of any shape, of one source or all, over one version or many, whatever happens to the table's files."""
+    """For any shape, of one source or all, over one version or many, whatever happens to the table's files."""
     looks = counted(monkeypatch, "flushtracker.shape_log.table.shape_ends.ShapeEnds._look", ShapeEnds._look)
     happening, table = _Log(log, seed), DeltaTable(log)
     ends, asked = ShapeEnds(table, NewCommits(table.table_uri)), 0
@@ -215,7 +215,7 @@ def test_a_new_process_opens_only_the_files_that_tell_where_its_shape_begins_and
 
 
 def test_a_poll_that_finds_nothing_makes_no_query(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of any number of shapes: what is new is read once for all of them."""
+    """For any number of shapes: what is new is read once for all of them."""
     shape_ids = [f"shape-{number}" for number in range(50)]
     append(log, [commit(10, shape_id=shape_id) for shape_id in shape_ids])
     reader = ShapeLogReader(log)

@@ -154,7 +154,7 @@ def test_task_that_cannot_write_fails_until_its_last_attempt(tmp_path: Path, mon
 
 
 def test_attempt_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of its last one the driver gets the files, and discards them with those of other tasks."""
+    """The driver gets the files of the last attempt, and discards them with those of other tasks."""
     files, rows = row_files(create_shape_log(str(tmp_path / "log")), {}), random_rows(Random(1), 40, 20)  # noqa: S311
     tables = list(unpacked(pack_rows(_SOURCE, ["s"] * len(rows), RowColumns.of_rows(rows), _WRITTEN)))
     written: list[WrittenFile] = []

@@ -79,7 +79,7 @@ def test_shape_flushes_by_its_own_limits() -> None:
 
 
 def test_chunk_that_the_log_has_and_the_state_has_not_begins_empty() -> None:
-    """Of the chunk before, the state knows how full it was; three items of 12 bytes fill one."""
+    """The state knows how full the chunk before was; three items of 12 bytes fill one."""
     items = [LogItem(LogOffset(1000, op), "insert", "k" * 10, {}) for op in range(0, 12, 2)]
     first = ShapeChangesEvent(
         *(SOURCE, "a", 7, LogOffset(900, 0), LogOffset(1000, 2)),

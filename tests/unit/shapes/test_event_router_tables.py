@@ -28,7 +28,7 @@ class World:
     rng: Random
     relations: dict[int, Relation] = field(default_factory=dict)
     parts: dict[int, dict[int, int]] = field(default_factory=lambda: {10: {}, 20: {}})
-    """Of each partitioned table, the leaves with when each joined."""
+    """The leaves of each partitioned table, with when each joined."""
     shapes: dict[str, tuple[int, int, int | None]] = field(default_factory=dict)
     """The table's OID, the start, and the day whose rows the shape has, ``None`` for all."""
     open_shapes: set[str] = field(default_factory=set)

@@ -109,7 +109,7 @@ class UpgradeHistory:
                 after.update(kept | other)
         self.runs = [self._txns(first), self._txns(second)]
         self.sent: dict[str, dict[int, int]] = defaultdict(dict)
-        """Of each shape the last operation that its writer got, by transaction."""
+        """The last operation that each shape's writer got, by transaction."""
         self.flushed: dict[str, int] = {}
         self.job = SimulatedJob(AckRows(), shape_groups=rng.choice([1, 2]))
         self.violations: list[str] = []

@@ -252,7 +252,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_change_evaluates_only_the_shapes_that_its_values_find(evaluated: list[str]) -> None:
-    """Of a thousand shapes, the one for its value; an update evaluates those for its old and its new value once."""
+    """One of a thousand shapes, by its value; an update evaluates those for its old and its new value once."""
     router = EventRouter([*by_region(1000), users("all", None), users("some", "NOT id <= 5")])
     assert gets(router, insert("r7")).keys() == {"shape-7", "all"}
     assert sorted(evaluated) == ["all", "shape-7", "some"]
@@ -277,7 +277,7 @@ def test_shapes_that_require_several_columns_are_found_by_all_of_them(evaluated:
 
 
 def test_a_change_evaluates_only_the_shapes_whose_range_it_lies_in(evaluated: list[str]) -> None:
-    """Of a thousand side by side, one; with NULL none; an update, those of its old and its new value."""
+    """One of a thousand side by side; with NULL none; an update, those of its old and its new value."""
     router = EventRouter([users(f"shape-{n}", f"id BETWEEN {10 * n} AND {10 * n + 9}") for n in range(1000)])
     assert gets(router, insert("eu", "75")) == {"shape-7": ["insert"]}
     assert gets(router, insert("eu", "-1"), insert("eu", "10000"), lsn=LSN + 10) == {}

@@ -357,7 +357,7 @@ def test_letters_that_may_become_several_do_not_decide_by_guessing() -> None:
 
 
 def test_a_long_text_outside_ascii_is_searched_in_one_pass() -> None:
-    """Of four times the letters, the cost is about four times as large: a condition is tested for each change."""
+    """Four times the letters cost about four times as much: a condition is tested for each change."""
     short, long = (min(_seconds("Длинный текст " * words) for _ in range(5)) for words in (25_000, 100_000))
     assert long / short < 10
 

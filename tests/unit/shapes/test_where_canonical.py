@@ -82,7 +82,7 @@ class _Conditions:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_conditions_of_one_form_agree_on_every_row(seed: int) -> None:
-    """Of thousands of random conditions, however each is spelled; the rows have NULLs and NaNs."""
+    """For thousands of random conditions, however each is spelled; the rows have NULLs and NaNs."""
     made = _Conditions(seed)
     groups: dict[object, dict[str, object]] = defaultdict(dict)
     for _ in range(3_000):

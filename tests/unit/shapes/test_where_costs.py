@@ -100,7 +100,7 @@ def _hostile() -> Iterable[str]:
 
 @pytest.mark.parametrize("where", [pytest.param(text, id=str(n)) for n, text in enumerate(_hostile())])
 def test_a_definition_of_a_client_is_read_in_a_fraction_of_a_second(where: str) -> None:
-    """Of a table of 1,600 columns, too: one thread reads all definitions, and those of others wait."""
+    """Also on a table of 1,600 columns: one thread reads all definitions, and those of others wait."""
     table = relation()
     columns = (*(Column(f"c{n}", 1700) for n in range(1_500)), *table.columns, Column("last", 1700))
     wide = replace(table, columns=columns)

@@ -144,7 +144,7 @@ def pending(sent: tuple[int, int], flushed: tuple[int, int], since_ms: int = 0) 
 
 
 def test_ack_waits_for_the_slowest_shape() -> None:
-    """Of two shapes of a transaction, the first flush moves nothing, the second acknowledges it."""
+    """The first flush of two shapes of a transaction moves nothing, the second acknowledges it."""
     tracker = FlushTracker()
     tracker.handle_txn_fragment(LogOffset(100, 4), {"users", "orders"}, is_commit=True, now_ms=0)
     assert tracker.handle_flush_notification("users", LogOffset(100, 4), now_ms=0) is None

@@ -70,7 +70,7 @@ def test_the_flush_of_another_names_both_writers_and_its_greatest_offset(group: 
 
 
 def test_nothing_is_said_of_what_is_not_past_the_writer_or_of_a_shape_that_is_caught_up(group: ShapeGroup) -> None:
-    """Of a caught-up shape nobody knows the writer, and an offset that is flushed anyway does no harm."""
+    """Nobody knows the writer of a caught-up shape, and an offset that is flushed anyway does no harm."""
     assert apply(group, flushed("users", 9000, "own")) == ()
     assert apply(group, sent("users", 2000), sent("users", 3000), flushed("users", 2000)) == ()
     assert apply(group, flushed("users", 2999, "own")) == ()

@@ -144,7 +144,7 @@ def test_a_value_that_a_key_row_should_not_have_is_neither_kept_nor_counted() ->
 def test_cutting_by_count_and_by_bytes_changes_nothing_but_the_cuts(
     contents: list[list[int | None]], max_batch_size: int, max_batch_bytes: int
 ) -> None:
-    """Of rows of any size (``None``: one that is skipped), no fragment exceeds a limit, and none could take one more.
+    """For rows of any size (``None``: one that is skipped), no fragment exceeds a limit, and none could take one more.
 
     ``convert`` checks after each message that no more is held than one fragment may have.
     """

@@ -170,7 +170,7 @@ FIELDS = {
 
 @pytest.mark.parametrize("data", [next(data for data, _ in SAMPLES if data[:1] == tag) for tag in FIELDS])
 def test_a_message_cut_off_anywhere_is_an_error_that_names_the_field(data: bytes) -> None:
-    """Of each type of message, the fields in their order."""
+    """The fields of each type of message, in their order."""
     found: list[str] = []
     for length in range(1, len(data)):
         with pytest.raises(DecodeError) as caught:
