@@ -18,7 +18,7 @@ class _Ordered(Protocol):
 
 
 Offset = TypeVar("Offset", bound=_Ordered)
-"""The offset of a change; each offset is one row of the log."""
+"""Of a change; each offset is one row of the log."""
 
 
 def _contains_nothing(_: object) -> bool:
@@ -27,7 +27,7 @@ def _contains_nothing(_: object) -> bool:
 
 @dataclass
 class ShapeState(Generic[Offset]):
-    """The log of one shape. ``end`` is the last row that there was, folded or not; ``nothing`` at first."""
+    """Of one shape. ``end`` is the last row that there was, folded or not; ``nothing`` at first."""
 
     end: Offset
     notified: Offset
