@@ -3,8 +3,8 @@
 Fragments, shape changes and the rows of snapshots are read once, in order, and every record counts: their topics keep
 all records for longer than the longest stall to survive, and accept the largest possible record. In the topics of
 flushes, of the registry and of the snapshots taken, only the last record of each key counts, but permanently:
-compaction keeps exactly that, and deletion by age would lose it. Others than capture write to that of flushes, so its
-records have the broker's time: Spark cannot read every time that a producer may give a record.
+compaction keeps exactly that, and deletion by age would lose it. All records have the broker's time: that of a producer
+whose clock is wrong could be older than what is kept, newer than what a broker takes, or none that Spark can read.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _NOTIFICATION_BYTES: Final = 64 << 10
 """More than a notification has, with its key."""
 _TIMES: Final = "message.timestamp.type"
 _BROKERS_TIME: Final = "LogAppendTime"
-_OF_OTHERS: Final = {_TIMES: _BROKERS_TIME, "compression.type": "uncompressed"}
+_OF_OTHERS: Final = {"compression.type": "uncompressed"}
 """A record of kilobytes may have gigabytes once it is expanded, so the broker expands it, and checks its size then.
 
 It is not required, because some services do not have this setting.
@@ -75,16 +75,16 @@ def topic_settings(
     Raises:
         ValueError: there is no such role.
     """
-    replicas = {"min.insync.replicas": "2"} if replication_factor > 2 else {}
+    common = {_TIMES: _BROKERS_TIME} | ({"min.insync.replicas": "2"} if replication_factor > 2 else {})
     if _is_ordered(role):
-        return replicas | {
+        return common | {
             "cleanup.policy": "delete",
             "retention.ms": str(retention_ms),
             "retention.bytes": str(_UNLIMITED),
             _SIZE: str(max_event_bytes),
         }
     own = {FLUSHES: _OF_OTHERS, SHAPES: {_SIZE: str(max_event_bytes)}}.get(role, {})
-    return replicas | own | {"cleanup.policy": "compact", "segment.bytes": str(_COMPACTED_SEGMENT_BYTES)}
+    return common | own | {"cleanup.policy": "compact", "segment.bytes": str(_COMPACTED_SEGMENT_BYTES)}
 
 
 def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_bytes: int | None = None) -> list[str]:
@@ -105,14 +105,13 @@ def topic_faults(role: str, facts: TopicFacts, *, retention_ms: int, max_event_b
     )
     if facts.config.get("cleanup.policy") != policy:
         faults.append(_fault(facts, "cleanup.policy", policy, harm))
-    if not is_ordered:
-        # Records of the ordered streams say what they follow, so a lost one is a gap and is resent.
-        if facts.config.get(_UNCLEAN) == "true":
-            why = "a replica that lacks the last records of keys could become the leader, and they would be lost"
-            faults.append(_fault(facts, _UNCLEAN, "false", why))
-        if role == FLUSHES and facts.config.get(_TIMES) != _BROKERS_TIME:
-            why = "a writer could give a record a time that Spark cannot read, which would end track at each start"
-            faults.append(_fault(facts, _TIMES, _BROKERS_TIME, why))
+    if facts.config.get(_TIMES) != _BROKERS_TIME:
+        why = "by a producer's wrong clock, records could be deleted unread, refused, or have a time that ends track"
+        faults.append(_fault(facts, _TIMES, _BROKERS_TIME, why))
+    # Records of the ordered streams say what they follow, so a lost one is a gap and is resent.
+    if not is_ordered and facts.config.get(_UNCLEAN) == "true":
+        why = "a replica that lacks the last records of keys could become the leader, and they would be lost"
+        faults.append(_fault(facts, _UNCLEAN, "false", why))
     if role in {FLUSHES, SNAPSHOTS_TAKEN} and not _has_at_least(facts, _SIZE, _NOTIFICATION_BYTES):
         faults.append(_fault(facts, _SIZE, f"at least {_NOTIFICATION_BYTES}", "the topic would reject notifications"))
     is_large = is_ordered or role == SHAPES

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
 from threading import Event, Lock
 from typing import Final, NoReturn
@@ -287,13 +286,6 @@ class KafkaPublisher:
 
     def _describe_rejected(self, record: "_RejectedRecord") -> str:
         topic = record.topic
-        if record.error.code() == KafkaError.INVALID_TIMESTAMP:
-            now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            return (
-                f"topic {topic} rejects a record because of its time: the clock of this machine says {now}. Correct "
-                "this clock, or the brokers'; or raise the topic's message.timestamp.after.max.ms or "
-                "message.timestamp.before.max.ms; and start again"
-            )
         if record.error.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return (
                 f"topic {topic} rejects a record, because its broker lost records that it had confirmed: "

@@ -3,8 +3,8 @@
 ``python -m tests.bench.bench_tail [--rates N …] [--seconds N]`` runs the parts of ``flushtracker demo`` as
 :mod:`tests.bench.bench_loop` sets them up, and a second server. Four connections commit transactions of four changes,
 TPC-B's, with ``synchronous_commit=on``. Each server has two clients of ``history``, which has a row of each
-transaction: one that polls, and one of server-sent events. A consumer of the topic says when capture produced an event,
-and when it could be consumed. All times are from when the commit has returned, on this machine's clock; all parts share
+transaction: one that polls, and one of server-sent events. A consumer of the topic says when Kafka had an event, and
+when it could be consumed. All times are from when the commit has returned, on this machine's clock; all parts share
 its cores.
 
 It ends: with the tables, or with an error that says what has not happened in time. The start and the warm-up take two
@@ -162,9 +162,9 @@ def _wait_for(url: str) -> None:
 
 def _measure(parts: _Parts, rate: int, seconds: float) -> Run:
     run = Run()
-    run.times = {"produced": {}, "consumed": {}}
+    run.times = {"stored": {}, "consumed": {}}
     stop = Event()
-    consumer = Thread(target=_consume, args=(parts.demo, stop, run.times["produced"], run.times["consumed"]))
+    consumer = Thread(target=_consume, args=(parts.demo, stop, run.times["stored"], run.times["consumed"]))
     consumer.start()
     try:
         asyncio.run(_follow(parts, run, rate, seconds))
@@ -215,8 +215,8 @@ def _resident_mb(pid: int) -> float:
     return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) / 1e3
 
 
-def _consume(demo: Demo, stop: Event, produced_s: Times, consumed_s: Times) -> None:
-    """Note when capture has handed an event to its producer, and when it could be consumed."""
+def _consume(demo: Demo, stop: Event, stored_s: Times, consumed_s: Times) -> None:
+    """Note when the broker has appended an event, and when it could be consumed."""
     kafka = demo.config.kafka
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "bench"})
     topic = kafka.topics.shape_changes
@@ -226,9 +226,9 @@ def _consume(demo: Demo, stop: Event, produced_s: Times, consumed_s: Times) -> N
         message = consumer.poll(0.5)
         if message is None or message.error() or not (message.key() or b"").endswith(_KEY_END):
             continue
-        at_s, sent_s = time.time(), message.timestamp()[1] / 1e3
+        at_s, appended_s = time.time(), message.timestamp()[1] / 1e3
         for each in _ID.findall(message.value() or b""):
-            produced_s.setdefault(int(each), sent_s)
+            stored_s.setdefault(int(each), appended_s)
             consumed_s.setdefault(int(each), at_s)
     consumer.close()
 

@@ -17,7 +17,6 @@ from tests.support.brokers import Broker
 from tests.support.job_folder import JobFolder
 from tests.support.kafka_job import KafkaJob
 from tests.support.sample_source import SampleSource
-from tests.support.seeds import in_turn
 
 _RECOVER = "restart capture, which resends everything unconfirmed, then start this job once with --recover"
 
@@ -261,13 +260,11 @@ def test_old_checkpoint_continues_or_reports_missing_records(spark: SparkSession
     assert _last_ack(job, source) == 4000
 
 
-@pytest.mark.parametrize("times", in_turn(("CreateTime", "LogAppendTime")))
 def test_recovery_reads_each_source_from_its_own_last_start(
-    spark: SparkSession, new_job: Callable[..., KafkaJob], times: str
+    spark: SparkSession, new_job: Callable[..., KafkaJob]
 ) -> None:
-    """Two sources share a partition, and a third has moved to another partition, whosever clock the records have."""
+    """Two sources share a partition, and a third has moved to another partition."""
     job = new_job(2)
-    job.alter("fragments", **{"message.timestamp.type": times})
     one, two, moved = SampleSource("one/1/s"), SampleSource("two/1/s"), SampleSource("moved/1/s")
     job.write(
         [one.transaction(2000), two.transaction(2000), one.transaction(3000), moved.transaction(2000)], partition=0

@@ -218,23 +218,6 @@ def test_nothing_follows_a_record_that_is_too_large_for_its_topic(broker: Broker
     assert values(broker.bootstrap_servers, topic) == [*numbers(500), "next"]
 
 
-def publish_until_refused(publisher: KafkaPublisher, topic: str) -> None:
-    while True:
-        publisher.publish(topic, "s", "x")
-        publisher.flush(FLUSH_S)
-
-
-def test_a_record_that_is_refused_for_its_time_says_the_clock(broker: Broker, topic_name: TopicName) -> None:
-    """A broker refuses what is an hour ahead; here, what is not of the same millisecond."""
-    topic = topic_name("t")
-    create_topic(broker.bootstrap_servers, topic, {"message.timestamp.before.max.ms": "0"})
-    publisher = KafkaPublisher(streams_config(broker.bootstrap_servers, topic_name))
-    with pytest.raises(
-        BrokerError, match=r"because of its time: the clock of this machine says 20\d\d-.*; and start again"
-    ):
-        publish_until_refused(publisher, topic)
-
-
 def test_a_record_over_the_limit_of_all_topics_is_refused_at_once(config: KafkaConfig) -> None:
     """It exceeds the limit of correctly configured topics too, so the advice differs."""
     publisher = KafkaPublisher(config)

@@ -1,11 +1,12 @@
 """``flushtracker topics`` on a real broker: it reports faults, creates missing topics, and changes nothing else."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Producer
 
 from flushtracker.cli import main
 from flushtracker.config.secret_options import SecretOptions
@@ -72,6 +73,7 @@ def test_all_faults_are_reported_and_left_unchanged(
     assert [line.split(", but must be ")[0] for line in output.out.splitlines()] == [
         f"fragments: topic {name}, 1 partition: wrong",
         f"  topic {name}: cleanup.policy is compact,delete",
+        f"  topic {name}: message.timestamp.type is CreateTime",
         f"  topic {name}: max.message.bytes is 1048588",
         f"  topic {name}: retention.bytes is 1000000",
         f"flushes: topic {flushes}, 1 partition: wrong",
@@ -85,8 +87,32 @@ def test_all_faults_are_reported_and_left_unchanged(
 
     with pytest.raises(ConfigError) as caught:
         require_topics(config, ["fragments", "shapes"])
-    assert str(caught.value).count(f"topic {name}: ") == 3
+    assert str(caught.value).count(f"topic {name}: ") == 4
     assert str(caught.value).endswith(". `flushtracker topics` checks and creates topics")
+
+
+@pytest.mark.parametrize("days", [-400, 400])
+def test_records_of_a_producer_with_a_wrong_clock_are_taken_and_kept(
+    config: KafkaConfig, tmp_path: Path, days: int
+) -> None:
+    """By its time, a broker would delete the record of a year ago before it is read, and refuse that of next year."""
+    assert topics(config, tmp_path, "--create") == 0
+    producer, times = Producer({"bootstrap.servers": config.bootstrap_servers}, logger=SILENT), list[object]()
+    now_ms = int(time.time() * 1000)
+    for topic in config.topics.by_role().values():
+        producer.produce(
+            topic,
+            b"x",
+            "key",
+            timestamp=now_ms + days * 86_400_000,
+            on_delivery=lambda error, message: times.append(error or message.timestamp()),
+        )
+    assert producer.flush(120) == 0
+    assert len(times) == 4
+    for found in times:
+        assert isinstance(found, tuple), found
+        assert found[0] == TIMESTAMP_LOG_APPEND_TIME
+        assert abs(found[1] - now_ms) < 86_400_000
 
 
 def test_notification_that_expands_is_rejected_by_its_size(config: KafkaConfig, tmp_path: Path) -> None:
@@ -109,7 +135,7 @@ def test_the_broker_reports_every_setting_that_the_rules_need(config: KafkaConfi
         role: topic_faults(role, facts, retention_ms=604_800_001, max_event_bytes=config.max_event_bytes)
         for role in ROLES
     }
-    assert [len(faults[role]) for role in ROLES] == [2, 2, 2, 2]
+    assert [len(faults[role]) for role in ROLES] == [3, 2, 3, 3]
     assert "unknown" not in str(faults)
 
 

@@ -68,14 +68,14 @@ def test_streams_that_count_permanently_have_no_unclean_leader(role: str) -> Non
     assert faults("fragments", unclean_leader_election_enable="true") == []
 
 
-def test_records_that_others_write_have_the_time_of_the_broker() -> None:
-    """Only writers' notifications come from programs other than capture and the snapshots' job."""
-    (fault,) = faults("flushes", message_timestamp_type="CreateTime")
+@pytest.mark.parametrize("role", [*ROLES, *SNAPSHOT_ROLES])
+def test_records_have_the_time_of_the_broker(role: str) -> None:
+    """With a time of the year before, capture's own would be deleted before anybody has read them."""
+    (fault,) = faults(role, message_timestamp_type="CreateTime")
     assert fault == (
-        "topic t: message.timestamp.type is CreateTime, but must be LogAppendTime: a writer could give a record a time "
-        "that Spark cannot read, which would end track at each start"
+        "topic t: message.timestamp.type is CreateTime, but must be LogAppendTime: by a producer's wrong clock, "
+        "records could be deleted unread, refused, or have a time that ends track"
     )
-    assert faults("shapes", message_timestamp_type="CreateTime") == []
 
 
 @pytest.mark.parametrize("role", [*ROLES, *SNAPSHOT_ROLES])
@@ -137,6 +137,7 @@ def test_all_faults_are_reported_not_only_the_first() -> None:
     )
     assert [fault.split(", but must be ")[0] for fault in found] == [
         "topic t: cleanup.policy is compact",
+        "topic t: message.timestamp.type is unknown",
         "topic t: max.message.bytes is unknown",
         "topic t: retention.ms is unknown",
         "topic t: retention.bytes is unknown",
