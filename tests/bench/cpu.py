@@ -1,6 +1,7 @@
-"""The processes of a program, and their CPU time."""
+"""The processes of a program, their CPU time and their memory."""
 
 import os
+import re
 from pathlib import Path
 
 
@@ -13,6 +14,21 @@ def cpu_seconds(root: int | None = None) -> float:
 def descendants(root: int) -> list[int]:
     """The process and all that it has started, and they."""
     return _below(root, _ticks())
+
+
+def proportional_mb(pid: int) -> float:
+    """The proportional set size of a process, in which a page that others share counts in part.
+
+    Raises:
+        OSError: the process has ended.
+    """
+    size = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(size[1]) / 1024 if size else 0.0
+
+
+def process_name(pid: int) -> str:
+    """The name of its program, such as ``java``; raises ``OSError`` if it has ended."""
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def _ticks() -> dict[int, tuple[int, int]]:

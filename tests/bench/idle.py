@@ -1,7 +1,6 @@
 """What ``flushtracker up`` takes while nothing happens: with both jobs in one Spark application, and in two."""
 
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from typing import Final
 from flushtracker.config.config_keys import PROGRAMS
 from flushtracker.trials.local.broker import LocalBroker
 from flushtracker.trials.local.postgres import LocalPostgres, free_port, free_ports
-from tests.bench.cpu import cpu_seconds, descendants
+from tests.bench.cpu import cpu_seconds, descendants, process_name, proportional_mb
 from tests.bench.measure import Table
 
 _TABLE: Final = (
@@ -84,7 +83,5 @@ def _figures(up: "subprocess.Popen[bytes]", log: Path) -> list[str]:
 def _megabytes(pid: int) -> tuple[bool, float]:
     """Whether the process is a JVM, and its proportional set size."""
     with suppress(OSError):  # It may have ended since.
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
-        size = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-        return name == "java", int(size[1]) / 1024 if size else 0.0
+        return process_name(pid) == "java", proportional_mb(pid)
     return False, 0.0

@@ -6,7 +6,6 @@ proportional set size (a page that forked workers share counts once), every ten 
 JVM, and Spark's Python workers.
 """
 
-import re
 import tempfile
 import time
 from collections import defaultdict
@@ -18,7 +17,7 @@ from typing import Final
 
 from flushtracker.trials.demo.services import Demo
 from tests.bench import bench_loop
-from tests.bench.cpu import descendants
+from tests.bench.cpu import descendants, process_name, proportional_mb
 from tests.bench.measure import Table, say
 
 _SHAPES: Final = 1_000
@@ -89,8 +88,7 @@ def _sample(demo: Demo) -> Sample:
         for pid in descendants(child._process.pid):
             # It may have ended since.
             with suppress(OSError):
-                name = Path(f"/proc/{pid}/comm").read_text().strip()
-                size = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-                part = "Python" if pid == child._process.pid else "JVM" if name == "java" else "workers"
-                found[child.name, part] += int(size[1]) / 1024 if size else 0.0
+                is_jvm = process_name(pid) == "java"
+                part = "Python" if pid == child._process.pid else "JVM" if is_jvm else "workers"
+                found[child.name, part] += proportional_mb(pid)
     return found

@@ -1,7 +1,6 @@
 """Capture with a publication of its own: it publishes its shapes' tables alone, and nothing is missed or broken."""
 
 import signal
-import subprocess
 from contextlib import closing
 from typing import Final
 
@@ -12,6 +11,7 @@ from flushtracker.postgres.connection import rows
 from flushtracker.trials.local.postgres import LocalPostgres
 from flushtracker.wal.mvcc_snapshot import MvccSnapshot
 from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, RigOn, shape
+from tests.support.processes import end_in_order
 
 PUBLISHED: Final = "SELECT prrelid::regclass::text FROM pg_publication_rel ORDER BY 1"
 TABLE: Final = "CREATE TABLE t (id int PRIMARY KEY, v text)"
@@ -27,20 +27,6 @@ def rig(postgres: LocalPostgres, rig_on: RigOn) -> CaptureRig:
     return rig
 
 
-def start(rig: CaptureRig, *options: str) -> "subprocess.Popen[bytes]":
-    """Start ``capture --create``, or what else the options say, and wait until it captures."""
-    before = rig.log().count("capturing source=")
-    process = rig.start_process("flushtracker", "capture", "--create", *options)
-    rig.wait(lambda: process.poll() is not None or rig.log().count("capturing source=") > before, "capture")
-    assert process.poll() is None, rig.log()
-    return process
-
-
-def stop(process: "subprocess.Popen[bytes]") -> None:
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
-
-
 def published(rig: CaptureRig) -> list[str]:
     return [name for (name,) in rig.server.execute(PUBLISHED)]
 
@@ -50,7 +36,7 @@ def test_capture_breaks_no_update_of_an_application(rig: CaptureRig) -> None:
 
     A shape on such a table waits, with the statement that gives it one, and begins by itself once that was run.
     """
-    process = start(rig)
+    process = rig.start_created()
     rig.server.execute("UPDATE legacy SET v = 'x'")
     rig.define(shape("users"), shape("legacy", "public.legacy"))
     rig.wait(lambda: "shapes not added yet shape_ids=legacy" in rig.log(), "the statement")
@@ -63,13 +49,13 @@ def test_capture_breaks_no_update_of_an_application(rig: CaptureRig) -> None:
     rig.execute_and_wait("UPDATE legacy SET v = 'z'")
     assert published(rig) == ["legacy", "users"]
     assert (rig.operations("users"), rig.operations("legacy")) == (["insert"], ["update"])
-    stop(process)
+    end_in_order(process)
 
 
 def test_a_new_source_has_what_is_written_after_its_slot_was_created(rig: CaptureRig) -> None:
     """The tables are in the publication before."""
     rig.define(shape("users", snapshot=False), shape("t", "public.t", snapshot=False))
-    stop(start(rig))
+    end_in_order(rig.start_created())
     assert {entry.starts_after for entry in rig.registry().values()} == {rig.registry()["t"].starts_after}
     created = rig.log().index("created slot shapes")
     assert all(rig.log().index(f"added to the publication table=public.{name}") < created for name in ("users", "t"))
@@ -77,7 +63,7 @@ def test_a_new_source_has_what_is_written_after_its_slot_was_created(rig: Captur
 
 def test_a_shape_on_a_new_table_misses_nothing_of_an_open_transaction(rig: CaptureRig) -> None:
     """What it wrote before the table was published is not sent, so the snapshot must have it."""
-    process = start(rig)
+    process = rig.start_created()
     with closing(rig.server.connect()) as writer:
         rows(writer, "BEGIN")
         rows(writer, "INSERT INTO t VALUES (1)")
@@ -91,7 +77,7 @@ def test_a_shape_on_a_new_table_misses_nothing_of_an_open_transaction(rig: Captu
     ((text,),) = rig.server.execute("SELECT txid_current_snapshot()::text")
     first = {id_ for (id_,) in rig.server.execute("SELECT id FROM t")}
     rig.execute_and_wait("INSERT INTO t VALUES (11)")
-    stop(process)
+    end_in_order(process)
     contained = MvccSnapshot.parse(text)
     later = [
         int(item.value["id"] or "")
@@ -107,7 +93,7 @@ def test_a_shape_on_a_new_table_misses_nothing_of_an_open_transaction(rig: Captu
 def test_the_table_of_the_last_shape_leaves_the_publication(rig: CaptureRig) -> None:
     """Not before; and after that an application may drop its key. A shape that ends counts as removed."""
     rig.define(shape("users"), shape("one", "public.t"), shape("two", "public.t"))
-    process = start(rig)
+    process = rig.start_created()
     rig.define(shape("users"), shape("two", "public.t"))
     rig.wait(lambda: rig.registry()["one"].removed_at is not None, "the removal")
     rig.execute_and_wait("INSERT INTO t VALUES (1)")
@@ -117,17 +103,17 @@ def test_the_table_of_the_last_shape_leaves_the_publication(rig: CaptureRig) -> 
     assert "the key of table public.t" in (rig.registry()["two"].ended_because or "")
     rig.execute_and_wait("UPDATE t SET v = 'x'")
     assert (rig.operations("one"), rig.operations("two")) == ([], ["insert"])
-    stop(process)
+    end_in_order(process)
 
 
 def test_a_shape_that_replaces_another_one_keeps_its_table_published(rig: CaptureRig) -> None:
     """Its snapshot and its changes have all; the table is not taken out and added again."""
     rig.define(shape("users"), shape("one", "public.t"))
-    process = start(rig)
+    process = rig.start_created()
     rig.define(shape("users"), shape("two", "public.t", snapshot=False), allow_removing=1)
     rig.wait(lambda: "two" in rig.registry(), "the other shape")
     rig.execute_and_wait("INSERT INTO t VALUES (1)")
-    stop(process)
+    end_in_order(process)
     assert rig.log().count("added to the publication table=public.t") == 1
     assert "taken out" not in rig.log()
     assert rig.operations("two") == ["insert"]
@@ -136,14 +122,14 @@ def test_a_shape_that_replaces_another_one_keeps_its_table_published(rig: Captur
 @pytest.mark.parametrize("point", ["before the publication is altered", "between the publication and the registry"])
 def test_capture_that_is_killed_between_publication_and_registry_does_the_rest(rig: CaptureRig, point: str) -> None:
     """Adding: the shape begins with the next process. Taking out: the table leaves with it, or is gone already."""
-    process = start(rig)
-    stop(process)
+    process = rig.start_created()
+    end_in_order(process)
     rig.define(shape("users"), shape("t", "public.t"))
     killed = rig.start_process("tests.support.killed_capture", point, "0")
     assert killed.wait(30) == -signal.SIGKILL
     assert "t" not in rig.registry()
     assert published(rig) == (["t", "users"] if point.startswith("between") else ["users"])
-    stop(start(rig))
+    end_in_order(rig.start_created())
     assert published(rig) == ["t", "users"]
     assert rig.registry()["t"].removed_at is None
     rig.define(shape("users"))
@@ -151,10 +137,10 @@ def test_capture_that_is_killed_between_publication_and_registry_does_the_rest(r
     assert killed.wait(30) == -signal.SIGKILL
     assert rig.registry()["t"].removed_at is not None
     assert published(rig) == (["users"] if point.startswith("between") else ["t", "users"])
-    process = start(rig)
+    process = rig.start_created()
     rig.wait(lambda: published(rig) == ["users"], "the publication without the table")
     rig.execute_and_wait(INSERT_USER)
-    stop(process)
+    end_in_order(process)
     assert rig.operations("users") == ["insert"]
     assert rig.registry()["users"].removed_at is None
 
@@ -168,8 +154,8 @@ def test_a_role_that_does_not_own_a_table_is_told_the_statement(rig: CaptureRig)
     )
     rig.settings["postgres"]["user"] = "capture"
     rig.define(shape("users"), shape("t", "public.t"), shape("t-too", "public.t"))
-    stop(start(rig))
-    process = start(rig)
+    end_in_order(rig.start_created())
+    process = rig.start_created()
     rig.execute_and_wait(INSERT_USER)
     line = next(line for line in rig.log().splitlines() if "shapes not added yet" in line)
     head, _, statement = line.partition(" statement=")
@@ -177,7 +163,7 @@ def test_a_role_that_does_not_own_a_table_is_told_the_statement(rig: CaptureRig)
     rig.server.execute(statement)
     rig.wait(lambda: {"t", "t-too"} <= rig.registry().keys(), "the shapes")
     rig.execute_and_wait("INSERT INTO t VALUES (1)")
-    stop(process)
+    end_in_order(process)
     assert (rig.operations("users"), rig.operations("t")) == (["insert"], ["insert"])
 
 
@@ -201,9 +187,9 @@ def test_stored_generated_columns_are_in_shapes_and_virtual_ones_are_named(rig: 
     generated = "s int GENERATED ALWAYS AS (id * 2) STORED, v int GENERATED ALWAYS AS (id * 3) VIRTUAL"
     rig.server.execute(f"CREATE TABLE g (id int PRIMARY KEY, {generated})")
     rig.define(shape("all", "public.g"), shape("listed", "public.g", columns=["id"]))
-    process = start(rig)
+    process = rig.start_created()
     rig.wait(lambda: len(rig.registry()) == 2, "the shapes")
     rig.execute_and_wait("INSERT INTO g VALUES (7)")
     assert [item.value for item in rig.items("all")] == [{"id": "7", "s": "14"}]
     assert "shapes on public.g lack its generated columns v: PostgreSQL does not send them" in rig.log()
-    stop(process)
+    end_in_order(process)

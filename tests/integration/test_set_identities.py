@@ -1,7 +1,5 @@
 """Capture with ``replica_identity: full``: shapes begin that were refused for an identity, and nothing else stops."""
 
-import signal
-import subprocess
 from contextlib import closing
 from typing import Final
 
@@ -12,6 +10,7 @@ from flushtracker.postgres.connection import rows
 from flushtracker.trials.local.postgres import LocalPostgres
 from tests.support.capture_rig import INSERT_USER, USERS, CaptureRig, RigOn, shape
 from tests.support.local_loop import LocalLoop
+from tests.support.processes import end_in_order
 from tests.support.serve_client import Client, run, serving
 
 TABLE: Final = "CREATE TABLE t (id int PRIMARY KEY, v text, w text)"
@@ -31,20 +30,6 @@ def rig(postgres: LocalPostgres, rig_on: RigOn, monkeypatch: pytest.MonkeyPatch)
     return rig
 
 
-def start(rig: CaptureRig) -> "subprocess.Popen[bytes]":
-    """Start ``capture --create``, and wait until it captures."""
-    before = rig.log().count("capturing source=")
-    process = rig.start_process("flushtracker", "capture", "--create")
-    rig.wait(lambda: process.poll() is not None or rig.log().count("capturing source=") > before, "capture")
-    assert process.poll() is None, rig.log()
-    return process
-
-
-def stop(process: "subprocess.Popen[bytes]") -> None:
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
-
-
 def identity(rig: CaptureRig) -> str:
     ((found,),) = rig.server.execute(IDENTITY)
     return str(found)
@@ -52,17 +37,17 @@ def identity(rig: CaptureRig) -> str:
 
 def test_a_shape_by_another_column_begins_at_once_and_stays_right(rig: CaptureRig) -> None:
     """An update that takes a row out of it is a delete. A restart alters nothing again; without the key, nor back."""
-    process = start(rig)
+    process = rig.start_created()
     rig.define(shape("users"), FILTERED, shape("whole", "public.t"), shape("legacy", "public.legacy"))
     rig.wait(lambda: {"t", "whole", "legacy"} <= rig.registry().keys(), "the shapes")
     rig.execute_and_wait(
         *("INSERT INTO t VALUES (1, 'x', 'a')", "UPDATE t SET v = 'y'", "DELETE FROM t"),
         *("INSERT INTO legacy VALUES (1)", "UPDATE legacy SET v = 'z'"),
     )
-    stop(process)
-    stop(start(rig))
+    end_in_order(process)
+    end_in_order(rig.start_created())
     del rig.settings["capture"]["replica_identity"]
-    stop(start(rig))
+    end_in_order(rig.start_created())
     assert rig.operations("t") == ["insert", "delete"]
     assert rig.operations("whole") == ["insert", "update", "delete"]
     assert rig.operations("legacy") == ["insert", "update"]
@@ -81,9 +66,9 @@ def test_the_first_start_sets_it_before_there_is_a_slot(rig: CaptureRig) -> None
     assert 'ALTER TABLE "public"."t" REPLICA IDENTITY FULL' in rig.log()
     assert identity(rig) == "d"
     rig.settings["capture"]["replica_identity"] = "full"
-    process = start(rig)
+    process = rig.start_created()
     rig.execute_and_wait("INSERT INTO t VALUES (1, 'x', 'a')", "INSERT INTO legacy VALUES (1)")
-    stop(process)
+    end_in_order(process)
     created = rig.log().index("created slot shapes")
     assert rig.log().index("replica identity set to FULL table=public.t") < created
     assert (rig.operations("t"), rig.operations("legacy")) == (["insert"], ["insert"])
@@ -100,13 +85,13 @@ def test_the_first_start_refuses_no_shape_for_a_locked_table(rig: CaptureRig) ->
         assert "replica identity not set table=public.t" in rig.log()
         rows(holder, "COMMIT")
     rig.wait(lambda: "t" in rig.registry(), "the shape", 60)
-    stop(process)
+    end_in_order(process)
     assert identity(rig) == "f"
 
 
 def test_a_locked_table_stops_nothing_but_its_own_shape(rig: CaptureRig) -> None:
     """The shape that needs the identity begins by itself once the transaction has ended."""
-    stop(start(rig))
+    end_in_order(rig.start_created())
     rig.define(shape("users"), FILTERED)
     with closing(rig.server.connect()) as holder:
         rows(holder, "BEGIN")
@@ -131,7 +116,7 @@ def test_a_table_of_another_role_keeps_its_shape_refused_with_the_statement(rig:
     rig.server.execute("GRANT CREATE ON DATABASE postgres TO plain", "ALTER TABLE users OWNER TO plain")
     rig.server.execute("ALTER TABLE t OWNER TO app", "GRANT ALL ON SCHEMA public TO plain")
     rig.settings["postgres"]["user"] = "plain"
-    process = start(rig)
+    process = rig.start_created()
     rig.define(shape("users"), FILTERED)
     rig.wait(lambda: "shape refused shape_id=t" in rig.log(), "the refusal")
     rig.execute_and_wait(INSERT_USER)
@@ -139,7 +124,7 @@ def test_a_table_of_another_role_keeps_its_shape_refused_with_the_statement(rig:
     assert 'ALTER TABLE "public"."t" REPLICA IDENTITY FULL' in rig.log()
     rig.server.execute("GRANT app TO plain")
     rig.wait(lambda: "t" in rig.registry(), "the shape", 60)
-    stop(process)
+    end_in_order(process)
     assert identity(rig) == "f"
 
 
@@ -150,7 +135,7 @@ def test_any_definition_is_answered_over_http_with_nothing_else_done(
     rig.define(shape("users"), FILTERED)
     rig.create_topics()
     rig.server.execute("INSERT INTO t VALUES (1, 'x', 'a'), (2, 'y', 'a'), (3, 'x', 'b')")
-    stop(start(rig))
+    end_in_order(rig.start_created())
     with closing(LocalLoop(rig, monkeypatch)) as loop:
         loop.start()
         rig.wait(lambda: "t" in rig.registry() and rig.registry()["t"].starts_visible, "the shape")

@@ -204,6 +204,14 @@ class CaptureRig:
         self._processes.append(process)
         return process
 
+    def start_created(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start ``capture --create`` in a separate process, and wait until it captures."""
+        before = self.log().count("capturing source=")
+        process = self.start_process("flushtracker", "capture", "--create", *options)
+        self.wait(lambda: process.poll() is not None or self.log().count("capturing source=") > before, "capture")
+        assert process.poll() is None, self.log()
+        return process
+
     def close(self) -> None:
         """Stop every capture and kill every process that still runs."""
         for capture in self._captures:

@@ -1,5 +1,6 @@
 """Programs that a test runs to their end, and facts about processes that it did not start itself."""
 
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,12 @@ from typing import Any
 def run_to_end(command: Sequence[str | Path], **options: Any) -> "subprocess.CompletedProcess[str]":
     """What the program has printed, and its exit code; ``options`` are those of ``subprocess.run``."""
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def end_in_order(process: "subprocess.Popen[bytes]") -> None:
+    """Stop a program as a supervisor does, and require that it says that all is well."""
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
 
 
 def has_ended(pid: int) -> bool:
