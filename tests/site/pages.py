@@ -2,6 +2,7 @@
 
 A page is the same file in the repository and on the site, so its links lead to files of the repository. On the site, a
 link to a page leads to that page, one to another file to a copy below ``files``, and one to a folder is only text.
+Lists are indented as Python-Markdown needs it.
 """
 
 import posixpath
@@ -29,6 +30,7 @@ _ELSEWHERE: Final = {
 }
 """The pages outside ``docs``, with their places on the site."""
 _LINK: Final = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+_ITEM: Final = re.compile(r"(?:[-*]|\d+\.) +")
 _REFERENCE: Final = "reference.md"
 
 
@@ -62,7 +64,30 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return link[1][1:-1]
         return f"{link[1]}({posixpath.relpath(_place(target), here or '.')}{link[3] or ''})"
 
-    return _LINK.sub(on_site, markdown)
+    return _LINK.sub(on_site, _indented(markdown))
+
+
+def _indented(markdown: str) -> str:
+    r"""What belongs to an item of a list, indented by four spaces.
+
+    >>> _indented("1. one\n\n   its text\n\n- two\n  - below it\n\nafter\n")
+    '1. one\n\n    its text\n\n- two\n    - below it\n\nafter\n'
+    """
+    lines, offset, is_code = [], 0, False
+    for line in markdown.split("\n"):
+        if not offset and line.startswith("```"):
+            is_code = not is_code
+        marker = None if is_code else _ITEM.match(line)
+        if marker:
+            offset = marker.end()
+        elif offset and line.startswith(" " * offset):
+            lines.append("    " + line[offset:])
+            continue
+        elif line:
+            is_code ^= bool(offset) and line.startswith("```")
+            offset = 0
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _linked_files(source: str, markdown: str) -> Iterator[str]:
